@@ -29,8 +29,7 @@ import numpy as np
 from scipy.stats import rankdata, spearmanr
 
 from benchmarks.measure import alternate, heading, table
-from contml.labels import CaptionLabels, CaptionVectorLabels, LabelSpace, WeightedLabels, idf_weights
-from contml.labels.captions import load_word_vectors
+from contml.labels import CaptionLabels, CaptionVectorLabels, LabelSpace, WeightedLabels, idf_weights, load_word_vectors
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data"))
 BATCH, RESAMPLES, SAMPLE = 150, 2_000, 300

@@ -27,7 +27,7 @@ from gensim.models import KeyedVectors
 
 from benchmarks.measure import alternate, heading, peak_memory, table
 from contml.labels import CaptionLabels
-from contml.labels.captions import load_word_vectors, tokens
+from contml.labels.words import tokens
 from contml.transport import word_movers_distance
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data")) / "flickr8k_1500"
@@ -43,7 +43,8 @@ def corpus() -> tuple[list[list[str]], KeyedVectors, str]:
             for line in file:
                 name, caption = line.rstrip("\n").split("\t")
                 images.setdefault(name.split("#")[0], []).append(caption)
-        vectors = load_word_vectors(DATA / "word_vectors" / "glove.6B.50d.flickr8k.bin")
+        path = DATA / "word_vectors" / "glove.6B.50d.flickr8k.bin"
+        vectors = KeyedVectors.load_word2vec_format(str(path), binary=True)
         return list(images.values()), vectors, "Flickr8k, GloVe 50d"
     random = np.random.default_rng(0)
     vectors, words = KeyedVectors(50), [f"w{number}" for number in range(4000)]

@@ -30,7 +30,7 @@ ALLOWED = {
     "distances/vectors.py:rounded_inputs: torch.backends.mkldnn": "torch 2.9 and later",
     "labels/scales.py:_ordered_categories: labels": "a column of pandas",
     "labels/scales.py:_ordered_categories: dtype": "a column of pandas that has an order",
-    "labels/captions.py:vector_source: vectors": "word vectors are a mapping, or gensim's",
+    "labels/word_vectors.py:vector_source: vectors": "word vectors are a mapping, or gensim's",
     "losses/inputs.py:_as_space: labels": "a column of a data frame, which may have categories",
     "losses/inputs.py:_as_space: categories": "a column of a data frame, which may have categories",
     "_support/signals.py:module: signal": "Windows has no SIGHUP",

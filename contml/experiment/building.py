@@ -271,12 +271,14 @@ def caption_words(split: Split) -> CaptionWords:
     """The words of each caption of a split.
 
     Raises:
-        InputError: its data have no captions.
+        InputError: its data have no captions, or sentences in a script without spaces between words.
     """
     from contml.evaluation.captions import tokenize
+    from contml.labels.words import refuse_unspaced
 
     if split.captions is None:
         raise InputError("captioner", "the data have no captions", hint="choose a task of captions, or omit it")
+    refuse_unspaced(split.captions)
     return [[tokenize(caption) for caption in captions] for captions in split.captions]
 
 

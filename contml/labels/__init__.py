@@ -16,6 +16,7 @@ from contml.labels.sequences import SequenceLabels
 from contml.labels.sets import MultiHotLabels, TagLabels
 from contml.labels.vectors import VectorLabels
 from contml.labels.weighted import WeightedLabels
+from contml.labels.word_vectors import load_word_vectors
 
 #: Label spaces that a program builds from its data.
 LABELS = {
@@ -41,5 +42,5 @@ __all__ = [
     "BINARY_LABELS", "LABELS", "CaptionLabels", "CaptionVectorLabels", "ClassLabels", "GeoLabels", "LabelSpace",
     "MatrixLabels", "MultiHotLabels", "NearestLabels", "OrdinalLabels", "PoseLabels", "PrecomputedLabels",
     "SegmentationLabels", "SequenceLabels", "TagLabels", "ThresholdLabels", "VectorLabels", "WeightedLabels",
-    "idf_weights", "nearest",
+    "idf_weights", "load_word_vectors", "nearest",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ a function:   v ~ encode(caption)
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +32,9 @@ from contml.distances.euclidean import recompute
 from contml.distances.search import Neighbours
 from contml.distances.vectors import neighbours_by_value
 from contml.labels.base import LabelSpace
-from contml.labels.captions import checked_captions, tokens, vector_matrix, vector_source, word_weights
+from contml.labels.captions import checked_captions, word_weights
+from contml.labels.word_vectors import vector_matrix, vector_source
+from contml.labels.words import caption_tokens, split_words
 from contml.transport.bags import set_members, split_sets
 
 #: Vectors `[N, d]` of N captions.
@@ -50,7 +53,8 @@ class CaptionVectorLabels(LabelSpace):
 
     The label distance of two captions is 1 - their cosine, in [0, 2]. That of two images compares the means of their
     captions' unit vectors (`sets="mean"`), or sums the minima over captions as `CaptionLabels` does (`sets="minima"`).
-    In float64, symmetric, 0 for equal captions. Words are those of `CaptionLabels`.
+    In float64, symmetric, 0 for equal captions. Words are those of `CaptionLabels`; an encoder gets captions in
+    Unicode's form NFC.
 
     A caption without a vector is dropped (`dropped` counts them): one without words, without words that have a vector,
     or whose vector is 0; for an encoder, a blank one. An image without captions is refused or, with `empty="drop"`,
@@ -94,7 +98,13 @@ class CaptionVectorLabels(LabelSpace):
         check_choice(("refuse", "drop"), empty=empty)
         # Sorted by their words, because the rounding of a sum depends on the order of its terms.
         captions = checked_captions(captions)
-        texts = [sorted(image, key=lambda caption: (sorted(tokens(caption)), caption)) for image in captions]
+        texts = [
+            sorted(
+                (unicodedata.normalize("NFC", caption) for caption in image),
+                key=lambda caption: (sorted(split_words(caption)), caption),
+            )
+            for image in captions
+        ]
         if isinstance(encoder, str):
             check_choice(("tfidf", "mean_vector"), encoder=encoder)
             rows = _of_words(texts, encoder, vectors, normalize, word_weights(weights, captions), dim, seed)
@@ -181,7 +191,7 @@ def _of_words(
     """The vectors of all captions from their words."""
     from scipy.sparse import csr_array  # here: importing a loss must stay quick
 
-    words = [[tokens(caption) for caption in image] for image in texts]
+    words = caption_tokens(texts)
     source = vector_source(vectors, words, dim, seed) if encoder == "mean_vector" else None
     counts = [Counter(caption) for image in words for caption in image]
     vocabulary = sorted(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,29 +17,11 @@ from contml._support.errors import InputError
 from contml.distances.cache import fingerprint
 from contml.distances.search import Neighbours
 from contml.labels.base import LabelSpace
+from contml.labels.word_vectors import load_word_vectors as load_word_vectors, vector_matrix, vector_source
+from contml.labels.words import caption_tokens, spelling, tokens as tokens
 from contml.transport import set_distances
 from contml.transport.bags import check_weights, most_words, pack, take, whole_weights
 from contml.transport.word_costs import WordCosts
-
-#: English words that do not describe a picture: articles, pronouns, forms of be, have and do, conjunctions, and the
-#: most common prepositions.
-_STOP_WORDS = """
-a about all also am an and another any are as at be because been being both but by can could did do does doing each for
-from had has have having he her here hers herself him himself his how i if in into is it it's its itself just me my
-myself no nor not of off on once only or other our ours out own she should so some such than that the their theirs them
-themselves then there these they this those through to too very was we were what when where which while who whom whose
-why will with would you your yours
-"""
-STOP_WORDS = frozenset(_STOP_WORDS.split())
-#: A run of letters and digits; apostrophes inside it belong to it.
-_TOKEN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
-#: Passes over the captions when Word2Vec is trained on them.
-_EPOCHS = 20
-
-
-def tokens(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
-    """The words of a caption: lower case, runs of letters, digits and inner apostrophes, without stop words."""
-    return [word for word in _TOKEN.findall(caption.lower().replace("\u2019", "'")) if word not in stop_words]
 
 
 def idf_weights(captions: Sequence[Sequence[str]], others: Sequence[Sequence[str]] = ()) -> dict[str, float]:
@@ -58,8 +36,8 @@ def idf_weights(captions: Sequence[Sequence[str]], others: Sequence[Sequence[str
         others: captions whose words get a weight too, but are not counted: those of a test set.
     """
     captions, others = checked_captions(captions), checked_captions(others)
-    counts = Counter(word for image in captions for word in {word for caption in image for word in tokens(caption)})
-    words = counts.keys() | {word for image in others for caption in image for word in tokens(caption)}
+    counts = Counter(word for image in caption_tokens(captions) for word in set(chain.from_iterable(image)))
+    words = counts.keys() | {word for image in caption_tokens(others) for caption in image for word in caption}
     return {word: math.log((1 + len(captions)) / (1 + counts[word])) + 1 for word in sorted(words)}
 
 
@@ -71,7 +49,7 @@ def word_weights(weights: object, captions: Sequence[Sequence[str]]) -> Mapping[
     """
     if isinstance(weights, Mapping):
         check_weights(weights)
-        return weights
+        return {**{spelling(word): weight for word, weight in weights.items() if isinstance(word, str)}, **weights}
     if weights not in ("count", "idf"):
         raise InputError("weights", repr(weights), "must be count, idf, or a mapping from words to weights")
     return idf_weights(captions) if weights == "idf" else None
@@ -82,9 +60,10 @@ class CaptionLabels(LabelSpace):
 
     The label distance is D(i, j) = sum over the captions of i of the least Word Mover's Distance to a caption of j,
     plus the same with i and j exchanged (Kim et al., CVPR 2019, section 5.4): exact, symmetric, 0 for equal captions,
-    in float32. Captions are compared as bags of words, in lower case; a word is a run of letters, digits and inner
-    apostrophes. `STOP_WORDS` are omitted, and so are words without a vector (`unknown` counts each of them). A caption
-    without words is dropped (`dropped` counts them). An image without captions is refused or, with `empty="drop"`,
+    in float32. Captions are compared as bags of words, in lower case; a word is a run of letters, digits, combining
+    marks and inner apostrophes, in Unicode's form NFC (`contml.labels.words` has the rule). English stop words are
+    omitted, and so are words without a vector (`unknown` counts each of them). A caption without words is dropped
+    (`dropped` counts them). An image without captions is refused or, with `empty="drop"`,
     dropped. `kept` are the rows of the input that are in the space.
 
     A Triton kernel computes distances on a CUDA device; on the CPU they use torch's number of threads. Nearest
@@ -92,8 +71,9 @@ class CaptionLabels(LabelSpace):
 
     Args:
         captions: the captions of each image.
-        vectors: word vectors: gensim's KeyedVectors, a mapping from words to vectors, or a file: word2vec binary or
-            text, GloVe text (each plain or .gz). None: gensim trains Word2Vec on these captions.
+        vectors: word vectors: gensim's KeyedVectors, a mapping from words to vectors, or a file: word2vec text or
+            binary, GloVe text, fastText .vec or .bin (`contml.labels.load_word_vectors`). None: gensim trains Word2Vec
+            on these captions.
         normalize: scale word vectors to unit length, as gensim's `wmdistance` does by default.
         empty: what to do with an image without captions: "refuse" it, or "drop" it.
         dim: dimension of trained vectors.
@@ -123,7 +103,7 @@ class CaptionLabels(LabelSpace):
         if empty not in ("refuse", "drop"):
             raise InputError("empty", repr(empty), "must be refuse or drop")
         captions = checked_captions(captions)
-        words = [[tokens(caption) for caption in image] for image in captions]
+        words = caption_tokens(captions)
         mass = word_weights(weights, captions)
         source = vector_source(vectors, words, dim, seed)
         counts = Counter(word for image in words for caption in image for word in caption)
@@ -192,113 +172,6 @@ class CaptionLabels(LabelSpace):
         return most_words(self._bags)
 
 
-def vector_source(vectors: Any, words: Sequence[Sequence[Sequence[str]]], dim: int, seed: int) -> Any:
-    """What holds the vector of each word: as given, read from a file, or trained on the words of captions.
-
-    Raises:
-        InputError: it has another type, or the file cannot be read.
-    """
-    if vectors is None:
-        return train_word_vectors([caption for image in words for caption in image], dim, seed)
-    if isinstance(vectors, str | Path):
-        return load_word_vectors(vectors)
-    if not hasattr(vectors, "__contains__"):
-        accepted = "give KeyedVectors, a mapping from words to vectors, or a file"
-        raise InputError("vectors", type(vectors).__name__, hint=accepted)
-    return vectors
-
-
-def load_word_vectors(path: Path | str) -> Any:
-    """Read word vectors as gensim's KeyedVectors: word2vec binary or text, or GloVe text, each plain or .gz.
-
-    The first bytes of the file decide its format. A file saved by gensim is refused: it is a pickle, which
-    can run code.
-
-    Raises:
-        InputError: the file does not exist, has another format, or is incomplete.
-    """
-    from gensim.models import KeyedVectors  # here: it takes a second to import
-
-    path = Path(path)
-    try:
-        with path.open("rb") as file:
-            head = file.read(1 << 16)
-            file.seek(-1 if head else 0, 2)
-            ends_in_newline = file.read() == b"\n"
-        if path.suffix == ".gz":  # as gensim decides
-            ends_in_newline = True  # gzip reports a file that is cut short
-            with gzip.open(path) as unpacked:
-                head = unpacked.read(1 << 16)
-    except FileNotFoundError:
-        raise InputError(str(path), "no such file", hint="give a file of word vectors") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(str(path), f"damaged or cut short, read as gzip ({error})") from None
-    except OSError as error:
-        raise InputError(str(path), f"cannot be read ({error})") from None
-    if head[:1] == b"\x80":
-        hint = "convert it: KeyedVectors.load(FILE).save_word2vec_format('vectors.bin', binary=True)"
-        raise InputError(str(path), "a pickle saved by gensim, which can run code", "must be word2vec or GloVe", hint)
-    file_format = _format(head)
-    if file_format is None:
-        raise InputError(str(path), "no word vectors", hint="give word2vec binary or text, or GloVe text")
-    try:
-        if file_format != "binary" and not ends_in_newline:  # a truncated last number would still be a number
-            raise ValueError("its last line has no end")
-        if file_format in ("binary", "text"):
-            count, dim = map(int, head.split(maxsplit=2)[:2])
-            size = path.stat().st_size * (_GZIP if path.suffix == ".gz" else 1)
-            if 2 * count * dim > size:  # a number takes two bytes; checked before gensim allocates memory for them
-                raise ValueError(f"its header declares {count} vectors of {dim} numbers")
-        return KeyedVectors.load_word2vec_format(
-            str(path), binary=file_format == "binary", no_header=file_format == "glove", unicode_errors="replace"
-        )
-    except _DAMAGED as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(str(path), f"damaged or cut short, read as {_FORMATS[file_format]} ({reason})") from None
-
-
-def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed: int = 0) -> Any:
-    """Train Word2Vec (skip-gram) on these tokens by gensim; returns KeyedVectors. One worker, so it is reproducible.
-
-    Raises:
-        InputError: there are no words.
-    """
-    from gensim.models import Word2Vec
-
-    if not any(sentences):
-        raise InputError("captions", "no words to train word vectors on", hint="give captions, or word vectors")
-    model = Word2Vec(
-        sentences=sentences, vector_size=dim, window=5, min_count=1, sg=1, epochs=_EPOCHS, workers=1, seed=seed
-    )
-    return model.wv
-
-
-#: Exceptions of gensim and gzip for a damaged file; a wrong header may request too much memory.
-_DAMAGED = (ValueError, EOFError, OSError, AttributeError, IndexError, MemoryError, zlib.error)
-#: The largest factor by which gzip makes data smaller.
-_GZIP = 1032
-_FORMATS = {"binary": "word2vec binary", "text": "word2vec text", "glove": "GloVe text"}
-
-
-def _format(head: bytes) -> str | None:
-    """The format of a file that begins with `head`; None if it is not supported."""
-    first_line, _, rest = head.partition(b"\n")
-    fields = first_line.split()
-    if len(fields) == 2 and all(field.isdigit() and len(field) < 20 for field in fields):
-        dim = int(fields[1])
-        line = rest.partition(b"\n")[0].split()
-        return "text" if len(line) == dim + 1 and all(_is_number(field) for field in line[1:]) else "binary"
-    return "glove" if len(fields) > 2 and all(_is_number(field) for field in fields[1:]) else None
-
-
-def _is_number(field: bytes) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
-
-
 def checked_captions(captions: object) -> list[list[str]]:
     """The captions of each image, lists of strings.
 
@@ -313,17 +186,3 @@ def checked_captions(captions: object) -> list[list[str]]:
         if texts := [caption for caption in image if not isinstance(caption, str)]:
             raise InputError(f"captions of image {row}", f"{texts[0]!r:.60}", "must be a list of strings")
     return images
-
-
-def vector_matrix(vectors: Any, words: list[str], normalize: bool) -> np.ndarray[Any, Any]:
-    """The vectors of these words, `[V, d]` float64."""
-    try:
-        matrix = np.array([vectors[word] for word in words], dtype=np.float64)
-    except ValueError as error:
-        raise InputError("word vectors", f"not of one length, or no numbers ({error})") from None
-    if matrix.ndim != 2:
-        raise InputError("word vectors", f"of shape {list(matrix.shape[1:])}", hint="give one vector per word")
-    if normalize:
-        norm = np.linalg.norm(matrix, axis=1, keepdims=True)
-        matrix = matrix / np.where(norm > 0, norm, 1)
-    return matrix

@@ -92,8 +92,12 @@ class Captioner(nn.Module):
         words = state.get("words")
         if words is None:
             raise InputError(f"weights {file}", "not the weights of a captioner")
-        if not torch.equal(words.cpu(), self.words.cpu()):
-            saved, expected = len(Vocabulary.from_tensor(words)), len(self.vocabulary)
+        try:
+            saved_vocabulary = Vocabulary.from_tensor(words)
+        except InputError as error:
+            raise error.at(f"weights {file}") from None
+        if saved_vocabulary.words != self.vocabulary.words:
+            saved, expected = len(saved_vocabulary), len(self.vocabulary)
             got = f"its vocabulary has {saved:,} words" if saved != expected else "its vocabulary has other words"
             hint = "train on the same captions with the same threshold"
             raise InputError(f"weights {file}", got, f"must have the same {expected:,} words as this run", hint)

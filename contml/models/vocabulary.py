@@ -13,6 +13,8 @@ from contml._support.errors import InputError
 from contml._support.validation import check_whole
 
 _SPECIAL = 4  # the number of ids without a word
+#: The most bytes of a vocabulary in a file.
+_MAX_BYTES = 1 << 26
 
 
 class Vocabulary:
@@ -73,13 +75,17 @@ class Vocabulary:
 
     @classmethod
     def from_tensor(cls, tensor: Tensor) -> Self:
-        """Returns the vocabulary that `to_tensor` wrote.
+        """Returns the vocabulary that `to_tensor` wrote, from a file that anybody may have made.
 
         Raises:
-            InputError: the bytes are no vocabulary.
+            InputError: it is no vocabulary, or too large.
         """
+        if tensor.dtype != torch.uint8 or tensor.ndim != 1:
+            raise InputError("vocabulary", f"{tensor.dtype} {list(tensor.shape)}", "must be torch.uint8 [n]")
+        if len(tensor) > _MAX_BYTES:
+            raise InputError("vocabulary", f"{len(tensor):,} bytes", f"must be at most {_MAX_BYTES:,} bytes")
         try:
-            text = tensor.cpu().numpy().tobytes().decode("utf-8", "surrogatepass")
+            words = tensor.cpu().numpy().tobytes().decode("utf-8", "surrogatepass").split("\n")
         except UnicodeDecodeError as error:
             raise InputError("vocabulary", "not UTF-8") from error
-        return cls(text.split("\n"))
+        return cls(words)

@@ -103,7 +103,7 @@ def _words(text: str, attention: np.ndarray[Any, Any], picture: Image.Image, qua
     """Each word with the picture, bright where the captioner looked before it wrote the word."""
     side = round(attention.shape[1] ** 0.5)
     words = []
-    for word, weights in zip(text.split(), attention, strict=False):
+    for word, weights in zip(text.split(" "), attention, strict=False):
         grid = weights[: side * side].reshape(side, side) / max(float(weights.max()), 1e-9)
         mask = Image.fromarray((255 * (0.15 + 0.85 * grid)).astype(np.uint8)).resize(
             picture.size, Image.Resampling.BICUBIC

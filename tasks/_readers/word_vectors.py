@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,15 +12,13 @@ import numpy as np
 
 from contml import InputError
 from contml.data.draw import positions
-from contml.data.renderers.captions import Vectors
-from contml.labels.captions import load_word_vectors, tokens, train_word_vectors
+from contml.labels.word_vectors import WordVectors, load_word_vectors, train_word_vectors
+from contml.labels.words import caption_tokens
 
 Captions: TypeAlias = "Sequence[Sequence[str]]"
-#: What `training_words` goes with where a file can be read.
-LARGER_CORPUS = "; vectors of a large corpus are better: task.vectors=FILE"
 
 
-def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, seed: int) -> Vectors:
+def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, seed: int) -> WordVectors:
     """The vectors of all words of these captions that have one.
 
     Args:
@@ -32,19 +31,25 @@ def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, s
     Raises:
         InputError: the file cannot be read, or fewer than half of the words have a vector in it.
     """
-    train_words, test_words = ([tokens(text) for texts in images for text in texts] for images in (train, test))
+    train_words, test_words = ([*chain.from_iterable(caption_tokens(images))] for images in (train, test))
     counts = Counter(word for words in (*train_words, *test_words) for word in words)
-    source = (
-        load_word_vectors(path) if path is not None else train_word_vectors(_drawn_order(train_words, seed), dim, seed)
-    )
-    # Copies: a view would keep the whole file in memory.
-    vectors = {word: np.array(source[word]) for word in counts if word in source}
+    if path is None:
+        return train_word_vectors(_drawn_order(train_words, seed), dim, seed)
+    vectors = load_word_vectors(path, counts)
     num_known, total = sum(counts[word] for word in vectors), counts.total()
-    if path is not None and 2 * num_known < total:
+    if 2 * num_known < total:
         unknown_word = next(word for word, _ in counts.most_common() if word not in vectors)
         problem = f"has vectors for {num_known:,} of the {total:,} words of the captions (none for '{unknown_word}')"
         raise InputError(str(path), problem, hint="give vectors of the captions' language, in lower case")
     return vectors
+
+
+def vectors_in_words(path: Path | None, vectors: WordVectors, train: Captions) -> str:
+    """Where word vectors are from, in words: their file and what was left out of it, or the captions."""
+    if path is None:
+        return f"{training_words(train)}; vectors of a large corpus are better: task.vectors=FILE"
+    excluded = ", ".join(f"{count:,} {reason}" for reason, count in vectors.excluded.items())
+    return f"{path.name}; rows left out: {excluded}" if excluded else path.name
 
 
 def training_words(train: Captions) -> str:

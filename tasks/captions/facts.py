@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contml.labels.captions import tokens
+from contml.labels.words import split_words
 
 from .grammar import COLOURS, NOUNS, NUMBERS, OPENINGS, PATTERNS, PLACES, RELATIONS, SIZES, VERBS
 from .scenes import Scene, choose_scene
@@ -132,7 +132,7 @@ def _vocabulary() -> dict[str, tuple[str, str]]:
 
 
 def _words(text: str) -> list[str]:
-    return tokens(text, stop_words=frozenset())
+    return split_words(text, stop_words=frozenset())
 
 
 _VOCABULARY = _vocabulary()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+from unicodedata import normalize
 
 from contml import InputError
 from contml._support.validation import check_at_least, check_choice, check_whole
@@ -15,7 +16,7 @@ from contml.data.split import Facts
 
 from .._readers.folders import Files, Missing, refuse_absent
 from .._readers.splits import Parts, kept_split, queries_like, refuse_shared
-from .._readers.word_vectors import LARGER_CORPUS, Captions, training_words, word_vectors
+from .._readers.word_vectors import Captions, vectors_in_words, word_vectors
 from .distance import CaptionDistance, Choice
 from .explaining import NearestCaptions
 
@@ -80,8 +81,7 @@ def make_task(root: Path, source: Path, parts: Parts[Record], options: Options) 
     if options.distance.needs_vectors:
         path = None if options.vectors is None else _vectors_file(root, options.vectors)
         vectors = word_vectors(path, train, other_captions, options.dim, options.seed)
-        words = training_words(train) + LARGER_CORPUS if path is None else str(path)
-        summary = [("word vectors", words)]
+        summary = [("word vectors", vectors_in_words(path, vectors, train))]
     distance = CaptionDistance(options.distance, train, other_captions, vectors, options.normalize, options.seed)
     queries: dict[str, int | list[int]] = {"train": 0, "val": options.queries, "test": options.queries}
     if "test" in complete:
@@ -110,7 +110,7 @@ def _vectors_file(root: Path, given: str) -> Path:
     """The file of word vectors: in the folder of the data set, or anywhere."""
     path = Path(given).expanduser()
     for candidate in (root / path, path):
-        if candidate.is_file():
+        if any(place.is_file() for place in (candidate, *candidate.parents)):  # FILE.zip/MEMBER
             return candidate
     location = "" if path.is_absolute() else f" in {root} or in the current folder"
     raise InputError("vectors", f"no such file {given}{location}", hint="give a file of word vectors, or null to train")
@@ -128,7 +128,11 @@ def _complete(
             problem = f"no captions ({len(no_caption):,} of {len(records):,} {part} images have none)"
             raise InputError(f"{source}: {no_caption[0]}", problem, hint="complete the file, or set missing=drop")
     without_caption = set(no_caption)
-    complete_records = [record for record in records if record.file is not None and record.name not in without_caption]
+    complete_records = [
+        record._replace(captions=[normalize("NFC", caption) for caption in record.captions])
+        for record in records
+        if record.file is not None and record.name not in without_caption
+    ]
     if len(complete_records) < 3:
         problem = f"{len(complete_records)} of {len(records):,} {part} images have a file and a caption"
         raise InputError(str(source), problem, "must be at least 3", f"check root={root} and the folders of images")

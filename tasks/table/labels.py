@@ -15,11 +15,11 @@ import numpy as np
 from contml import InputError
 from contml.data.renderers.label_maps import shrink
 from contml.labels import CaptionLabels, ClassLabels, LabelSpace, OrdinalLabels, SegmentationLabels, TagLabels
-from contml.labels.captions import tokens
+from contml.labels.words import split_words
 
 from .._readers.label_maps import check_shape, read_image_map, to_classes
 from .._readers.text import refuse_object
-from .._readers.word_vectors import LARGER_CORPUS, training_words, word_vectors
+from .._readers.word_vectors import vectors_in_words, word_vectors
 from .cells import CellFiles, Decimal, decimal_comma, is_missing, number, separator, texts
 from .reading import Table
 
@@ -252,7 +252,9 @@ class CaptionsLabel(Label):
         self.values = []
         for row in zip(*cells, strict=True):
             lists = [texts(cell) if len(row) == 1 else None for cell in row]
-            captions = [text for cell, items in zip(row, lists, strict=True) for text in (items or [cell])]
+            captions = [
+                normalize("NFC", text) for cell, items in zip(row, lists, strict=True) for text in (items or [cell])
+            ]
             self.values.append([text.strip() for text in captions if text.strip() and text.strip() != "[]"])
         self.present = np.array([bool(captions) for captions in self.values])
 
@@ -267,8 +269,8 @@ class CaptionsLabel(Label):
         path = None if options.vectors is None else Path(options.files.root) / Path(options.vectors).expanduser()
         train_captions, test_captions = ([self.values[row] for row in rows] for rows in (train, test))
         self.vectors = word_vectors(path, train_captions, test_captions, options.dim, options.seed)
-        self.source = training_words(train_captions) + LARGER_CORPUS if path is None else path.name
-        has_vector = [any(word in self.vectors for text in row for word in tokens(text)) for row in self.values]
+        self.source = vectors_in_words(path, self.vectors, train_captions)
+        has_vector = [any(word in self.vectors for text in row for word in split_words(text)) for row in self.values]
         return np.asarray(self.present & np.array(has_vector))
 
     def fit(self, train: Array) -> None:

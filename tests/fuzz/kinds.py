@@ -37,8 +37,7 @@ import contml
 from contml.config import read
 from contml.data import ImageFile, Images, Split
 from contml.experiment.loading import load
-from contml.labels import ClassLabels
-from contml.labels.captions import load_word_vectors
+from contml.labels import ClassLabels, load_word_vectors
 
 from . import own
 from .base import Kind, changed_file, task_kind, use

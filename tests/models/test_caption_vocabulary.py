@@ -88,3 +88,8 @@ def test_tensors_that_hold_no_vocabulary():
         Vocabulary.from_tensor(torch.zeros(0, dtype=torch.uint8))
     with refuses("vocabulary", "'a' appears twice"):
         Vocabulary.from_tensor(torch.tensor([*b"a\na"], dtype=torch.uint8))
+    for tensor in (torch.zeros(3), torch.zeros(3, dtype=torch.bfloat16), torch.zeros(2, 2, dtype=torch.uint8)):
+        with refuses("vocabulary", str(list(tensor.shape)), allowed="torch.uint8 [n]"):
+            Vocabulary.from_tensor(tensor)
+    with refuses("vocabulary", "67,108,865 bytes", allowed="67,108,864"):
+        Vocabulary.from_tensor(torch.zeros(1, dtype=torch.uint8).expand((1 << 26) + 1))

@@ -78,6 +78,10 @@ def test_weights_fit_only_the_same_words(tmp_path):
     save_tensors(file, renamed)
     with refuses(f"weights {file}", got="its vocabulary has other words"):
         small_captioner(split, weights=str(file))
+    for words in (torch.zeros(9), torch.full((9,), 255, dtype=torch.uint8)):
+        save_tensors(file, {**captioner.state_dict(), "words": words})
+        with refuses("vocabulary", origin=f"weights {file}"):
+            small_captioner(split, weights=str(file))
     save_tensors(file, captioner.network.state_dict())
     with refuses(f"weights {file}", got="not the weights of a captioner"):
         small_captioner(split, weights=str(file))

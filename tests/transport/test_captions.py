@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import pickle
 
 import numpy as np
@@ -16,7 +15,7 @@ from support.refusals import refuses
 
 from contml.distances import Neighbours
 from contml.labels import CaptionLabels
-from contml.labels.captions import load_word_vectors, tokens
+from contml.labels.words import tokens
 from contml.testing import check_label_space
 from contml.transport import (
     bags,
@@ -248,13 +247,6 @@ def test_more_captions_than_lanes():
     assert torch.equal(found.distances, expected.distances)
 
 
-def test_tokens():
-    assert tokens("A Dog's ball, isn't RED; 2 dogs_run in a t-shirt. Don\u2019t!") == [
-        *("dog's", "ball", "isn't", "red", "2", "dogs", "run", "t", "shirt", "don't")
-    ]
-    assert tokens("Un café à 9", frozenset()) == ["un", "café", "à", "9"]
-
-
 def test_what_is_dropped_is_counted_and_kept_tells_the_rest():
     given = [["W0 w1 zebra", "zebra!"], ["", "the"], ["w2 zebra quagga"], []]
     space = CaptionLabels(given, keyed(gaussian()), empty="drop")
@@ -290,8 +282,9 @@ def test_a_pickled_space_is_the_same():
 def test_real_captions_equal_gensim_and_pot():
     lines = (DATA / "Flickr8k.token.txt").read_text().splitlines()[:60]
     images = [[line.split("\t")[1] for line in lines[start : start + 5]] for start in range(0, 60, 5)]
-    vectors = load_word_vectors(DATA / "word_vectors" / "glove.6B.50d.flickr8k.bin")
-    space = CaptionLabels(images, vectors)
+    file = DATA / "word_vectors" / "glove.6B.50d.flickr8k.bin"
+    vectors = KeyedVectors.load_word2vec_format(str(file), binary=True)
+    space = CaptionLabels(images, file)
     bags = [[[w for w in tokens(caption) if w in vectors] for caption in image] for image in images]
     expected = torch.tensor([[set_distance(i, j, vectors) for j in bags] for i in bags], dtype=torch.float64)
     torch.testing.assert_close(space.pairwise().double(), expected, rtol=1e-6, atol=1e-6)
@@ -299,78 +292,6 @@ def test_real_captions_equal_gensim_and_pot():
     ours = word_movers_distance(some, some, vectors).double()
     gensim = torch.tensor([[vectors.wmdistance(a, b, norm=False) for b in some] for a in some], dtype=torch.float64)
     torch.testing.assert_close(ours, gensim, rtol=1e-5, atol=1e-5)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# files of word vectors
-
-
-def write(path, form, vectors):
-    model = keyed(vectors)
-    if form == "glove":
-        path.write_text(
-            "".join(f"{word} {' '.join(map(repr, row.tolist()))}\n" for word, row in zip(WORDS, vectors, strict=True))
-        )
-    else:
-        model.save_word2vec_format(str(path), binary=form == "binary")  # gzip where the name says so
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # gensim's
-@pytest.mark.parametrize("form", ["binary", "text", "glove", "gz"])
-def test_every_format_is_read_and_a_cut_file_is_told(tmp_path, form):
-    path, vectors = tmp_path / f"vectors.{form}", gaussian()
-    write(path, form, vectors)
-    loaded = load_word_vectors(path)
-    assert np.array_equal(np.array([loaded[word] for word in WORDS]), vectors)
-    captions = [["w0 w1"], ["w2"], ["w3"]]
-    assert torch.equal(CaptionLabels(captions, path).pairwise(), CaptionLabels(captions, loaded).pairwise())
-    whole = path.read_bytes()
-    for share in (0.5, 0.9):
-        path.write_bytes(whole[: int(share * len(whole))])
-        with refuses(str(path), got="cut short"):
-            load_word_vectors(path)
-
-
-@pytest.mark.parametrize("content", [b"", b"hello world\n", b"\xff\xfe\x00\x01" * 9, b'{"a": [1, 2, 3]}\n', b"a b c\n"])
-def test_a_file_of_another_format_is_refused(tmp_path, content):
-    path = tmp_path / "vectors"
-    path.write_bytes(content)
-    with refuses(str(path), got="no word vectors", hint="word2vec"):
-        load_word_vectors(path)
-
-
-def test_a_damaged_gzip_and_a_head_that_asks_for_too_much_are_told(tmp_path):
-    path = tmp_path / "vectors.gz"
-    write(path, "gz", gaussian())
-    content = bytearray(path.read_bytes())
-    content[300:310] = bytes(10)
-    path.write_bytes(content)
-    with refuses(str(path), got="damaged"):
-        load_word_vectors(path)
-    path = tmp_path / "large.gz"
-    path.write_bytes(gzip.compress(b"1000000000 1000\nw0 1 2\n"))
-    with refuses(str(path), got="1000000000 vectors of 1000 numbers"):
-        load_word_vectors(path)
-    path = tmp_path / "vectors.txt"
-    path.write_text("1000000000000 1000000000\nw0 1 2\n")
-    with refuses(str(path), got="1000000000000 vectors of 1000000000 numbers"):
-        load_word_vectors(path)
-
-
-def test_pickles_run_no_code(tmp_path):
-    path = tmp_path / "vectors"
-    keyed(gaussian()).save(str(path))
-    with refuses(str(path), got="pickle", hint="save_word2vec_format"):
-        load_word_vectors(path)
-    path = tmp_path / "vectors.gz"
-    path.write_bytes(gzip.compress(pickle.dumps([1, 2])))
-    with refuses(str(path), got="pickle", hint="save_word2vec_format"):
-        load_word_vectors(path)
-
-
-def test_a_missing_file(tmp_path):
-    with refuses(str(tmp_path / "nothing"), got="no such file"):
-        load_word_vectors(tmp_path / "nothing")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from contml._support.text import MISSING, number as number_of, percent
 from contml.data.renderers.text import font_for, load_font, shorten
 from contml.data.split import Explanation
-from contml.labels.captions import tokens
+from contml.labels.words import split_words
 from contml.transport.captions import Match, word_movers_distance, word_movers_plan
 
 Vectors: TypeAlias = "Mapping[str, np.ndarray[Any, np.dtype[Any]]]"
@@ -96,7 +96,9 @@ class CaptionExplainer:
         (the same word) to orange (the largest distance). Words that count are bold; others (stop words, words without a
         vector) are pale. `size` is the width in pixels. The same as text: the pairs of captions, and the moved words.
         """
-        words = {word for row in rows for text in self.captions[row] for word in tokens(text) if word in self.vectors}
+        words = {
+            word for row in rows for text in self.captions[row] for word in split_words(text) if word in self.vectors
+        }
         vectors = {word: np.asarray(self.vectors[word], np.float64) for word in words}
         if self.normalize:
             vectors = {word: vector / (np.linalg.norm(vector) or 1.0) for word, vector in vectors.items()}
@@ -149,7 +151,7 @@ class _Bag(NamedTuple):
 
 
 def _bags(captions: Sequence[str], vectors: Vectors) -> list[_Bag]:
-    bags = [_Bag(" ".join(text.split()), [word for word in tokens(text) if word in vectors]) for text in captions]
+    bags = [_Bag(" ".join(text.split()), [word for word in split_words(text) if word in vectors]) for text in captions]
     return [bag for bag in bags if bag.words]
 
 
@@ -194,7 +196,7 @@ def _write_words(pen: Pen, at: tuple[float, float], bag: _Bag, points: float) ->
     x, y = at
     middles: dict[str, float] = {}
     for chunk in bag.text.split(" "):
-        counting = [word for word in tokens(chunk) if word in bag.words]
+        counting = [word for word in split_words(chunk) if word in bag.words]
         font = load_font(points, bold=bool(counting))
         pen.text((x, y), chunk, fill=_INK if counting else _SUBDUED, font=font, anchor="lm")
         length = pen.textlength(chunk, font=font)

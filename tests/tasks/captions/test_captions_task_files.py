@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import zipfile
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 import torch
@@ -23,10 +25,6 @@ needs = {
     pack: pytest.mark.skipif(not (DATA / pack).is_dir(), reason=f"no pack {pack}: set CONTML_DATA to its folder")
     for pack in ("flickr8k_1500", "coco_mini_2017")
 }
-#: gensim leaves text files of vectors open.
-gensim_leaves_open = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
 #: What makes the training of a protocol a matter of seconds.
 SMALL = [
     *("model.backbone=small_cnn", "model.weights=none", "images.resize=24", "images.crop=24", "images.workers=0"),
@@ -274,6 +272,35 @@ def test_check_says_what_trained_the_word_vectors(contml, tmp_path):
     assert status == 0, err
     text = " ".join(out.split())
     assert "word vectors Word2Vec, trained on the 200 captions of 40 training images; vectors of a large corpus" in text
+
+
+def test_check_says_what_is_left_out_of_a_file_of_word_vectors(contml, tmp_path):
+    write_flickr(tmp_path / "own")
+    words = sorted({word for _, texts in scenes() for text in texts for word in text.replace(",", "").split()})
+    rows = "".join(f"{word} {number} 1.5\n" for number, word in enumerate([*words, "cat", "cat"]))
+    with zipfile.ZipFile(tmp_path / "own" / "vectors.zip", "w") as packed:
+        packed.writestr("other.txt", "")
+        packed.writestr("2d/vectors.txt", rows + " 7 1.5\n")
+    overrides = ["task.root=own", "sampler.anchors_per_batch=2", *SMALL]
+    status, _, err = contml("check", "captions/flickr8k", "task.vectors=vectors.zip", *overrides)
+    assert status == 2
+    assert "has 2 files (other.txt, 2d/vectors.txt); name one: own/vectors.zip/other.txt" in err
+    status, out, err = contml("check", "captions/flickr8k", "task.vectors=vectors.zip/2d/vectors.txt", *overrides)
+    assert status == 0, err
+    counts = "2 of words that appeared before, 1 without a word"
+    assert f"word vectors vectors.txt; rows left out: {counts}" in " ".join(out.split())
+
+
+def test_captions_are_in_one_form(flickr_folder):
+    """Both forms of an accent are one word, in the captions that a captioner and a report get too."""
+    file = flickr_folder / "Flickr8k.token.txt"
+    text = file.read_text()
+    for form in ("NFC", "NFD"):
+        file.write_text(normalize(form, text.replace("cat", "chaton doré")))
+        task = flickr(str(flickr_folder), dim=5)
+        captions = [caption for image in task.train.captions for caption in image]
+        assert any("doré" in caption for caption in captions)
+        assert all(caption == normalize("NFC", caption) for caption in captions)
 
 
 def test_vectors_of_a_file_are_those_of_both_splits(flickr_folder, monkeypatch, tmp_path_factory):
@@ -595,7 +622,6 @@ def test_images_in_folders_of_their_own(own_folder):
 
 
 @needs["flickr8k_1500"]
-@gensim_leaves_open
 def test_real_flickr8k():
     root = str(DATA / "flickr8k_1500")
     options = {"images": "images", "vectors": str(GLOVE)}
@@ -631,7 +657,6 @@ def test_the_whole_real_token_file(tmp_path):
 
 @needs["coco_mini_2017"]
 @needs["flickr8k_1500"]
-@gensim_leaves_open
 def test_real_coco():
     root = str(DATA / "coco_mini_2017")
     annotations = [f"annotations/captions_{part}2017.json" for part in ("train", "val")]
