@@ -188,6 +188,8 @@ def with_matrices(task: Task) -> Task:
     _folders.append(folder)
 
     def with_matrix(name: str, split: Split) -> Split:
+        if split.labels.exponent is not None:  # arithmetic, and a matrix would not say which power it holds
+            return split
         path = Path(folder.name) / f"{name}.npy"
         np.save(path, split.labels.pairwise().numpy())
         return dataclasses.replace(split, labels=PrecomputedLabels(path))
