@@ -5,7 +5,7 @@
 Trains `classes/synthetic` with each loss of the family and HDML. Each has four values of the one option that matters
 most for it (miners count as one, as in Table 1 of "A Unified View of Deep Metric Learning via Gradient Analysis").
 They are chosen on the validation classes, which are neither training nor test classes. The weights of a training are
-those with the best result on the validation classes. The configs `classes/unified_view_*` are trained as they are.
+those with the best result on the validation classes.
 """
 
 from __future__ import annotations
@@ -77,11 +77,6 @@ METHODS = {
     name: Method(name, "classes/synthetic", tried, (f"loss={loss}", *changes))
     for name, (loss, tried, changes) in _LOSSES.items()
 }
-#: Table 1 of the unified view, each row as its config is: nothing is chosen.
-UNIFIED_VIEW = [
-    Method(f"unified_view_{name}", f"classes/unified_view_{name}", ("",))
-    for name in ("binomial", "raw", "vthm", "binomial_vthm", "raw_distance_weighted", "raw_semi_hard", "raw_vthm")
-]
 
 
 def train(job: Job) -> Metrics:
@@ -121,12 +116,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(METHODS), choices=list(METHODS), help="these methods alone")
     given = parser.parse_args()
     methods = [METHODS[name] for name in given.only]
-    record = Record(given.raw / "classes_synthetic.jsonl")
-    parts = {
-        "Options chosen on the validation classes": (Trials(methods, train, record, "higher"), 55.0),
-        "Table 1 of the unified view": (Trials(UNIFIED_VIEW, train, record, "higher"), 55.0),
-    }
-    print_tables("Recall@1 of held-out drawn classes", parts, COLUMNS, given, remark)
+    trials = Trials(methods, train, Record(given.raw / "classes_synthetic.jsonl"), "higher")
+    print_tables("Recall@1 of held-out drawn classes", {"": (trials, 55)}, COLUMNS, given, remark)
 
 
 if __name__ == "__main__":

@@ -665,6 +665,21 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (f"nearest training image has {N}", lambda: stated("captioning", rf"{N} \(ImageNet\)")),
         (f"Cost: {N} minutes", lambda: min(measured("captioning", "lstm, ImageNet", "seconds")) / 60),
     ],
+    "configs/classes/unified_view_binomial.yaml": [
+        (f"Expect: Recall@1 {N} on the val", lambda: validated(CLASSES, "binomial_deviance", "loss.beta=50")),
+    ],
+    "configs/classes/unified_view_raw.yaml": [
+        (f"Expect: Recall@1 {N} on the val", lambda: validated(CLASSES, "raw", "")),
+    ],
+    "configs/classes/unified_view_raw_distance_weighted.yaml": [
+        (f"Expect: Recall@1 {N} on the val", lambda: validated(CLASSES, "raw", "miner=distance_weighted")),
+    ],
+    "configs/classes/unified_view_raw_semi_hard.yaml": [
+        (f"Expect: Recall@1 {N} on unseen", lambda: mean(CLASSES, "raw")),
+    ],
+    "configs/classes/unified_view_raw_vthm.yaml": [
+        (f"Expect: Recall@1 {N} on unseen", lambda: mean(CLASSES, "multi_similarity (raw + vthm)")),
+    ],
     "configs/classes/synthetic.yaml": [
         (
             rf"Recall@1 {N} on unseen species \(three seeds, 95 % interval {N}\); {N} untrained, {N} by chance",
@@ -709,6 +724,13 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         ),
     ],
 }
+
+
+def validated(name: str, method: str, tried: str) -> float:
+    """The result of an option on the validation split."""
+    (found,) = (each for each in raw(name) if each["key"][:2] == [method, tried] and each["key"][3] == "val")
+    value: float = found["metrics"]["value"]
+    return value
 
 
 def chosen_margin(method: str) -> float:
@@ -894,3 +916,9 @@ def test_the_number_is_true(page, phrase, true):
     assert len(printed) == len(expected), (page, phrase, printed, expected)
     for text, each in zip(printed, expected, strict=True):
         assert_printed(text, each, f"{page}: {phrase}")
+
+
+@pytest.mark.parametrize("page", sorted({*CLAIMS, *(f"configs/{name}.yaml" for name in config_names())}))
+def test_results_that_a_page_names_exist(page):
+    for name in re.findall(r"benchmarks/results/\w+\.md", text_of(page)):
+        assert (ROOT / name).is_file(), name
