@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from numbers import Number
 from typing import Any, Self
+from unicodedata import normalize
 
 import torch
 from torch import Tensor
@@ -25,7 +26,8 @@ class ClassLabels(LabelSpace):
     """Class labels: label distance 0 within a class, 1 between classes.
 
     Args:
-        labels: the class of each item: integers from 0 on, which need not be consecutive, or strings.
+        labels: the class of each item: integers from 0 on, which need not be consecutive, or strings, which are
+            compared in Unicode's form NFC.
 
     Attributes:
         names: the sorted classes; `class_ids` are positions in this list. Empty if only ids were given.
@@ -105,4 +107,4 @@ def _class(row: int, label: Any) -> Any:
     if not is_hashable(label):
         hint = "several labels of an item are labels of TagLabels or MultiHotLabels"
         raise InputError(f"class of item {row}", f"{label!r:.60}", _CLASS, hint)
-    return label
+    return normalize("NFC", label) if isinstance(label, str) else label

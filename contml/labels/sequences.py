@@ -22,7 +22,8 @@ class SequenceLabels(LabelSpace):
     The Levenshtein distance divided by the length of the longer sequence, in [0, 1]; 0 for two empty sequences.
 
     Args:
-        sequences: for each item a list of tokens (strings, numbers), or a string, whose tokens are its characters.
+        sequences: for each item a list of tokens (strings, numbers), or a string, whose tokens are its characters in
+            Unicode's form NFC.
     """
 
     unit = "edits a token"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence, Set
 from typing import Any, Literal, Self
+from unicodedata import normalize
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ class TagLabels(LabelSpace):
 
     Args:
         tags: the tags of each item, strings or other hashable values, in any order; a tag that appears twice counts
-            once.
+            once. Strings are compared in Unicode's form NFC.
     """
 
     unit = "Jaccard distance of tags"
@@ -76,6 +77,8 @@ class MultiHotLabels(LabelSpace):
 def token_ids(name: str, items: object, also: type[Set[Any]] | type[str]) -> tuple[Tensor, list[Any]]:
     """The tokens of each item as numbers `[N, L]`, padded with -1 at the ends, and the tokens that they number.
 
+    Strings are in Unicode's form NFC: é is one token, whether it was one character or e and a combining accent.
+
     Args:
         name: what the tokens are, the subject of errors.
         items: the tokens of each item, in a list or an array.
@@ -88,7 +91,10 @@ def token_ids(name: str, items: object, also: type[Set[Any]] | type[str]) -> tup
     sequences = []
     for item, given in enumerate(as_items(name, items, f"the {name} of each item")):
         subject = f"{name} of item {item}"
+        if isinstance(given, str):
+            given = normalize("NFC", given)
         tokens = [*given] if isinstance(given, also) else as_items(subject, given, f"a list or a {also.__name__}")
+        tokens = [normalize("NFC", token) if isinstance(token, str) else token for token in tokens]
         if any(is_missing(token) and (also is Set or token is not None) for token in tokens):
             raise InputError(subject, f"one is missing, of {tokens!r:.60}", hint="omit it")
         try:

@@ -54,7 +54,7 @@ def coco(
         distance: how captions are compared: wmd, tfidf, mean_vector, or module:name, a function that returns vectors of
             a list of captions; or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in training.
         word_weights: the weights of words of wmd and mean_vector: count (1), or idf, of the training captions.
-        vectors: a file of word vectors, in root or anywhere: word2vec binary or text, or GloVe text;
+        vectors: a file of word vectors, in root or anywhere: word2vec, GloVe, fastText, or FILE.zip/MEMBER;
             null trains Word2Vec on the training captions.
         normalize: scale word vectors to unit length first.
         empty: what to do with images whose captions have no word with a vector: "refuse", or "drop" and count them.

@@ -85,8 +85,8 @@ def file(
         classes: number of classes of label maps; null: the highest number in them plus one.
         ignore: the class number of ignored pixels of label maps, such as 255.
         side: label maps are resized to this many pixels square; null: not resized, so all must have one size.
-        vectors: a file of word vectors for captions, beside the table or anywhere: word2vec binary or text, or GloVe
-            text; null: trained on the training rows.
+        vectors: a file of word vectors for captions, beside the table or anywhere: word2vec, GloVe,
+            fastText, or FILE.zip/MEMBER; null: trained on the training rows.
         normalize: scale word vectors to unit length first.
         dim: dimension of word vectors that are trained.
         heading_weight: metres that a degree counts of the heading of a geo label of three columns.

@@ -17,7 +17,7 @@ from support.paths import DATA_ROOT
 from support.refusals import refuses
 
 from contml.experiment.building import caption_words
-from contml.labels import CaptionLabels, CaptionVectorLabels, idf_weights
+from contml.labels import CaptionLabels, CaptionVectorLabels, ClassLabels, SequenceLabels, TagLabels, idf_weights
 from contml.labels.words import STOP_WORDS, caption_tokens, split_words, tokens
 
 FORMS = ("NFC", "NFD")
@@ -145,6 +145,23 @@ def test_both_forms_of_a_sentence_are_at_distance_0(form):
     heavy = CaptionLabels(given_captions, vectors, weights={normalize("NFD", "café"): 9.0})
     assert not torch.equal(heavy.pairwise(), labels.pairwise())
     assert idf_weights(given_captions).keys() == set(labels.words)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda texts: TagLabels([[text, "a"] for text in texts]),
+        lambda texts: TagLabels([{text} for text in texts]),
+        lambda texts: SequenceLabels(texts),
+        lambda texts: SequenceLabels([[text, "a"] for text in texts]),
+        lambda texts: ClassLabels(texts),
+    ],
+)
+def test_both_forms_of_a_tag_a_sequence_and_a_class_are_equal(make):
+    labels = make([normalize("NFC", "crème brûlée"), normalize("NFD", "crème brûlée"), "creme brulee"])
+    distances = labels.pairwise()
+    assert distances[0, 1] == 0 < distances[0, 2]
+    assert torch.equal(make([normalize("NFD", "é"), "e"]).pairwise(), make(["é", "e"]).pairwise())
 
 
 def test_vectors_are_found_by_any_spelling_of_a_word_and_its_own_first():
