@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,10 +61,7 @@ def explore(
         explored = explore_runs(folders, items=items, on_start=_announce, **load_options)
     with progress_bar(len(explored.split), "pictures") as progress:
         if export is not None:
-            parquet = find_spec("pyarrow") is not None
-            echo(write_page(export, explored, parquet=parquet, progress=progress))
-            if not parquet:
-                echo("explore.parquet is not written: it needs pyarrow (pip install 'contml[table]')", err=True)
+            echo(write_page(export, explored, progress=progress))
             return
         models, reason = _models(explored, trust)
         with TemporaryDirectory(prefix="contml-explore-") as temporary:

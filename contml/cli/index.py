@@ -41,7 +41,7 @@ def index(
     ] = None,
     metadata: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A CSV table with a column 'image': its other columns are shown in results."),
+        typer.Option(metavar="FILE", help="A table with a column 'image': its other columns are shown in results."),
     ] = None,
     remove: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Remove this image from the index instead; repeatable.")

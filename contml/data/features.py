@@ -10,7 +10,6 @@ import os
 import tokenize
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -43,12 +42,10 @@ def check_format(path: Path) -> None:
     """Checks the suffix of a file of features.
 
     Raises:
-        InputError: it is not one of `FORMATS`, or needs pyarrow, which is not installed.
+        InputError: it is not one of `FORMATS`.
     """
     if path.suffix not in FORMATS:
         raise InputError(str(path), f"suffix {path.suffix!r}", f"must end in {', '.join(FORMATS)}")
-    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
-        raise InputError(str(path), "Parquet needs pyarrow", hint='pip install "contml[table]"')
 
 
 def write_features(path: Path, names: Sequence[str], splits: Sequence[str] | None, values: Floats) -> None:

@@ -48,7 +48,7 @@ def write_page(
         folder: where to write: a new or an empty folder.
         explored: what it shows.
         own_images: why own images cannot be searched with; "" where a server embeds them.
-        parquet: also write the data as `explore.parquet`, which needs pyarrow.
+        parquet: also write the data as `explore.parquet`.
         progress: called with the number of pictures written.
 
     Raises:

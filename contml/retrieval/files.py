@@ -19,7 +19,7 @@ from contml.retrieval.embedder import Embedder
 from contml.retrieval.images import Item, split_of
 
 #: The suffixes of a file of embeddings, and the package that each needs.
-_PACKAGES = {".parquet": ("pyarrow", "table"), ".npz": ("numpy", ""), ".h5": ("h5py", "hloc")}
+_PACKAGES = {".parquet": ("pyarrow", ""), ".npz": ("numpy", ""), ".h5": ("h5py", "hloc")}
 
 
 class Written(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,18 +11,17 @@ import numpy as np
 import torch
 from PIL import Image
 
+from contml._support.endings import TABLES, table_suffix
 from contml._support.errors import InputError, did_you_mean
-from contml._support.files import read_bytes
 from contml.data.sources import ImageFile, ImageSource, Pixels, Vector, images_below
 from contml.data.split import Split
+from contml.data.text_files import read_lines
 from contml.labels.vectors import VectorLabels
 
 #: What a model embeds: a file or a folder, a picture, pixels uint8 `[H, W, 3]`, an image source, or several of these.
 ImageInput: TypeAlias = "str | os.PathLike[str] | Image.Image | np.ndarray[Any, Any] | ImageSource | Iterable[Any]"
 
 _ALLOWED = "must be files, folders, PIL images, uint8 arrays [H, W, 3], or several of these"
-#: The largest list of images in bytes.
-_LIMIT = 1 << 30
 
 
 class Item(NamedTuple):
@@ -132,24 +129,22 @@ def _listed(argument: str) -> tuple[Path, list[str]]:
     if not path.exists() and ":" in path.name:
         path_text, _, column = argument[1:].rpartition(":")
         path = Path(path_text).expanduser()
-    try:
-        text = read_bytes(path, _LIMIT).decode("utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(argument, "no such list", hint="write @FILE, or @FILE:COLUMN for a table") from None
-    except UnicodeDecodeError:
-        raise InputError(str(path), "not UTF-8 text", hint="save the list as UTF-8") from None
-    if column is None and path.suffix.lower() not in (".csv", ".tsv"):
-        names = [line for line in text.splitlines() if line.strip()]
+    if not path.exists():
+        raise InputError(argument, "no such list", hint="write @FILE, or @FILE:COLUMN for a table")
+    if column is None and (path.suffix.lower() == ".txt" or table_suffix(path) not in TABLES):
+        names = [line for _, line in read_lines(path)]
     else:
-        rows = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-        columns = [*(rows.fieldnames or [])]
-        if column not in columns:
+        from contml.data.tables import read_table  # here: it imports pyarrow
+
+        table = read_table(path, missing_words=())
+        if column is None or column not in table:
             problem = f"no column {column!r}" if column else "a table"
-            hint = did_you_mean(column or "", columns) or f"write @{path}:COLUMN, with one of {', '.join(columns)}"
-            raise InputError(str(path), problem, hint=hint)
-        names = [row[column] or "" for row in rows]
+            otherwise = f"write @{path}:COLUMN, with one of {', '.join(table.columns)}"
+            raise InputError(str(path), problem, hint=did_you_mean(column or "", table.columns, otherwise))
+        names = table.texts(column, "images")
         if "" in names:
-            raise InputError(f"{path}:{names.index('') + 2}", f"no path in column {column}", hint="remove the row")
+            hint = "remove the row"
+            raise InputError(table.where(names.index("")), f"no path in column {column}", hint=hint)
     if not names:
         raise InputError(str(path), "no images in the list")
     return path.parent, names

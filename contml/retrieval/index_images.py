@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from contml._support.errors import InputError, did_you_mean
-from contml._support.files import read_bytes
+from contml._support.errors import InputError
 from contml._support.text import number, percent
 from contml.contracts import Measure
 from contml.retrieval.index import ImageEmbedder, Index, SearchResult
@@ -26,8 +23,6 @@ from contml.retrieval.index_store import Floats
 CHUNK = 512
 #: The name under which the path of an image is kept in its metadata.
 FILE = "file"
-#: The largest table in bytes.
-_LIMIT = 1 << 30
 
 
 class NamedImage(NamedTuple):
@@ -117,47 +112,36 @@ def add_images(
 
 
 def read_metadata(table: Path, images: Sequence[NamedImage], column: str = "image") -> dict[str, dict[str, str]]:
-    """Reads the metadata of images from a CSV table; the cells of a row are the metadata of its image.
+    """Reads the metadata of images from a table; the cells of a row are the metadata of its image.
 
     Args:
-        table: the file. Its paths of images are relative to its folder, or names of `images`.
+        table: the file: CSV, TSV, JSON, Parquet or Excel. Its paths of images are relative to its folder, or names of
+            `images`.
         images: the images that are wanted; other rows are not used.
         column: the column of image paths.
 
     Raises:
         InputError: there is no such file or column, an image has two rows, or no row is of these images.
     """
-    try:
-        text = read_bytes(table, _LIMIT).decode("utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(str(table), "no such file") from None
-    except UnicodeDecodeError:
-        raise InputError(str(table), "not UTF-8 text", hint="save the table as UTF-8") from None
-    try:
-        reader = csv.DictReader(io.StringIO(text, newline=""))
-        columns, rows = list(reader.fieldnames or []), list(reader)
-    except csv.Error as error:
-        raise InputError(str(table), f"cannot be read ({error})") from None
-    if column not in columns:
-        hint = did_you_mean(column, columns) or f"its columns are {', '.join(columns)}"
-        raise InputError(str(table), f"no column '{column}'", hint=hint)
-    if FILE in columns:
+    from contml.data.tables import read_table  # here: it imports pyarrow
+
+    rows = read_table(table, missing_words=())
+    paths = rows.texts(column, "images")
+    if FILE in rows:
         raise InputError(str(table), f"a column '{FILE}'", hint="rename it: the path of the image has this name")
     names = {image.name: image.name for image in images}
     names |= {str(image.file.absolute()): image.name for image in images}
-    metadata: dict[str, dict[str, str]] = {}
-    for line, row in enumerate(rows, 2):
-        path = row.pop(column) or ""
+    row_by_name: dict[str, int] = {}
+    for row, path in enumerate(paths):
         name = names.get(str((table.parent / path).absolute()), names.get(path))
-        if name is None:
-            continue
-        if name in metadata:
-            raise InputError(f"{table}:{line}", f"{path} has two rows", hint="remove one")
-        metadata[name] = {key: value for key, value in row.items() if isinstance(key, str) and isinstance(value, str)}
-    if images and not metadata:
-        example = f"such as {rows[0].get(column) or images[0].file}" if rows else ""
-        raise InputError(str(table), "no row is of these images", f"must be their paths or names {example}".strip())
-    return metadata
+        if name is not None and row_by_name.setdefault(name, row) != row:
+            raise InputError(rows.where(row), f"{path} has two rows", hint="remove one")
+    if images and not row_by_name:
+        example = f"such as {paths[0] or images[0].file}"
+        raise InputError(str(table), "no row is of these images", f"must be their paths or names {example}")
+    wanted = [*row_by_name.values()]
+    cells = {name: values.texts(wanted) for name, values in rows.columns.items() if name != column}
+    return {name: {key: texts[position] for key, texts in cells.items()} for position, name in enumerate(row_by_name)}
 
 
 # -- what a search found -----------------------------------------------------------------------------------------------

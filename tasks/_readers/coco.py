@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from contml import InputError
+from contml.data.text_files import read_json
+from contml.data.values import whole_number
 
 from .folders import MOST_PIXELS
-from .text import read_json
 
 #: What a field of an entry may be.
 Field: TypeAlias = Literal["id", "text", "size", "any"]
@@ -28,8 +29,18 @@ def read_coco(path: Path, option: str, kind: str, fields: Mapping[str, Mapping[s
     Raises:
         InputError: no such file, a file of another kind, or an annotation id appears twice.
     """
-    allowed = f"must be a {kind}_*.json of COCO"
     content = read_json(path, option)
+    check_coco(path, content, option, f"{kind}_*.json", fields)
+    return dict(content)
+
+
+def check_coco(path: Path, content: Any, option: str, kind: str, fields: Mapping[str, Mapping[str, Field]]) -> None:
+    """Checks the content of an annotation file, with the arguments of `read_coco`; ids such as 1.0 are whole numbers.
+
+    Raises:
+        InputError: the file is of another kind, or an annotation id appears twice.
+    """
+    allowed = f"must be a {kind} of COCO"
     for key, required_fields in fields.items():
         entries = content.get(key) if isinstance(content, dict) else None
         if not isinstance(entries, list) or not entries:
@@ -41,6 +52,8 @@ def read_coco(path: Path, option: str, kind: str, fields: Mapping[str, Mapping[s
                 problem = f"an entry of '{key}' (id {entry.get('id')!s:.40}) has no '{missing_fields[0]}'"
                 raise InputError(str(path), problem, f"{option} {allowed}")
             for field, field_type in required_fields.items():
+                if field_type == "id" and isinstance(entry[field], float) and whole_number(entry[field]) is not None:
+                    entry[field] = whole_number(entry[field])
                 if not _fits(entry[field], field_type):
                     location = f"{path}: entry {number} of '{key}'"
                     raise InputError(location, f"'{field}' is {entry[field]!r:.60}", f"must be {_WORDS[field_type]}")
@@ -49,7 +62,6 @@ def read_coco(path: Path, option: str, kind: str, fields: Mapping[str, Mapping[s
         if annotation["id"] in ids:
             raise InputError(f"{path}: annotation {annotation['id']}", "this id appears twice", "ids must be unique")
         ids.add(annotation["id"])
-    return dict(content)
 
 
 def _fits(value: Any, form: Field) -> bool:

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from contml import InputError
-from contml._support.errors import did_you_mean
 from contml.data.sources import IMAGE_SUFFIXES as IMAGE_SUFFIXES, images_below as images_below
+from contml.data.text_files import not_unpacked
 
 #: What to do with missing images or labels: raise an error, or omit and count them.
 Missing: TypeAlias = Literal["refuse", "drop"]
 
 #: The largest width or height of an image that annotations may declare.
 MOST_PIXELS = 1_000_000
-_ARCHIVES = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.bz2", ".rar", ".7z")
 
 
 def data_folder(root: str, what: str = "the data set") -> Path:
@@ -114,20 +113,6 @@ def refuse_absent(
         raise InputError(str(absent[0]), f"no such {kind} ({counts}{f'; {reason}' if reason else ''})", hint=hint)
 
 
-def no_such_file(path: Path, option: str = "") -> InputError:
-    """The error of a missing file; `option` is the task's option that names it, if there is one."""
-    hint = f"set {option} to the name of the file" if option else did_you_mean(path.name, _names_in(path.parent))
-    return InputError(str(path), f"no such file ({_contents(path.parent)}{not_unpacked(path.parent)})", hint=hint)
-
-
-def not_unpacked(folder: Path) -> str:
-    """A remark for an error if a folder holds an archive: ", images.zip is not unpacked"; else ""."""
-    archives = sorted(
-        name for name in Files().names(folder) if name.lower().endswith(_ARCHIVES) and not name.startswith(".")
-    )
-    return f", {archives[0]} is not unpacked" if archives else ""
-
-
 def why_absent(path: Path) -> str:
     """Why there is no such file, as far as the folder shows it; else ""."""
     if similar_names := sorted(name for name in Files().names(path.parent) if name.lower() == path.name.lower()):
@@ -138,20 +123,3 @@ def why_absent(path: Path) -> str:
     while not folder.parent.is_dir():  # the highest folder that does not exist, and an archive beside it
         folder = folder.parent
     return f"there is no folder {folder}{not_unpacked(folder.parent)}"
-
-
-def _names_in(folder: Path) -> list[str]:
-    """The names in a folder that are not hidden, sorted; none where there is no such folder."""
-    try:
-        return sorted(path.name for path in folder.iterdir() if path.name[0] != ".")
-    except (OSError, ValueError):
-        return []
-
-
-def _contents(folder: Path) -> str:
-    """The names in a folder, for an error."""
-    if not folder.is_dir():
-        return f"{folder} is not a folder"
-    names, folder_text = _names_in(folder), "this folder" if folder == Path() else str(folder)
-    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return f"{folder_text} holds {', '.join(names[:6]) or 'nothing'}{more}"

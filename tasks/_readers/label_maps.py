@@ -12,9 +12,10 @@ from PIL import UnidentifiedImageError
 from contml import InputError
 from contml._support.validation import check_whole
 from contml.data.sources import opened
+from contml.data.tables import read_table
+from contml.data.values import whole_number
 
 from .mat import read_variable
-from .text import read_csv, whole_number
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -132,13 +133,14 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
         InputError: no such file or column, a bad or repeated class number, or a group that is not in the column.
     """
     text_of: dict[int, str] = {}
-    for line, row in read_csv(path, "names", {column: "column"})[1]:
-        cell = next(iter(row.values()))
+    table = read_table(path, option="names", missing_words=())
+    numbers = next(iter(table.columns.values())).texts()
+    for row, (cell, text) in enumerate(zip(numbers, table.texts(column, "groups", "column"), strict=True)):
         number = whole_number(cell)
         if number is None or number in text_of:
             problem = f"'{cell}' {'is not a class number' if number is None else 'appears twice'}"
-            raise InputError(f"{path}:{line}", problem, "the first column must have each class number once")
-        text_of[number] = row[column]
+            raise InputError(table.where(row), problem, "the first column must have each class number once")
+        text_of[number] = text
     texts = list(dict.fromkeys(text_of.values()))
     members = [text.split("+") for text in groups] if groups else [[text] for text in texts]
     class_of: dict[str, int] = {}

@@ -11,8 +11,8 @@ import numpy as np
 
 from contml import InputError
 from contml._support.errors import one_line
+from contml.data.text_files import no_such_file
 
-from .folders import no_such_file
 from .mat_check import unpacked
 
 

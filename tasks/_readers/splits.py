@@ -11,9 +11,8 @@ from contml import InputError
 from contml._support.validation import as_rows
 from contml.contracts import Rows
 from contml.data import ImageSource, Split, draw_queries, query_split
+from contml.data.text_files import read_json
 from contml.labels import LabelSpace
-
-from .text import read_json
 
 T = TypeVar("T", bound=Hashable)
 

@@ -1,22 +1,31 @@
-"""Your own captioned images: a CSV or JSON file of images and captions, split by a column or by lists."""
+"""Your own captioned images: a table of images and captions, split by a column or by lists."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
 
 from contml import InputError
+from contml._support.endings import table_suffix
 from contml.data import Task
+from contml.data.tables import (
+    MAX_BYTES,
+    MAX_ROWS,
+    Limits,
+    Table,
+    json_table,
+    read_table,
+    refuse_object,
+    text_lists,
+)
+from contml.data.text_files import read_json
 
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists
-from .._readers.text import read_csv, read_json, refuse_object
 from .distance import Choice, WordWeights
 from .split import Options, Record, make_task
-
-#: A row of a file: where it is, for errors; the image; its captions; its split, None where the file has none.
-_Row: TypeAlias = "tuple[str, str, list[str], str | None]"
 
 
 def files(
@@ -27,7 +36,7 @@ def files(
     caption: str = "caption",
     split: str = "split",
     lists: str | None = None,
-    delimiter: str = ",",
+    delimiter: str | None = None,
     encoding: str = "utf-8",
     distance: str | dict[str, float] = "wmd",
     word_weights: WordWeights = "count",
@@ -37,11 +46,13 @@ def files(
     missing: Literal["refuse", "drop"] = "refuse",
     queries: int = 0,
     dim: int = 100,
+    max_bytes: int = MAX_BYTES,
+    max_rows: int = MAX_ROWS,
     seed: int = 0,
 ) -> Task:
-    """A folder of images and one file of captions, .csv or .json.
+    """A folder of images and one table of captions: CSV, TSV, JSON, Parquet or Excel.
 
-    A CSV file has a header and one image-caption pair per row: the rows of an image are its captions. A JSON file is a
+    A row has an image and a caption, or a list of captions; all rows of an image are its captions. A JSON file is a
     list of objects like {"image": "a.jpg", "captions": ["...", "..."], "split": "train"}, or with "caption" for a
     single one, or an object {"a.jpg": ["...", "..."]}. The split is a column of the file: train, val, test,
     query (a test image that is a query) or empty (not used); or lists of names in a JSON file: {"train": [...],
@@ -55,10 +66,10 @@ def files(
         captions: the file of captions in it.
         images: the folder of images in it, or a list of folders, which are searched in order for the names in the file.
         image: the column, or key, of image names.
-        caption: the column, or key, of captions; a JSON key may also end in s.
+        caption: the column, or key, of captions; its name may also end in s.
         split: the column, or key, of the split.
         lists: a JSON file in root with lists of names, instead of a column.
-        delimiter: the character between the cells of a CSV file.
+        delimiter: the character between the cells of a CSV file; null: found automatically.
         encoding: the encoding of the file of captions.
         distance: how captions are compared: wmd, tfidf, mean_vector, or module:name, a function that returns vectors of
             a list of captions; or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in training.
@@ -70,19 +81,23 @@ def files(
         missing: what to do with images that have no file or no caption: "refuse", or "drop" and count them.
         queries: how many test images, drawn at random, are queries where the split names none; 0: every one.
         dim: dimension of word vectors that are trained.
+        max_bytes: the largest file that is read, unpacked.
+        max_rows: the most rows that are read.
         seed: seed of the draw of queries, and of the training of word vectors.
     """
     folder, on_disk = data_folder(root), Files()
     search_folders = image_folders(folder, images)
     options = Options(Choice(distance, word_weights), vectors, normalize, empty, missing, queries, dim, seed)
     path = folder / captions
-    if path.suffix == ".json":
-        rows = _json_rows(path, read_json(path, "captions", encoding), image, caption, split)
-    elif path.suffix in (".csv", ".tsv", ".txt"):
-        rows = _csv_rows(path, delimiter, encoding, image, caption, split)
+    limits = Limits.of(max_bytes, max_rows)
+    content = read_json(path, "captions", encoding) if table_suffix(path) == ".json" else None
+    if isinstance(content, dict):
+        content = [{image: name, caption: texts} for name, texts in content.items()]
+    if content is not None:
+        source = json_table(path, content, limits)
     else:
-        raise InputError(str(path), f"ends in '{path.suffix}'", "must end in .csv, .tsv, .txt or .json")
-    table = _by_image(path, rows)
+        source = read_table(path, option="captions", delimiter=delimiter, encoding=encoding, limits=limits)
+    table = _by_image(source, image, caption, split)
     if lists:
         parts = split_by_lists(folder / lists, **read_lists(folder / lists, "lists"))
     else:
@@ -91,46 +106,41 @@ def files(
         [Record.of(on_disk, search_folders, name, table[name][0] if name in table else []) for name in names]
         for names in parts
     )
-    return make_task(folder, path, Parts(*records), options)
+    task = make_task(folder, path, Parts(*records), options)
+    words_missing = Counter[str]()
+    for name in (caption, f"{caption}s"):
+        words_missing += Counter(source.columns[name].missing if name in source else {})
+    if not words_missing:
+        return task
+    words = ", ".join(f"{word} ({count:,})" for word, count in words_missing.items())
+    return replace(task, summary=[*task.summary, ("read as missing captions", words)])
 
 
-def _csv_rows(path: Path, delimiter: str, encoding: str, image: str, caption: str, split: str) -> Iterator[_Row]:
-    columns = {image: "image", caption: "caption"}
-    for line, row in read_csv(path, "captions", columns, delimiter, encoding)[1]:
-        refuse_object(row[caption], f"{path}:{line}: {caption}", "a caption")
-        yield (f"{path}:{line}", row[image], [row[caption]], row.get(split))
-
-
-def _json_rows(path: Path, content: Any, image: str, caption: str, split: str) -> Iterator[_Row]:
-    if isinstance(content, dict):
-        content = [{image: name, caption: texts} for name, texts in content.items()]
-    if not isinstance(content, list) or not content:
-        allowed = f"must be a list of {{{image}, {caption}}}, or an object of captions by image"
-        raise InputError(str(path), "not a list of images", allowed)
-    for number, row in enumerate(content):
-        location = f"{path}: item {number}"
-        if not isinstance(row, dict) or not isinstance(row.get(image), str):
-            raise InputError(location, f"has no text '{image}'", hint="set image to the key of the image's name")
-        texts = row.get(caption, row.get(f"{caption}s"))
-        texts = [texts] if isinstance(texts, str) else texts
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            hint = "set caption to the key of the captions"
-            raise InputError(f"{location} ({row[image]})", f"'{caption}' is not a text or a list of texts", hint=hint)
-        part = row.get(split)
-        yield (location, row[image], texts, None if part is None else str(part))
-
-
-def _by_image(path: Path, rows: Iterator[_Row]) -> dict[str, tuple[list[str], str | None]]:
+def _by_image(table: Table, image: str, caption: str, split: str) -> dict[str, tuple[list[str], str | None]]:
     """The captions and the split of each image, whose rows may be anywhere in the file."""
-    table: dict[str, tuple[list[str], str | None]] = {}
-    for location, image, texts, split in rows:
-        if not image:
-            raise InputError(location, "names no image")
-        captions, previous_split = table.setdefault(image, ([], split))
-        if split != previous_split:
-            problem = f"{image} is in {split or 'no split'} here, in {previous_split or 'none'} before"
-            raise InputError(location, problem, hint="give all rows of an image the same split")
-        captions += [text.strip() for text in texts if text.strip()]
-    if not table:
-        raise InputError(str(path), "has no captions")
-    return table
+    names = table.texts(image, "images", "image")
+    columns = [name for name in (caption, f"{caption}s") if name in table] or [caption]
+    cells = zip(*(_captions(table, name) for name in columns), strict=True)
+    splits: Sequence[str | None] = table.texts(split, "the split") if split in table else [None] * len(table)
+    found: dict[str, tuple[list[str], str | None]] = {}
+    for row, (name, captions, part) in enumerate(zip(names, cells, splits, strict=True)):
+        if not name:
+            raise InputError(table.where(row), "names no image")
+        known, previous_part = found.setdefault(name, ([], part))
+        if part != previous_part:
+            problem = f"{name} is in {part or 'no split'} here, in {previous_part or 'none'} before"
+            raise InputError(table.where(row), problem, hint="give all rows of an image the same split")
+        known += [text.strip() for texts in captions for text in texts if text.strip()]
+    return found
+
+
+def _captions(table: Table, name: str) -> list[list[str]]:
+    """The captions of each row: a text is one, a list has several, a missing cell none."""
+    column = table.column(name, "captions", "caption")
+    if column.kind not in ("text", "texts"):
+        row = int(column.filled.argmax())
+        (cell,) = column.texts([row])
+        raise InputError(f"{table.where(row)}: {name}", cell[:60], "must be a text, or a list of texts")
+    for row, cell in column.in_brackets():
+        refuse_object(cell, f"{table.where(row)}: {name}", "a caption")
+    return [[cell] if isinstance(cell, str) else cell or [] for cell in text_lists(column)]

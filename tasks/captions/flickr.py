@@ -7,10 +7,11 @@ from typing import Literal
 
 from contml import InputError
 from contml.data import Task
+from contml.data.text_files import add_once, read_lines, read_names
+from contml.data.values import whole_number
 
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.splits import Parts
-from .._readers.text import add_once, read_lines, read_names, whole_number
 from .distance import Choice, WordWeights
 from .karpathy import read_karpathy
 from .split import Options, Record, make_task
@@ -99,7 +100,7 @@ def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:
         order = whole_number(number_text)
         if not (tab and separator and name) or order is None:
             if number == 1 and "#" not in line and line.lower().startswith("image"):
-                hint = f"read it by the task captions/files: captions={path.name}, delimiter, image, caption, lists"
+                hint = f"read it by the task captions/files: captions={path.name}, image, caption, lists"
                 raise InputError(f"{path}:1", f"a header ({line[:60]!r}), so the file is a table", hint=hint)
             problem = "a key without '#' and a number" if tab else "no tab after the key"
             raise InputError(f"{path}:{number}", f"{problem} ({line[:60]!r})", "must be NAME.jpg#K, a tab, the caption")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from contml import InputError
+from contml.data.text_files import read_json
 
 from .._readers.splits import Parts
-from .._readers.text import read_json
 
 #: "restval" is the rest of COCO's official validation set, which everyone trains on.
 _SPLITS = ("train", "restval", "val", "test")

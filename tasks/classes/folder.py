@@ -11,10 +11,10 @@ from contml import InputError
 from contml._support.validation import check_whole
 from contml.data import Split, Task
 from contml.data.sources import is_skipped
+from contml.data.tables import read_table
 
 from .._readers.folders import IMAGE_SUFFIXES, data_folder
 from .._readers.splits import TEST_PARTS, part_of, parts_of
-from .._readers.text import add_once, read_csv
 from .reading import Item, half_of_classes, make_split
 
 #: Endings of image names, in lower case.
@@ -86,18 +86,18 @@ def _split_by_folders(path: Path, depth: int) -> Task:
 
 def _listed_parts(path: Path, found: Mapping[str, list[Item]], folder: Path) -> dict[str, str]:
     """The part of each class, by a CSV file."""
-    line_by_class: dict[str, int] = {}
-    rows = read_csv(path, "split", {"class": "", "split": ""}, uneven=True)[1]
-    for line, row in rows:
-        name = row["class"]
+    table = read_table(path, option="split", missing_words=())
+    names = table.texts("class", "the folders of the classes")
+    for row, name in enumerate(names):
         if name not in found:
-            raise InputError(f"{path}:{line}", f"the class {name} has no folder {folder / name}")
-        add_once(line_by_class, name, path, line)
-    parts = parts_of([row["split"] for _, row in rows], lambda row: f"{path}:{rows[row][0]}", path, "split")
-    if unlisted := [name for name in found if name not in line_by_class]:
+            raise InputError(table.where(row), f"the class {name} has no folder {folder / name}")
+    table.refuse_repeated(names)
+    parts = parts_of(table.texts("split", "the split"), table.where, path, "split")
+    listed = set(names)
+    if unlisted := [name for name in found if name not in listed]:
         hint = "list every class, with an empty split for those that are not used"
         raise InputError(str(path), f"does not list the class {unlisted[0]} ({len(unlisted)} such classes)", hint=hint)
-    return {row["class"]: "test" if part in TEST_PARTS else part for (_, row), part in zip(rows, parts, strict=True)}
+    return {name: "test" if part in TEST_PARTS else part for name, part in zip(names, parts, strict=True)}
 
 
 def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:

@@ -9,10 +9,10 @@ from typing import Literal
 
 from contml import InputError
 from contml.data import Task
+from contml.data.text_files import add_once, read_lines
 
 from .._readers.folders import Missing, folder_with
 from .._readers.splits import refuse_shared
-from .._readers.text import add_once, read_lines
 from .reading import Item, Label, Published, published_task, read_rows
 
 #: The published list is the split of metric learning; queries and gallery show the same garments.

@@ -10,10 +10,11 @@ from typing import Literal, NamedTuple, TypeAlias
 from contml import InputError
 from contml.data import BoxCrop, ImageFile, Split, Task, draw, query_split
 from contml.data.renderers.classes import ClassRenderer
+from contml.data.text_files import read_lines
+from contml.data.values import whole_number
 from contml.labels import ClassLabels, LabelSpace, VectorLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
-from .._readers.text import read_lines, whole_number
 
 #: The number or the name of a class in a data set.
 Label: TypeAlias = "int | str"

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 from contml.data import Task
+from contml.data.text_files import add_once
 
 from .._readers.folders import folder_with
 from .._readers.splits import refuse_shared
-from .._readers.text import add_once
 from .reading import Item, Label, Published, check_counts, items_on_disk, make_task, number_from_one, read_rows
 
 #: The published lists are the splits of metric learning.

@@ -1,4 +1,4 @@
-"""Your own images, listed in a CSV file with the class of each."""
+"""Your own images, listed in a table with the class of each."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 
 from contml import InputError
 from contml.data import Split, Task
+from contml.data.tables import MAX_BYTES, MAX_ROWS, Limits, read_table, refuse_object
 
 from .._readers.folders import Missing, data_folder
 from .._readers.splits import TEST_PARTS, parts_of, refuse_split_columns
-from .._readers.text import add_once, read_csv, refuse_object
 from .reading import Item, LabelKind, half_of_classes, items_on_disk, make_split, val_groups
 
 _ROLES = ("query", "gallery")
@@ -26,8 +26,10 @@ def csv(
     role: str = "role",
     labels: LabelKind = "class",
     missing: Literal["refuse", "drop"] = "refuse",
+    max_bytes: int = MAX_BYTES,
+    max_rows: int = MAX_ROWS,
 ) -> Task:
-    """Images listed in a CSV file with the columns image, class and split; one row per image.
+    """Images listed in a table with the columns image, class and split; one row per image.
 
     A row with the split "query" or "gallery" is a test row with that role. Without a split column about half of the
     classes are drawn by their names for training, the rest is for testing. Without roles every test image is a query
@@ -35,17 +37,20 @@ def csv(
 
     Args:
         root: the folder that the paths of images start from.
-        table: the CSV file in that folder; in a .tsv file the cells are separated by tabs.
+        table: the file in that folder: CSV, TSV, JSON, Parquet or Excel.
         image: the column of paths.
         label: the column of classes: numbers or names.
         split: the column with "train", "val", "test" or nothing (not used); it may be absent, see above.
         role: the column with "query" or "gallery" for test images: for all of them or for none.
         labels: what is compared: "class"; or "year", which ends the name of the class, as in "Audi S4 Sedan 2012".
         missing: what to do with rows without an image file: "refuse", or "drop" and count them.
+        max_bytes: the largest file that is read, unpacked.
+        max_rows: the most rows that are read.
     """
+    limits = Limits.of(max_bytes, max_rows)
     folder = data_folder(root, "your images")
     path = folder / table
-    rows = _read(path, folder, {"image": image, "label": label, "split": split, "role": role})
+    rows = _read(path, folder, {"image": image, "label": label, "split": split, "role": role}, limits)
     parts = {part: [row for row in rows if row.split == part] for part in ("train", "val", "test")}
     for part, members in parts.items():
         classes = {row.item.label for row in members}
@@ -63,47 +68,48 @@ def csv(
 
 
 class _Row(NamedTuple):
-    line: int
+    where: str
     item: Item
     split: str
     role: str
     drawn: bool  # whether the file has no column of the split
 
 
-def _read(path: Path, folder: Path, columns: Mapping[str, str]) -> list[_Row]:
-    delimiter = "\t" if path.suffix == ".tsv" else ","
-    required = {columns[option]: option for option in ("image", "label")}
-    header, table = read_csv(path, "table", required, delimiter, uneven=True)
-    lines: dict[str, int] = {}
-    for line, row in table:
-        for option in ("image", "label"):
-            if not row[columns[option]]:
-                raise InputError(f"{path}:{line}: {columns[option]}", "empty", "every row needs an image and a class")
-        refuse_object(row[columns["label"]], f"{path}:{line}: {columns['label']}", "a class")
-        add_once(lines, str(folder / row[columns["image"]]), path, line)
-        role = row.get(columns["role"], "")
+def _read(path: Path, folder: Path, columns: Mapping[str, str], limits: Limits) -> list[_Row]:
+    table = read_table(path, option="table", limits=limits)
+    images, labels = (
+        table.texts(columns[option], use, option) for option, use in (("image", "images"), ("label", "classes"))
+    )
+    for option, cells in (("image", images), ("label", labels)):
+        if "" in cells:
+            row = cells.index("")
+            words = ", ".join(f"'{word}'" for word in table.column(columns[option], option).missing)
+            problem = f"empty, or one of {words}, which mean a missing value" if words else "empty"
+            raise InputError(f"{table.where(row)}: {columns[option]}", problem, "every row needs an image and a class")
+    for row, cell in table.column(columns["label"], "classes").in_brackets():
+        refuse_object(cell, f"{table.where(row)}: {columns['label']}", "a class")
+    table.refuse_repeated([str(folder / image) for image in images])
+    roles = table.texts(columns["role"], "roles") if columns["role"] in table else [""] * len(table)
+    for row, role in enumerate(roles):
         if role not in ("", *_ROLES):
-            raise InputError(f"{path}:{line}: {columns['role']}", f"'{role}'", "must be query, gallery or empty")
-    if not table:
-        raise InputError(str(path), "has no rows", hint="write one row per image, with its class")
-    labels = [row[columns["label"]] for _, row in table]
+            raise InputError(f"{table.where(row)}: {columns['role']}", f"'{role}'", "must be query, gallery or empty")
     column = columns["split"]
-    drawn = column not in header
+    drawn = column not in table
     if drawn:
-        refuse_split_columns(path, [name for name in header if name not in columns.values()])
+        refuse_split_columns(path, [name for name in table.columns if name not in columns.values()])
         part_by_class = half_of_classes(sorted(set(labels)))
         parts = [part_by_class[label] for label in labels]
     else:
-        parts = parts_of([row[column] for _, row in table], lambda row: f"{path}:{table[row][0]}", path, column)
+        parts = parts_of(table.texts(column, "the split"), table.where, path, column)
     return [
         _Row(
-            line,
-            Item(folder / row[columns["image"]], label),
+            table.where(row),
+            Item(folder / image, label),
             "test" if part in TEST_PARTS else part,
-            part if part in _ROLES else row.get(columns["role"], ""),
+            part if part in _ROLES else role,
             drawn,
         )
-        for (line, row), label, part in zip(table, labels, parts, strict=True)
+        for row, (image, label, part, role) in enumerate(zip(images, labels, parts, roles, strict=True))
     ]
 
 
@@ -116,9 +122,7 @@ def _check_roles(path: Path, rows: list[_Row]) -> None:
     without_role = [row for row in rows if not row.role]
     if without_role and len(without_role) < len(rows):
         hint = "give all test images a role, or none"
-        raise InputError(
-            f"{path}:{without_role[0].line}", "a test image without a role, while others have one", hint=hint
-        )
+        raise InputError(without_role[0].where, "a test image without a role, while others have one", hint=hint)
     for role in _ROLES:
         if not without_role and all(row.role != role for row in rows):
             hint = "give both queries and a gallery, or no roles at all"

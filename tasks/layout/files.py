@@ -13,11 +13,12 @@ from contml._support.progress import progress_bar
 from contml._support.validation import check_whole
 from contml.data import ImageFile, Split, Task
 from contml.data.renderers.label_maps import shrink
+from contml.data.tables import read_table
+from contml.data.text_files import read_lines
 
 from .._readers.folders import IMAGE_SUFFIXES, Files, data_folder, image_folders
 from .._readers.label_maps import Array, check_shape, read_groups, read_image_map, to_classes
 from .._readers.splits import Parts, name_lists, part_of, read_lists, split_by_column, split_by_lists, with_queries
-from .._readers.text import add_once, read_csv, read_lines
 from .split import make_split
 
 _MAPS = (".png", ".tif", ".tiff", ".bmp", ".gif")
@@ -166,13 +167,14 @@ def _pairs_by_table(path: Path) -> list[_Pair]:
         InputError: no such file, no such columns, an empty cell, or an image twice.
     """
     pairs: list[_Pair] = []
-    lines: dict[str, int] = {}
-    for line, row in read_csv(path, "pairs", {"image": "", "label": ""})[1]:
-        image, label = row["image"], row["label"]
+    table = read_table(path, option="pairs")
+    images, labels = table.texts("image", "images"), table.texts("label", "label maps")
+    splits = table.texts("split", "the split") if "split" in table else [None] * len(table)
+    for row, (image, label, split) in enumerate(zip(images, labels, splits, strict=True)):
         if not image or not label:
-            raise InputError(f"{path}:{line}", f"no {'label' if image else 'image'}", hint="give both of each pair")
-        add_once(lines, image, path, line)
-        pairs.append(_Pair(image, path.parent / image, path.parent / label, row.get("split"), f"{path}:{line}"))
+            raise InputError(table.where(row), f"no {'label' if image else 'image'}", hint="give both of each pair")
+        pairs.append(_Pair(image, path.parent / image, path.parent / label, split, table.where(row)))
+    table.refuse_repeated(images)
     return pairs
 
 

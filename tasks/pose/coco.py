@@ -12,6 +12,7 @@ import numpy as np
 
 from contml import InputError
 from contml.data import Task
+from contml.data.values import flag, pairs, points, refuse_outside
 
 from .._readers.coco import Field, listed_images, read_coco, refuse_unlisted
 from .._readers.folders import Files, Missing, data_folder, image_folders
@@ -24,8 +25,6 @@ _FIELDS: dict[str, dict[str, Field]] = {
     "annotations": {"id": "id", "image_id": "id"},
     "categories": {},
 }
-#: A joint may lie outside its image by this share of the image's size: annotators click beyond borders.
-_SLACK = 0.05
 
 
 def coco(
@@ -131,7 +130,7 @@ def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Mis
     content = read_coco(path, option, "person_keypoints", _FIELDS)
     body = _body(path, option, content["categories"])
     images_by_id, on_disk = listed_images(path, content), Files()
-    annotations = [annotation for annotation in content["annotations"] if not annotation.get("iscrowd")]
+    annotations = [note for note in content["annotations"] if not _is_crowd(path, note)]
     if missing == "refuse":
         refuse_unlisted(path, annotations, images_by_id)
     people: list[Person] = []
@@ -147,6 +146,11 @@ def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Mis
     return Keypoints(body, people, len({person.group for person in people}), +excluded)
 
 
+def _is_crowd(path: Path, annotation: dict[str, Any]) -> bool:
+    value = annotation.get("iscrowd")
+    return value is not None and flag(value, f"{path}: annotation {annotation['id']}: iscrowd")
+
+
 def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
     bodies = {_names_and_limbs(path, category) for category in categories if category.get("keypoints")}
     if not bodies:
@@ -154,51 +158,36 @@ def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
     if len(bodies) > 1:
         problem = f"its categories have {len(bodies)} different lists of keypoints"
         raise InputError(str(path), problem, "all people must have the same joints")
-    names, skeleton = bodies.pop()
-    if outside := [pair for pair in skeleton if min(pair) < 0 or max(pair) >= len(names)]:
-        a, b = outside[0]
-        raise InputError(str(path), f"skeleton connects {a + 1} and {b + 1}", f"keypoints are 1 to {len(names)}")
-    return Body(names, skeleton)
+    return Body(*bodies.pop())
 
 
 def _names_and_limbs(path: Path, category: dict[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
-    names, limbs = category["keypoints"], category.get("skeleton") or []
+    names = category["keypoints"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(str(path), f"the keypoints of a category are {names!r:.60}", "must be a list of names")
-    try:
-        if not all(type(joint) is int for limb in limbs for joint in limb):
-            raise TypeError
-        return tuple(names), tuple((a - 1, b - 1) for a, b in limbs)  # COCO counts from 1
-    except (TypeError, ValueError):
-        problem = f"the skeleton of a category is {limbs!r:.60}"
-        raise InputError(str(path), problem, "must be a list of pairs of keypoints, counted from 1") from None
+    return tuple(names), pairs(category.get("skeleton") or (), len(names), 1, f"{path}: skeleton of a category")
 
 
 def _person(
     where: str, annotation: dict[str, Any], body: Body, images: Sequence[Path], on_disk: Files, image: dict[str, Any]
 ) -> Person | None:
-    if "keypoints" not in annotation:
+    keypoints = annotation.get("keypoints")
+    if not keypoints:  # CVAT writes an empty list for an object that is not labelled
         return None
-    keypoints = annotation["keypoints"]
     try:
-        values = np.asarray(keypoints, np.float64).reshape(len(body.names), 3)
-    except (TypeError, ValueError, OverflowError):
+        values = points(keypoints, where).reshape(len(body.names), 3)
+    except ValueError:  # also an InputError
         values = np.full((1, 3), np.nan)
     # v is 0 for not labelled, 1 for labelled but hidden, 2 for labelled and visible.
-    if not np.isfinite(values).all() or not np.isin(values[:, 2], (0, 1, 2)).all():
+    marked = values[:, 2] > 0
+    if not np.isin(values[:, 2], (0, 1, 2)).all() or not np.isfinite(values[marked]).all():
         allowed = f"must be {len(body.names)} times numbers x, y, v, with v 0, 1 or 2"
         raise InputError(where, f"keypoints are {keypoints!s:.60}", allowed)
-    marked = values[:, 2] > 0
     if not marked.any():
         return None
     joints = values[:, :2]
-    size = np.array([image["width"], image["height"]], np.float64)
-    outside = marked & ((joints < -_SLACK * size) | (joints > (1 + _SLACK) * size)).any(1)
-    if outside.any():
-        joint = int(outside.argmax())
-        problem = f"{body.names[joint]} is at {joints[joint, 0]:g}, {joints[joint, 1]:g}"
-        allowed = f"must be in its image {image['file_name']} of {size[0]:g} x {size[1]:g} pixels"
-        raise InputError(where, problem, allowed, "check whether the images were resized")
+    size = image["width"], image["height"]
+    refuse_outside(joints, marked, size, body.names, where, image["file_name"])
     file = on_disk.locate(images, image["file_name"])
     name, group = f"{file}, annotation {annotation['id']}", str(image["file_name"])
     image_size = int(size[0]), int(size[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -10,10 +11,12 @@ import numpy as np
 from contml import InputError
 from contml._support.arrays import read_arrays
 from contml.data import ImageFile, Split, Task
+from contml.data.sources import opened
+from contml.data.text_files import is_missing, no_such_file, read_json
+from contml.data.values import flags, pairs, points, refuse_outside
 
-from .._readers.folders import Files, data_folder, image_folders, no_such_file, refuse_absent
+from .._readers.folders import Files, data_folder, image_folders, refuse_absent
 from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists, with_queries
-from .._readers.text import read_json
 from .bodies import LSP, Body
 from .people import Array, make_split
 
@@ -53,6 +56,7 @@ def files(
     paths = [on_disk.locate(folders, name) for name in table.names]
     missing_files = [paths[row] for part in parts for row in part if not on_disk.has(paths[row])]
     refuse_absent(missing_files, len(paths), f"images of {path.name}", can_drop=False)
+    _check_places(path, table, {row: paths[row] for part in parts for row in part})
 
     def make(rows: list[int], queries: int = 0) -> Split:
         return make_split(
@@ -109,25 +113,44 @@ def _table(path: Path, values: dict[str, Any]) -> _Table:
     if missing_keys := [key for key in ("names", "joints") if key not in values]:
         problem = f"no '{missing_keys[0]}', only {', '.join(values) or 'nothing'}"
         raise InputError(str(path), problem, "must have names and joints")
-    joints = np.asarray(values["joints"])
-    if joints.ndim != 3 or joints.shape[2] != 2 or joints.dtype.kind not in "fiu":
-        problem = f"joints are {joints.dtype} {list(joints.shape)}"
-        raise InputError(str(path), problem, "must be numbers [items, joints, 2]")
+    names = [str(name) for name in values["names"]]
+    joints = _by_item(path, "joints", names, values["joints"], points)
+    if joints.ndim != 3 or joints.shape[2] != 2:
+        raise InputError(str(path), f"joints are {list(joints.shape)}", "must be numbers [items, joints, 2]")
     count = joints.shape[1]
     body = LSP if count == len(LSP.names) else Body([str(joint) for joint in range(count)], ())
-    names = [str(name) for name in values.get("joint_names", body.names)]
-    skeleton = [(int(a), int(b)) for a, b in values.get("skeleton", body.skeleton)]
-    if len(names) != count:
-        raise InputError(str(path), f"{len(names)} joint_names for {count} joints", hint="give one name per joint")
-    if outside := [pair for pair in skeleton if min(pair) < 0 or max(pair) >= count]:
-        raise InputError(str(path), f"skeleton connects joints {outside[0]}", f"joints are 0 to {count - 1}")
-    return _Table(
-        [str(name) for name in values["names"]],
-        joints.astype(np.float64),
-        None if values.get("visible") is None else np.asarray(values["visible"]).astype(bool),
-        [None] * len(values["names"]) if values.get("split") is None else [str(part) for part in values["split"]],
-        Body(names, skeleton),
-    )
+    joint_names = [str(name) for name in values.get("joint_names", body.names)]
+    if len(joint_names) != count:
+        raise InputError(
+            str(path), f"{len(joint_names)} joint_names for {count} joints", hint="give one name per joint"
+        )
+    skeleton = pairs(values.get("skeleton", body.skeleton), count, 0, f"{path}: skeleton")
+    visible = None
+    if values.get("visible") is not None:
+        visible = _by_item(path, "visible", names, values["visible"], _visible)
+    split: list[str | None] = [None] * len(names)
+    if values.get("split") is not None:
+        split = [_part(part) for part in values["split"]]
+    return _Table(names, joints, visible, split, Body(joint_names, skeleton))
+
+
+def _by_item(path: Path, key: str, names: Sequence[str], values: Any, convert: Callable[[Any, str], Array]) -> Array:
+    """The values of all items, converted; an error names the item."""
+    try:
+        return convert(values, f"{path}: {key}")
+    except InputError as error:
+        for name, row in zip(names, values, strict=False):
+            convert(row, f"{path}: {key} of {name}")  # raises for the item that is wrong
+        raise error from None
+
+
+def _visible(values: Any, where: str) -> Array:
+    return flags(values, where, "of confidences, write 1 where they are high enough; of COCO's v, where it is above 0")
+
+
+def _part(value: Any) -> str:
+    """A cell of the split; a missing one is empty: the item is not used."""
+    return "" if is_missing(value) else str(value)
 
 
 def _columns(path: Path, content: Any) -> dict[str, Any]:
@@ -170,6 +193,19 @@ def _check(path: Path, table: _Table) -> None:
         row, joint = (int(index) for index in np.argwhere(missing)[0])
         problem = f"joint {joint} ({table.body.names[joint]}) of {table.names[row]} is not a number"
         raise InputError(str(path), problem, hint="set 'visible' to 0 there")
+
+
+def _check_places(path: Path, table: _Table, paths: Mapping[int, Path]) -> None:
+    """Refuse visible joints that cannot be in their images."""
+    for row, image in paths.items():
+        joints, where = table.joints[row], f"{path}: joints of {table.names[row]}"
+        marked = np.ones(len(joints), bool) if table.visible is None else table.visible[row]
+        try:
+            with opened(image) as picture:
+                size = picture.size
+        except OSError:  # images.broken decides about broken images
+            continue
+        refuse_outside(joints, marked, size, table.body.names, where, image.name)
 
 
 def _split(path: Path, table: _Table, lists_file: Path | None) -> Parts[int]:

@@ -12,8 +12,9 @@ import numpy as np
 
 from contml import InputError
 from contml.data import Task, draw
+from contml.data.text_files import no_such_file
 
-from .._readers.folders import Files, data_folder, image_folders, no_such_file
+from .._readers.folders import Files, data_folder, image_folders
 from .._readers.mat import read_variable
 from .bodies import MPII
 from .people import Array, Options, Person, exclude_unusable, kept, make_crop_split

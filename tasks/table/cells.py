@@ -1,4 +1,4 @@
-"""The cells of a table: a number, a date, a list of numbers or of texts, the path of a file, or an empty cell."""
+"""The cells of a table: a number, a date, a list of numbers or of texts, the path of a file."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pyarrow
+from pyarrow import compute
 
 from contml.data.sources import opened
+from contml.data.tables import Array, Column
 
 from .._readers.folders import IMAGE_SUFFIXES, Files
-from .._readers.text import as_value
 
-#: Words for a missing number.
-_MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
 # In all these patterns a digit matches in one way only. Otherwise a long cell would take quadratic time.
 _POINT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _COMMA = re.compile(r"[-+]?(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -39,11 +39,6 @@ _FEW_VALUES = 64
 Decimal = Literal["auto", "point", "comma"]
 
 
-def is_missing(cell: str) -> bool:
-    """Whether a cell of numbers is empty, or one of NA, NaN, null, None, -, ?."""
-    return cell.strip().lower() in _MISSING
-
-
 def number(cell: str, comma: bool) -> float | None:
     """The number in a cell, or None; `comma`: with a decimal comma."""
     cell = cell.strip()
@@ -55,8 +50,32 @@ def number(cell: str, comma: bool) -> float | None:
     return value if abs(value) != float("inf") else None
 
 
+def number_column(column: Column, comma: bool) -> tuple[Array, Array]:
+    """The numbers of a column `[N]`, NaN where a cell is missing, and the rows of cells that are no numbers.
+
+    Args:
+        column: texts or numbers.
+        comma: whether texts have decimal commas.
+    """
+    cells = column.cells
+    if column.kind == "number":
+        values = np.asarray(cells.cast(pyarrow.float64()).fill_null(float("nan")))
+        return values, np.flatnonzero(np.isinf(values))
+    if column.kind != "text":
+        return np.full(len(column), np.nan), np.flatnonzero(column.filled)
+    if comma:
+        grouped = compute.match_substring_regex(cells, f"^(?:{_GROUPED.pattern})$")
+        cells = compute.if_else(grouped, compute.replace_substring(cells, ".", ""), cells)
+    fits = compute.match_substring_regex(cells, f"^(?:{(_COMMA if comma else _POINT).pattern})$")
+    cells = compute.if_else(fits, cells, pyarrow.scalar(None, cells.type))
+    values = np.asarray(compute.replace_substring(cells, ",", ".").cast(pyarrow.float64()).fill_null(float("nan")))
+    return values, np.flatnonzero(column.filled & ~np.isfinite(values))
+
+
 def number_hint(cell: str, comma: bool) -> str:
     """What to do with a cell that is not a number."""
+    if '"' in cell:
+        return "remove the quotation mark, or close it"
     if date_in_days(cell) is not None:
         return "a date has the kind date"
     if not any(character.isdigit() for character in cell):
@@ -81,14 +100,28 @@ def units(cells: Sequence[str]) -> str:
     return next((cell for cell in cells if marks != {("", "")} or _THOUSANDS.fullmatch(cell)), "")
 
 
-def date_in_days(cell: str) -> float | None:
-    """Days from 1970-01-01 to an ISO date, with a fraction for a time of day; None for another text."""
+def date_in_days(cell: str, form: str = "") -> float | None:
+    """Days from 1970-01-01 to a date, with a fraction for a time of day; None for another text.
+
+    Args:
+        cell: an ISO date, year first, or a date of the given form.
+        form: as of `datetime.strptime`, such as %d.%m.%Y.
+    """
     try:
-        date = datetime.fromisoformat(cell.strip())
+        date = datetime.strptime(cell, form) if form else datetime.fromisoformat(cell)
     except ValueError:
         return None
     date = date if date.tzinfo else date.replace(tzinfo=UTC)
     return (date - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / 86400
+
+
+def has_decimal_comma(column: Column, decimal: Decimal, delimiter: str | None) -> bool:
+    """Whether the numbers of a whole column have a decimal comma: as given, or found."""
+    if decimal == "auto" and (
+        column.kind != "text" or not compute.any(compute.match_substring(column.cells, ",")).as_py()
+    ):
+        return False
+    return decimal_comma(column.texts(), decimal, delimiter, one_number=True)
 
 
 def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None, one_number: bool = False) -> bool:
@@ -115,15 +148,6 @@ def numbers(cell: str, comma: bool) -> list[float] | None:
     parts = (_BETWEEN_COMMAS if comma else _BETWEEN).split(content)
     values = [number(part, comma) for part in parts if part]
     return None if not values or None in values else [value for value in values if value is not None]
-
-
-def texts(cell: str) -> list[str] | None:
-    """A list of texts in the syntax of JSON or Python; None where the cell is not a list."""
-    cell = cell.strip()
-    if not (cell.startswith("[") and cell.endswith("]")):
-        return None
-    value = as_value(cell)
-    return [str(text) for text in value] if isinstance(value, list) else None
 
 
 def separator(cells: Sequence[str]) -> str | None:

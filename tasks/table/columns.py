@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from contml import InputError
 from contml._support.errors import did_you_mean
+from contml.data.tables import Table, listed_texts
 
 from .._readers.splits import SPLIT_NAMES, part_of, parts_of
 from .cells import (
@@ -21,17 +23,14 @@ from .cells import (
     date_in_days,
     decimal_comma,
     is_comma_pair,
-    is_missing,
     looks_like_maps,
     looks_like_paths,
     number,
     numbers,
-    texts,
     units,
 )
 from .labels import CaptionsLabel, ClassLabel, Label, MapLabel, Options, OrdinalLabel, TagsLabel
 from .number_labels import LATITUDE, LONGITUDE, DateLabel, GeoLabel, LogNumberLabel, NumberLabel, VectorLabel
-from .reading import Table
 
 #: Every kind of label by its name in a config.
 KINDS: dict[str, type[Label]] = {
@@ -55,7 +54,6 @@ _ROW_NUMBER_NAMES = re.compile(r"(?:.*[\W_])?(?:id|index|idx|nr|number|no|row|\(
 # "lon" is searched after the first "lat" only: after each "lat", it would take quadratic time. So would a name with a
 # line break after each "img", if the last ".*" did not match it (re.S).
 _GEO_NAMES = re.compile(r".*(?:place|coord|gps|location|position).*|(?:(?!lat).)*+lat.*lon.*", re.I | re.S)
-_IMAGE_NAMES = re.compile(r".*(?:image|img|photo|picture|file|path).*", re.I | re.S)
 _MAP_NAMES = re.compile(r".*(?:label|mask|map|seg|annot|layout).*", re.I | re.S)
 _DIGIT_DATE = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")  # as cameras name their files
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?(?:[T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}")
@@ -83,6 +81,7 @@ class Spec(NamedTuple):
     kind: str
     weight: float
     reason: str
+    form: str
 
 
 def choose_columns(
@@ -113,11 +112,11 @@ def choose_columns(
         hint = "name it: image=COLUMN (--image); the first line of the file names the columns"
         raise InputError(str(table.path), f"no column of image paths (it has {', '.join(table.columns)})", hint=hint)
     if not label_kinds:
-        label_kinds = {_only_label(table, roles, group): ("auto", 1.0)}
+        label_kinds = {_only_label(table, roles, group): Kind("auto")}
     specs = []
-    for columns, (kind, weight) in label_kinds.items():
+    for columns, (kind, weight, form) in label_kinds.items():
         guess = Guess(kind, "as given") if kind != "auto" else _guessed(table, columns, roles.guesses)
-        specs.append(Spec(columns, guess.kind, weight, guess.reason))
+        specs.append(Spec(columns, guess.kind, weight, guess.reason, form))
     return roles, specs
 
 
@@ -132,14 +131,27 @@ def _columns(table: Table, name: str) -> tuple[str, ...]:
     return columns
 
 
-def parse_kind(name: str, text: str) -> tuple[str, float]:
-    """A kind and a weight: "number", "number:0.5", "number:log", "number:log:0.5", "auto"."""
+class Kind(NamedTuple):
+    """The kind of a label as it is given: its name, its weight in a sum, and the form of its dates."""
+
+    name: str
+    weight: float = 1.0
+    form: str = ""
+
+
+def parse_kind(name: str, text: str) -> Kind:
+    """A kind as it is given: "number", "number:0.5", "number:log", "number:log:0.5", "date:%d.%m.%Y", "auto"."""
+    subject = f"labels: {name}={text}"
     kind, colon, weight = text.strip().partition(":")
-    kind = kind.strip() or "auto"
+    kind, form = kind.strip() or "auto", ""
     variant, second_colon, variant_weight = weight.partition(":")
     if f"{kind}:{variant.strip()}" in KINDS:
         kind, colon, weight = f"{kind}:{variant.strip()}", second_colon, variant_weight
-    subject = f"labels: {name}={text}"
+    elif kind == "date" and "%" in weight:
+        form, colon, weight = weight.strip(), "", ""
+        if "%" not in form.rpartition(":")[2]:  # the last part is a weight: the form may have colons too
+            form, colon, weight = form.rpartition(":")
+        _check_form(subject, form)
     if kind not in KINDS and kind != "auto":
         allowed = f"must be one of {', '.join(KINDS)}, auto"
         raise InputError(subject, f"unknown kind '{kind}'", allowed, did_you_mean(kind.lower(), KINDS))
@@ -150,7 +162,18 @@ def parse_kind(name: str, text: str) -> tuple[str, float]:
     if not 0 < value < float("inf"):
         hint = did_you_mean(f"{kind}:{weight.strip()}", (kind_name for kind_name in KINDS if ":" in kind_name))
         raise InputError(subject, f"weight '{weight}'", f"must be a number above 0, as in {kind}:0.5", hint)
-    return kind, value
+    return Kind(kind, value, form)
+
+
+def _check_form(subject: str, form: str) -> None:
+    """Refuse a form of dates that cannot be read, or that has no year."""
+    date = datetime(2001, 2, 3, 4, 5, 6)
+    try:
+        has_year = datetime.strptime(date.strftime(form), form).year == date.year
+    except ValueError:
+        has_year = False
+    if not has_year:
+        raise InputError(subject, f"form '{form}'", "must be a form of dates with a year, as in date:%d.%m.%Y")
 
 
 def _guessed(table: Table, columns: tuple[str, ...], guesses: dict[str, Guess]) -> Guess:
@@ -197,12 +220,11 @@ def guess_roles(
         InputError: several columns can be the split, or one is named like a split and not understood.
     """
     rows = np.unique(np.linspace(0, len(table) - 1, min(len(table), _SAMPLE), dtype=np.int64)).tolist()
-    sample = {name: [cells[row].strip() for row in rows] for name, cells in table.columns.items()}
+    sample = {name: column.texts(rows) for name, column in table.columns.items()}
     paths = [name for name, cells in sample.items() if looks_like_paths([c for c in cells if c]) and name != image]
     maps = [name for name in paths if looks_like_maps(_existing(options.files, sample[name]))]
     if image is None:
-        candidates = [name for name in paths if name not in taken]
-        image = _choose_image(candidates, maps, lambda name: bool(_existing(options.files, sample[name])))
+        image = _choose_image(table, options.files, {name: sample[name] for name in paths if name not in taken}, maps)
     if split is None:
         split = _find_split(table, [name for name in sample if name not in (image, group, *taken)])
     guesses: dict[str, Guess] = {}
@@ -224,16 +246,17 @@ def _find_split(table: Table, names: Sequence[str]) -> str | None:
     row_parts: dict[str, list[str]] = {}
     unclear: list[str] = []
     for name in names:
-        counts = Counter(cell.strip() for cell in table.columns[name])
-        del counts[""]
-        words = {cell: part for cell in counts if (part := part_of(cell))}
-        share = sum(counts[word] for word in words) / max(counts.total(), 1)
-        if share >= _MIN_SHARE and "train" in words.values() and len(set(words.values())) > 1:
-            row_parts[name] = [part_of(cell) for cell in table.columns[name]]
-        elif counts and (SPLIT_NAMES.fullmatch(name) or (share == 1 and set(words.values()) == {"train"})):
+        texts, codes = table.columns[name].distinct()
+        parts = [part_of(text) for text in texts]
+        counts = np.bincount(codes[codes >= 0], minlength=len(texts))
+        share = counts[[bool(part) for part in parts]].sum() / max(counts.sum(), 1)
+        named = {*parts} - {""}
+        if share >= _MIN_SHARE and "train" in named and len(named) > 1:
+            row_parts[name] = [[*parts, ""][code] for code in codes.tolist()]
+        elif texts and (SPLIT_NAMES.fullmatch(name) or (share == 1 and named == {"train"})):
             unclear.append(name)
     if unclear and not row_parts:  # raises
-        parts_of(table.columns[unclear[0]], table.where, table.path, unclear[0])
+        parts_of(table.columns[unclear[0]].texts(), table.where, table.path, unclear[0])
     column, *other_columns = row_parts or [None]
     if conflict := next((name for name in other_columns if row_parts[str(name)] != row_parts[str(column)]), None):
         problem = f"both '{column}' and '{conflict}' name training and test rows, and they differ"
@@ -260,16 +283,15 @@ def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
     distinct = Counter(cells)
     if len(distinct) == 1:
         return Guess("", "all rows have the same value")
-    lists = [items for items in map(texts, cells) if items is not None]
+    lists = [items for items in map(listed_texts, cells) if items is not None]
     if len(lists) >= _MIN_SHARE * len(cells):
         elements = [text for items in lists for text in items]
         if not elements or _share(elements, lambda text: number(text, False) is not None) < _MIN_SHARE:
             return _guess_lists(elements)
-    non_missing = [cell for cell in cells if not is_missing(cell)]
-    if non_missing and _share(non_missing, lambda cell: bool(_DIGIT_DATE.fullmatch(cell))) >= _MIN_SHARE:
-        return Guess("date", f"its numbers are dates, such as {non_missing[0]}")
-    if _share(cells, lambda cell: is_missing(cell) or number(cell, comma) is not None) >= _MIN_SHARE:
-        return _guess_numbers(name, non_missing, comma)
+    if _share(cells, lambda cell: bool(_DIGIT_DATE.fullmatch(cell))) >= _MIN_SHARE:
+        return Guess("date", f"its numbers are dates, such as {cells[0]}")
+    if _share(cells, lambda cell: number(cell, comma) is not None) >= _MIN_SHARE:
+        return _guess_numbers(name, cells, comma)
     lengths = Counter(len(numbers(cell, comma) or ()) for cell in cells)
     length, count = lengths.most_common(1)[0]
     if length == 2 and not comma and all(is_comma_pair(cell) for cell in cells):
@@ -279,11 +301,11 @@ def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
         if length == 2 and _GEO_NAMES.fullmatch(name):
             return Guess("geo", "two numbers per cell, and its name")
         return Guess("vector", f"{length} numbers per cell")
-    if _share(non_missing, lambda cell: bool(_DATE.fullmatch(cell))) >= _MIN_SHARE:
-        if _share(non_missing, lambda cell: date_in_days(cell) is not None) >= _MIN_SHARE:
+    if _share(cells, lambda cell: bool(_DATE.fullmatch(cell))) >= _MIN_SHARE:
+        if _share(cells, lambda cell: date_in_days(cell) is not None) >= _MIN_SHARE:
             return Guess("date", "its cells are dates")
-        return Guess("", "its dates are not written year first, as in 2026-11-22")
-    if example := units(non_missing):
+        return Guess("", f"its dates are not written year first: give their form, as in {name}=date:%d.%m.%Y")
+    if example := units(cells):
         return Guess("", f"its numbers have a unit or thousands separators, as '{example}': write plain numbers")
     for mark in SEPARATORS:
         tags = [tag.strip() for cell in cells for tag in cell.split(mark) if tag.strip()]
@@ -324,15 +346,32 @@ def _guess_lists(elements: Sequence[str]) -> Guess:
     return Guess("tags", "its cells are lists of short texts") if elements else Guess("", "its lists are empty")
 
 
-def _choose_image(paths: Sequence[str], maps: Sequence[str], exists: Callable[[str], bool]) -> str | None:
-    """The column of images among columns of paths: its files exist and are not label maps, its name fits."""
-    candidates = [name for name in paths if exists(name)] or list(paths)
+def _choose_image(
+    table: Table, files: CellFiles, paths: Mapping[str, Sequence[str]], maps: Sequence[str]
+) -> str | None:
+    """The column of images among columns of paths: the only one whose files exist, without label maps.
+
+    Args:
+        table: the table, for errors.
+        files: the files on disk.
+        paths: some cells of each column of paths.
+        maps: the columns of label maps.
+
+    Raises:
+        InputError: several columns can be the images, so that a label may belong to either or to both.
+    """
+    candidates = [name for name, cells in paths.items() if _existing(files, cells)] or list(paths)
+    # Before the files of maps are looked at: some have the name of what they are.
     candidates = [name for name in candidates if name not in maps] or [
         *[name for name in candidates if not _MAP_NAMES.fullmatch(name)],
         *candidates,
     ][:1]
-    preferred = [name for name in candidates if _IMAGE_NAMES.fullmatch(name)]
-    return next(iter(preferred or candidates), None)
+    different = {tuple(map(files.place, filter(None, paths[name]))): name for name in reversed(candidates)}
+    if len(different) > 1:
+        problem = f"{len(candidates)} columns of image paths: {', '.join(candidates)}"
+        hint = f"choose the one that the labels belong to: image={candidates[0]} (--image {shlex.quote(candidates[0])})"
+        raise InputError(str(table.path), problem, hint=hint)
+    return next(iter(candidates), None)
 
 
 def pair_up(guesses: dict[str, Guess]) -> dict[str, Guess]:

@@ -10,6 +10,7 @@ from typing import Literal
 from contml import InputError
 from contml._support.validation import check_at_least, check_whole
 from contml.data import Task
+from contml.data.tables import MAX_BYTES, MAX_ROWS, MISSING, Limits
 
 from .._readers.folders import data_folder
 from .cells import CellFiles, Decimal
@@ -17,7 +18,7 @@ from .columns import choose_columns
 from .items import choose_queries, read_items
 from .labels import Options, Scale
 from .overview import describe_columns, suggest_config
-from .reading import read_table
+from .reading import read_data
 from .split import make_split
 
 
@@ -46,6 +47,10 @@ def file(
     heading_weight: float = 0.625,
     delimiter: str | None = None,
     encoding: str = "utf-8",
+    sheet: str | None = None,
+    missing_words: list[str] | None = None,
+    max_bytes: int = MAX_BYTES,
+    max_rows: int = MAX_ROWS,
     seed: int = 0,
 ) -> Task:
     """A file with a column of image paths and columns of labels, or a folder of images: a task without code.
@@ -58,12 +63,13 @@ def file(
     Everything else: docs/table.md.
 
     Args:
-        data: the table: .csv, .tsv, .txt, .jsonl (also .gz) or .parquet; or a folder of images, where each folder in
-            it is a class, or `pattern` says what the names of the images mean. Folders named train, val and test are
-            the split.
+        data: the table: .csv, .tsv, .txt, .jsonl, .json (also .gz), .parquet or .xlsx; an annotation file of COCO; or a
+            folder of images, where each folder in it is a class, or `pattern` says what the names of the images mean.
+            Folders named train, val and test are the split.
         labels: the kind of each label by its column, or by several columns with commas, and perhaps its weight:
-            {age: number, "lat,lon": geo:0.5}; "auto" is guessed. null: the one column that can be a label.
-        image: the column of image paths; null: found automatically.
+            {age: number, "lat,lon": geo:0.5, day: date:%d.%m.%Y}; "auto" is guessed. null: the one column that can be a
+            label.
+        image: the column of image paths; null: the only one.
         pattern: what the names of a folder's images mean: "{age}_{sex}_*.jpg". A field in braces is a column; a star is
             any text. With folders: "{class}/{age}.jpg".
         root: the folder that paths in the table are relative to; null: the folder of the table.
@@ -91,7 +97,12 @@ def file(
         dim: dimension of word vectors that are trained.
         heading_weight: metres that a degree counts of the heading of a geo label of three columns.
         delimiter: the character between the cells of a CSV file; null: found automatically.
-        encoding: the encoding of a CSV file.
+        encoding: the encoding of a file of text.
+        sheet: the sheet of an Excel file; null: the only one that is filled.
+        missing_words: cells that mean a missing value, as an empty cell does; null: NA, N/A, NaN, NaT, null, None, -, ?
+            and others that programs write; []: none, so that they are values.
+        max_bytes: the largest file that is read, unpacked.
+        max_rows: the most rows that are read.
         seed: seed of the drawn split, the drawn queries, and the training of word vectors.
     """
     if not 0 < test < 1:
@@ -102,7 +113,8 @@ def file(
         raise InputError("heading_weight", str(heading_weight), "must be a finite number of metres above 0")
     check_at_least(0, seed=seed)
     check_whole(1, dim=dim, side=1 if side is None else side)
-    table = read_table(Path(data).expanduser(), pattern, delimiter, encoding)
+    words, limits = MISSING if missing_words is None else missing_words, Limits.of(max_bytes, max_rows)
+    table = read_data(Path(data).expanduser(), pattern, delimiter, encoding, sheet, words, limits)
     files = CellFiles(table.root if root is None else data_folder(root, "the images"))
     ordered_levels = {name: [str(level) for level in values] for name, values in (levels or {}).items()}
     for name in ordered_levels:

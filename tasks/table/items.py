@@ -13,13 +13,13 @@ from contml import InputError
 from contml._support.validation import as_rows
 from contml.data import draw, draw_queries
 from contml.data.draw import positions
+from contml.data.tables import Table
 
 from .._readers.folders import Missing, why_absent
 from .._readers.splits import TEST_PARTS, parts_of, queries_like
 from .cells import CellFiles
 from .columns import KINDS, Roles, Spec
 from .labels import Array, CaptionsLabel, ClassLabel, Label, MapLabel, Options
-from .reading import Table
 
 #: The mean label distance of a label is estimated on this many training rows.
 _SAMPLE = 300
@@ -108,18 +108,19 @@ def read_items(
         InputError: a row is wrong, or too few can be used.
     """
     files, column = options.files, str(roles.image)
-    paths = [files.place(cell) if cell.strip() else "" for cell in table.column(column, "image")]
+    image_cells = table.texts(column, "image")
+    paths = [files.place(cell) if cell else "" for cell in image_cells]
     rows = _Rows(table, missing)
     rows.drop_without_image(column, paths, files)
-    labels = [KINDS[spec.kind](spec.columns, spec.weight, table, options) for spec in specs]
+    labels = [KINDS[spec.kind](spec.columns, spec.weight, table, options, spec.form) for spec in specs]
     rows.drop_without_label(labels)
-    images = [files.key(cell) for cell in table.columns[column]]
+    images = [files.key(cell) for cell in image_cells]
     groups = images
     if group is not None:
-        groups = [cell.strip() for cell in table.column(group, "group")]
+        groups = table.texts(group, "group")
         rows.drop(np.array([not name for name in groups]), f"without a value in '{group}'", f"no {group}")
     shared_columns = [c for label in labels if not isinstance(label, CaptionsLabel) for c in label.columns]
-    cells = [table.columns[c] for label in labels for c in label.columns]
+    cells = [table.texts(c, "labels") for label in labels for c in label.columns]
     texts = ["\t".join(row) for row in zip(*cells, strict=True)]
     rows.merge_captions(paths, labels, [*shared_columns, *(c for c in (roles.split, group) if c is not None)], texts)
     split = _split(table, rows, groups, roles.split, group or "image", test, options.seed)
@@ -172,7 +173,9 @@ class _Rows:
         self.usable = np.ones(len(table), dtype=bool)
         self._dropped: dict[str, Array] = {}  # row numbers by reason
 
-    def drop(self, incomplete: Array, reason: str, problem: str, hint: str = "complete the table") -> None:
+    def drop(
+        self, incomplete: Array, reason: str, problem: str, hint: str = "complete the table", otherwise: str = ""
+    ) -> None:
         """Omit the rows that `incomplete` `[N]` marks, or refuse the first of them.
 
         Args:
@@ -180,6 +183,7 @@ class _Rows:
             reason: why rows are omitted, as in "2 without an image file".
             problem: what is wrong with the first of these rows, for the error.
             hint: what to do about it.
+            otherwise: what else may be done.
 
         Raises:
             InputError: there are such rows, and they are refused.
@@ -190,7 +194,7 @@ class _Rows:
         if self.missing == "refuse":
             message = f"{problem} ({len(rows):,} such of {len(self.usable):,} rows)"
             drop_hint = ", or set missing=drop to omit such rows" if len(rows) < self.usable.sum() else ""
-            raise InputError(self.table.where(rows[0]), message, hint=hint + drop_hint)
+            raise InputError(self.table.where(rows[0]), message, hint=hint + drop_hint + otherwise)
         self._dropped[reason] = np.concatenate((self._dropped.get(reason, rows[:0]), rows))
         self.usable[rows] = False
 
@@ -199,7 +203,8 @@ class _Rows:
         if len(labels) == 1:
             (label,) = labels
             problem = label.problem(int(label.present.argmin()))
-            self.drop(~label.present, f"without {label.content} in '{label.name}'", problem, self._complete)
+            note = f", or set missing_words=[] if {label.missing_words} is a value" if label.missing_words else ""
+            self.drop(~label.present, f"without {label.content} in '{label.name}'", problem, self._complete, note)
         else:
             absent = ~np.any([label.present for label in labels], axis=0)
             self.drop(absent, "without any label", "no label", self._complete)
@@ -238,6 +243,7 @@ class _Rows:
         captions = [label for label in labels if isinstance(label, CaptionsLabel)]
         if not captions:
             return
+        shared_cells = {name: self.table.texts(name, "labels") for name in shared}
         first_rows: dict[str, int] = {}
         merged: dict[int, list[str]] = {}
         for row in np.flatnonzero(self.usable).tolist():
@@ -245,7 +251,7 @@ class _Rows:
             if first_row == row:
                 continue
             for name in shared:
-                cells = self.table.columns[name]
+                cells = shared_cells[name]
                 if cells[first_row] != cells[row]:
                     problem = f"'{cells[row]}', but '{cells[first_row]}' in {self.table.where(first_row)}"
                     allowed = "must be equal in all rows of an image, whose captions are merged"
@@ -309,7 +315,7 @@ def split_by_column(table: Table, column: str, rows: Array) -> Parts:
 
 def _rows_of_parts(table: Table, column: str, rows: Array) -> dict[str, Array]:
     """The rows that a column names for each part; "test" are all test rows, "query" those that are queries."""
-    part_names = np.array(parts_of(table.column(column, "split"), table.where, table.path, column))[rows]
+    part_names = np.array(parts_of(table.texts(column, "split"), table.where, table.path, column))[rows]
     words_by_part = {"train": ("train",), "val": ("val",), "test": TEST_PARTS, "query": ("query",)}
     return {part: rows[np.isin(part_names, words)] for part, words in words_by_part.items()}
 

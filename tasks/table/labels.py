@@ -7,23 +7,21 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 from unicodedata import normalize
 
 import numpy as np
 
 from contml import InputError
 from contml.data.renderers.label_maps import shrink
+from contml.data.tables import Array as Array, Column, Table, refuse_object, text_lists
 from contml.labels import CaptionLabels, ClassLabels, LabelSpace, OrdinalLabels, SegmentationLabels, TagLabels
 from contml.labels.words import split_words
 
 from .._readers.label_maps import check_shape, read_image_map, to_classes
-from .._readers.text import refuse_object
 from .._readers.word_vectors import vectors_in_words, word_vectors
-from .cells import CellFiles, Decimal, decimal_comma, is_missing, number, separator, texts
-from .reading import Table
+from .cells import CellFiles, Decimal, decimal_comma, number, separator
 
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Scale = Literal["std", "range", "none"]
 
 #: With more different numbers than this, ordinal labels need whole numbers that repeat.
@@ -61,6 +59,7 @@ class Label:
         weight: its weight in a sum of labels.
         table: the table.
         options: how labels are read.
+        form: how its values are written, where its kind has several forms: that of dates.
     """
 
     kind: ClassVar[str] = ""
@@ -74,8 +73,8 @@ class Label:
     unusable: ClassVar[str] = ""
     values: Any
 
-    def __init__(self, columns: Sequence[str], weight: float, table: Table, options: Options) -> None:
-        self.columns, self.weight, self.table, self.options = tuple(columns), weight, table, options
+    def __init__(self, columns: Sequence[str], weight: float, table: Table, options: Options, form: str = "") -> None:
+        self.columns, self.weight, self.table, self.options, self.form = tuple(columns), weight, table, options, form
         self.name = ",".join(columns)
         min_columns, max_columns = self.takes
         if not min_columns <= len(columns) <= (max_columns or len(columns)):
@@ -84,19 +83,26 @@ class Label:
         self.present: Array = np.ones(len(table), dtype=bool)
         cells = [table.column(column, f"the label {self.name}") for column in columns]
         if self.holds_text:
-            for column, texts_of_column in zip(columns, cells, strict=True):
-                for row, cell in enumerate(texts_of_column):
-                    refuse_object(cell, f"{table.where(row)}: {column}", f"the kind {self.kind}")
+            for name, column in zip(columns, cells, strict=True):
+                for row, cell in column.in_brackets():
+                    refuse_object(cell, f"{table.where(row)}: {name}", f"the kind {self.kind}")
+        self.missing = sum((Counter(column.missing) for column in cells), Counter[str]())
         self._read(cells)
         del self.table  # its other columns need not stay in memory
 
-    def _read(self, cells: list[list[str]]) -> None:
+    def _read(self, cells: list[Column]) -> None:
         """Set `values` from the cells, and `present`."""
         raise NotImplementedError
 
     def problem(self, row: int) -> str:  # noqa: ARG002
         """The error of a row that is not present."""
         return f"no {self.name}"
+
+    @property
+    def missing_words(self) -> str:
+        """The words that were read as missing, with their numbers; "" for none."""
+        words = [f"'{word}' ({count:,} cell{'s' if count > 1 else ''})" for word, count in self.missing.most_common(5)]
+        return ", ".join(words)
 
     def usable(self, train: Array, test: Array) -> Array:  # noqa: ARG002
         """Which rows `[N]` can be used, bool; called when the split is known."""
@@ -128,9 +134,11 @@ class ClassLabel(Label):
     kind = "class"
     holds_text = True
 
-    def _read(self, cells: list[list[str]]) -> None:
-        self.values = [normalize("NFC", cell.strip()) for cell in cells[0]]
-        self.present = np.array([bool(value) for value in self.values])
+    def _read(self, cells: list[Column]) -> None:
+        names, codes = cells[0].distinct()
+        texts = np.array([*(normalize("NFC", name) for name in names), ""], object)  # each text is in memory once
+        self.values: list[str] = texts[codes].tolist()
+        self.present = codes >= 0
 
     def fit(self, train: Array) -> None:
         """Count the classes."""
@@ -150,9 +158,7 @@ class ClassLabel(Label):
         """All values in words."""
         min_count, max_count = min(self.counts.values()), max(self.counts.values())
         class_size = f"{min_count}" if min_count == max_count else f"{min_count} to {max_count}"
-        missing_name = next((name for name in self.counts if is_missing(name)), "")
-        note = f"; '{missing_name}' is one of them: empty its cells if it means missing" if missing_name else ""
-        return f"{len(self.counts)} classes of {class_size} training rows: {_examples(self.counts)}{note}"
+        return f"{len(self.counts)} classes of {class_size} training rows: {_examples(self.counts)}"
 
 
 class OrdinalLabel(Label):
@@ -160,13 +166,12 @@ class OrdinalLabel(Label):
 
     kind = "ordinal"
 
-    def _read(self, cells: list[list[str]]) -> None:
-        self.values = [cell.strip() for cell in cells[0]]
-        self.present = np.array([not is_missing(value) for value in self.values])
-        distinct = dict.fromkeys(value for value in self.values if not is_missing(value))
+    def _read(self, cells: list[Column]) -> None:
+        self.values, self.present = cells[0].texts(), cells[0].filled
+        distinct, _ = cells[0].distinct()
         levels = self.options.levels.get(self.name)
         if levels is None:
-            comma = decimal_comma(list(distinct), self.options.decimal, self.table.delimiter)
+            comma = decimal_comma(distinct, self.options.decimal, self.table.delimiter)
             numbers = {value: number(value, comma) for value in distinct}
             if word := next((value for value, parsed in numbers.items() if parsed is None), None):
                 hint = f"give their order, lowest first: levels={{{self.name}: [{', '.join(sorted(distinct)[:5])}]}}"
@@ -211,14 +216,17 @@ class TagsLabel(Label):
     kind = "tags"
     holds_text = True
 
-    def _read(self, cells: list[list[str]]) -> None:
-        tag_separator = self.options.separator or separator([cell for cell in cells[0] if texts(cell) is None])
-        self.values = []
-        for cell in cells[0]:
-            listed = texts(cell)
-            tags = listed if listed is not None else cell.split(tag_separator) if tag_separator else [cell]
-            self.values.append([tag.strip() for tag in tags if tag.strip()])
-        self.present = np.array([bool(v) or c.strip() == "[]" for v, c in zip(self.values, cells[0], strict=True)])
+    def _read(self, cells: list[Column]) -> None:
+        listed = text_lists(cells[0], self.missing)
+        plain = [(row, cell) for row, cell in enumerate(listed) if isinstance(cell, str)]
+        tag_separator = self.options.separator or separator([cell for _, cell in plain])
+        for row, cell in plain:
+            if (cell[0], cell[-1]) == ("[", "]"):
+                allowed = "must be a list in the syntax of JSON, or tags between separators"
+                raise InputError(f"{self.table.where(row)}: {self.name}", f"'{cell[:60]}'", allowed)
+            listed[row] = cell.split(tag_separator) if tag_separator else [cell]
+        self.values = [[tag.strip() for tag in tags or () if tag.strip()] for tags in listed]
+        self.present = np.array([tags is not None for tags in listed])
 
     def fit(self, train: Array) -> None:
         """Count the tags."""
@@ -248,14 +256,13 @@ class CaptionsLabel(Label):
     needs = "a word that has a vector"
     unusable = "has no word that has a vector"
 
-    def _read(self, cells: list[list[str]]) -> None:
-        self.values = []
-        for row in zip(*cells, strict=True):
-            lists = [texts(cell) if len(row) == 1 else None for cell in row]
-            captions = [
-                normalize("NFC", text) for cell, items in zip(row, lists, strict=True) for text in (items or [cell])
-            ]
-            self.values.append([text.strip() for text in captions if text.strip() and text.strip() != "[]"])
+    def _read(self, cells: list[Column]) -> None:
+        columns = [text_lists(column, self.missing) for column in cells]
+        rows = (
+            [text for cell in row for text in ([cell] if isinstance(cell, str) else cell or ())]
+            for row in zip(*columns, strict=True)
+        )
+        self.values = [[normalize("NFC", text).strip() for text in texts if text.strip()] for texts in rows]
         self.present = np.array([bool(captions) for captions in self.values])
 
     def merge(self, row: int, more: int) -> None:
@@ -306,12 +313,10 @@ class MapLabel(Label):
     #: The images of all rows; their shapes must be those of the maps.
     images: Sequence[str]
 
-    def _read(self, cells: list[list[str]]) -> None:
-        self.values = [self.options.files.place(cell) for cell in cells[0]]
-        file_exists = [self.options.files.has(path) for path in self.values]
-        self.present = np.array(
-            [bool(cell.strip()) and exists for cell, exists in zip(cells[0], file_exists, strict=True)]
-        )
+    def _read(self, cells: list[Column]) -> None:
+        self.values = [self.options.files.place(cell) for cell in cells[0].texts()]
+        file_exists = np.array([self.options.files.has(path) for path in self.values])
+        self.present = cells[0].filled & file_exists
 
     def problem(self, row: int) -> str:
         """The error of a row that is not present."""

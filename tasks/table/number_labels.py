@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
@@ -12,9 +10,10 @@ import numpy as np
 
 from contml import InputError
 from contml.contracts import PLAIN, Measure
+from contml.data.tables import Column
 from contml.labels import GeoLabels, LabelSpace, VectorLabels
 
-from .cells import date_in_days, decimal_comma, is_missing, number, number_hint, numbers
+from .cells import date_in_days, has_decimal_comma, number_column, number_hint, numbers
 from .labels import Array, Label
 
 LATITUDE = re.compile(r"(?:.*[\W_])?lat(?:itude)?", re.IGNORECASE)
@@ -31,26 +30,24 @@ class NumberLabel(Label):
     #: The words of `describe` for the mean and for a label distance of 1; the unit of the values.
     mean_text, unit_text, value_unit = ", mean {:.4g}", "{:.4g}{by}", ""
 
-    def _read(self, cells: list[list[str]]) -> None:
+    def _read(self, cells: list[Column]) -> None:
         self.values = np.stack([self._column(*pair) for pair in zip(self.columns, cells, strict=True)], 1)  # [N,D]
         self.present = ~np.isnan(self.values).any(1)
 
-    def _column(self, column: str, cells: Sequence[str]) -> Array:
-        """The numbers `[N]` of a column, NaN where the cell is empty."""
-        comma = decimal_comma(cells, self.options.decimal, self.table.delimiter, one_number=True)
+    def _column(self, name: str, column: Column) -> Array:
+        """The numbers `[N]` of a column, NaN where the cell is missing."""
+        comma = has_decimal_comma(column, self.options.decimal, self.table.delimiter)
         self.comma = self.comma or comma
-        values = np.full(len(cells), np.nan)
-        for row, cell in enumerate(cells):
-            value = self._parse(cell, comma)
-            if value is not None:
-                values[row] = value
-            elif not is_missing(cell):
-                allowed_and_hint = self._wanted(cell, comma)
-                raise InputError(f"{self.table.where(row)}: {column}", f"'{cell.strip()[:60]}'", *allowed_and_hint)
+        values, invalid_rows = self._parse(column, comma)
+        if len(invalid_rows):
+            row = int(invalid_rows[0])
+            (cell,) = column.texts([row])
+            raise InputError(f"{self.table.where(row)}: {name}", f"'{cell[:60]}'", *self._wanted(cell, comma))
         return values
 
-    def _parse(self, cell: str, comma: bool) -> float | None:
-        return number(cell, comma)
+    def _parse(self, column: Column, comma: bool) -> tuple[Array, Array]:
+        """The numbers of a column `[N]`, NaN where a cell is missing, and the rows of cells that are no numbers."""
+        return number_column(column, comma)
 
     def _wanted(self, cell: str, comma: bool) -> tuple[str, str]:
         """What a cell must be, and what to do."""
@@ -126,7 +123,7 @@ class LogNumberLabel(NumberLabel):
     kind = "number:log"
     mean_text, unit_text = ", geometric mean {:.4g}", "a factor of {:.4g}{by}"
 
-    def _read(self, cells: list[list[str]]) -> None:
+    def _read(self, cells: list[Column]) -> None:
         super()._read(cells)
         invalid_rows = np.flatnonzero(self.values[:, 0] <= 0)
         if len(invalid_rows):
@@ -160,14 +157,17 @@ class DateLabel(NumberLabel):
     kind = "date"
     mean_text, unit_text, value_unit = "", "{:.4g} days{by}", " days"
 
-    def _parse(self, cell: str, comma: bool) -> float | None:  # noqa: ARG002
-        return date_in_days(cell)
+    def _parse(self, column: Column, comma: bool) -> tuple[Array, Array]:  # noqa: ARG002
+        texts, codes = column.distinct()
+        days = [date_in_days(text, self.form) for text in texts]
+        values = np.array([*(np.nan if day is None else day for day in days), np.nan])[codes]
+        return values, np.flatnonzero(column.filled & np.isnan(values))
 
     def _wanted(self, cell: str, comma: bool) -> tuple[str, str]:  # noqa: ARG002
-        return "must be a date, year first, as in 2026-11-22 or 2026-11-22T15:30", ""
-
-    def _measure(self) -> Measure:
-        return replace(super()._measure(), dates=True)
+        if self.form:
+            return f"must be a date in the form {self.form}", ""
+        hint = f"give its form: {self.name}=date:%d.%m.%Y, or another" if any(map(str.isdigit, cell)) else ""
+        return "must be a date, year first, as in 2026-11-22 or 2026-11-22T15:30", hint
 
     def _text(self, value: float) -> str:
         day = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=float(value))
@@ -180,29 +180,36 @@ class VectorLabel(NumberLabel):
     kind = "vector"
     takes: ClassVar[tuple[int, int | None]] = (1, None)
 
-    def _read(self, cells: list[list[str]]) -> None:
+    def _read(self, cells: list[Column]) -> None:
         if len(cells) > 1:
             super()._read(cells)
             return
         self.values = self._lists(cells[0])
         self.present = np.asarray(~np.isnan(self.values).any(1))
 
-    def _lists(self, cells: Sequence[str]) -> Array:
-        """Lists of numbers `[N, D]`, a row of NaN where the cell is empty."""
-        comma = self.options.decimal == "comma"
-        lists = {row: numbers(cell, comma) for row, cell in enumerate(cells) if not is_missing(cell)}
-        first_row = next(iter(lists), 0)
-        for row, row_values in lists.items():
-            location = f"{self.table.where(row)}: {self.name}"
+    def _lists(self, column: Column) -> Array:
+        """Lists of numbers `[N, D]`, a row of NaN where the cell is missing."""
+        comma, rows = self.options.decimal == "comma", np.flatnonzero(column.filled)
+        if column.kind == "numbers":
+            lists = column.lists()
+        else:
+            lists = [numbers(cell, comma) if cell else None for cell in column.texts()]
+        first_row = int(rows[0]) if len(rows) else 0
+        length = len(lists[first_row] or ()) if len(rows) else 1
+        values = np.full((len(column), max(length, 1)), np.nan)
+        for row in rows.tolist():
+            row_values, location = lists[row], f"{self.table.where(row)}: {self.name}"
             if row_values is None:
                 allowed = "must be a JSON array, or numbers separated by spaces"
-                raise InputError(location, f"'{cells[row].strip()[:60]}'", allowed)
-            if len(row_values) != len(lists[first_row] or ()):
-                allowed = f"must be {len(lists[first_row] or ())} as in {self.table.where(first_row)}"
+                raise InputError(location, f"'{column.texts([row])[0][:60]}'", allowed)
+            if len(row_values) != length:
+                allowed = f"must be {length} as in {self.table.where(first_row)}"
                 raise InputError(location, f"{len(row_values)} numbers", allowed)
-        values = np.full((len(cells), max(len(lists.get(first_row) or ()), 1)), np.nan)
-        for row, row_values in lists.items():
-            values[row] = row_values
+            values[row] = [np.nan if value is None else value for value in row_values]
+        if (infinite := np.isinf(values).any(1)).any():
+            raise InputError(
+                f"{self.table.where(int(infinite.argmax()))}: {self.name}", "inf", "must be finite numbers"
+            )
         return values
 
     def _spread(self, values: Array) -> Array:
@@ -238,7 +245,7 @@ class GeoLabel(VectorLabel):
     kind = "geo"
     takes = (1, 3)
 
-    def _read(self, cells: list[list[str]]) -> None:
+    def _read(self, cells: list[Column]) -> None:
         first_column, *other_columns = self.columns
         if other_columns and LONGITUDE.fullmatch(first_column) and LATITUDE.fullmatch(other_columns[0]):
             hint = f"write {','.join((other_columns[0], first_column, *other_columns[1:]))}=geo"

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from contml._support.text import number
 from contml.data import Split
+from contml.data.tables import Table
 
 from .columns import Roles, Spec, pair_up
 from .items import Items, Parts, closed_set
 from .labels import ClassLabel, Label
-from .reading import Table
 
 #: With more training rows than this, finding the nearest by label takes too long, so batches are drawn uniformly.
 #: Kinds of labels with slower distances have lower limits: for a single label, and for labels in a sum.
@@ -42,10 +42,12 @@ def describe_columns(
     image = str(roles.image)
     reason = "as given" if given_image else "its cells name image files"
     size = f"{len(table):,} rows, {len(table.columns) + len(table.opaque)} columns"
+    size += "".join(f"; {count:,} {what}" for what, count in table.left_out.items())
+    (example,) = table.columns[image].texts([int(table.columns[image].filled.argmax())])
     lines = [
         ["column", "used as", "because", "values"],
         ["", "table", table.form, size],
-        [image, "image", reason, next(cell for cell in table.columns[image] if cell.strip()) + _repeated(items)],
+        [image, "image", reason, example + _repeated(items)],
     ]
     for spec, label, mean in zip(specs, items.labels, items.means, strict=True):
         kind, scale = spec.kind, ""
@@ -75,9 +77,10 @@ def _repeated(items: Items) -> str:
 
 
 def _missing(label: Label, parts: Parts) -> str:
-    """The number of rows without this label, which count by their other labels; "" for none."""
+    """The words that mean a missing value, and the rows without this label, which count by others; "" for none."""
     num_missing = sum(int((~label.present[rows]).sum()) for rows in parts.used.values())
-    return f"; missing in {num_missing:,} rows, which count by their other labels" if num_missing else ""
+    words = f"; read as missing: {label.missing_words}" if label.missing else ""
+    return words + (f"; missing in {num_missing:,} rows, which count by their other labels" if num_missing else "")
 
 
 def _classes_without_items(label: Label, parts: Parts) -> str:
@@ -94,7 +97,10 @@ def _classes_without_items(label: Label, parts: Parts) -> str:
 def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[str]]:
     """The config that suits the labels, and changes to it: the columns found, and batches that fit the rows."""
     kinds = {
-        label.name: label.kind if label.weight == 1 else f"{label.kind}:{label.weight!r}" for label in items.labels
+        label.name: ":".join(
+            [label.kind, *filter(None, (label.form, "" if label.weight == 1 else f"{label.weight!r}"))]
+        )
+        for label in items.labels
     }
     task_options = {"labels": kinds, "image": roles.image, "split": roles.split}
     changes = [f"task.{name}={json.dumps(value, ensure_ascii=False)}" for name, value in task_options.items() if value]

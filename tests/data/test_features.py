@@ -66,16 +66,6 @@ def test_dates_beyond_python_are_no_features(tmp_path):
         read_features(tmp_path / "f.parquet")
 
 
-def test_parquet_without_pyarrow_is_refused_before_an_image_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("contml.data.features.find_spec", lambda name: None)
-    experiment = load("pose/synthetic", SMALL)
-    monkeypatch.setattr("contml.experiment.features.Parts", None)
-    with refuses("f.parquet", "pyarrow", hint="contml[table]"):
-        extract_features(experiment, tmp_path / "f.parquet")
-    with refuses("f.parquet", "pyarrow", hint="contml[table]"):
-        read_features(tmp_path / "f.parquet")
-
-
 def test_a_small_file_of_features_does_not_fill_the_memory(tmp_path):
     path = tmp_path / "f.npz"
     np.savez_compressed(path, names=np.array(["a"]), features=np.zeros((1, 10_000_000)))

@@ -60,7 +60,8 @@ def test_the_data_are_those_of_the_runs(explored, tmp_path):
 
 
 def test_parquet(explored, tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    from pyarrow import parquet
+
     write_page(tmp_path / "page", explored)
     table = parquet.read_table(tmp_path / "page" / "explore.parquet").to_pydict()
     assert table["id"] == list(range(24))
@@ -250,14 +251,6 @@ def test_export(contml, runs, tmp_path):
     assert data_of(tmp_path / "page")["ownImages"].startswith("Own images need a model")
     assert len(data_of(tmp_path / "page")["names"]) == 12
     assert (tmp_path / "page" / "explore.parquet").is_file()
-
-
-def test_without_pyarrow_the_page_is_written(contml, runs, tmp_path, monkeypatch):
-    monkeypatch.setattr("contml.cli.explore.find_spec", lambda name: None)
-    status, out, err = contml("explore", runs.first, "--export", "page", "--items", "12")
-    assert (status, out) == (0, "page/index.html\n")
-    assert err == "explore.parquet is not written: it needs pyarrow (pip install 'contml[table]')\n"
-    assert not (tmp_path / "page" / "explore.parquet").exists()
 
 
 def test_mistakes_are_one_line(refused, runs, tmp_path):

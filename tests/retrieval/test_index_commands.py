@@ -220,12 +220,12 @@ def test_metadata_of_a_table(contml, model, photos):
 @pytest.mark.parametrize(
     ("text", "subject", "got"),
     [
-        ("file,place\n04.png,a\n", "table.csv", "no column 'image'"),
+        ("file,place\n04.png,a\n", "table.csv: column image", "no such column"),
         ("image,file\n04.png,a\n", "table.csv", "a column 'file'"),
         ("image,place\n04.png,a\nphotos/../04.png,b\n", "table.csv", ""),
         ("image,place\n04.png,a\n04.png,b\n", "table.csv:3", "two rows"),
         ("image,place\nnone.png,a\n", "table.csv", "no row is of these images"),
-        ("", "table.csv", "no column 'image'"),
+        ("", "table.csv", "is empty"),
         ("image\n", "table.csv", "no row"),
     ],
 )
@@ -243,7 +243,7 @@ def test_tables_that_cannot_be_read(photos):
     with refuses("none.csv", "no such file"):
         read_metadata(photos / "none.csv", [])
     (photos / "latin.csv").write_bytes(b"image\n\xff\n")
-    with refuses("latin.csv", "not UTF-8"):
+    with refuses("latin.csv:2", "not utf-8"):
         read_metadata(photos / "latin.csv", [])
     (photos / "large.csv").write_text(f'image\n"{"a" * 200_000}"\n')
     with refuses("large.csv", "field larger"):
@@ -475,3 +475,22 @@ def test_every_option_is_on_the_page():
                 if name in names and name != "run":
                     assert f"`{'-' if name == 'k' else '--'}{name}" in page, name
     assert "`--run" in page
+
+
+def test_metadata_of_every_format(photos):
+    import pyarrow
+    from pyarrow import parquet
+
+    images = [NamedImage(f"{n:02d}.png", photos / f"{n:02d}.png") for n in (0, 4)]
+    rows = [{"image": "00.png", "place": "NA", "year": "2024"}, {"image": "04.png", "place": "hall; left", "year": ""}]
+    expected = {row["image"]: {"place": row["place"], "year": row["year"]} for row in rows}
+    for name, mark in (("a.csv", ","), ("b.csv", ";"), ("c.tsv", "\t"), ("d.txt", "|")):
+        lines = [mark.join(f'"{cell}"' for cell in cells) for cells in (rows[0], *(row.values() for row in rows))]
+        (photos / name).write_text("\n".join(lines))
+        assert read_metadata(photos / name, images) == expected, name
+    (photos / "e.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    (photos / "f.json").write_text(json.dumps(rows))
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    parquet.write_table(pyarrow.table(columns), photos / "g.parquet")
+    for name in ("e.jsonl", "f.json", "g.parquet"):
+        assert read_metadata(photos / name, images) == expected, name

@@ -19,7 +19,6 @@ import pytest
 from contml.tasks._readers import mat_check
 from contml.tasks._readers.label_maps import check_shape, read_image_map, to_classes
 from contml.tasks._readers.mat import read_mat
-from contml.tasks._readers.text import read_json, whole_number
 from contml.tasks.table.cells import looks_like_maps, number
 from contml.tasks.table.columns import guess_cells
 from fuzz.images import bomb
@@ -30,6 +29,8 @@ from support.paths import ROOT
 from support.refusals import refuses
 
 from contml._support.arrays import read_arrays
+from contml.data.text_files import read_json
+from contml.data.values import whole_number
 
 #: The pieces of which long texts are made.
 PIECES = (

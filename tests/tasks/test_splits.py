@@ -15,7 +15,6 @@ from contml.tasks._readers.splits import (
     split_by_lists,
     with_queries,
 )
-from contml.tasks._readers.text import refuse_object
 from contml.tasks.captions.files import files as caption_files
 from contml.tasks.captions.synthetic import synthetic as scenes
 from contml.tasks.classes.folder import folder as class_folder
@@ -29,6 +28,8 @@ from hypothesis import given, strategies as st
 from PIL import Image
 from support.class_layouts import save, write_folders
 from support.refusals import refuses
+
+from contml.data.tables import refuse_object
 
 WORDS = {
     "train": ("train", "Training", " TRN "),
@@ -168,7 +169,7 @@ def read_layouts(root, cells):
 
 def read_poses(root, cells):
     save_images(root, len(cells))
-    joints = [[[k + number, k * number] for k in range(14)] for number in range(len(cells))]
+    joints = [[[k + number, k * number % 20] for k in range(14)] for number in range(len(cells))]
     rows = [{"name": f"{number}.png", "joints": joints[number], "split": cell} for number, cell in enumerate(cells)]
     (root / "joints.json").write_text(json.dumps({"people": rows}))
     return pose_files(str(root), joints="joints.json")

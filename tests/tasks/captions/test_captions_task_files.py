@@ -216,7 +216,7 @@ def test_files_that_are_not_there(flickr_folder, tmp_path):
     rejected(("train.txt", "no such file", "", "set train"), flickr, flickr_folder, train="train.txt")
     found = f"glove.txt in {flickr_folder} or in the current folder"
     rejected(("vectors", found, "", "null"), flickr, flickr_folder, vectors="glove.txt")
-    rejected(("Flicker8k_Dataset", "cannot be read"), flickr, flickr_folder, captions="Flicker8k_Dataset")
+    rejected(("Flicker8k_Dataset", "a folder", "must be a file"), flickr, flickr_folder, captions="Flicker8k_Dataset")
     fields = ("images", f"no such image ({TRAIN} of {TRAIN} training images")
     rejected(fields, flickr, flickr_folder, images="images")
 
@@ -538,13 +538,14 @@ def test_the_validation_part_is_not_used_and_other_names_of_parts_are_known(own_
 @pytest.mark.parametrize(
     ("text", "fields"),
     [
-        ("", (":1", "no column 'image' (it has nothing)", "", "set image")),
-        ("img,caption,split\n", (":1", "no column 'image' (it has img, caption, split)", "", "set image")),
-        ("image,caption,caption\n", (":1", "more than one column 'caption'")),
-        ("image,caption,split\n", ("", "no captions")),
+        ("", ("", "is empty")),
+        ("img,caption,split\na,b,c\n", (": column image", "no such column", "img, caption, split", "set image")),
+        ("image,caption,caption\n", ("", "columns 2 and 3 are both named 'caption'")),
+        ("image,caption,split\n", ("", "no rows")),
         ("image,caption,split\n\n0.png,a red, big cat,train\n", (":3", "4 cells, but the header has 3")),
         ('image,caption,split\n0.png,"a\nb",train\n1.png,c\n', (":4", "2 cells")),
-        ('image,caption,split\n0.png,"open,train\n', (":2", "not CSV")),
+        ('image,caption,split\n0.png,"open,a,train\n', (":2", "not CSV")),
+        ("image,caption,split\n0.png,7,train\n1.png,8,train\n", (": split", "only 'train'")),
         ("image,caption,split\n ,a cat,train\n", (":2", "no image")),
         ("image,caption\n0.png,a cat\n", ("", "0.png has no 'split'", "", "train, val, test or query")),
         (
@@ -564,12 +565,14 @@ def test_bad_csv_files(own_folder, text, fields):
 @pytest.mark.parametrize(
     ("content", "fields"),
     [
-        ("[]", ("", "", "a list of {image, caption}")),
-        ("3", ("", "", "a list of {image, caption}")),
-        ('[{"image": 3}]', (": item 0", "no text 'image'", "", "set image")),
-        ('[{"image": "0.png", "caption": [1]}]', (": item 0 (0.png)", "'caption'", "", "set caption")),
-        ('[{"image": "0.png", "text": "a"}]', (": item 0 (0.png)", "'caption'", "", "set caption")),
-        ('{"0.png": null}', (": item 0 (0.png)", "'caption'", "", "set caption")),
+        ("[]", ("", "an empty JSON list", "a list of objects")),
+        ("3", ("", "a JSON number", "a list of objects")),
+        ('[{"images": "3"}]', (": column image", "", "images", "set image")),
+        ('[{"image": "0.png", "caption": [1]}]', (": row 1: caption", "[1.0]", "a list of texts")),
+        ('[{"image": "0.png", "text": "a"}]', (": column caption", "", "image, text", "set caption")),
+        ('{"0.png": null}', ("", "0.png has no 'split'")),
+        ('{"0.png": [], "0.png ": []}', ("", "'0.png' and '0.png ' differ only by spaces")),
+        ('{"0.png": [], "0.png": []}', ("", "'0.png' appears twice")),
         ("{", ("", "not JSON")),
     ],
 )
@@ -602,7 +605,8 @@ def test_not_all_test_images_can_be_queries(own_folder):
 
 
 def test_other_files_are_refused(own_folder):
-    rejected(("captions.parquet", "", ".csv, .tsv, .txt or .json"), files, own_folder, "captions.parquet")
+    (own_folder / "captions.docx").touch()
+    rejected(("captions.docx", "ends in '.docx'", ".csv, .tsv"), files, own_folder, "captions.docx")
     rejected(("away.csv", "no such file", "", "set captions"), files, own_folder, "away.csv")
     rejected(("away.json", "no such file", "", "set lists"), files, own_folder, lists="away.json")
 

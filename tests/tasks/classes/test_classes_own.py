@@ -130,12 +130,13 @@ def test_empty_folders(tmp_path):
 @pytest.mark.parametrize(
     ("text", "fields"),
     [
-        ("name,split\na,train\n", ("classes.csv:1", "no column 'class' (it has name, split)")),
-        ("", ("classes.csv:1", "no column 'class' (it has nothing)")),
+        ("name,split\na,train\n", ("classes.csv: column class", "no such column", "name, split")),
+        ("", ("classes.csv", "is empty", "name the columns")),
         ("class,split\nx,train\n", ("classes.csv:2", "class x has no folder")),
         ("class,split\na,train\na,test\n", ("classes.csv:3", "a appears twice, first in line 2")),
         ("class,split\na,trian\n", ("classes.csv:2: split", "'trian'", "train, val, test, query, gallery or empty")),
-        ("class,split\na,train\nb\nc,test\n", ("classes.csv", "class d (1 such classes)")),
+        ("class,split\na,train\nb,\nc,test\n", ("classes.csv", "class d (1 such classes)")),
+        ("class,split\na,train\nb\nc,test\n", ("classes.csv:3", "1 cells, but the header has 2")),
         ("class,split\na,train\nb,test\nc,test\nd,test\n", ("", "1 train classes", "at least 2")),
     ],
 )
@@ -224,11 +225,13 @@ def test_missing_images_of_a_table(tmp_path):
 @pytest.mark.parametrize(
     ("text", "fields"),
     [
-        ("file,class\n0.png,a\n", (":1", "no column 'image' (it has file, class)", "", "set image")),
-        ("image,kind\n0.png,a\n", (":1", "no column 'class' (it has image, kind)", "", "set label")),
-        ("", (":1", "no column 'image' (it has nothing)", "", "set image")),
+        ("file,class\n0.png,a\n", (": column image", "no such column", "file, class", "set image")),
+        ("image,kind\n0.png,a\n", (": column class", "no such column", "image, kind", "set label")),
+        ("", ("", "is empty")),
         ("image,class\n", ("", "no rows")),
-        ("image,class\n0.png,a\n1.png\n", (":3: class", "empty", "an image and a class")),
+        ("image,class\n0.png,a\n1.png,\n", (":3: class", "empty", "an image and a class")),
+        ("image,class\n0.png,a\n1.png,NA\n", (":3: class", "'NA'", "an image and a class")),
+        ("image,class\n0.png,a\n1.png\n", (":3", "1 cells, but the header has 2")),
         ("image,class\n,a\n", (":2: image", "empty", "an image and a class")),
         ("image,class\n0.png,a\n0.png,b\n", (":3", "0.png appears twice, first in line 2")),
         ("image,class,split\n0.png,a,trian\n", (":2: split", "'trian'", "train, val, test, query, gallery")),
@@ -254,11 +257,9 @@ def test_unreadable_tables(tmp_path):
     rejected(("images.csv", f"no such file ({tmp_path} holds", "", "set table"), csv, tmp_path)
     (tmp_path / "images.csv").write_bytes(b"image,class\n\xff\xfe,a\n")
     rejected(("images.csv:2", "utf-8 text (byte 0xff)", "", "UTF-8"), csv, tmp_path)
-    (tmp_path / "images.csv").write_text("image,class\n" + "x" * 200_000 + ",a\n")
-    rejected(("images.csv:2", "field larger than"), csv, tmp_path)
     (tmp_path / "images.csv").unlink()
     (tmp_path / "images.csv").mkdir()
-    rejected(("images.csv", "Is a directory"), csv, tmp_path)
+    rejected(("images.csv", "a folder", "must be a file"), csv, tmp_path)
 
 
 @pytest.mark.parametrize(

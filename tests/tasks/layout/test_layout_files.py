@@ -172,7 +172,7 @@ def test_a_name_that_two_images_have(folder):
         ),
         (
             [{"image": "a.png", "split": "train"}],
-            {"subject": "pairs.csv:1", "got": "'label' (it has image, split)"},
+            {"subject": "pairs.csv: column label", "got": "no such column", "allowed": "image, split"},
         ),
         (
             [{"image": "a.png", "label": "b.png", "split": "train"}] * 2,
@@ -467,7 +467,7 @@ def test_class_numbers_that_are_not_in_the_table(folder):
     write_table(folder / "classes.csv", [{"id": 1, "surface": "wall"}] * 2)
     with refuses("classes.csv:3", "'1' appears twice"):
         files(str(folder), **options)
-    with refuses("classes.csv:1", got="'kind' (it has id, surface)", hint="column"):
+    with refuses("classes.csv: column kind", "no such column", "id, surface", "set column"):
         files(str(folder), **{**options, "column": "kind"})
 
 

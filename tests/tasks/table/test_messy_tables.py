@@ -76,11 +76,20 @@ def test_rows_that_repeat_an_image_are_counted(tmp_path, rows):
     assert "repeat" not in shown(file(str(path), {"reading": "number"}))
 
 
-def test_a_class_named_like_a_missing_value_is_named(tmp_path, rows):
+@pytest.mark.parametrize("word", ["NA", "N/A", "#N/A", "<NA>", "NaT", "-nan", "null", "None", "NONE", "?", "-", "\\N"])
+def test_words_that_mean_a_missing_value_are_no_class(tmp_path, rows, word):
     for row in rows[::3]:
-        row["colour"] = "NA"
+        row["colour"] = word
     path = write_table(tmp_path / "items.csv", rows)
-    assert "'NA' is one of them: empty its cells if it means missing" in shown(file(str(path), {"colour": "class"}))
+    with refuses("items.csv:2", "no colour (10 such of 30 rows)", hint=f"missing_words=[] if '{word}' (10 cells)"):
+        file(str(path), {"colour": "class"})
+    task = file(str(path), {"colour": "class"}, missing="drop")
+    assert word not in task.train.labels.names
+    assert f"read as missing: '{word}' (10 cells)" in shown(task)
+    assert "10 without a value in 'colour'" in shown(task)
+    kept = file(str(path), {"colour": "class"}, missing_words=[])
+    assert word in kept.train.labels.names
+    assert len(kept.train) + len(kept.test) == 30
 
 
 def test_a_class_may_be_written_in_two_unicode_forms(tmp_path, rows):

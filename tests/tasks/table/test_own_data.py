@@ -69,9 +69,9 @@ def test_damaged_gzip_and_unknown_endings(tmp_path, rows):
         (tmp_path / "items.csv.gz").write_bytes(content)
         with refuses("items.csv.gz", "not readable as gzip"):
             file(str(tmp_path / "items.csv.gz"))
-    (tmp_path / "items.xlsx").write_bytes(b"")
-    with refuses("items.xlsx", "ends in '.xlsx'", allowed=".jsonl"):
-        file(str(tmp_path / "items.xlsx"))
+    (tmp_path / "items.ods").write_bytes(b"")
+    with refuses("items.ods", "ends in '.ods'", allowed=".jsonl", hint="save the sheet as CSV or .xlsx"):
+        file(str(tmp_path / "items.ods"))
 
 
 def folders(tmp_path, rows, name):

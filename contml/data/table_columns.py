@@ -1,0 +1,390 @@
+"""Columns of a table in Arrow, and how they grow by chunks of rows."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+from unicodedata import normalize
+
+import numpy as np
+import pyarrow
+from pyarrow import compute
+
+from contml._support.errors import InputError, closest
+from contml._support.validation import check_whole
+from contml.data.text_files import MAX_BYTES, alike, is_missing
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+#: Cells that mean a missing value, in lower case: what pandas, R, spreadsheets and data bases write.
+MISSING = (
+    *(
+        "na",
+        "n/a",
+        "n.a.",
+        "nan",
+        "-nan",
+        "+nan",
+        "nat",
+        "null",
+        "none",
+        "nil",
+        "<na>",
+        "<null>",
+        "-",
+        "--",
+        "?",
+        "\\n",
+    ),
+    *("#n/a", "#na", "#n/a n/a", "#null!", "#value!", "#ref!", "#div/0!", "#name?", "#num!"),
+    *("1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
+)
+
+
+#: A table may have so many rows, where no option says otherwise.
+MAX_ROWS = 10_000_000
+
+
+class Limits(NamedTuple):
+    """The largest table that is read: its bytes, unpacked, and its rows."""
+
+    bytes: int = MAX_BYTES
+    rows: int = MAX_ROWS
+    #: Whether they are options, which errors then name.
+    options: bool = False
+
+    @classmethod
+    def of(cls, max_bytes: int, max_rows: int) -> Limits:
+        """The limits that a task's options of these names set."""
+        check_whole(1, max_bytes=max_bytes, max_rows=max_rows)
+        return cls(max_bytes, max_rows, options=True)
+
+    def too_many_bytes(self, path: Path, got: str, limit: int | None = None, hint: str = "") -> InputError:
+        """The error of a file that has too many bytes, or so many that they take more memory than its bytes."""
+        hints = [hint, "set max_bytes to read more" if self.options else ""]
+        allowed = f"must be at most {limit or self.bytes:,} bytes"
+        return InputError(str(path), got, allowed, ", or ".join(filter(None, hints)))
+
+    def too_many_rows(self, path: Path, got: str) -> InputError:
+        """The error of a file that has too many rows."""
+        hint = "set max_rows to read more" if self.options else ""
+        return InputError(str(path), got, f"must be at most {self.rows:,} rows", hint)
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column of a table.
+
+    Args:
+        cells: `[N]`, null where the cell is missing: texts without white space around them, numbers, lists of texts, or
+            lists of numbers.
+        missing: the words that were read as missing, and how many cells have each; also the number of nulls in lists.
+    """
+
+    cells: pyarrow.ChunkedArray
+    missing: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    @property
+    def kind(self) -> str:
+        """What a cell is: "text", "number", "texts" or "numbers"."""
+        kind = self.cells.type
+        if pyarrow.types.is_large_list(kind):
+            return "texts" if pyarrow.types.is_large_string(kind.value_type) else "numbers"
+        return "text" if pyarrow.types.is_large_string(kind) else "number"
+
+    @property
+    def filled(self) -> Array:
+        """Whether each cell has a value, bool `[N]`."""
+        return np.asarray(self.cells.is_valid())
+
+    def texts(self, rows: Sequence[int] | None = None) -> list[str]:
+        """The cells as texts, "" where one is missing; a list is written as JSON.
+
+        Args:
+            rows: which; None: all.
+        """
+        cells = self.cells if rows is None else self.cells.take(pyarrow.array(rows, pyarrow.int64()))
+        texts: list[str] = _as_text(cells).fill_null("").to_pylist()
+        return texts
+
+    def lists(self) -> list[list[Any] | None]:
+        """The cells of a column of lists; None where one is missing."""
+        lists: list[list[Any] | None] = self.cells.to_pylist()
+        return lists
+
+    def in_brackets(self) -> Iterator[tuple[int, str]]:
+        """Yields the row and the text of each cell that may be a list or an object, as it begins with a bracket."""
+        if self.kind != "text":
+            cells = self.texts() if self.kind != "number" else ()
+            yield from ((row, cell) for row, cell in enumerate(cells) if cell)
+            return
+        begins = compute.match_substring_regex(self.cells, r"^[\[{]").fill_null(False)
+        rows = np.flatnonzero(np.asarray(begins)).tolist()
+        yield from zip(rows, self.texts(rows), strict=True)
+
+    def distinct(self) -> tuple[list[str], Array]:
+        """The different texts of the cells, in the order of the rows, and the number of each cell's text `[N]`.
+
+        A missing cell has the number -1.
+        """
+        texts = _as_text(self.cells)
+        texts = texts.combine_chunks() if isinstance(texts, pyarrow.ChunkedArray) else texts
+        coded = texts.dictionary_encode()
+        return coded.dictionary.to_pylist(), np.asarray(coded.indices.fill_null(-1))
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of `[N]` cells each.
+
+    Args:
+        path: the file, or the folder.
+        form: its format in words.
+        columns: by name, in the order of the file.
+        lines: the line of each row, or its file; None: rows are counted from 1.
+        opaque: columns whose cells are not texts, numbers or lists of these, and what they are.
+        delimiter: between the cells of a row; None where there is none.
+        left_out: what of the file is not in the table: counts by reason.
+    """
+
+    path: Path
+    form: str
+    columns: dict[str, Column]
+    lines: Sequence[int] | Sequence[Path] | None = None
+    opaque: Mapping[str, str] = field(default_factory=dict)
+    delimiter: str | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def where(self, row: int) -> str:
+        """File and line of a row, for errors."""
+        if self.lines is None:
+            return f"{self.path}: row {row + 1}"
+        line = self.lines[row]
+        return str(line) if isinstance(line, Path) else f"{self.path}:{line}"
+
+    def refuse_repeated(self, texts: Sequence[str]) -> None:
+        """Refuse a text of a row `[N]` that an earlier row has."""
+        first_rows: dict[str, int] = {}
+        for row, text in enumerate(texts):
+            if (first_row := first_rows.setdefault(text, row)) != row:
+                place = self.where(first_row).removeprefix(f"{self.path}:").strip()
+                place = f"line {place}" if place.isdecimal() else place
+                raise InputError(self.where(row), f"{text} appears twice, first in {place}")
+
+    @property
+    def root(self) -> Path:
+        """The folder that paths in it are relative to."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+    def __contains__(self, name: str) -> bool:
+        return normalize("NFC", name) in self.columns
+
+    def column(self, name: str, use: str, option: str = "") -> Column:
+        """A column.
+
+        Args:
+            name: its name.
+            use: what needs it, for errors.
+            option: the task's option that names it, for errors.
+
+        Raises:
+            InputError: there is no such column, or its cells are not texts, numbers or lists.
+        """
+        name = normalize("NFC", name)
+        if name in self.opaque:
+            raise InputError(f"{self.path}: column {name} ({use})", self.opaque[name], "must hold text or numbers")
+        if name not in self.columns:
+            lower = {column.lower(): column for column in self.columns}
+            closest_name = closest(name.lower(), lower)
+            allowed = f"must be one of {', '.join(self.columns) or 'none'}"
+            hint = f"set {option} to the name of the column" if option else ""
+            hint = f"did you mean '{lower[closest_name]}'?" if closest_name and not option else hint
+            raise InputError(f"{self.path}: column {name} ({use})", "no such column", allowed, hint)
+        return self.columns[name]
+
+    def texts(self, name: str, use: str, option: str = "") -> list[str]:
+        """The cells of a column as texts, "" where one is missing; arguments and errors are those of `column`.
+
+        Raises:
+            InputError: there is no such column, or its cells are not texts, numbers or lists.
+        """
+        return self.column(name, use, option).texts()
+
+
+def column_names(path: Path, header: Sequence[str]) -> list[str]:
+    """The names of the columns; one without a name (a saved index) is named after its position.
+
+    Raises:
+        InputError: two of them are equal, or look equal.
+    """
+    names = [normalize("NFC", cell.strip()) or f"(column {number})" for number, cell in enumerate(header, start=1)]
+    for index, name in enumerate(names):
+        if (first_index := names.index(name)) < index and header[first_index].strip() == header[index].strip():
+            raise InputError(str(path), f"columns {first_index + 1} and {index + 1} are both named '{name}'")
+    if problem := alike(tuple(cell for cell in header if cell.strip())):
+        raise InputError(str(path), f"names of columns: {problem}", hint="rename one")
+    return names
+
+
+class TableBuilder:
+    """Columns that grow by chunks of rows.
+
+    Args:
+        path: the file, for errors.
+        limits: the largest table.
+        missing_words: texts that mean a missing value.
+    """
+
+    def __init__(self, path: Path, limits: Limits, missing_words: Collection[str]) -> None:
+        self.path, self.limits = path, limits
+        self._words = [word.strip().lower() for word in missing_words]
+        self._longest = max((len(word.encode()) for word in self._words), default=0)
+        self._chunks: dict[str, list[Any]] = {}
+        self._missing: dict[str, Counter[str]] = {}
+        self._lines = array("q")
+
+    def name(self, names: Iterable[str]) -> None:
+        """Add columns, which are empty in the rows so far."""
+        for name in names:
+            self._chunks[name] = [pyarrow.nulls(len(self._lines))] if len(self._lines) else []
+            self._missing[name] = Counter()
+
+    def add(self, lines: Array, columns: Mapping[str, Any]) -> None:
+        """Add rows: the line of each, and their values by column, as lists or as arrays of Arrow.
+
+        Raises:
+            InputError: there are too many rows, or a text is not Unicode.
+        """
+        if len(self._lines) + len(lines) > self.limits.rows:
+            raise self.limits.too_many_rows(self.path, f"more than {self.limits.rows:,} rows")
+        for name, values in columns.items():
+            chunks = getattr(values, "chunks", None)
+            for chunk in [self._chunk(name, values, lines)] if chunks is None else chunks:
+                self._chunks[name].append(self._cleaned(name, chunk))
+        self._lines.frombytes(np.ascontiguousarray(lines, np.int64).tobytes())
+
+    def _chunk(self, name: str, values: Sequence[Any], lines: Array) -> Any:
+        """Values of Python as texts, numbers, lists of texts or lists of numbers; others as JSON."""
+        kinds = {type(value) for value in values} - {type(None)}
+        text, number = pyarrow.large_string(), pyarrow.float64()
+        try:
+            if kinds <= {str}:
+                return pyarrow.array(values, text)
+            with suppress(OverflowError, pyarrow.ArrowException):  # whole numbers beyond 64 bits are texts
+                if kinds <= {int, float}:
+                    return pyarrow.array(values, number if float in kinds else pyarrow.int64(), from_pandas=True)
+                if kinds == {list}:
+                    elements = {type(element) for value in values for element in value or ()} - {type(None)}
+                    if elements <= {str}:
+                        return pyarrow.array(values, pyarrow.large_list(text))
+                    if elements <= {int, float}:
+                        return pyarrow.array(values, pyarrow.large_list(number))
+            return pyarrow.array([_json_text(value) for value in values], text)
+        except UnicodeEncodeError:
+            line = next(n for n, value in zip(lines.tolist(), values, strict=True) if not _is_unicode(value))
+            raise InputError(f"{self.path}:{line}: {name}", "not valid Unicode") from None
+
+    def _cleaned(self, name: str, cells: Any) -> Any:
+        """A chunk with texts stripped, and null for words that mean a missing value, which are counted."""
+        text = pyarrow.large_string()
+        if pyarrow.types.is_large_list(cells.type):
+            if nulls := cells.flatten().null_count:
+                self._missing[name]["null in a list"] += nulls
+            return cells
+        if cells.type != text:
+            return cells
+        texts = compute.utf8_trim_whitespace(cells)
+        short = texts.filter(compute.less_equal(compute.binary_length(texts), self._longest))
+        found = compute.value_counts(
+            short.filter(compute.is_in(compute.utf8_lower(short), pyarrow.array(self._words, text)))
+        )
+        for entry in found.to_pylist():
+            self._missing[name][entry["values"]] += entry["counts"]
+        words = pyarrow.array(["", *(entry["values"] for entry in found.to_pylist())], text)
+        return compute.if_else(compute.is_in(texts, words), pyarrow.scalar(None, text), texts)
+
+    def table(
+        self,
+        form: str,
+        delimiter: str | None = None,
+        *,
+        lines: bool = True,
+        opaque: Mapping[str, str] | None = None,
+        left_out: Mapping[str, int] | None = None,
+    ) -> Table:
+        """The table of all rows.
+
+        Raises:
+            InputError: a column after the first has values and no name.
+        """
+        columns = {name: Column(_joined(chunks), self._missing[name]) for name, chunks in self._chunks.items()}
+        unnamed = [name for name in columns if name.startswith("(column ")]
+        filled = [name for name in unnamed if columns[name].cells.null_count < len(columns[name])]
+        if filled and filled != ["(column 1)"]:  # a saved index has no name
+            problem = f"{filled[-1][1:-1]} has values, but no name"
+            raise InputError(str(self.path), problem, "the first line must name the columns")
+        columns = {name: column for name, column in columns.items() if name not in unnamed or name in filled}
+        line_numbers = self._lines if lines else None
+        return Table(self.path, form, columns, line_numbers, opaque or {}, delimiter, left_out or {})
+
+
+def _joined(chunks: Sequence[Any]) -> Any:
+    """Chunks of one column as one type: that of those with values, or texts where these differ."""
+    kinds = {chunk.type for chunk in chunks if chunk.null_count < len(chunk)}
+    text = pyarrow.large_string()
+    kind = kinds.pop() if len(kinds) == 1 else pyarrow.float64() if kinds and all(map(is_number, kinds)) else text
+    arrays = []
+    for chunk in chunks:
+        if chunk.null_count == len(chunk):
+            arrays.append(pyarrow.nulls(len(chunk), kind))
+        else:
+            arrays.append(_as_text(chunk) if kind == text else chunk.cast(kind))
+    return pyarrow.chunked_array(arrays, kind)
+
+
+def _as_text(cells: Any) -> Any:
+    """Cells as texts: numbers, where 1.0 is "1", and lists as JSON."""
+    text = pyarrow.large_string()
+    if not pyarrow.types.is_large_list(cells.type):
+        return cells if cells.type == text else cells.cast(text)
+    return pyarrow.array([_json_text(cell) for cell in cells.to_pylist()], text)
+
+
+def _json_text(value: Any) -> str | None:
+    """A value as the text of a cell: a text as it is, a number as Arrow writes it, anything else as JSON."""
+    if is_missing(value):
+        return None
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _is_unicode(value: Any) -> bool:
+    try:
+        str(_json_text(value)).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_text(kind: Any) -> bool:
+    """Returns whether an Arrow type is text."""
+    types = pyarrow.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def is_number(kind: Any) -> bool:
+    """Returns whether an Arrow type is a number."""
+    return bool(pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind))

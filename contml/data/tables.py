@@ -1,0 +1,262 @@
+"""Tables: CSV, JSON, Parquet and Excel files as columns of Arrow, with the line of each row for errors.
+
+    read_table(path) -> Table
+        text      table_text.py: cells between delimiters, perhaps in quotes
+        JSON      one object per line, or a list of objects
+        Parquet   table_parquet.py
+        .xlsx     table_sheet.py
+
+A cell is a text, a number, a list of texts or a list of numbers; a missing one is null.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contml._support.endings import TABLES, table_suffix
+from contml._support.errors import InputError
+from contml.data.table_columns import (
+    MAX_ROWS as MAX_ROWS,
+    MISSING as MISSING,
+    Array as Array,
+    Column as Column,
+    Limits as Limits,
+    Table as Table,
+    TableBuilder,
+    column_names,
+)
+from contml.data.table_parquet import read_parquet
+from contml.data.table_sheet import read_sheet
+from contml.data.table_text import read_delimited
+from contml.data.text_files import MAX_BYTES as MAX_BYTES, decoded, is_missing, no_such_file, parsed_json, read_content
+
+#: What to do with files of other forms.
+_OTHERS = {
+    **dict.fromkeys((".xls", ".xlsm", ".xlsb", ".ods", ".numbers"), "save the sheet as CSV or .xlsx"),
+    **dict.fromkeys((".yaml", ".yml"), "give a config without --data"),
+    **dict.fromkeys((".zip", ".tar", ".7z"), "unpack it, and give the folder or the table in it"),
+    **dict.fromkeys((".pkl", ".pickle", ".feather", ".arrow", ".h5", ".hdf5"), "save it as Parquet or CSV"),
+    **dict.fromkeys((".doc", ".docx", ".pdf"), "save the table as CSV"),
+}
+#: Records are converted in chunks of so many rows.
+_CHUNK = 10_000
+
+
+def read_table(
+    path: Path,
+    *,
+    option: str = "",
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    sheet: str | None = None,
+    missing_words: Collection[str] = MISSING,
+    limits: Limits | None = None,
+) -> Table:
+    """Returns the table of a file: CSV, TSV, JSON lines, a JSON list, Parquet or Excel; text and JSON also as .gz.
+
+    Args:
+        path: the file.
+        option: the task's option that names it, for errors.
+        delimiter: between the cells of a file of text; None: found.
+        encoding: of a file of text without a byte-order mark.
+        sheet: the sheet of an Excel file; None: the only one that is filled.
+        missing_words: texts of cells that mean a missing value, in any case; an empty cell always does.
+        limits: the largest table that is read.
+
+    Raises:
+        InputError: no such file, another format, damaged, too large, names of columns that are equal or look equal, or
+            a row of another length.
+    """
+    limits, suffix = limits or Limits(), table_suffix(path)
+    check_table_suffix(path)
+    hint = ", or set encoding=latin-1 or another" if limits.options else ""
+    if suffix in (".parquet", ".pq"):
+        table = read_parquet(path, option, limits, missing_words)
+    elif suffix == ".xlsx":
+        table = read_sheet(path, option, sheet, limits, missing_words)
+    else:
+        text = decoded(path, read_content(path, option, limits.bytes, limits.too_many_bytes), encoding, hint)
+        if suffix in (".jsonl", ".ndjson"):
+            table = _read_json_lines(path, text, limits, missing_words)
+        elif suffix == ".json":
+            table = json_table(path, parsed_json(str(path), text), limits, missing_words)
+        else:
+            table = read_delimited(path, text, delimiter, limits, missing_words)
+    if not table.columns:
+        raise InputError(str(path), "is empty", "must have columns")
+    if not len(table):
+        raise InputError(str(path), f"has a header ({', '.join(table.columns)}), but no rows")
+    return table
+
+
+def check_table_suffix(path: Path, folder: str = "") -> None:
+    """Checks that a file ends like a table; `folder` says in the error what else it may be.
+
+    Raises:
+        InputError: it has another ending, and exists.
+    """
+    suffix = table_suffix(path)
+    packed = path.name.lower().endswith(".gz") and suffix in (".parquet", ".pq", ".xlsx")
+    if suffix not in TABLES or packed:
+        if not path.exists() and suffix not in _OTHERS:
+            raise no_such_file(path)
+        allowed = f"must {folder}end in {', '.join(TABLES)} (of text also .gz)"
+        got = f"ends in '{suffix}.gz'" if packed else f"ends in '{suffix}'"
+        raise InputError(str(path), got, allowed, "unpack it" if packed else _OTHERS.get(suffix, ""))
+
+
+def json_table(
+    path: Path, content: Any, limits: Limits | None = None, missing_words: Collection[str] = MISSING
+) -> Table:
+    """Returns the table of a list of objects, as a JSON file holds it; a column is a key of at least one object.
+
+    Raises:
+        InputError: it is another value.
+    """
+    example = 'must be a list of objects, [{"image": "1.jpg", "age": 31}]'
+    if not isinstance(content, list) or not content:
+        raise InputError(str(path), _json_kind(content), example)
+    for number, record in enumerate(content, start=1):
+        if not isinstance(record, dict):
+            raise InputError(f"{path}: row {number}", _json_kind(record), example)
+    return records_table(path, "JSON", enumerate(content, start=1), limits, missing_words, numbered=False)
+
+
+def texts_table(
+    path: Path,
+    form: str,
+    columns: Mapping[str, Sequence[str]],
+    lines: Sequence[Path],
+    missing_words: Collection[str] = (),
+) -> Table:
+    """Returns the table of columns of texts, with the file of each row."""
+    builder = TableBuilder(path, Limits(), missing_words)
+    builder.name(columns)
+    builder.add(np.arange(len(lines)), {name: list(cells) for name, cells in columns.items()})
+    return replace(builder.table(form), lines=lines)
+
+
+def records_table(
+    path: Path,
+    form: str,
+    records: Iterable[tuple[int, Mapping[str, Any]]],
+    limits: Limits | None = None,
+    missing_words: Collection[str] = MISSING,
+    *,
+    numbered: bool = True,
+    left_out: Mapping[str, int] | None = None,
+) -> Table:
+    """Returns the table of records: a column is a key of at least one of them.
+
+    Args:
+        path: the file, for errors.
+        form: its format in words.
+        records: the line of each, or its number, and its values.
+        limits: the largest table that is read.
+        missing_words: texts that mean a missing value.
+        numbered: whether the numbers of the records are lines of the file.
+        left_out: as in `Table`.
+    """
+    builder, rows, names = TableBuilder(path, limits or Limits(), missing_words), iter(records), dict[str, str]()
+    while chunk := list(islice(rows, _CHUNK)):
+        if new := [key for key in dict.fromkeys(key for _, record in chunk for key in record) if key not in names]:
+            keys = [*names, *new]
+            names = dict(zip(keys, column_names(path, keys), strict=True))
+            builder.name([names[key] for key in new])
+        builder.add(
+            np.array([number for number, _ in chunk]),
+            {name: [record.get(key) for _, record in chunk] for key, name in names.items()},
+        )
+    return builder.table(form, lines=numbered, left_out=left_out)
+
+
+def _read_json_lines(path: Path, text: str, limits: Limits, missing_words: Collection[str]) -> Table:
+    """One JSON object in each line."""
+    if not text.strip():
+        raise InputError(str(path), "is empty", 'each line must be an object, {"image": "1.jpg", "age": 31}')
+
+    def records() -> Iterator[tuple[int, dict[str, Any]]]:
+        for line, content in enumerate(io.StringIO(text, newline="\n"), start=1):
+            if not content.strip():
+                continue
+            try:
+                row = parsed_json(f"{path}:{line}", content)
+            except InputError as error:
+                got = error.got.replace("incomplete, or ", "")
+                raise InputError(error.subject, got, "must be one whole object per line", error.hint) from None
+            if not isinstance(row, dict):
+                allowed = 'must be an object, {"image": "1.jpg"}'
+                raise InputError(f"{path}:{line}", _json_kind(row), allowed)
+            yield line, row
+
+    return records_table(path, "JSON lines", records(), limits, missing_words)
+
+
+def _json_kind(value: Any) -> str:
+    names = {dict: "object", list: "list", str: "text", bool: "true or false", int: "number", float: "number"}
+    if value is None:
+        return "null"
+    return f"an empty JSON {names[type(value)]}" if value in ([], {}) else f"a JSON {names[type(value)]}"
+
+
+# The text of a cell
+
+
+def refuse_object(cell: str, where: str, use: str) -> None:
+    """Refuses a cell that holds an object of JSON or Python, or a list with one, where a text or a list is wanted.
+
+    Args:
+        cell: the text.
+        where: its file, line and column.
+        use: what it is read as.
+    """
+    cell = cell.strip()
+    if (cell[:1], cell[-1:]) not in (("{", "}"), ("[", "]")) or "{" not in cell:
+        return
+    content = as_value(cell)
+    if isinstance(content, dict) or (isinstance(content, list) and any(isinstance(value, dict) for value in content)):
+        problem = f"a{' list with a' if isinstance(content, list) else ''} JSON object, {cell[:60]}"
+        raise InputError(where, problem, f"{use} must be a text or a list of texts", "write the value that counts")
+
+
+def as_value(cell: str) -> Any:
+    """Returns the value of a cell in the syntax of JSON or Python; None where it is neither."""
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            return read(cell)
+    return None
+
+
+def listed_texts(cell: str) -> list[str] | None:
+    """Returns a list of texts in the syntax of JSON or Python, "" for null; None where the cell is not a list."""
+    value = as_value(cell) if cell.startswith("[") and cell.endswith("]") else None
+    return ["" if is_missing(text) else str(text) for text in value] if isinstance(value, list) else None
+
+
+def text_lists(column: Column, missing: Counter[str] | None = None) -> list[list[str] | str | None]:
+    """Returns the cells of a column as lists of texts where they are lists, else as texts; None for a missing cell.
+
+    Args:
+        column: texts or lists.
+        missing: counts the nulls in lists that are written as text. Nulls are left out.
+    """
+    if column.kind == "texts":
+        return [None if cell is None else [text for text in cell if text is not None] for cell in column.lists()]
+    cells: list[list[str] | str | None] = [cell or None for cell in column.texts()]
+    for row, cell in column.in_brackets():
+        if (listed := listed_texts(cell)) is not None:
+            cells[row] = [text for text in listed if text]
+            if missing is not None and (nulls := listed.count("")):
+                missing["null in a list"] += nulls
+    return cells

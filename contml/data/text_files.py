@@ -1,0 +1,226 @@
+"""Files of text, also compressed as `.gz`: lines, lists of names, JSON; an error names the file and the line."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import math
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from unicodedata import category, normalize
+
+from contml._support.errors import InputError, did_you_mean, one_line
+
+#: A file may have so many bytes, unpacked, where no option says otherwise.
+MAX_BYTES = 1 << 30
+_ARCHIVES = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.bz2", ".rar", ".7z")
+_BLOCK = 1 << 24
+#: The marks at the beginning of a file that say its encoding. That of UTF-16 is the beginning of that of UTF-32.
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def _too_large(path: Path, got: str) -> InputError:
+    return InputError(str(path), got, f"must be at most {MAX_BYTES:,} bytes")
+
+
+def read_content(
+    path: Path,
+    option: str = "",
+    limit: int = MAX_BYTES,
+    too_large: Callable[[Path, str], InputError] = _too_large,
+) -> bytes:
+    """Returns the content of a file, unpacked where its name ends in .gz.
+
+    Args:
+        path: the file.
+        option: the task's option that names the file, for errors.
+        limit: the most bytes that it may have, unpacked. No more than these are read.
+        too_large: makes the error of a file that has more, of its path and its size in words.
+
+    Raises:
+        InputError: no such file, not a regular file (a pipe may never end), too large, or damaged.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(str(path), "a folder" if path.is_dir() else "not a regular file", "must be a file")
+        if status.st_size > limit:
+            raise too_large(path, f"{status.st_size:,} bytes")
+        if path.suffix.lower() != ".gz":
+            return path.read_bytes()
+        content = bytearray()
+        with gzip.open(path) as unpacked:
+            while block := unpacked.read(_BLOCK):
+                content += block
+                if len(content) > limit:
+                    raise too_large(path, f"unpacks to more than {limit:,} bytes")
+        return bytes(content)
+    except InputError:
+        raise
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a name that no file can have
+        raise no_such_file(path, option) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(str(path), f"not readable as gzip ({error})") from None
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror or one_line(error)})") from None
+
+
+def decoded(path: Path, content: bytes, encoding: str = "utf-8", hint: str = "") -> str:
+    """Returns the text of a file's content, without its byte-order mark, which says the encoding.
+
+    Args:
+        path: the file, for errors.
+        content: its bytes.
+        encoding: of a file without a mark.
+        hint: how to set the encoding, for errors.
+
+    Raises:
+        InputError: it is not text of this encoding, or has NUL characters.
+    """
+    codec = next((codec for mark, codec in _MARKS if content.startswith(mark)), encoding)
+    try:
+        text = content.decode(codec)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        problem = f"not {codec.removesuffix('-sig')} text (byte 0x{content[error.start]:02x})"
+        raise InputError(f"{path}:{line}", problem, hint=f"save it as UTF-8{hint}") from None
+    except LookupError:
+        raise InputError("encoding", repr(encoding), "must be utf-8, latin-1, utf-16 or similar") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise InputError(f"{path}:{line}", "not text (it has NUL bytes)", hint=f"save it as text in UTF-8{hint}")
+    return text
+
+
+def read_text(path: Path, option: str = "", encoding: str | None = None) -> str:
+    """Returns the text of a file; `encoding` is the value of the task's option of that name, if it has one."""
+    hint = ", or set encoding=latin-1 or another" if encoding else ""
+    return decoded(path, read_content(path, option), encoding or "utf-8", hint)
+
+
+def lines_of(text: str) -> Iterator[tuple[int, str]]:
+    """Yields the lines of a text that are not blank, with their numbers from 1.
+
+    Only line feeds end a line: `str.splitlines` also cuts at U+2028, U+0085 and control characters, and captions have
+    these.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, line.removesuffix("\r")
+
+
+def read_lines(path: Path, option: str = "", encoding: str | None = None) -> list[tuple[int, str]]:
+    """Returns the lines of a file that are not blank, with their numbers from 1."""
+    return list(lines_of(read_text(path, option, encoding)))
+
+
+def read_names(path: Path, option: str = "") -> list[str]:
+    """Returns a list of at least one name, one per line, without repetitions."""
+    line_by_name: dict[str, int] = {}
+    for number, line in read_lines(path, option):
+        add_once(line_by_name, line.strip(), path, number)
+    if not line_by_name:
+        raise InputError(str(path), "names no images", hint="give one name per line")
+    return list(line_by_name)
+
+
+def add_once(lines: dict[str, int], name: str, path: Path, line: int) -> None:
+    """Records the line of a name; refuses a name that appears on an earlier line."""
+    if name in lines:
+        raise InputError(f"{path}:{line}", f"{name} appears twice, first in line {lines[name]}")
+    lines[name] = line
+
+
+def read_json(path: Path, option: str = "", encoding: str | None = None) -> Any:
+    """Returns the content of a JSON file.
+
+    Raises:
+        InputError: no such file, not JSON, or an object names a key twice.
+    """
+    return parsed_json(str(path), read_text(path, option, encoding))
+
+
+def parsed_json(where: str, text: str) -> Any:
+    """Returns the value of a JSON text; `where` is its place, for errors."""
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except _RepeatedKeyError as error:
+        raise InputError(where, str(error), hint="give each key once") from None
+    except ValueError as error:  # also a number of more than 4,300 digits
+        raise InputError(where, f"incomplete, or not JSON ({error})") from None
+    except RecursionError:
+        raise InputError(where, "lists or objects nested too deeply") from None
+
+
+class _RepeatedKeyError(Exception):
+    """An object names a key twice."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these keys and values: `json` would keep the last value of a key that is repeated."""
+    if problem := alike(tuple([key for key, _ in pairs])):
+        raise _RepeatedKeyError(f"in an object, {problem}")
+    return dict(pairs)
+
+
+@lru_cache(maxsize=64)
+def alike(names: tuple[str, ...]) -> str:
+    """Returns what is wrong with names (of columns, of keys) that are equal, or look equal; "" for different names."""
+    keys: dict[str, str] = {}
+    for name in names:
+        visible = name if name.isascii() else "".join(c for c in normalize("NFC", name) if category(c) != "Cf")
+        key = " ".join(visible.split())
+        if key in keys:
+            if keys[key] == name:
+                return f"'{name:.60}' appears twice"
+            return f"'{keys[key]:.60}' and '{name:.60}' differ only by spaces or the form of characters"
+        keys[key] = name
+    return ""
+
+
+def is_missing(value: object) -> bool:
+    """Returns whether a value of JSON is null or NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+# Files that do not exist
+
+
+def no_such_file(path: Path, option: str = "") -> InputError:
+    """Returns the error of a missing file; `option` is the task's option that names it, if there is one."""
+    hint = f"set {option} to the name of the file" if option else did_you_mean(path.name, _names_in(path.parent))
+    return InputError(str(path), f"no such file ({_contents(path.parent)}{not_unpacked(path.parent)})", hint=hint)
+
+
+def not_unpacked(folder: Path) -> str:
+    """Returns a remark for an error if a folder holds an archive: ", images.zip is not unpacked"; else ""."""
+    archive = next((name for name in _names_in(folder) if name.lower().endswith(_ARCHIVES)), None)
+    return f", {archive} is not unpacked" if archive else ""
+
+
+def _names_in(folder: Path) -> list[str]:
+    """The names in a folder that are not hidden, sorted; none where there is no such folder."""
+    try:
+        return sorted(path.name for path in folder.iterdir() if path.name[0] != ".")
+    except (OSError, ValueError):
+        return []
+
+
+def _contents(folder: Path) -> str:
+    """The names in a folder, for an error."""
+    if not folder.is_dir():
+        return f"{folder} is not a folder"
+    names, folder_text = _names_in(folder), "this folder" if folder == Path() else str(folder)
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return f"{folder_text} holds {', '.join(names[:6]) or 'nothing'}{more}"

@@ -1,0 +1,160 @@
+"""Values of data files, converted only where their meaning is certain: "0" is no visible joint, 0.01 is an error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from contml._support.errors import InputError
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+_YES, _NO = frozenset(("1", "true", "yes")), frozenset(("0", "false", "no"))
+#: A joint may lie outside its image by this share of the image's size: annotators click beyond borders.
+_SLACK = 0.05
+
+
+def whole_number(value: object) -> int | None:
+    """Returns a whole number of up to 18 digits, 0 or more, as a number or as text; None for another value."""
+    if isinstance(value, float | np.floating):
+        return int(value) if value.is_integer() and 0 <= value < 1e15 else None
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value) if 0 <= value < 10**18 else None
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) <= 18 else None
+
+
+def flag(value: object, where: str, hint: str = "") -> bool:
+    """Returns a value that is true or false: a bool, 0 or 1, or one of these as text.
+
+    Raises:
+        InputError: it is anything else, such as NaN, a confidence of 0.7, or 2.
+    """
+    if isinstance(value, str) and value.strip().lower() in _YES | _NO:
+        return value.strip().lower() in _YES
+    if isinstance(value, bool | np.bool_ | int | float | np.integer | np.floating) and value in (0, 1):
+        return bool(value)
+    raise InputError(where, _shown(value), "must be 0 or 1, or true or false", hint)
+
+
+def flags(values: Any, where: str, hint: str = "") -> Array:
+    """Returns an array of values that are true or false, bool.
+
+    Args:
+        values: an array, or nested lists of one shape.
+        where: their place, for errors.
+        hint: what to do with other values.
+
+    Raises:
+        InputError: a value is anything else, or the lists have different lengths.
+    """
+    array = _array(values, where)
+    if array.dtype.kind == "b":
+        return array
+    if array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all():
+        return array.astype(bool)
+    found = [flag(value, where, hint) for value in array.ravel().tolist()]
+    return np.array(found, bool).reshape(array.shape)
+
+
+def points(values: Any, where: str) -> Array:
+    """Returns numbers as float64; null is NaN.
+
+    Args:
+        values: an array, or nested lists of one shape.
+        where: their place, for errors.
+
+    Raises:
+        InputError: a value is no number, or the lists have different lengths.
+    """
+    array = _array(values, where)
+    if array.dtype.kind in "iuf":
+        return array.astype(np.float64)
+    cells = array.ravel().tolist()
+    for value in cells:
+        if not (value is None or (isinstance(value, int | float) and not isinstance(value, bool))):
+            raise InputError(where, _shown(value), "must be a number, or null where it is unknown")
+    try:
+        return np.array(cells, np.float64).reshape(array.shape)
+    except OverflowError:
+        raise InputError(where, "a number too large for 64 bits") from None
+
+
+def _array(values: Any, where: str) -> Array:
+    if isinstance(values, np.ndarray):
+        return values
+    try:
+        # Without a dtype, numpy would turn [1, "0"] into texts.
+        return np.array(values, object)
+    except ValueError:
+        raise InputError(where, "lists of different lengths", "must all have one length") from None
+
+
+def pairs(values: object, count: int, first: int, where: str) -> tuple[tuple[int, int], ...]:
+    """Returns pairs of joints, such as limbs, counted from 0.
+
+    They are counted from `first` in this format. Files that count from the other number show it where they name joint
+    0, or joint `count`.
+
+    Args:
+        values: the pairs.
+        count: the number of joints.
+        first: the number of the first joint in files of this format: 0 or 1.
+        where: their place, for errors.
+
+    Raises:
+        InputError: something is no pair of whole numbers, or names a joint that does not exist.
+    """
+    rows = values.tolist() if isinstance(values, np.ndarray) else values
+    found: list[tuple[int, int]] = []
+    for pair in rows if isinstance(rows, Iterable) and not isinstance(rows, str) else [rows]:
+        numbers = [whole_number(n) for n in pair] if isinstance(pair, Sequence) and not isinstance(pair, str) else []
+        if len(numbers) != 2 or None in numbers:
+            raise InputError(where, _shown(pair), f"must be pairs of joints, {first} to {first + count - 1}")
+        found.append((int(numbers[0] or 0), int(numbers[1] or 0)))
+    named = {joint for pair in found for joint in pair}
+    start = 1 if named and min(named) > 0 and max(named) == count else 0 if 0 in named else first
+    if outside := [joint for joint in sorted(named) if not start <= joint < start + count]:
+        problem = f"joint {outside[0]} of {count}"
+        raise InputError(where, problem, f"joints are {start} to {start + count - 1}, counted from {start}")
+    return tuple((a - start, b - start) for a, b in found)
+
+
+def refuse_outside(
+    joints: Array, marked: Array, size: tuple[float, float], names: Sequence[str], where: str, image: str
+) -> None:
+    """Refuses marked joints that cannot be in their image; a joint may lie a little outside of it.
+
+    Args:
+        joints: `[J, 2]` in pixels of the image.
+        marked: `[J]` whether a joint has coordinates.
+        size: width and height of the image.
+        names: of the joints.
+        where: their place, for errors.
+        image: the name of the image.
+
+    Raises:
+        InputError: a joint is far outside, or at (-1, -1), or several are at (0, 0), as some files write joints that
+            are not annotated.
+    """
+    extent, at_origin = np.asarray(size, np.float64), marked & (joints == 0).all(1)
+    unmarked = (marked & (joints == -1).all(1)) | (at_origin if at_origin.sum() > 1 else False)
+    wrong = unmarked | (marked & ((joints < -_SLACK * extent) | (joints > (1 + _SLACK) * extent)).any(1))
+    if not wrong.any():
+        return
+    joint = int(wrong.argmax())
+    problem = f"{names[joint]} is at {joints[joint, 0]:g}, {joints[joint, 1]:g}"
+    if unmarked[joint]:
+        problem += f" ({unmarked.sum()} such joints)"
+        raise InputError(
+            where, problem, "must be a place in the image", "mark joints that are not annotated as not visible"
+        )
+    allowed = f"must be in its image {image} of {size[0]:g} x {size[1]:g} pixels"
+    raise InputError(where, problem, allowed, "check whether the images were resized")
+
+
+def _shown(value: object) -> str:
+    text = "null" if value is None else "NaN" if isinstance(value, float) and math.isnan(value) else repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
