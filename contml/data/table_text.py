@@ -33,7 +33,7 @@ def read_delimited(
     """A file of cells between delimiters, perhaps in double quotes, which may enclose delimiters and line breaks.
 
     A text that begins with a quotation mark would swallow all rows up to the next one. So the marks are a part of the
-    text where they cannot be quotes, if every line is then a row and no cell both begins and ends with one.
+    text where they cannot be quotes, if every line is then a row.
     """
     if delimiter is not None and len(delimiter) != 1:
         raise InputError("delimiter", repr(delimiter), "must be one character")
@@ -197,14 +197,18 @@ class _Source(NamedTuple):
         return all(len(line) == len(row) for line in (first, *others))
 
     def every_line_is_a_row(self) -> bool:
-        """Whether every line has as many cells as the first one, and none of them begins and ends with a quote."""
+        """Whether every line has as many cells as the first one, and quotes are a part of texts.
+
+        That is, no cell both begins and ends with one, and those that begin with one have several words.
+        """
         width = 0
         for line in io.BytesIO(self.content):
             if self._blank(line):
                 continue
             cells = [cell.strip() for cell in line.decode().split(self.delimiter)]
             width = width or len(cells)
-            if len(cells) != width or any(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells):
+            begun = [cell for cell in cells if cell.startswith('"')]
+            if len(cells) != width or any(cell.endswith('"') or " " not in cell for cell in begun):
                 return False
         return width > 1
 

@@ -191,7 +191,7 @@ def _read_json_lines(path: Path, text: str, limits: Limits, missing_words: Colle
             if not content.strip():
                 continue
             try:
-                row = parsed_json(f"{path}:{line}", content)
+                row = parsed_json(f"{path}:{line}", content.removesuffix("\n"))
             except InputError as error:
                 got = error.got.replace("incomplete, or ", "")
                 raise InputError(error.subject, got, "must be one whole object per line", error.hint) from None

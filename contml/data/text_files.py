@@ -89,6 +89,8 @@ def decoded(path: Path, content: bytes, encoding: str = "utf-8", hint: str = "")
         InputError: it is not text of this encoding, or has NUL characters.
     """
     codec = next((codec for mark, codec in _MARKS if content.startswith(mark)), encoding)
+    if codec in ("utf-8", "utf-8-sig") and b"\0" in content[:1000]:
+        raise InputError(str(path), "not text (it has NUL bytes)", hint="save it as text in UTF-8")
     try:
         text = content.decode(codec)
     except UnicodeDecodeError as error:

@@ -38,7 +38,7 @@ def check_coco(path: Path, content: Any, option: str, kind: str, fields: Mapping
     """Checks the content of an annotation file, with the arguments of `read_coco`; ids such as 1.0 are whole numbers.
 
     Raises:
-        InputError: the file is of another kind, or an annotation id appears twice.
+        InputError: it is no such file, or an annotation id appears twice.
     """
     allowed = f"must be a {kind} of COCO"
     for key, required_fields in fields.items():

@@ -114,9 +114,9 @@ def test_quoted_cells_hold_delimiters_and_line_breaks(folder, write):
         ("", ("", "no age (1 such of 20 rows)", "", "missing=drop")),
         ("NaN", ("", "no age (1 such of 20 rows)", "", "missing=drop")),
         ("3,4", ("", "3 cells, but the header has 2", "", "delimiter is ','")),
-        ('"3', (": age", "'\"3'", "decimal point", "quotation mark")),
+        ('"3', ("", "not CSV (unexpected end of data)", "", "double quote")),
+        ('"3 kg', (": age", "'\"3 kg'", "decimal point", "quotation mark")),
         ('"3",4"', ("", "3 cells, but the header has 2")),
-        ('"3,4', ("", "not CSV (unexpected end of data)", "", "double quote")),
     ],
 )
 def test_the_error_of_a_bad_cell_has_its_line(write, cell, fields):
