@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from contml._support.errors import InputError
@@ -30,6 +31,7 @@ PLACES = frozenset(
         *("training.checkpoint_minutes", "training.tracker"),
     }
 )
+_SEPARATOR = re.compile(r"[/\\]")
 #: The columns of the metrics that hold text, and the splits that are evaluated.
 _TEXTS, _SPLITS = ("event", "split", "metric"), ("val", "test")
 #: Largest metrics.jsonl in bytes; a row has about 300.
@@ -40,6 +42,33 @@ _LINE_LIMIT = 1 << 16
 HEAD = "# contml run of "
 #: Start of the second line, if the run was started by a command; the command follows.
 COMMAND = "# command: "
+
+
+def without_paths(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as weights and embeddings keep it: they travel, and paths tell about the machine and its user.
+
+    Paths at `PLACES` are None. Any other absolute path, or one from the home folder, is the name of its file, or None
+    if it has no suffix.
+    """
+
+    def kept(value: Any, key: str) -> Any:
+        if isinstance(value, Mapping):
+            return {name: kept(item, f"{key}.{name}" if key else name) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [kept(item, key) for item in value]
+        if not isinstance(value, str) or not (_is_path(value) or (key in PLACES and _SEPARATOR.search(value))):
+            return value
+        name = PureWindowsPath(value)  # it splits at both separators
+        return name.name if name.suffix and key not in PLACES else None
+
+    return {key: kept(value, key) for key, value in config.items()}
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text is an absolute path, or one that starts in the home folder or above the current one."""
+    windows, posix = PureWindowsPath(text), PurePosixPath(text)
+    from_root = windows.is_absolute() or (posix.is_absolute() and len(posix.parts) > 1)  # "/" is a separator
+    return from_root or text.startswith(("~", "../", "..\\", "file:"))
 
 
 class Run:

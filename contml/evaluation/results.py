@@ -237,6 +237,7 @@ class Evaluated:
         selection: how the best weights were chosen; None where no validation split chose.
         changes: the changes of the data since the run began, which the user accepted; empty if there are none.
         trained: whether a step of the training changed the network.
+        identity: of the model that was evaluated (`contml.models.identity`); empty for a run of an older version.
     """
 
     evaluation: Evaluation
@@ -247,6 +248,7 @@ class Evaluated:
     selection: Selection | None = None
     changes: list[str] = field(default_factory=list)
     trained: bool = True
+    identity: str = ""
 
     @property
     def chosen_on_split(self) -> bool:
@@ -352,7 +354,8 @@ class Evaluated:
             rest.pop("notes", None)  # they follow from the values
             selection = rest.pop("selection", None)
             selected = None if selection is None else Selection(**selection)
-            evaluated = cls(Evaluation.from_dict(rest), **fields, selection=selected)
+            identity = rest.pop("identity", "")
+            evaluated = cls(Evaluation.from_dict(rest), **fields, selection=selected, identity=identity)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"a value is missing or of another type: {error}") from None
         TypeAdapter(cls).validate_json(json.dumps(asdict(evaluated)), strict=True)

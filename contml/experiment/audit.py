@@ -252,7 +252,7 @@ class _Folds:
             model = train_without(self.experiment, self.task, rows, run)
             features, missing = embed_features(model, self.task.train, self.experiment.build_images())
             tensors = {"features": features, "missing": missing}
-            save_tensors(self.files[number], tensors, config=self.experiment.values)
+            save_tensors(self.files[number], tensors, config=self.experiment.recorded)
             shutil.rmtree(run.folder)
             self.on_line(f"fold {number + 1} of {len(self.files)}: features of {len(rows):,} items")
         unread = {row for file in self.files for row in self._read(file)["missing"].tolist()}

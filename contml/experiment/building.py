@@ -30,8 +30,9 @@ from contml.losses.levels import LevelLosses
 from contml.losses.regularized import RegularizedLoss
 from contml.models import EmbeddingModel
 from contml.models.captioner import Captioner, DecoderFactory
-from contml.models.decoders import DECODERS, Decoder
-from contml.runs import PLACES, Run
+from contml.models.decoders import DECODERS
+from contml.models.identity import identity
+from contml.runs import PLACES, Run, without_paths
 from contml.training import Trainer
 from contml.training.trackers import check_installed
 
@@ -59,6 +60,11 @@ class Experiment:
             if isinstance(options, dict) and isinstance(value, str) and Path(value).expanduser().exists():
                 options[option] = str(Path(value).expanduser().absolute())
         return values
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The values as weights and embeddings keep them: without paths, since they travel."""
+        return without_paths(self.values)
 
     @property
     def root(self) -> str:
@@ -119,9 +125,7 @@ class Experiment:
     def _captioner(self, network: EmbeddingModel, words: CaptionWords, weights: bool) -> Captioner:
         part, decoder = self.config.parts["captioner"], self.config.parts["decoder"]
         options = part.options if weights else {**part.options, "weights": "none"}
-        constructor = decoder.constructor  # a user's own may be a function, whose decoder takes vectors
-        needs_maps = isinstance(constructor, type) and issubclass(constructor, Decoder) and constructor.needs_maps
-        factory = DecoderFactory(needs_maps, decoder.build)
+        factory = DecoderFactory.of(decoder.constructor, decoder.build)
         captioner: Captioner = replace(part, options=options).build(
             network=network, decoder=factory, captions=itertools.chain.from_iterable(words)
         )
@@ -138,6 +142,13 @@ class Experiment:
         options = part.options if weights else {**part.options, "weights": "none"}
         model: EmbeddingModel = replace(part, options=options).build(feature_dim=task.train.feature_dim)
         return model
+
+    def identity_of(self, model: nn.Module) -> str:
+        """The identity of a model of this experiment; of a captioner, that of its visual network."""
+        options = self.config.parts["images"].options
+        network = model.network if isinstance(model, Captioner) else model
+        assert isinstance(network, EmbeddingModel)
+        return identity(network, options["resize"], options["crop"])
 
     def build_images(self) -> Images:
         """The loader that turns images into batches."""
@@ -202,7 +213,7 @@ class Experiment:
             test=task.test,
             run=run,
             labels=labels,
-            config=self.values,
+            config=self.recorded,
             evaluator=evaluator,
             quiet=quiet,
         )

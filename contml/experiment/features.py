@@ -52,7 +52,8 @@ def extract_features(
     model.head, model.normalize = torch.nn.Identity(), False  # its output is now the features
     model = model.to(device)
     function = model.maps if maps else None
-    parts = Parts(out, _key(experiment, maps))
+    content = [maps, experiment.values["task"], experiment.identity_of(model)]
+    parts = Parts(out, hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16])
     finished = resumed = 0
     values: list[Floats] = []
     try:
@@ -73,11 +74,3 @@ def extract_features(
     write_features(out, names, split_names, features)
     parts.remove()
     return Extracted(len(features), features.shape[-1], resumed)
-
-
-def _key(experiment: Experiment, maps: bool) -> str:
-    """A hash of all that the features depend on but the images."""
-    values = experiment.values
-    content = [maps, values["task"], values["model"], values["seed"]]
-    content.append({key: values["images"][key] for key in ("resize", "crop")})
-    return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16]

@@ -194,5 +194,5 @@ def _untrained(experiment: Experiment, run: Run, task: Task, name: str, names: l
     embeddings, missing = embed(model, task.splits[name], experiment.build_images(), device=device)
     with suppress(InputError):  # a folder that cannot be written: they are computed again the next time
         tensors = {"embeddings": embeddings, "missing": missing}
-        save_tensors(run.embeddings(name, _UNTRAINED), tensors, names=names, config=experiment.values)
+        save_tensors(run.embeddings(name, _UNTRAINED), tensors, names=names, config=experiment.recorded)
     return embeddings, missing

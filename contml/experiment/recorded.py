@@ -21,7 +21,7 @@ from contml.evaluation.results import Evaluated, Selection
 from contml.experiment.building import Experiment
 from contml.models import EmbeddingModel
 from contml.models.captioner import Captioner
-from contml.runs import PLACES, Run
+from contml.runs import PLACES, Run, without_paths
 from contml.training import load_weights
 from contml.training.checkpoint import load_numbers
 
@@ -167,12 +167,12 @@ def recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> tup
 def check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *, longer: bool = False) -> None:
     """Refuse a run whose config is not the saved one; `longer`: it is finished, and may be edited to train longer."""
     config = saved.get("config")
-    saved_values = config if isinstance(config, dict) else {}
+    saved_values = without_paths(config) if isinstance(config, dict) else {}
     # An option that neither of them names is newer than the run. Its default is what older versions did.
     named_keys = flat(saved_values).keys() | flat(experiment.document.values).keys()
     changed = [
         change
-        for change in difference(saved_values, experiment.values)
+        for change in difference(saved_values, experiment.recorded)
         if (key := change.split(":")[0]) in named_keys and key not in PLACES and not key.startswith("published.")
     ]
     if changed:

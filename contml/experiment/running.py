@@ -186,8 +186,8 @@ def evaluate_run(
         numbers["selection"],
         changes,
         trained=numbers["trained"],
+        identity=experiment.identity_of(model),
     )
-    _save(experiment, run, task, result, predictions, missing, model)
     if name == experiment.selected and not changes and task.val is not None and isinstance(predictions, Ranking):
         val_predictions: Ranking | Captions = predictions
         if task.val is not split:
@@ -195,6 +195,7 @@ def evaluate_run(
             val_predictions = evaluator.evaluate(val_outputs, val_missing, task.val)[1]
         assert isinstance(val_predictions, Ranking)
         save_calibration(run.calibration, task, val_predictions, predictions)
+    _save(experiment, run, task, result, predictions, missing, model)
     return result
 
 
@@ -265,14 +266,22 @@ def _finish(
     trainer.images.close()
     if trainer.run is None or not trainer.accelerator.is_main_process:
         return None
-    checkpoint = experiment.selected
-    result = Evaluated(evaluation, name, checkpoint, epoch, trainer.epoch, selection, trained=trainer.trained)
-    _save(experiment, trainer.run, task, result, predictions, missing, trainer.bare_model)
-    accelerator = trainer.accelerator
-    trainer.log.add_result(name, evaluation, trainer.steps_done)
-    training_of(trainer.bare_model, accelerator.device, accelerator.num_processes, trainer.seconds).save(trainer.run)
+    model, accelerator = trainer.bare_model, trainer.accelerator
+    result = Evaluated(
+        evaluation,
+        name,
+        experiment.selected,
+        epoch,
+        trainer.epoch,
+        selection,
+        trained=trainer.trained,
+        identity=experiment.identity_of(model),
+    )
     if isinstance(val_predictions, Ranking) and isinstance(predictions, Ranking):
         save_calibration(trainer.run.calibration, task, val_predictions, predictions)
+    _save(experiment, trainer.run, task, result, predictions, missing, model)
+    trainer.log.add_result(name, evaluation, trainer.steps_done)
+    training_of(model, accelerator.device, accelerator.num_processes, trainer.seconds).save(trainer.run)
     if split_name == "result":
         _report(experiment, trainer.run, task.splits[name], result, predictions, missing)
     return trainer.run
@@ -300,7 +309,7 @@ def _save(
             save_tensors(run.attention(result.split, checkpoint), attention_of(experiment, model, split, found))
     else:
         tensors = {"embeddings": found.embeddings, "missing": missing}
-        save_tensors(run.embeddings(result.split, checkpoint), tensors, names=names, config=experiment.values)
+        save_tensors(run.embeddings(result.split, checkpoint), tensors, names=names, config=experiment.recorded)
     rows = (found.rows if isinstance(found, Captions) else found.queries).tolist()
     queries = QueryValues.of(result.evaluation.headline, [names[row] for row in rows], found.values)
     queries.save(run.query_values(result.split, checkpoint))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,12 @@ class DecoderFactory(NamedTuple):
     needs_maps: bool
     build: Callable[..., Decoder]
 
+    @classmethod
+    def of(cls, constructor: Callable[..., Decoder], build: Callable[..., Decoder]) -> Self:
+        """The factory of a decoder: its class, or a function of the user, whose decoder takes vectors; `build` calls it."""
+        is_class = isinstance(constructor, type) and issubclass(constructor, Decoder)
+        return cls(is_class and constructor.needs_maps, build)
+
 
 class Captioner(nn.Module):
     """Images `[B, 3, H, W]` to captions: a visual network, and a decoder on its features.
@@ -40,7 +46,7 @@ class Captioner(nn.Module):
         weights: "none", or a checkpoint of a captioner with the same vocabulary, a local file.
         network: the visual network.
         decoder: makes the decoder.
-        captions: the words of the training captions.
+        captions: the words of the training captions, or the vocabulary itself.
 
     Raises:
         InputError: no word is frequent enough, the weights do not fit, or the backbone has no feature maps.
@@ -59,12 +65,13 @@ class Captioner(nn.Module):
         *,
         network: EmbeddingModel,
         decoder: DecoderFactory,
-        captions: Iterable[Sequence[str]],
+        captions: Iterable[Sequence[str]] | Vocabulary,
     ) -> None:
         super().__init__()
         check_whole(1, threshold=threshold, length=length, beam=beam)
         self.layer, self.frozen, self.length, self.beam = layer, frozen, length, beam
-        self.network, self.vocabulary = network, Vocabulary.of(captions, threshold)
+        self.network = network
+        self.vocabulary = captions if isinstance(captions, Vocabulary) else Vocabulary.of(captions, threshold)
         feature_dim = network.feature_dim if layer == "features" else network.embedding_dim
         if decoder.needs_maps:
             feature_dim = network.map_dim
@@ -144,9 +151,9 @@ class Captioner(nn.Module):
         return self.decoder(features, tokens, sampling).data
 
     @torch.no_grad()
-    def describe(self, images: Tensor) -> Tensor:
-        """Returns the captions of images as tokens `[B, length + 1]`, by beam search."""
-        tokens, _ = beam_search(self.decoder, self.visual(images), self.beam, self.length + 1)
+    def describe(self, images: Tensor, beam: int | None = None) -> Tensor:
+        """Returns the captions of images as tokens `[B, length + 1]`, by beam search; `beam` replaces the option."""
+        tokens, _ = beam_search(self.decoder, self.visual(images), beam or self.beam, self.length + 1)
         return F.pad(tokens, (0, self.length + 1 - tokens.shape[1]), value=Vocabulary.PAD)
 
     @torch.no_grad()

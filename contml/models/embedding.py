@@ -85,7 +85,8 @@ class EmbeddingModel(nn.Module):
         file = Path(weights).expanduser() if names_a_file(weights) else None
         state = None if file is None else network_of(read(file))  # before the backbone is built, which is slow
         self.backbone, width, self.pixel_format = build(backbone, "none" if file else weights, feature_dim)
-        name = name_of(backbone)
+        #: Its name in a config; of a module that was passed, the name of its class.
+        self.backbone_name = name = name_of(backbone)
         backbone_keys, widths = self.backbone.state_dict().keys(), [width]
         if levels is not None:
             self.backbone = at_levels(self.backbone, name, levels)

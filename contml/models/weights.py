@@ -52,10 +52,16 @@ def read(file: Path) -> dict[str, Tensor]:
     return {str(key): value for key, value in state.items() if isinstance(value, Tensor)}
 
 
+def is_captioner(state: Mapping[str, Tensor]) -> bool:
+    """Whether these are the weights of a captioner."""
+    return "words" in state and any(key.startswith("network.") for key in state)
+
+
 def network_of(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights of the visual network if these are the weights of a captioner; else all of them."""
-    network_state = {key.removeprefix("network."): value for key, value in state.items() if key.startswith("network.")}
-    return network_state if "words" in state and network_state else state
+    if not is_captioner(state):
+        return state
+    return {key.removeprefix("network."): value for key, value in state.items() if key.startswith("network.")}
 
 
 def trained_options(file: Path) -> dict[str, Any]:

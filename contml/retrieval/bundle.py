@@ -1,6 +1,6 @@
 """A bundle: a trained model in a folder, as `contml export` writes it, without data and config.
 
-    model.safetensors   the weights; their metadata hold the options of the model
+    model.safetensors   the weights; their metadata hold the options of the model, of a captioner also of its decoder
     bundle.json         the transform of the images, the unit of label distances, the calibration, versions
     README.md           the model card: data, loss, results; gallery.png is its picture
 
@@ -24,9 +24,10 @@ from contml._support.tensors import load_tensors, save_tensors
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.results import Evaluated
 from contml.models.backbones import FEATURES
+from contml.models.weights import is_captioner
 from contml.retrieval.calibration import STRICT, Calibration, damaged
 from contml.retrieval.model_card import CARD, GALLERY, PLACE, Card, make_card, read_card
-from contml.runs import Run
+from contml.runs import Run, without_paths
 
 #: The number of the format: it rises when an older version of contml could not read the file.
 FORMAT: Literal[1] = 1
@@ -104,13 +105,23 @@ class Bundle(BaseModel):
 
 
 class Source(NamedTuple):
-    """A bundle or a run: what is known about the model, its options and weights, the file of these, and its card."""
+    """A bundle or a run.
+
+    Attributes:
+        bundle: what is known about the model.
+        config: the options of its network, "model"; of a captioner also "captioner" and "decoder".
+        weights: the weights.
+        file: the file of the weights.
+        card: the model card.
+        evaluated: the identity of the model that the run evaluated and calibrated; empty if it is not known.
+    """
 
     bundle: Bundle
-    options: dict[str, Any]
+    config: dict[str, Any]
     weights: dict[str, Tensor]
     file: Path
     card: Card
+    evaluated: str = ""
 
 
 def read(folder: Path) -> Source:
@@ -140,10 +151,10 @@ def _read_bundle(folder: Path) -> Source:
             raise
         raise InputError(str(path), f"cannot be read ({one_line(error)})", hint=_DAMAGED) from None
     file = folder / WEIGHTS
-    weights, options, _ = _load(file)
+    weights, config, _ = _load(file)
     if _sha256(file) != bundle.sha256:
         raise InputError(str(file), f"not the weights of {path}, or changed since", hint=_DAMAGED)
-    return Source(bundle, options, weights, file, read_card(folder) or make_card(bundle, options, {}))
+    return Source(bundle, config, weights, file, read_card(folder) or make_card(bundle, config))
 
 
 def _check_format(path: Path, values: Any) -> None:
@@ -164,47 +175,60 @@ def _read_run(run: Run) -> Source:
     except FileNotFoundError:
         raise InputError(str(run.folder), "not evaluated yet", hint=f"run 'contml evaluate {run.folder}'") from None
     file = run.checkpoints / f"{evaluated.checkpoint}.safetensors"
-    weights, options, values = _load(file)
+    weights, config, values = _load(file)
     try:
-        images = values["config"]["images"]
+        all_options = without_paths(values["config"])  # weights of older versions have paths
+        images = all_options["images"]
         bundle = Bundle(
             name=run.name,
             checkpoint=evaluated.checkpoint,
             epoch=0 if evaluated.untrained else evaluated.epoch,
             sha256=_sha256(file),
-            feature_dim=None if options["backbone"] != FEATURES else _feature_dim(run, evaluated, weights),
+            feature_dim=None if config["model"]["backbone"] != FEATURES else _feature_dim(run, evaluated, weights),
             transform=Transform(resize=images["resize"], crop=images["crop"]),
             unit=evaluated.evaluation.unit,
             measure=evaluated.evaluation.measure,
             calibration=Calibration.read(run.calibration),
             versions=values.get("versions", {}),
         )
-        card = make_card(bundle, options, values["config"], evaluated, run.folder / GALLERY)
+        card = make_card(bundle, all_options, evaluated, run.folder / GALLERY)
     except ValidationError as error:
         raise damaged(file, error, "restore it") from None
     except (AttributeError, KeyError, TypeError) as error:
         raise InputError(str(file), f"not the weights of a training ({one_line(error)})", hint="restore it") from None
-    return Source(bundle, options, weights, file, card)
+    return Source(bundle, config, weights, file, card, evaluated.identity)
 
 
 def _load(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
-    """The weights in a file, the options of their model, and all values in its metadata."""
+    """The weights in a file, the options of their networks, and all values in its metadata."""
     try:
         weights, values = load_tensors(file)
-        options = values["config"]["model"]
+        config = values["config"]
     except FileNotFoundError:
         raise InputError(str(file), "no such file", hint="restore it") from None
     except (KeyError, TypeError):
-        options = None
-    if not isinstance(options, dict) or not isinstance(options.get("backbone"), str):
-        raise InputError(str(file), "has no options of a model", hint="restore it") from None
-    return weights, {**options, "weights": "none"}, values
+        config = None
+    sections = ["model", *(["captioner", "decoder"] if is_captioner(weights) else [])]
+    networks: dict[str, Any] = {}
+    for section in sections:
+        options = config.get(section) if isinstance(config, dict) else None
+        if not isinstance(options, dict) or (section == "model" and not isinstance(options.get("backbone"), str)):
+            raise InputError(str(file), f"has no options of a {section}", hint="restore it") from None
+        networks[section] = {**options, **({} if section == "decoder" else {"weights": "none"})}
+    return weights, networks, values
+
+
+#: The layers whose width is the length of the features, the first that a model without a backbone has.
+_INPUTS = ("head.weight", "network.head.weight", "decoder.image.weight", "decoder.places.0.weight")
 
 
 def _feature_dim(run: Run, evaluated: Evaluated, weights: Mapping[str, Tensor]) -> int:
     """The length of the feature vectors of a run without a backbone."""
-    if "head.weight" in weights:
-        return weights["head.weight"].shape[1]
+    for name in _INPUTS:
+        if name in weights:
+            return weights[name].shape[1]
+    if is_captioner(weights):
+        raise InputError(str(run.folder), "a decoder of your own on features, whose length it does not say")
     try:  # without a head, the features are the embeddings
         return load_tensors(run.embeddings(evaluated.split))[0]["embeddings"].shape[1]
     except FileNotFoundError:
@@ -238,7 +262,7 @@ def save(source: Source, folder: Path, *, pictures: bool = True, place: str = PL
         InputError: the folder has other files, or cannot be written.
     """
     check_folder(folder)
-    save_tensors(folder / WEIGHTS, source.weights, config={"model": dict(source.options)}, epoch=source.bundle.epoch)
+    save_tensors(folder / WEIGHTS, source.weights, config=source.config, epoch=source.bundle.epoch)
     bundle = source.bundle.model_copy(update={"sha256": _sha256(folder / WEIGHTS)})
     source.card.save(folder, pictures=pictures, place=place)
     text = json.dumps(bundle.model_dump(mode="json"), ensure_ascii=False, indent=1)

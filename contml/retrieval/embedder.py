@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from contml._support.errors import InputError, one_line
 from contml._support.validation import check_whole
@@ -21,9 +22,10 @@ from contml.data import Images, Pixels
 from contml.data.decode import BrokenError, resized
 from contml.data.features import Floats
 from contml.evaluation.embed import BATCH, embed_rows
-from contml.models import EmbeddingModel
+from contml.models import DECODERS, Decoder, EmbeddingModel, Vocabulary
+from contml.models.captioner import Captioner, DecoderFactory
+from contml.models.identity import identity
 from contml.models.pixel_format import PixelFormat
-from contml.models.weights import network_of
 from contml.retrieval import bundle as bundles
 from contml.retrieval.bundle import Bundle, Source, Transform
 from contml.retrieval.calibration import Array, Calibration, LabelDistance
@@ -44,13 +46,14 @@ def load(
     Args:
         source: the folder of the run or of the bundle; or "hf://user/name", or "hf://user/name@revision", a bundle on
             the Hugging Face hub, which is downloaded once.
-        trust: import the user's own backbone (`module:Name`), if the model has one. It is never downloaded.
+        trust: import the user's own backbone or decoder (`module:Name`), if the model has one. It is never downloaded.
         device: where it embeds; None: the GPU if there is one.
         local_files_only: do not download; a bundle on the hub must be in the cache.
 
     Raises:
-        InputError: the folder is neither, the run is not evaluated yet, a file is damaged, of a later version or of
-            another model, it cannot be downloaded, or the backbone is code and `trust` is False.
+        InputError: the folder is neither, the run is not evaluated yet or its weights are others than those that it
+            evaluated, a file is damaged, of a later version or of another model, it cannot be downloaded, or the
+            backbone or the decoder is code and `trust` is False.
     """
     if on_hub(source):
         from contml.retrieval.hub import download  # here: the import is slow, and the package optional
@@ -58,7 +61,11 @@ def load(
         source = download(str(source), local_files_only=local_files_only)
     loaded = bundles.read(Path(source).expanduser())
     target_device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Embedder(_build(loaded, trust), loaded.bundle, loaded.options, loaded.card).to(target_device)
+    embedder = Embedder(_build(loaded, trust), loaded.bundle, loaded.config, loaded.card)
+    if loaded.evaluated not in ("", embedder.identity):
+        problem = "not the model that the run evaluated: its weights or its options changed since"
+        raise InputError(str(loaded.file), problem, hint=f"restore it, or run 'contml evaluate {source}'")
+    return embedder.to(target_device)
 
 
 def on_hub(source: str | Path) -> bool:
@@ -67,25 +74,38 @@ def on_hub(source: str | Path) -> bool:
 
 
 class Embedder:
-    """A trained model in use: images to embeddings, embedding distances to label distances.
+    """A trained model in use: images to embeddings, embedding distances to label distances; a captioner also to words.
 
     model = contml.load("runs/pose/synthetic/2026-11-23_10-00-00")
     embeddings = model.embed(["a.jpg", "b.jpg"])
 
     Attributes:
-        model: the network, in evaluation mode.
+        model: the network, in evaluation mode; of a captioner, its visual network.
+        captioner: the captioner; None for an embedding.
         bundle: what is known about it: transform, calibration, versions.
         device: where it embeds.
-        left_out: name and cause of each image that the last `embed(..., broken="skip")` could not read.
+        left_out: name and cause of each image that the last call with `broken="skip"` could not read.
     """
 
-    def __init__(self, model: EmbeddingModel, bundle: Bundle, options: dict[str, Any], card: Card) -> None:
-        self.model = model.eval().requires_grad_(False)
+    def __init__(
+        self, network: EmbeddingModel | Captioner, bundle: Bundle, config: dict[str, Any], card: Card
+    ) -> None:
+        self._network = network.eval().requires_grad_(False)
+        self.captioner = network if isinstance(network, Captioner) else None
+        self.model: EmbeddingModel = network.network if isinstance(network, Captioner) else network
         self.bundle = bundle
         self.device = torch.device("cpu")
         self.left_out: dict[str, str] = {}
-        self._options = options
+        self._config = config
         self._card = card
+
+    @property
+    def identity(self) -> str:
+        """A hash of all that decides the embeddings (`contml.models.identity`); it reads all weights.
+
+        It is the same for a run, a bundle and a repository of the hub, wherever they are.
+        """
+        return identity(self.model, self.bundle.transform.resize, self.bundle.transform.crop)
 
     @property
     def embedding_dim(self) -> int:
@@ -115,7 +135,7 @@ class Embedder:
             InputError: there is no such device.
         """
         try:
-            self.model.to(device)
+            self._network.to(device)
         except (RuntimeError, AssertionError) as error:
             raise InputError("device", f"{device} ({one_line(error)})", hint="choose another device") from None
         self.device = torch.device(device)
@@ -142,25 +162,71 @@ class Embedder:
         Raises:
             InputError: something is no image, a folder has none, or an image is broken.
         """
+        empty = np.full(self.embedding_dim, np.nan, np.float32)
+        embeddings: Floats = self._outputs(images, self.model, empty, batch_size, workers, broken)
+        return embeddings
+
+    def caption(
+        self,
+        images: ImageInput,
+        *,
+        beam: int | None = None,
+        batch_size: int = BATCH,
+        workers: int = 0,
+        broken: Literal["fail", "skip"] = "fail",
+    ) -> list[str]:
+        """Returns a caption for each of N images, in order, as the evaluation of the captioner writes it.
+
+        Args:
+            images: as in `embed`; a captioner that was trained on feature maps takes maps `[N, P, F]`.
+            beam: number of captions that beam search keeps; None: that of the training.
+            batch_size: as in `embed`.
+            workers: as in `embed`.
+            broken: as in `embed`, but the caption of an image that cannot be read is empty ("skip").
+
+        Raises:
+            InputError: the model is no captioner, something is no image, a folder has none, or an image is broken.
+        """
+        captioner = self.captioner
+        if captioner is None:
+            hint = "load a run of 'contml train captioning/...', or its bundle"
+            raise InputError(self.bundle.name, "an embedding, which writes no captions", hint=hint)
+        if beam is not None:
+            check_whole(1, beam=beam)
+        empty = np.full(captioner.length + 1, Vocabulary.PAD)
+        tokens = self._outputs(images, partial(captioner.describe, beam=beam), empty, batch_size, workers, broken)
+        return [captioner.vocabulary.decode(row) for row in tokens]
+
+    def _outputs(
+        self,
+        images: ImageInput,
+        function: Callable[[Tensor], Tensor],
+        empty: np.ndarray[Any, Any],
+        batch_size: int,
+        workers: int,
+        broken: Literal["fail", "skip"],
+    ) -> np.ndarray[Any, Any]:
+        """The outputs of a function for images `[N, ...]`; `empty` is that of an image that cannot be read."""
         check_whole(1, batch_size=batch_size)
         lazy = isinstance(images, Iterator)
         loader = self.images(broken=broken, workers=0 if lazy else workers)
         self.left_out = loader.left_out
-        items = items_of(images, self.bundle.feature_dim)
-        all_embeddings = [np.empty((0, self.embedding_dim), np.float32)]
+        maps = self.captioner is not None and self.captioner.decoder.needs_maps
+        items = items_of(images, self.bundle.feature_dim, maps=maps)
+        all_outputs = [empty[None][:0]]
         try:
             for chunk in filter(None, self._chunks(items, batch_size) if lazy else [[*items]]):
                 split = split_of(chunk)
-                rows, embeddings = embed_rows(
-                    self.model, split, loader, None, device=self.device, batch_size=batch_size
+                rows, outputs = embed_rows(
+                    self._network, split, loader, None, device=self.device, batch_size=batch_size, function=function
                 )
-                chunk_embeddings = np.full((len(split), self.embedding_dim), np.nan, np.float32)
+                chunk_outputs = np.repeat(empty[None], len(split), 0)
                 if len(rows):
-                    chunk_embeddings[rows.numpy()] = embeddings.numpy()
-                all_embeddings.append(chunk_embeddings)
+                    chunk_outputs[rows.numpy()] = outputs.numpy()
+                all_outputs.append(chunk_outputs)
         finally:
             loader.close()
-        return np.concatenate(all_embeddings)
+        return np.concatenate(all_outputs)
 
     def images(self, *, broken: Literal["fail", "skip"] = "fail", workers: int = 0) -> Images:
         """The loader of images, with the transform of the evaluation."""
@@ -194,7 +260,7 @@ class Embedder:
         return self._calibration.same_class(embedding_distances)
 
     def save(self, folder: str | Path, *, pictures: bool = True, place: str = PLACE) -> None:
-        """Write the model as a bundle, which `contml.load` reads anywhere; a backbone of your own is not part of it.
+        """Write the model as a bundle, which `contml.load` reads anywhere; a network of your own is not part of it.
 
         Args:
             folder: a new folder, or an empty one. A `README.md` that is there stays as it is.
@@ -205,7 +271,8 @@ class Embedder:
             InputError: the folder has other files, or cannot be written.
         """
         path = Path(folder).expanduser()
-        source = Source(self.whole_bundle, self._options, self.model.state_dict(), path / bundles.WEIGHTS, self._card)
+        weights, file = self._network.state_dict(), path / bundles.WEIGHTS
+        source = Source(self.whole_bundle, self._config, weights, file, self._card)
         bundles.save(source, path, pictures=pictures, place=place)
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -242,8 +309,8 @@ class Embedder:
         It takes images after resize and crop, uint8 `[N, crop, crop, 3]` (or features `[N, F]`), any number of them.
 
         Raises:
-            InputError: the file has another suffix, exists, or needs a package that is not installed; or the network
-                cannot be exported.
+            InputError: the file has another suffix, exists, or needs a package that is not installed; the model is a
+                captioner, or the network cannot be exported.
         """
         return write_graph(self, Path(file).expanduser())
 
@@ -266,8 +333,9 @@ class Embedder:
         size = f"{transform.crop} x {transform.crop} pixels"
         inputs = size if self.bundle.feature_dim is None else f"{self.bundle.feature_dim} features"
         untrained = "" if self.bundle.epoch else ", untrained weights"
-        dims = f"{inputs} to {self.embedding_dim} numbers"
-        return f"Embedder({self.bundle.name}{untrained}: {dims}; label distance: {self.unit})"
+        dims = f"{self.embedding_dim} numbers"
+        outputs = f"{dims}; label distance: {self.unit}" if self.captioner is None else f"captions, and to {dims}"
+        return f"Embedder({self.bundle.name}{untrained}: {inputs} to {outputs})"
 
 
 def _resized(item: Item, side: int) -> Item:
@@ -277,20 +345,35 @@ def _resized(item: Item, side: int) -> Item:
     return item
 
 
-def _build(found: Source, trust: bool) -> EmbeddingModel:
+#: The parts of a model, by their sections in a config.
+_SCHEMA = {
+    "model": Section(EmbeddingModel),
+    "captioner": Section(Captioner, required=False),
+    "decoder": Section(DECODERS, required=False, contract=Decoder),
+}
+
+
+def _build(found: Source, trust: bool) -> EmbeddingModel | Captioner:
     """The model of a source, with its weights."""
-    backbone, file = found.options["backbone"], str(found.file)
-    is_code = ":" in backbone and not backbone.startswith("timm:")
-    if is_code and not trust:
-        problem, hint = f"its backbone is code to import ({backbone})", "pass trust=True (--trust) if you trust it"
-        raise InputError(file, problem, hint=hint)
-    document = Document(file, {"model": found.options})
+    config, file = found.config, str(found.file)
+    backbone, decoder = config["model"]["backbone"], config.get("decoder", {}).get("name", "")
+    own_backbone = ":" in backbone and not backbone.startswith("timm:")
+    for part, name in {"backbone": backbone * own_backbone, "decoder": decoder}.items():
+        if ":" in str(name) and not trust:
+            problem, hint = f"its {part} is code to import ({name})", "pass trust=True (--trust) if you trust it"
+            raise InputError(file, problem, hint=hint)
+    document = Document(file, config)
     try:
-        part = validate(document, {"model": Section(EmbeddingModel)}).parts["model"]
-        if is_code:
+        parts = validate(document, _SCHEMA).parts
+        if own_backbone:
             import_user_code(document, ("model", "backbone"), backbone, nn.Module)
         with torch.random.fork_rng(devices=[]):  # the weights that it draws are replaced
-            model: EmbeddingModel = part.build(feature_dim=found.bundle.feature_dim)
+            model: EmbeddingModel = parts["model"].build(feature_dim=found.bundle.feature_dim)
+            network: EmbeddingModel | Captioner = model
+            if "captioner" in parts:
+                factory = DecoderFactory.of(parts["decoder"].constructor, parts["decoder"].build)
+                vocabulary = Vocabulary.from_tensor(found.weights["words"])
+                network = parts["captioner"].build(network=model, decoder=factory, captions=vocabulary)
     except InputError as error:
         hint = "; ".join(filter(None, (error.hint, _other_versions(found.bundle))))
         raise InputError(error.subject, error.got, error.allowed, hint, error.origin) from None
@@ -301,11 +384,11 @@ def _build(found: Source, trust: bool) -> EmbeddingModel:
         model.pixel_format = PixelFormat(pixels.mean, pixels.std, pixels.maximum, pixels.order)
         model.mean, model.std = (torch.tensor(values).view(1, 3, 1, 1) for values in (pixels.mean, pixels.std))
     try:
-        model.load_state_dict(network_of(found.weights))  # of a captioner: its visual network
+        network.load_state_dict(found.weights)
     except RuntimeError as error:
         problem = f"does not fit the model that its options name ({str(error).splitlines()[-1].strip()})"
         raise InputError(file, problem, hint=_other_versions(found.bundle)) from None
-    return model
+    return network
 
 
 def _other_versions(bundle: Bundle) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,9 +66,7 @@ def embed_to_file(
         problem = f"the model embeds vectors of {embedder.bundle.feature_dim} features, not images"
         raise InputError(embedder.bundle.name, problem, hint="embed them in Python: contml.load(...).embed(vectors)")
     split, images = split_of(items), embedder.images(broken="skip", workers=workers)
-    transform = embedder.bundle.transform.model_dump_json()
-    key = hashlib.sha256(f"{embedder.bundle.sha256} {transform} {batch_size}".encode()).hexdigest()[:16]
-    parts = Parts(out, key)
+    parts = Parts(out, f"{embedder.identity[:16]}-{batch_size}")
     names: list[str] = []
     embedding_parts: list[Floats] = []
     broken: dict[str, str] = {}

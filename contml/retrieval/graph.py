@@ -71,10 +71,13 @@ def write_graph(embedder: Embedder, file: Path) -> Graph:
         file: `.onnx` for ONNX, `.pt2` for torch.export.
 
     Raises:
-        InputError: the file has another suffix, exists, or needs a package that is not installed; the network cannot be
-            exported, or the graph gives other embeddings.
+        InputError: the file has another suffix, exists, or needs a package that is not installed; the model is a
+            captioner, the network cannot be exported, or the graph gives other embeddings.
     """
     check_graph(file)
+    if embedder.captioner is not None:
+        problem, hint = "a captioner, whose search for words is no graph", "export a bundle, or a run of embeddings"
+        raise InputError(embedder.bundle.name, problem, hint=hint)
     network = copy.deepcopy(embedder.model).to("cpu")
     crop, width = embedder.bundle.transform.crop, embedder.bundle.feature_dim
     generator = torch.Generator().manual_seed(0)
@@ -138,6 +141,7 @@ def _description(embedder: Embedder, given: dict[str, Any]) -> dict[str, Any]:
         "input": given,
         "output": {"name": "embeddings", "dtype": "float32", "shape": ["N", embedder.embedding_dim]},
         "preprocessing": preprocessing if embedder.bundle.feature_dim is None else [],
+        "identity": embedder.identity,
         "bundle": embedder.whole_bundle.model_dump(mode="json"),
     }
 

@@ -31,20 +31,25 @@ class Item(NamedTuple):
     source: ImageSource
 
 
-def items_of(images: ImageInput, feature_dim: int | None = None) -> Iterator[Item]:
+def items_of(images: ImageInput, feature_dim: int | None = None, *, maps: bool = False) -> Iterator[Item]:
     """Yields the images in order. A folder is read recursively: its images sorted by path.
 
     Args:
         images: what the user gave.
         feature_dim: for a model of features: the items are vectors of this length, or an array `[N, feature_dim]`.
+        maps: for a model of feature maps: the items are maps `[P, feature_dim]`, at the same number of places P.
 
     Raises:
         InputError: something is no image, or a folder has none.
     """
-    inputs: Iterable[Any] = [images] if _is_one(images, feature_dim) else images  # type: ignore[assignment]
+    ndim = 3 if feature_dim is None else 1 + maps
+    inputs: Iterable[Any] = [images] if _is_one(images, ndim) else images  # type: ignore[assignment]
+    places: tuple[int, ...] | None = None if maps else ()
     for number, value in enumerate(inputs):
         if feature_dim is not None:
-            yield Item(f"item {number}", _vector(value, number, feature_dim))
+            vector = _vector(value, number, feature_dim, places)
+            places = vector.values.shape[:-1]
+            yield Item(f"item {number}", vector)
         elif isinstance(value, str | os.PathLike):
             yield from _files(Path(value).expanduser())
         elif isinstance(value, ImageSource):
@@ -55,10 +60,10 @@ def items_of(images: ImageInput, feature_dim: int | None = None) -> Iterator[Ite
             raise InputError(f"image {number}", _kind(value), _ALLOWED)
 
 
-def _is_one(images: ImageInput, feature_dim: int | None) -> bool:
-    """Whether this is one image, or something that is none, and not several."""
+def _is_one(images: ImageInput, ndim: int) -> bool:
+    """Whether this is one image, whose array has `ndim` dimensions, or something that is none, and not several."""
     if isinstance(images, np.ndarray):
-        return images.dtype.kind not in "OU" and images.ndim <= (3 if feature_dim is None else 1)
+        return images.dtype.kind not in "OU" and images.ndim <= ndim
     return isinstance(images, str | bytes | torch.Tensor | Mapping) or not isinstance(images, Iterable)
 
 
@@ -67,12 +72,14 @@ def _kind(given: Any) -> str:
     return f"a {type(given).__name__}{shape}"
 
 
-def _vector(given: Any, number: int, feature_dim: int) -> Vector:
-    """Features of an image, for a model of features."""
-    allowed = f"must be a vector of {feature_dim} numbers: the model was trained on features, not on images"
+def _vector(given: Any, number: int, feature_dim: int, places: tuple[int, ...] | None) -> Vector:
+    """Features of an image, for a model of features; `places`: the other dimensions of a map, None: any number."""
+    kind = f"a vector of {feature_dim} numbers" if places == () else f"a map [{(places or ['places'])[0]}, {feature_dim}]"
+    allowed = f"must be {kind}: the model was trained on features, not on images"
     if not isinstance(given, np.ndarray) or given.dtype.kind not in "fiu":
         raise InputError(f"item {number}", _kind(given), allowed, "'contml features' writes them")
-    if given.shape != (feature_dim,):
+    fits = given.ndim == 2 and len(given) > 0 if places is None else given.shape[:-1] == places
+    if not given.ndim or given.shape[-1] != feature_dim or not fits:
         raise InputError(f"item {number}", f"{given.dtype} {list(given.shape)}", allowed)
     if not bool(np.isfinite(given).all()):
         raise InputError(f"item {number}", "not finite", "must be finite numbers")

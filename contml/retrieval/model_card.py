@@ -74,7 +74,6 @@ def read_card(folder: Path) -> Card | None:
 
 def make_card(
     bundle: Bundle,
-    options: Mapping[str, Any],
     config: Mapping[str, Any],
     evaluated: Evaluated | None = None,
     picture: Path | None = None,
@@ -83,26 +82,33 @@ def make_card(
 
     Args:
         bundle: what is known about the model.
-        options: the options of the network.
-        config: the sections of the config that trained it; empty if they are not known.
+        config: the sections of the config that trained it, at least "model", and "captioner" of a captioner; without
+            paths.
         evaluated: the result of the run, for the table; None if it is not known.
         picture: the gallery of retrieved items; left out if there is no such file.
     """
     shown_picture = picture if picture is not None and picture.is_file() else None
+    captions = "captioner" in config
+    pipeline = "image-feature-extraction" if bundle.feature_dim is None else "feature-extraction"
     metadata = {
         "library_name": "contml",
-        "pipeline_tag": "image-feature-extraction" if bundle.feature_dim is None else "feature-extraction",
+        "pipeline_tag": "image-to-text" if captions else pipeline,
         "tags": ["contml", *_tags(config, evaluated)],
     }
     head = f"---\n{_HEAD}{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n"
     inputs = "images" if bundle.feature_dim is None else "feature vectors"
     input_code = '"photos"' if bundle.feature_dim is None else "vectors"
+    summary = f"An embedding of {inputs}, trained with contml so that embedding distances follow label distances.\n"
+    use = f"embeddings = model.embed({input_code})"
+    if captions:
+        summary = f"Captions for {inputs}, trained with contml: a visual network, and a decoder that writes words.\n"
+        use = f"captions = model.caption({input_code})\n{use}  # of the visual network"
     sections = [
         f"# {_inline(bundle.name)}\n",
-        f"An embedding of {inputs}, trained with contml so that embedding distances follow label distances.\n",
-        _table([["", ""], *_facts(bundle, options, config)]),
+        summary,
+        _table([["", ""], *_facts(bundle, config)]),
         '\n## Use\n\n```python\nimport contml  # pip install "contml[hub]"\n\n'
-        f'model = contml.load("hf://{PLACE}")\nembeddings = model.embed({input_code})\n```\n',
+        f'model = contml.load("hf://{PLACE}")\n{use}\n```\n',
         "" if evaluated is None else _results(bundle, evaluated),
         _PICTURE if shown_picture else "",
     ]
@@ -123,8 +129,9 @@ def _tags(config: Mapping[str, Any], evaluated: Evaluated | None) -> list[str]:
     return [*(f"label:{kind}" for kind in kinds), *([f"loss:{loss}"] if loss else [])]
 
 
-def _facts(bundle: Bundle, options: Mapping[str, Any], config: Mapping[str, Any]) -> list[list[str]]:
+def _facts(bundle: Bundle, config: Mapping[str, Any]) -> list[list[str]]:
     """What the model is and how it was trained: rows of two cells."""
+    options, captioner, decoder = (config.get(name, {}) for name in ("model", "captioner", "decoder"))
     task, loss, transform = config.get("task", {}).get("name"), config.get("loss", {}), bundle.transform
     values = ", ".join(f"{key}: {value_text(value)}" for key, value in loss.items() if key != "name")
     images = f"resized to {transform.resize} x {transform.resize} pixels, of which the centre {transform.crop} x "
@@ -133,6 +140,8 @@ def _facts(bundle: Bundle, options: Mapping[str, Any], config: Mapping[str, Any]
         ["label distance", bundle.unit],
         ["loss", f"{loss['name']} ({values})" if values else loss.get("name")],
         ["backbone", options["backbone"]],
+        ["decoder", decoder.get("name")],
+        ["captions", f"at most {captioner['length']} words, beam of {captioner['beam']}" if captioner else ""],
         ["levels", ", ".join(options.get("levels") or ())],
         ["normalized", "to length 1" if options.get("normalize") else "no"],
         ["input", f"{images}{transform.crop}" if bundle.feature_dim is None else f"{bundle.feature_dim} numbers"],

@@ -1,0 +1,57 @@
+"""The identity of a model: a hash of all that decides its embeddings, and of nothing else.
+
+    identity = SHA-256 of | weights: names, types, shapes, contents, sorted by name
+                          | backbone, levels, pooling, whether embeddings are normalized
+                          | of images: resize, crop; mean, std, range and order of the channels
+                          | of features: their length
+
+It does not depend on files, devices, or the order of the weights. What is only used in training is not part of it: the
+loss, the number of epochs, counters of batch norm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _NormBase
+
+from contml.models.backbones import FEATURES
+from contml.models.embedding import EmbeddingModel
+
+
+def identity(model: EmbeddingModel, resize: int, crop: int) -> str:
+    """Returns the identity of a model, 64 hexadecimal digits.
+
+    Args:
+        model: the network.
+        resize: images are resized to this many pixels square; unused for a model of features.
+        crop: the centre of so many pixels square is the input.
+    """
+    facts = {
+        "backbone": model.backbone_name,
+        "levels": model.levels,
+        "pooling": model.pooling,
+        "normalize": model.normalize,
+    }
+    tensors = model.state_dict()
+    for name, module in model.named_modules():
+        if isinstance(module, _NormBase):
+            tensors.pop(f"{name}.num_batches_tracked", None)
+    if model.backbone_name == FEATURES:
+        facts["feature_dim"] = model.feature_dim
+    else:
+        facts |= {"resize": resize, "crop": crop}
+        facts |= {"maximum": model.pixel_format.maximum, "order": model.pixel_format.order}
+        tensors |= {"mean": model.mean, "std": model.std}
+    content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name in sorted(tensors):
+        _update(content, name, tensors[name])
+    return content.hexdigest()
+
+
+def _update(content: hashlib._Hash, name: str, tensor: Tensor) -> None:
+    content.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+    content.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
