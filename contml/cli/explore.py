@@ -86,8 +86,13 @@ def _models(explored: Explored, trust: bool) -> tuple[list[Any], str]:
     """The models that embed own images; none, and why."""
     from contml.retrieval import load
 
+    models = []
     try:
-        models = [load(view.model, trust=trust) for view in explored.views if view.model is not None]
+        for view in explored.views:
+            if view.model is not None:
+                models.append(load(view.model, trust=trust))
+                if view.made_with is not None:
+                    view.made_with.check(models[-1].identity, str(view.model))
     except InputError as error:
         return [], f"Own images cannot be searched with: {error}"
     if len(models) < len(explored.views):

@@ -47,6 +47,14 @@ def index(
         list[str] | None, typer.Option(metavar="ID", help="Remove this image from the index instead; repeatable.")
     ] = None,
     compact: Annotated[bool, typer.Option(help="Delete what belongs to removed images from disk instead.")] = False,
+    bind: Annotated[
+        bool,
+        typer.Option(
+            "--bind",
+            help="Record RUN as the model of the index instead: it was moved, or an older version of contml made the "
+            "index. Some images are embedded again and compared.",
+        ),
+    ] = False,
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
@@ -58,13 +66,18 @@ def index(
     change_options = [name for name, value in (("--remove", remove), ("--compact", compact)) if value]
     if change_options and (run is not None or kind is not None or metadata is not None):
         raise InputError(change_options[0], "used with RUN, --kind or --metadata", hint="omit one of them")
-    if not change_options and not (run is not None and images):
+    if bind and (change_options or run is None or images or kind is not None or metadata is not None):
+        hint = f"contml index RUN --out {out} --bind"
+        raise InputError("--bind", "takes RUN and --out alone", hint=hint)
+    if not change_options and not bind and not (run is not None and images):
         raise InputError("RUN IMAGES", "missing", hint=INDEX_EXAMPLE.removeprefix("Example: "))
     if kind is not None and kind not in _KINDS:
         raise InputError("--kind", repr(kind), f"must be one of {', '.join(_KINDS)}")
     try:
         if run is None:
             _change(out, remove or [], compact, as_json)
+        elif bind:
+            _bind(run, out, as_json, trust)
         else:
             _add(run, images or [], out, kind, metadata, as_json, trust)
     except KeyboardInterrupt:
@@ -123,21 +136,38 @@ def _add(
         echo(f"search: {index.search_text}")
 
 
+def _bind(run: Path, out: Path, as_json: bool, trust: bool) -> None:
+    from contml.retrieval import Index
+    from contml.retrieval.index_images import bind
+
+    with Index.open(out) as index:
+        bound = bind(index, _load(run, trust), _place(run))
+    if as_json:
+        echo(json.dumps({"index": str(out), "run": _place(run), **bound._asdict()}))
+    else:
+        images = f"{bound.images:,} image{'s' if bound.images > 1 else ''}"
+        echo(f"{out}: its model is {run}; {images} embedded again, largest difference {bound.difference:.1g}")
+
+
 def _opened(out: Path, model: Any, run: Path, kind: str | None) -> Index:
     """The index, made if there is none, for this model."""
     from contml.retrieval import Index
-    from contml.retrieval.embedder import on_hub
 
-    facts = _facts(model)
     if not (out / "index.sqlite").is_file():
         index_kind: Kind = kind or "auto"  # type: ignore[assignment]  # `index` has checked it
-        run_path = run if on_hub(run) else run.absolute()
-        return Index.create(out, model.embedding_dim, index_kind, model={**facts, "run": str(run_path)})
+        return Index.create(out, model.embedding_dim, index_kind, embedder=model, run=_place(run))
     index = Index.open(out)
-    _check(index, facts, run)
+    index.model.check(model.identity, str(run))
     if kind not in (None, index.kind):
         raise InputError("--kind", str(kind), f"must be {index.kind}, as in {out}", "make a new index for another kind")
     return index
+
+
+def _place(run: Path) -> str:
+    """Where a model is, from any folder."""
+    from contml.retrieval.embedder import on_hub
+
+    return str(run if on_hub(run) else run.absolute())
 
 
 def search(
@@ -168,11 +198,11 @@ def search(
         check_gallery(gallery)
     query_images = _images(queries)
     with Index.open(index) as opened_index:
-        if run is None and "run" not in opened_index.model:
+        if run is None and not opened_index.model.run:
             raise InputError(str(index), "made without a run", hint="name the run of its model: --run RUN")
-        run_path = run or Path(opened_index.model["run"])
+        run_path = run or Path(opened_index.model.run)
         model = _load(run_path, trust)
-        _check(opened_index, _facts(model), run_path)
+        opened_index.model.check(model.identity, str(run_path))
         found = opened_index.search(model.embed([query.file for query in query_images]), k)
         results = results_of(query_images, found, model)
         num_items, num_unbuilt = len(opened_index), opened_index.unbuilt
@@ -214,21 +244,6 @@ def _print(results: list[QueryResult]) -> None:
             echo(estimate)
         print_table(rows, text_columns=2)
         echo("")
-
-
-def _facts(model: Any) -> dict[str, Any]:
-    """What must be the same of the model of an index and of its queries."""
-    transform = json.loads(model.bundle.transform.model_dump_json())
-    return {"weights": model.bundle.sha256, "transform": transform, "unit": model.unit}
-
-
-def _check(index: Index, facts: dict[str, Any], run: Path) -> None:
-    index_facts = {name: value for name, value in index.model.items() if name != "run"}
-    different = [name for name in facts | index_facts if facts.get(name) != index_facts.get(name)]
-    if different:
-        got = f"not the model of {index.path} (other {different[0]})"
-        hint = f"the index was made with {index.model.get('run', 'another model')}: use it, or make a new index"
-        raise InputError(str(run), got, hint=hint)
 
 
 def _load(run: Path, trust: bool) -> Any:

@@ -31,6 +31,7 @@ from contml.report.pictures import label_texts
 from contml.report.plots import Array
 from contml.retrieval import Index
 from contml.retrieval.images import Item, split_of
+from contml.retrieval.index import IndexModel
 from contml.retrieval.index_images import FILE
 from contml.runs import Run
 
@@ -56,6 +57,7 @@ class View:
     Attributes:
         title: the run.
         model: the folder of the model, which `contml.load` reads.
+        made_with: of an index, its model, which that one must be; of a run, None: a run knows its own.
         embeddings: `[N, d]`.
         points: the map, `[N, 2]`.
         by_embedding: the nearest items by embedding distance.
@@ -71,6 +73,7 @@ class View:
     by_embedding: Neighbours
     by_label: Neighbours | None = None
     means: Tensor | None = None
+    made_with: IndexModel | None = None
 
     @property
     def errors(self) -> Tensor | None:
@@ -328,7 +331,7 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
         rows, notes = _drawn_rows(torch.arange(len(ids)), None, items)
         ids = [ids[row] for row in rows.tolist()]
         metadata, embeddings = index.metadata(ids), torch.from_numpy(index.embeddings(ids))
-        run = index.model.get("run")
+        made_with = index.model
     files = [entry.pop(FILE, None) for entry in metadata]
     if None in files:
         got = f"'{ids[files.index(None)]}' has no image file"
@@ -340,7 +343,8 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
     nearest = nearest_vectors(embeddings, embeddings, k, self_index=all_rows)
     view = View(
         title=str(folder),
-        model=None if run is None else Path(run),
+        model=Path(made_with.run) if made_with.run else None,
+        made_with=made_with,
         embeddings=embeddings,
         points=_points(embeddings),
         by_embedding=Neighbours(nearest.positions, nearest.values.sqrt(), None),

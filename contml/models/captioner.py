@@ -28,7 +28,7 @@ class DecoderFactory(NamedTuple):
 
     @classmethod
     def of(cls, constructor: Callable[..., Decoder], build: Callable[..., Decoder]) -> Self:
-        """The factory of a decoder: its class, or a function of the user, whose decoder takes vectors; `build` calls it."""
+        """The factory of a decoder by its class, or by a function, whose decoder takes vectors; `build` calls it."""
         is_class = isinstance(constructor, type) and issubclass(constructor, Decoder)
         return cls(is_class and constructor.needs_maps, build)
 

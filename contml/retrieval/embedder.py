@@ -87,9 +87,7 @@ class Embedder:
         left_out: name and cause of each image that the last call with `broken="skip"` could not read.
     """
 
-    def __init__(
-        self, network: EmbeddingModel | Captioner, bundle: Bundle, config: dict[str, Any], card: Card
-    ) -> None:
+    def __init__(self, network: EmbeddingModel | Captioner, bundle: Bundle, config: dict[str, Any], card: Card) -> None:
         self._network = network.eval().requires_grad_(False)
         self.captioner = network if isinstance(network, Captioner) else None
         self.model: EmbeddingModel = network.network if isinstance(network, Captioner) else network

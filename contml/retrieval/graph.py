@@ -187,6 +187,8 @@ def _onnx(program: ExportedProgram, items: Tensor, name: str, about: str) -> _Wr
         verbose=False,
     )
     assert graph is not None
+    for node in graph.model.graph:
+        node.metadata_props.pop("pkg.torch.onnx.stack_trace", None)
     graph.model.metadata_props[KEY] = about
 
     def run(path: Path, given: Any) -> Floats:

@@ -74,7 +74,9 @@ def _kind(given: Any) -> str:
 
 def _vector(given: Any, number: int, feature_dim: int, places: tuple[int, ...] | None) -> Vector:
     """Features of an image, for a model of features; `places`: the other dimensions of a map, None: any number."""
-    kind = f"a vector of {feature_dim} numbers" if places == () else f"a map [{(places or ['places'])[0]}, {feature_dim}]"
+    kind = (
+        f"a vector of {feature_dim} numbers" if places == () else f"a map [{(places or ['places'])[0]}, {feature_dim}]"
+    )
     allowed = f"must be {kind}: the model was trained on features, not on images"
     if not isinstance(given, np.ndarray) or given.dtype.kind not in "fiu":
         raise InputError(f"item {number}", _kind(given), allowed, "'contml features' writes them")

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, get_args
 
@@ -41,7 +42,12 @@ _LARGEST = 1e18
 
 
 class ImageEmbedder(Protocol):
-    """A trained model, as an index needs it."""
+    """A trained model, as an index needs it: what `contml.load` returns, or your own."""
+
+    @property
+    def identity(self) -> str:
+        """A hash of all that decides its embeddings: an index refuses a model with another one."""
+        ...
 
     @property
     def embedding_dim(self) -> int:
@@ -59,6 +65,49 @@ class SearchResult(NamedTuple):
     ids: Ids  # [Q,k]
     distances: Floats  # [Q,k] Euclidean
     metadata: list[list[dict[str, Any]]] | None  # [Q][k], {} for items without; None if no item ever had any
+
+
+@dataclass(frozen=True)
+class IndexModel:
+    """The model that an index was made with.
+
+    Attributes:
+        index: the folder of the index.
+        identity: of the model (`contml.models.identity`); empty if it was not recorded.
+        run: where the model was; empty if it was not recorded.
+        older: whether an older version of contml made the index: it recorded the hash of a file, not an identity.
+    """
+
+    index: Path = field(compare=False)
+    identity: str
+    run: str
+    older: bool
+
+    def check(self, identity: str, name: str = "model") -> None:
+        """Checks that a model is this one.
+
+        Args:
+            identity: of the model.
+            name: of the model, for errors.
+
+        Raises:
+            InputError: it is another one, or this one was not recorded.
+        """
+        if self.identity == identity:
+            return
+        if self.identity:
+            is_same_place = name == self.run or str(Path(name).absolute()) == self.run
+            made = (
+                "it changed since"
+                if is_same_place
+                else f"the index was made with {self.run or 'another model'}: use it"
+            )
+            hint = f"{made}{';' if is_same_place else ', or'} make a new index"
+            raise InputError(name, f"not the model of {self.index}", hint=hint)
+        made = "with an older version of contml, which did not record its model" if self.older else "without a model"
+        run = "RUN" if name == "model" else name
+        hint = f"record it once: contml index {run} --out {self.index} --bind"
+        raise InputError(str(self.index), f"made {made}", hint=hint)
 
 
 class _Loaded(NamedTuple):
@@ -99,6 +148,8 @@ class Index:
         if embedder is not None and embedder.embedding_dim != self.dim:
             got, allowed = f"embeddings of {embedder.embedding_dim} numbers", f"must be {self.dim}, as in {self.path}"
             raise InputError("model", got, allowed, "use the model that the index was made with")
+        if embedder is not None and (self.model.identity or self.model.older):
+            self.model.check(embedder.identity)
 
     @classmethod
     def create(
@@ -107,8 +158,8 @@ class Index:
         dim: int,
         kind: Kind = "auto",
         *,
-        model: Mapping[str, Any] | None = None,
         embedder: ImageEmbedder | None = None,
+        run: str = "",
     ) -> Self:
         """Makes an empty index in a new folder.
 
@@ -116,14 +167,13 @@ class Index:
             path: the folder.
             dim: dimension of the embeddings.
             kind: "flat", "hnsw", "ivf_pq", or "auto" to choose by the number of items.
-            model: facts about the model, such as the fingerprint of its weights: JSON values, which `check_model`
-                compares.
-            embedder: embeds images for `search`.
+            embedder: the model of the embeddings, which embeds images for `search`. It is recorded: others are refused
+                later. None: the model is not known.
+            run: where the model is.
         """
         check_whole(1, dim=dim)
         check_choice(get_args(Kind), kind=kind)
-        facts = json.loads(_as_json("model", dict(model or {})))
-        Store.create(Path(path), State(int(dim), kind, facts))
+        Store.create(Path(path), State(int(dim), kind, _facts(embedder, run)))
         return cls.open(path, embedder)
 
     @classmethod
@@ -135,7 +185,7 @@ class Index:
             embedder: embeds images for `search`.
 
         Raises:
-            InputError: it is not an index, or damaged.
+            InputError: it is not an index, damaged, or made with another model.
         """
         return cls(Store(Path(path)), embedder)
 
@@ -166,9 +216,11 @@ class Index:
         return self._store.content().state.kind
 
     @property
-    def model(self) -> dict[str, Any]:
-        """The facts about the model with which the index was created."""
-        return dict(self._store.content().state.model)
+    def model(self) -> IndexModel:
+        """The model that the index was made with."""
+        facts = self._store.content().state.model
+        identity, run = (str(facts.get(name) or "") for name in ("identity", "run"))
+        return IndexModel(self.path, identity, run, not identity and "weights" in facts)
 
     @property
     def ids(self) -> list[str]:
@@ -248,22 +300,6 @@ class Index:
         low = "; kind flat finds all" if file.recall is not None and file.recall < RECALL else ""
         return f"{file.kind}, {widths}{share}{low}"
 
-    def check_model(self, model: Mapping[str, Any]) -> None:
-        """Checks that these facts about a model are those with which the index was created.
-
-        Raises:
-            InputError: one differs: embeddings of two models cannot be compared.
-        """
-        facts = self.model
-        for name in facts.keys() | model.keys():
-            if facts.get(name) != model.get(name):
-                raise InputError(
-                    f"{name} of the model",
-                    str(model.get(name)),
-                    f"must be {facts.get(name)}, as in {self.path}",
-                    "use the model that the index was made with, or make a new index",
-                )
-
     # -- changing --------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -322,6 +358,18 @@ class Index:
             positions = [_known(position_by_id, name) for name in names]
             if positions:
                 self._store.remove(positions)
+
+    def bind(self, embedder: ImageEmbedder, run: str = "") -> None:
+        """Records the model of the embeddings, in place of what was recorded.
+
+        It is taken at your word: `contml.retrieval.index_images.bind` checks it with images of the index.
+
+        Args:
+            embedder: the model.
+            run: where it is.
+        """
+        with self._store.lock():
+            self._store.commit_model(_facts(embedder, run))
 
     def build(self, progress: Callable[[int], None] | None = None) -> None:
         """Brings the search structure up to date. If it is killed, the next call continues after the last saved part.
@@ -464,6 +512,12 @@ def _kind(state: State) -> Kind:
     kind = kind_for(state.kind, state.live)
     few = state.count < FEWEST or (state.kind == "auto" and state.count < COMPARED_GROWTH * state.compared)
     return "flat" if few else kind
+
+
+def _facts(embedder: ImageEmbedder | None, run: str) -> dict[str, Any]:
+    """What an index records of its model."""
+    facts = {"identity": "" if embedder is None else embedder.identity, "run": run}
+    return {name: value for name, value in facts.items() if value}
 
 
 def _known(positions: Mapping[str, int], name: str) -> int:

@@ -21,6 +21,9 @@ from contml.retrieval.index_store import Floats
 
 #: Images that are embedded and added at a time: an interrupted build loses at most so many.
 CHUNK = 512
+#: Images that `bind` embeds again, and the largest `Bound.difference` that it accepts. Convolutions of a GPU in TF32
+#: change embeddings by about 0.002; another training changes them by far more.
+_CHECKED, _TOLERANCE = 32, 0.005
 #: The name under which the path of an image is kept in its metadata.
 FILE = "file"
 
@@ -60,6 +63,19 @@ class Added:
     present: int = 0
     removed: int = 0
     broken: dict[str, str] = field(default_factory=dict)
+
+
+class Bound(NamedTuple):
+    """How `bind` checked a model.
+
+    Attributes:
+        images: number of images that were embedded again.
+        difference: the largest difference from a stored embedding, as a share of the mean distance of the stored
+            embeddings from their mean.
+    """
+
+    images: int
+    difference: float
 
 
 def add_images(
@@ -109,6 +125,55 @@ def add_images(
         result.added += len(rows)
         progress(min(start + CHUNK, len(new_images)))
     return result
+
+
+def bind(index: Index, model: Model, run: str) -> Bound:
+    """Records the model of an index, after a check: it must embed images of the index as they were embedded.
+
+    Up to 32 of its images that can be read are embedded again, drawn at random with a fixed seed.
+
+    Args:
+        index: the index, which may be of an older version, or of another model.
+        model: the model.
+        run: where it is.
+
+    Raises:
+        InputError: it embeds an image differently, or no image can be read.
+    """
+    if model.embedding_dim != index.dim:
+        got, allowed = f"embeddings of {model.embedding_dim} numbers", f"must be {index.dim}, as in {index.path}"
+        raise InputError(run, got, allowed, "use the model that the index was made with")
+    with index.lock():
+        ids = np.random.default_rng(0).permutation(index.ids).tolist()
+        checked: list[str] = []
+        embeddings = [np.empty((0, index.dim), np.float32)]
+        for start in range(0, len(ids), _CHECKED):
+            chunk = ids[start : start + _CHECKED]
+            files = [Path(entry.get(FILE, name)) for name, entry in zip(chunk, index.metadata(chunk), strict=True)]
+            found = [(name, file) for name, file in zip(chunk, files, strict=True) if file.is_file()]
+            if not found:
+                continue
+            vectors = model.embed([file for _, file in found], broken="skip")
+            rows = np.flatnonzero(np.isfinite(vectors).all(1))[: _CHECKED - len(checked)]
+            checked += [found[row][0] for row in rows]
+            embeddings.append(vectors[rows])
+            if len(checked) == _CHECKED:
+                break
+        if not checked:
+            problem, hint = "none of its images can be read, so no model can be checked", "make a new index"
+            raise InputError(str(index.path), problem, hint=f"bind it where its images are, or {hint}")
+        stored = index.embeddings(checked)
+        differences = np.linalg.norm(np.concatenate(embeddings) - stored, axis=1)
+        scale = np.linalg.norm(stored - stored.mean(0), axis=1).mean() or np.linalg.norm(stored, axis=1).mean()
+        shares = differences / (scale or 1.0)
+        if len(others := np.flatnonzero(~(shares <= _TOLERANCE))):
+            problem = f"not the model of {index.path}: it embeds {len(others)} of {len(checked)} images differently"
+            hint = (
+                "use the model that the index was made with; an image that changed since can be removed from the index"
+            )
+            raise InputError(run, f"{problem}, such as {checked[others[0]]}", hint=hint)
+        index.bind(model, run)
+    return Bound(len(checked), float(shares.max()))
 
 
 def read_metadata(table: Path, images: Sequence[NamedImage], column: str = "image") -> dict[str, dict[str, str]]:

@@ -98,7 +98,7 @@ class State:
     Args:
         dim: dimension of the embeddings.
         kind: the kind of the search structure: "auto", "flat", "hnsw" or "ivf_pq".
-        model: what is known of the model, such as the fingerprint of its weights.
+        model: what is known of the model: its identity, and its run.
         vectors: the number of the file of vectors, which is part of its name.
         count: rows of that file, with those of removed items.
         live: items: rows that are not removed.
@@ -486,6 +486,11 @@ class Store:
         state = self.content().state
         last_number = state.last if structure is None else structure.number
         with self._transaction(replace(state, structure=structure, last=last_number, compared=compared)):
+            pass
+
+    def commit_model(self, model: dict[str, Any]) -> None:
+        """Names the model in the state; call it with the lock."""
+        with self._transaction(replace(self.content().state, model=model)):
             pass
 
     @contextmanager

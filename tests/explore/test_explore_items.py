@@ -176,7 +176,7 @@ def test_the_main_direction_orders_the_labels():
 def index(tmp_path):
     embeddings = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     embeddings[7] = embeddings[3]
-    made = Index.create(tmp_path / "photos.index", 4, model={"run": str(tmp_path / "run")})
+    made = Index.create(tmp_path / "photos.index", 4, run=str(tmp_path / "run"))
     metadata = []
     for row in range(30):
         Image.new("RGB", (30, 20), (8 * row, 0, 0)).save(tmp_path / f"{row}.png")

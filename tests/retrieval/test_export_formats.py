@@ -44,7 +44,7 @@ def embedder(backbone, resize=72, crop=64, feature_dim=None, **options):
     transform = Transform(resize=resize, crop=crop)
     facts = {"name": "random", "checkpoint": "last", "epoch": 0, "sha256": "", "feature_dim": feature_dim}
     bundle = Bundle(**facts, transform=transform, unit="years", calibration=None, versions={})
-    return Embedder(model, bundle, {"backbone": backbone, **options}, Card(""))
+    return Embedder(model, bundle, {"model": {"backbone": backbone, **options}}, Card(""))
 
 
 @cache

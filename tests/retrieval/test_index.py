@@ -484,12 +484,10 @@ def test_compaction_frees_the_disk(tmp_path):
         (lambda index: index.search(["a.jpg"], 1), "queries"),
         (lambda index: index.search(np.zeros(2), 1), "queries"),
         (lambda index: index.recall(0), "sample"),
-        (lambda index: index.check_model({"weights": "other"}), "weights of the model"),
-        (lambda index: index.check_model({}), "weights of the model"),
     ],
 )
 def test_bad_input_is_one_line_and_changes_nothing(tmp_path, change, subject):
-    index = filled(tmp_path / "x", np.zeros((3, 2), np.float32), model={"weights": "abc"})
+    index = filled(tmp_path / "x", np.zeros((3, 2), np.float32))
     with refuses(subject):
         change(index)
     for each in (index, Index.open(tmp_path / "x")):
@@ -533,8 +531,6 @@ def test_create_and_open_refuse(tmp_path):
             Index.create(tmp_path / "y", dim)
     with refuses("kind", "'tree'"):
         Index.create(tmp_path / "y", 2, "tree")
-    with refuses("model"):
-        Index.create(tmp_path / "y", 2, model={"a": object()})
     (tmp_path / "file").touch()
     with refuses(str(tmp_path / "file/x/index.sqlite"), "cannot be written"):
         Index.create(tmp_path / "file" / "x", 2)
@@ -544,17 +540,23 @@ def test_create_and_open_refuse(tmp_path):
 class Doubler:
     embedding_dim = 2
 
+    def __init__(self, identity="abc"):
+        self.identity = identity
+
     def embed(self, images):
         return np.array([[2 * image, 0] for image in images], np.float32)
 
 
 def test_images_are_embedded_by_the_model_that_is_given(tmp_path):
-    index = Index.create(tmp_path / "x", 2, model={"weights": "abc"}, embedder=Doubler())
+    index = Index.create(tmp_path / "x", 2, embedder=Doubler())
     index.add(["a", "b"], [[2, 0], [8, 0]])
     assert index.search([1, 4], 1).ids.tolist() == [["a"], ["b"]]
-    index.check_model({"weights": "abc"})
-    with refuses("weights of the model", "def", "abc", hint="the model"):
-        index.check_model({"weights": "def"})
+    assert Index.open(tmp_path / "x", Doubler()).search([1], 1).ids.tolist() == [["a"]]
+    with refuses("model", f"not the model of {tmp_path / 'x'}", hint="another model"):
+        Index.open(tmp_path / "x", Doubler("def"))
+    assert Index.open(tmp_path / "x").model.identity == "abc"
+    with refuses("model", "not the model"):
+        Index.open(tmp_path / "x").model.check("")
     Index.create(tmp_path / "y", 3)
     with refuses("model", "2 numbers", "must be 3"):
         Index.open(tmp_path / "y", Doubler())

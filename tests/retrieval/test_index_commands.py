@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -21,6 +22,7 @@ from contml import InputError
 from contml.cli.commands import app
 from contml.contracts import PLAIN, Measure
 from contml.retrieval import Index, index as index_module, index_images, index_structure
+from contml.retrieval.index import IndexModel
 from contml.retrieval.index_gallery import write_gallery
 from contml.retrieval.index_images import Estimate, NamedImage, QueryResult, SearchHit, add_images, read_metadata
 from contml.retrieval.index_store import Store
@@ -31,11 +33,11 @@ class Colours:
 
     embedding_dim, unit = 3, "shades of colour"
 
-    def __init__(self, sha256="abc", kind="interval", measure=PLAIN):
+    def __init__(self, identity="abc", kind="interval", measure=PLAIN, brightness=1.0):
         self.measure = measure
         calibration = kind and SimpleNamespace(kind=kind, level=0.9)
-        transform = SimpleNamespace(model_dump_json=lambda: '{"resize": 8}')
-        self.bundle = SimpleNamespace(sha256=sha256, transform=transform, calibration=calibration)
+        self.bundle = SimpleNamespace(calibration=calibration)
+        self.identity, self.brightness = identity, brightness
         self.left_out, self.embedded = {}, 0
 
     def embed(self, images, *, broken="fail"):
@@ -43,7 +45,7 @@ class Colours:
         for path in images:
             try:
                 with Image.open(path) as picture:
-                    rows.append(np.asarray(picture.convert("RGB")).reshape(-1, 3).mean(0) / 255)
+                    rows.append(np.asarray(picture.convert("RGB")).reshape(-1, 3).mean(0) / 255 * self.brightness)
             except OSError as error:
                 if broken == "fail":
                     raise InputError(str(path), "cannot be decoded") from error
@@ -280,6 +282,10 @@ def test_a_name_that_is_not_unicode_is_listed(tmp_path, model):
         (["index", "run", "photos", "--out", "i", "--remove", "a"], "--remove: used with RUN"),
         (["index", "run", "photos", "--out", "i", "--compact"], "--compact: used with RUN"),
         (["index", "run", "photos", "--out", "j", "--metadata", "none.csv"], "none.csv: no such file"),
+        (["index", "--out", "i", "--bind"], "--bind: takes RUN and --out alone; contml index RUN --out i --bind"),
+        (["index", "run", "photos", "--out", "i", "--bind"], "--bind: takes RUN"),
+        (["index", "--out", "i", "--bind", "--compact"], "--bind: takes RUN"),
+        (["index", "run", "--out", "none", "--bind"], "none: no such index"),
         (["index", "--out", "none", "--compact"], "none: no such index"),
         (["index", "--out", "i", "--remove", "none"], "'none' is not in the index"),
         (["index", "run", "bad.png", "--out", "j"], "j: none of the images could be read"),
@@ -309,9 +315,15 @@ def test_the_model_of_an_index_is_that_of_its_queries(contml, refused, model, ph
     contml("index", "run", "photos", "--out", "i")
     monkeypatch.setattr(command, "_load", lambda run, trust: Colours("def"))
     for arguments in (["search", "i", "photos/00.png", "--run", "other"], ["index", "other", "photos", "--out", "i"]):
-        assert "other: not the model of i (other weights)" in refused(*arguments)
+        line = refused(*arguments)
+        assert f"other: not the model of i; the index was made with {Path.cwd() / 'run'}: use it, or make a new" in line
+    for arguments in (["search", "i", "photos/00.png"], ["index", "run", "photos", "--out", "i"]):
+        assert "run: not the model of i; it changed since; make a new index" in refused(*arguments)
     Index.create("bare", 3).add(["a"], [[0, 0, 0]])
     assert "bare: made without a run" in refused("search", "bare", "photos/00.png")
+    assert "bare: made without a model; record it once: contml index run --out bare --bind" in refused(
+        "search", "bare", "photos/00.png", "--run", "run"
+    )
 
 
 def test_the_run_is_found_from_another_folder(contml, model, photos, monkeypatch, tmp_path):
@@ -321,6 +333,84 @@ def test_the_run_is_found_from_another_folder(contml, model, photos, monkeypatch
     contml("search", "i", "photos/00.png")
     contml("search", "i", "photos/00.png", "--run", "moved")
     assert loaded == [tmp_path / "run", Path("moved")]
+
+
+# -- indexes of older versions -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old(contml, model, photos):
+    """An index as an older version made it: with the hash of a file in place of the identity of the model."""
+    contml("index", "run", "photos", "--out", "i")
+    store = Store(Path("i"))
+    facts = {"weights": "0" * 64, "transform": {"resize": 8}, "unit": "shades", "run": str(Path("run").absolute())}
+    with store.lock():
+        store.commit_model(facts)
+    store.close()
+    return Path("i")
+
+
+def test_an_older_index_is_bound_once(contml, refused, old, model, tmp_path):
+    line = "i: made with an older version of contml, which did not record its model; record it once: contml index "
+    run = tmp_path / "run"
+    assert f"{line}{run} --out i --bind" in refused("search", "i", "photos/00.png")
+    assert f"{line}run --out i --bind" in refused("index", "run", "photos", "--out", "i")
+    with refuses("i", "older version"):
+        Index.open("i", model)
+    assert contml("index", "run", "--out", "i", "--bind") == (
+        0, "i: its model is run; 12 images embedded again, largest difference 0\n", ""
+    )  # fmt: skip
+    assert contml("search", "i", "photos/00.png")[0] == 0
+    assert contml("index", "run", "photos", "--out", "i")[1].startswith("i: 0 images added")
+    assert Index.open("i", model).model == IndexModel(old, "abc", str(run), older=False)
+
+
+def test_an_index_is_bound_to_where_its_model_was_moved(contml, old, model, monkeypatch, tmp_path):
+    data = json.loads(contml("index", "moved", "--out", "i", "--bind", "--json")[1])
+    assert data == {"index": "i", "run": str(tmp_path / "moved"), "images": 12, "difference": 0}
+    loaded = []
+    monkeypatch.setattr(command, "_load", lambda run, trust: loaded.append(run) or model)
+    contml("search", "i", "photos/00.png")
+    assert loaded == [tmp_path / "moved"]
+
+
+@pytest.mark.parametrize("brightness", [1.1, 1.02, 0.0, math.nan])
+def test_another_model_is_not_bound(contml, refused, old, monkeypatch, brightness):
+    before = Index.open("i").model
+    monkeypatch.setattr(command, "_load", lambda run, trust: Colours(brightness=brightness))
+    line = refused("index", "run", "--out", "i", "--bind")
+    if math.isnan(brightness):
+        assert "i: none of its images can be read, so no model can be checked" in line
+    else:
+        assert re.search("run: not the model of i: it embeds (9|1.) of 12 images differently, such as", line)
+    assert Index.open("i").model == before
+
+
+def test_a_model_of_another_dimension_is_not_bound(refused, old, model):
+    model.embedding_dim = 4
+    assert "run: embeddings of 4 numbers; must be 3, as in i" in refused("index", "run", "--out", "i", "--bind")
+
+
+def test_it_is_bound_by_the_images_that_are_left(contml, refused, old, model, photos):
+    paths = sorted(photos.rglob("*.png"))
+    for path in paths[1:]:
+        path.unlink()
+    paths[1].write_text("<html>")
+    out = contml("index", "run", "--out", "i", "--bind")[1]
+    assert out == "i: its model is run; 1 image embedded again, largest difference 0\n"
+    Image.new("RGB", (8, 8), (0, 0, 9)).save(paths[0])  # changed since
+    assert "differently, such as 00.png; use the model that the index was made with; an image that changed" in refused(
+        "index", "run", "--out", "i", "--bind"
+    )
+    paths[0].unlink()
+    assert "i: none of its images can be read" in refused("index", "run", "--out", "i", "--bind")
+
+
+def test_of_a_large_index_a_sample_is_embedded(contml, old, model, monkeypatch):
+    monkeypatch.setattr(index_images, "_CHECKED", 5)
+    model.embedded = 0
+    assert "5 images embedded again" in contml("index", "run", "--out", "i", "--bind")[1]
+    assert model.embedded == 5
 
 
 @pytest.mark.parametrize("kind", ["probability", None])
@@ -471,7 +561,7 @@ def test_every_option_is_on_the_page():
         if registered.callback in (command.index, command.search):
             names = registered.callback.__annotations__
             assert f"contml {registered.callback.__name__}" in page
-            for name in ("out", "kind", "metadata", "remove", "compact", "k", "gallery", "run"):
+            for name in ("out", "kind", "metadata", "remove", "compact", "bind", "k", "gallery", "run"):
                 if name in names and name != "run":
                     assert f"`{'-' if name == 'k' else '--'}{name}" in page, name
     assert "`--run" in page

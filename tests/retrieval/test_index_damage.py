@@ -27,7 +27,7 @@ def small_structures(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path):
-    with Index.create(tmp_path / "x", DIM, "hnsw", model={"weights": "abc"}) as index:
+    with Index.create(tmp_path / "x", DIM, "hnsw", run="abc") as index:
         for start in range(0, COUNT, 110):
             rows = range(start, start + 110)
             index.add([f"item {row}" for row in rows], VECTORS[start : start + 110], [{"row": row} for row in rows])

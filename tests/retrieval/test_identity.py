@@ -1,0 +1,372 @@
+"""The identity of a model: the same wherever it is, another if its embeddings are others. No paths travel with it."""
+
+from __future__ import annotations
+
+import getpass
+import inspect
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.captioning import described_squares, small_captioner
+from support.miniature import TINY
+from support.refusals import refuses
+from support.tables import dials, write_table
+
+import contml
+from contml._support.tensors import load_tensors, load_values, save_tensors
+from contml.experiment import OwnData, evaluate_run, extract_features, load, load_table, read_evaluation, train
+from contml.models import EmbeddingModel
+from contml.models.identity import identity
+from contml.models.pixel_format import PixelFormat
+from contml.retrieval import embed_to_file, named_images
+from contml.runs import Run, without_paths
+
+FRESH = "import sys, contml; print(contml.load(sys.argv[1], device='cpu').identity)"
+
+
+# -- the same model ----------------------------------------------------------------------------------------------------
+
+
+def test_run_bundle_and_copies_are_one_model(trained, exported, tmp_path):
+    expected = contml.load(trained.run).identity
+    assert len(expected) == 64
+    contml.load(exported).save(tmp_path / "bundle of a bundle")
+    shutil.copytree(trained.run, tmp_path / "moved")
+    for folder in (exported, tmp_path / "bundle of a bundle", tmp_path / "moved"):
+        assert contml.load(folder).identity == expected, folder
+    assert read_evaluation(Run(trained.run)).identity == expected
+    found = subprocess.run(
+        [sys.executable, "-c", FRESH, exported], check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert found.stdout.strip() == expected
+
+
+def test_a_folder_of_the_hub_is_the_same_model(trained, exported, tmp_path, monkeypatch):
+    pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: pip install 'contml[hub]'")
+    from contml.retrieval import hub
+
+    snapshot = shutil.copytree(exported, tmp_path / "snapshot")
+    monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: str(snapshot))
+    assert contml.load("hf://user/name").identity == contml.load(trained.run).identity
+
+
+def test_the_order_of_the_weights_is_no_part_of_it(trained, exported, tmp_path):
+    """The file as another program writes it: other order, the same tensors."""
+    from contml.retrieval.bundle import _sha256
+
+    folder = shutil.copytree(exported, tmp_path / "model")
+    tensors, values = load_tensors(folder / "model.safetensors")
+    save_tensors(folder / "model.safetensors", dict(reversed(tensors.items())), **values, more="metadata")
+    record = json.loads((folder / "bundle.json").read_text())
+    record |= {"sha256": _sha256(folder / "model.safetensors"), "name": "another", "unit": "m", "epoch": 9}
+    (folder / "bundle.json").write_text(json.dumps(dict(reversed(record.items()))))
+    assert contml.load(folder).identity == contml.load(trained.run).identity
+
+
+def test_a_run_that_starts_from_a_checkpoint_and_trains_nothing_is_the_same_model(trained, tmp_path):
+    weights = trained.run / "checkpoints" / "best.safetensors"
+    run = train(load("pose/synthetic", [*TINY, f"model.weights={weights}", "training.epochs=0"]), tmp_path)
+    assert contml.load(run.folder).identity == contml.load(trained.run).identity
+
+
+def model_of(**options):
+    torch.manual_seed(0)
+    options = {"backbone": "small_cnn", "dim": 4, **options}
+    return EmbeddingModel(**options)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.load_state_dict(dict(reversed(model.state_dict().items()))),
+        lambda model: model.eval().requires_grad_(False),
+        lambda model: model.to(memory_format=torch.channels_last),
+        lambda model: next(model.buffers()).mul_(1),
+        lambda model: model.backbone.layers[1].num_batches_tracked.add_(3),
+        lambda model: setattr(model, "freeze_batch_norm", True),
+    ],
+    ids=["order", "mode", "layout of memory", "nothing", "counters of batch norm", "frozen batch norm"],
+)
+def test_what_changes_no_embedding_is_no_part_of_it(change):
+    model = model_of()
+    before, images = identity(model, 32, 32), torch.rand(2, 3, 32, 32)
+    expected = model.eval()(images)
+    change(model)
+    assert torch.allclose(model.eval()(images), expected, atol=1e-6)
+    assert identity(model, 32, 32) == before
+
+
+def test_a_captioner_is_its_visual_network_with_words():
+    captioner = small_captioner(described_squares())
+    network = EmbeddingModel("features", 5, feature_dim=8)
+    network.load_state_dict(captioner.network.state_dict())
+    assert identity(captioner.network, 1, 1) == identity(network, 2, 2)  # features have no size
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none here")
+def test_it_is_the_same_on_a_gpu(exported):
+    assert contml.load(exported, device="cuda").identity == contml.load(exported, device="cpu").identity
+
+
+# -- another model -----------------------------------------------------------------------------------------------------
+
+
+def every_tensor_once(model):
+    """Changes one number of one tensor after another."""
+    for name, tensor in model.state_dict().items():
+        if not name.endswith("num_batches_tracked"):
+            flat = tensor.view(-1)
+            before = flat[-1].item()
+            flat[-1] += 1e-3
+            yield name
+            flat[-1] = before
+
+
+def test_each_weight_is_part_of_it():
+    model = model_of()
+    before = identity(model, 32, 32)
+    found = {identity(model, 32, 32) for _ in every_tensor_once(model)}
+    assert len(found) == len([name for name in model.state_dict() if not name.endswith("num_batches_tracked")])
+    assert before not in found
+    assert identity(model, 32, 32) == before
+
+
+#: Options with which the weights fit, but not the embeddings.
+OPTIONS = {"normalize": True, "backbone": "mobilenet_v2", "dim": None, "levels": ["high"], "pooling": "max"}
+WITHOUT_EFFECT = {"weights", "freeze_batch_norm", "feature_dim"}
+
+
+def test_each_option_that_changes_embeddings_is_part_of_it():
+    base = {"backbone": "mobilenet_v2", "levels": ["middle"]}
+    expected = identity(model_of(**base), 32, 32)
+    for name, value in OPTIONS.items():
+        assert identity(model_of(**{**base, name: "small_cnn" if name == "backbone" else value}), 32, 32) != expected
+    parameters = inspect.signature(EmbeddingModel).parameters
+    assert OPTIONS.keys() | WITHOUT_EFFECT == parameters.keys()  # a new option: which is it?
+
+
+def test_equal_weights_under_another_option_are_another_model():
+    states = [model_of(normalize=value) for value in (False, True)]
+    states[1].load_state_dict(states[0].state_dict())
+    assert identity(states[0], 32, 32) != identity(states[1], 32, 32)
+    swapped = [model_of(levels=levels) for levels in (["low", "high"], ["high", "low"])]
+    assert identity(swapped[0], 32, 32) != identity(swapped[1], 32, 32)
+
+
+def test_size_and_format_of_pixels_are_part_of_it():
+    model = model_of()
+    found = [identity(model, 32, 32), identity(model, 36, 32), identity(model, 36, 36)]
+    model.mean = model.mean + 0.01
+    found.append(identity(model, 32, 32))
+    model.std = model.std * 2
+    found.append(identity(model, 32, 32))
+    for name, value in {"order": "BGR", "maximum": 255}.items():
+        model.pixel_format = PixelFormat()._replace(**{name: value})
+        found.append(identity(model, 32, 32))
+    assert len(set(found)) == len(found)
+
+
+def test_the_transform_of_a_bundle_is_part_of_it(bundle):
+    before = contml.load(bundle).identity
+    record = json.loads((bundle / "bundle.json").read_text())
+    record["transform"]["resize"] += 4
+    (bundle / "bundle.json").write_text(json.dumps(record))
+    assert contml.load(bundle).identity != before
+
+
+def test_features_of_another_length_are_another_model():
+    found = {identity(EmbeddingModel("features", None, feature_dim=length), 8, 8) for length in (8, 9)}
+    assert len(found) == 2
+
+
+# -- where models are compared -----------------------------------------------------------------------------------------
+
+
+def test_weights_that_the_run_did_not_evaluate_are_refused_until_it_does(trained, tmp_path):
+    run = Run(shutil.copytree(trained.run, tmp_path / "run"))
+    file = run.checkpoints / "best.safetensors"
+    tensors, values = load_tensors(file)
+    save_tensors(file, {**tensors, "head.weight": tensors["head.weight"] * 2}, **values)
+    with refuses(str(file), got="not the model that the run evaluated", hint=f"contml evaluate {run.folder}"):
+        contml.load(run.folder)
+    evaluate_run(run.folder)
+    model = contml.load(run.folder)
+    assert read_evaluation(run).identity == model.identity != contml.load(trained.run).identity
+
+
+def test_a_run_of_an_older_version_has_no_identity_and_is_loaded(trained, tmp_path):
+    run = Run(shutil.copytree(trained.run, tmp_path / "run"))
+    values = json.loads(run.evaluation().read_text())
+    del values["identity"]
+    run.evaluation().write_text(json.dumps(values))
+    assert read_evaluation(run).identity == ""
+    assert contml.load(run.folder).identity == contml.load(trained.run).identity
+
+
+def test_an_interrupted_embedding_goes_on_with_the_bundle(trained, exported, tmp_path, monkeypatch):
+    """Parts by the run serve its bundle, and not another model."""
+    from contml.evaluation import embed_parts
+
+    monkeypatch.setattr(embed_parts, "_PART", 10)
+    items, out = named_images([str(trained.images)]), tmp_path / "out.npz"
+
+    def stop(count):
+        if count >= 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed_to_file(contml.load(trained.run), items, out, progress=stop)
+    other = contml.load(trained.run)
+    other.model.head.weight.mul_(2)
+    parts = shutil.copytree(tmp_path / ".out.npz.parts", tmp_path / ".other.npz.parts")
+    assert parts.exists()
+    assert embed_to_file(other, items, tmp_path / "other.npz").resumed == 0
+    assert embed_to_file(contml.load(exported), items, out).resumed == 20
+    assert np.allclose(np.load(out)["features"], trained.embeddings, rtol=1e-5, atol=1e-5)
+
+
+def test_features_are_not_mixed_with_those_of_other_weights_in_the_same_file(tmp_path, monkeypatch):
+    from contml.evaluation import embed_parts
+
+    monkeypatch.setattr(embed_parts, "_PART", 10)
+    file, out = tmp_path / "weights.safetensors", tmp_path / "features.npz"
+    experiment = load("pose/synthetic", [*TINY, f"model.weights={file}"])
+
+    def stop(count):
+        if count >= 20:
+            raise KeyboardInterrupt
+
+    def weights(seed):
+        torch.manual_seed(seed)
+        save_tensors(file, EmbeddingModel("small_cnn", 8).state_dict())
+
+    weights(0)
+    with pytest.raises(KeyboardInterrupt):
+        extract_features(experiment, out, stop)
+    weights(1)
+    assert extract_features(experiment, out).resumed == 0
+    out.rename(tmp_path / "first.npz")
+    with pytest.raises(KeyboardInterrupt):
+        extract_features(experiment, out, stop)
+    file.rename(tmp_path / "moved.safetensors")
+    moved = load("pose/synthetic", [*TINY, f"model.weights={tmp_path / 'moved.safetensors'}"])
+    assert extract_features(moved, out).resumed == 20  # the same weights elsewhere
+    assert np.array_equal(np.load(out)["features"], np.load(tmp_path / "first.npz")["features"])
+
+
+# -- no paths ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def from_a_home(tmp_path_factory):
+    """A run on data, weights, caches and features below a folder of a user."""
+    home = tmp_path_factory.mktemp("home") / "alice.secret"
+    table = write_table(home / "private" / "dials.csv", dials(home / "private"))
+    torch.manual_seed(0)
+    save_tensors(home / "start.safetensors", EmbeddingModel("small_cnn", 4).state_dict())
+    size = ["images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "model.dim=4"]
+    rest = [
+        "sampler.batch_size=10",
+        "sampler.anchors_per_batch=2",
+        "sampler.neighbours=2",
+        "sampler.batches=2",
+        "training.epochs=1",
+        f"images.cache={home / 'cache'}",
+    ]
+    rest += [f"sampler.cache={home / 'neighbours'}", f"model.weights={home / 'start.safetensors'}"]
+    experiment = load_table(OwnData(table, ("reading=number",)), None, [*size, *rest])
+    return home, train(experiment, home / "runs")
+
+
+def everything(path):
+    """The content of a file, of a zip archive also that of its members."""
+    yield path.read_bytes()
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            yield from (archive.read(name) for name in archive.namelist())
+
+
+def test_no_path_travels(from_a_home, tmp_path):
+    home, run = from_a_home
+    model = contml.load(run.folder)
+    model.save(tmp_path / "model")
+    files = [*(tmp_path / "model").iterdir(), *run.folder.rglob("*.safetensors"), run.evaluation(), run.calibration]
+    files.append(model.export(tmp_path / "graph.pt2").file)
+    if all(find_spec(name) is not None for name in ("onnx", "onnxscript", "onnxruntime")):
+        files.append(model.export(tmp_path / "graph.onnx").file)
+    assert {"best.safetensors", "state.safetensors", "test.safetensors", "model.safetensors", "README.md"} <= {
+        path.name for path in files
+    }
+    secrets = ("alice.secret", "private", str(Path(contml.__file__).parents[1]), f"/home/{getpass.getuser()}")
+    for path in files:
+        for content in everything(path):
+            for secret in secrets:
+                assert secret.encode() not in content, (path, secret)
+    assert str(home) in run.config.read_text()  # which stays here
+
+
+def test_a_run_that_was_moved_with_its_data_is_evaluated(from_a_home, tmp_path):
+    home, run = from_a_home
+    moved = Path(shutil.move(home, tmp_path / "bob"))
+    try:
+        folder = moved / run.folder.relative_to(home)
+        config = folder / "config.yaml"
+        text = config.read_text()
+        config.write_text(text.replace(str(home), str(moved)))
+        assert evaluate_run(folder).identity == contml.load(folder).identity
+        config.write_text(text)
+    finally:
+        shutil.move(moved, home)
+
+
+def test_weights_of_an_older_version_lose_their_paths_when_they_are_exported(from_a_home, tmp_path):
+    home, run = from_a_home
+    folder = shutil.copytree(run.folder, tmp_path / "old")
+    for path in (folder / "checkpoints").glob("*.safetensors"):
+        tensors, values = load_tensors(path)
+        config = values["config"] if "config" in values else values["numbers"]["config"]
+        config["task"] |= {"data": str(home / "private" / "dials.csv"), "root": str(home)}
+        config["model"]["weights"] = str(home / "start.safetensors")
+        config["loss"]["extra"] = str(home / "table.npz")
+        save_tensors(path, tensors, **values)
+    assert "alice.secret" in json.dumps(load_values(folder / "checkpoints" / "best.safetensors"))
+    contml.load(folder).save(tmp_path / "model")
+    for path in (tmp_path / "model").iterdir():
+        assert b"alice.secret" not in path.read_bytes(), path
+    assert "table.npz" in (tmp_path / "model" / "README.md").read_text()
+    config = load_values(folder / "checkpoints" / "best.safetensors")["config"]
+    del config["loss"]["extra"]
+    assert without_paths(config) == load_values(run.checkpoints / "best.safetensors")["config"]
+
+
+def test_a_config_without_paths():
+    config = {
+        "task": {"name": "birds:wingspans", "root": "/home/alice/birds", "data": "birds/items.csv", "separator": "/"},
+        "model": {"backbone": "timm:hf-hub:timm/resnet18", "weights": "~/weights/a.pth", "dim": None},
+        "images": {"features": "/data/alice/f.npz", "cache": "cache", "workers": 4, "crop": 64},
+        "loss": {"name": "log_ratio", "files": ["/a/b.npz", "C:\\alice\\c.npz", "../alice/d.npz"]},
+        "binarize": {"cache": "../cache"},
+        "training": {"tracker": "wandb"},
+        "published": {"source": "table 1/2"},
+        "seed": 3,
+    }
+    assert without_paths(config) == {
+        "task": {"name": "birds:wingspans", "root": None, "data": None, "separator": "/"},
+        "model": {"backbone": "timm:hf-hub:timm/resnet18", "weights": None, "dim": None},
+        "images": {"features": "f.npz", "cache": "cache", "workers": 4, "crop": 64},
+        "loss": {"name": "log_ratio", "files": ["b.npz", "c.npz", "d.npz"]},
+        "binarize": {"cache": None},
+        "training": {"tracker": "wandb"},
+        "published": {"source": "table 1/2"},
+        "seed": 3,
+    }
+    assert without_paths(without_paths(config)) == without_paths(config)
