@@ -29,8 +29,8 @@ class DecoderFactory(NamedTuple):
     @classmethod
     def of(cls, constructor: Callable[..., Decoder], build: Callable[..., Decoder]) -> Self:
         """The factory of a decoder by its class, or by a function, whose decoder takes vectors; `build` calls it."""
-        is_class = isinstance(constructor, type) and issubclass(constructor, Decoder)
-        return cls(is_class and constructor.needs_maps, build)
+        needs_maps = isinstance(constructor, type) and issubclass(constructor, Decoder) and constructor.needs_maps
+        return cls(needs_maps, build)
 
 
 class Captioner(nn.Module):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ def identity(model: EmbeddingModel, resize: int, crop: int) -> str:
         resize: images are resized to this many pixels square; unused for a model of features.
         crop: the centre of so many pixels square is the input.
     """
-    facts = {
+    facts: dict[str, Any] = {
         "backbone": model.backbone_name,
         "levels": model.levels,
         "pooling": model.pooling,

@@ -274,15 +274,9 @@ def from_a_home(tmp_path_factory):
     torch.manual_seed(0)
     save_tensors(home / "start.safetensors", EmbeddingModel("small_cnn", 4).state_dict())
     size = ["images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "model.dim=4"]
-    rest = [
-        "sampler.batch_size=10",
-        "sampler.anchors_per_batch=2",
-        "sampler.neighbours=2",
-        "sampler.batches=2",
-        "training.epochs=1",
-        f"images.cache={home / 'cache'}",
-    ]
-    rest += [f"sampler.cache={home / 'neighbours'}", f"model.weights={home / 'start.safetensors'}"]
+    rest = ["sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=2"]
+    rest += [f"images.cache={home / 'cache'}", f"sampler.cache={home / 'neighbours'}"]
+    rest += ["training.epochs=1", f"model.weights={home / 'start.safetensors'}"]
     experiment = load_table(OwnData(table, ("reading=number",)), None, [*size, *rest])
     return home, train(experiment, home / "runs")
 
@@ -299,7 +293,7 @@ def test_no_path_travels(from_a_home, tmp_path):
     home, run = from_a_home
     model = contml.load(run.folder)
     model.save(tmp_path / "model")
-    files = [*(tmp_path / "model").iterdir(), *run.folder.rglob("*.safetensors"), run.evaluation(), run.calibration]
+    files = [*(tmp_path / "model").iterdir(), *run.folder.rglob("*.safetensors"), run.evaluation()]
     files.append(model.export(tmp_path / "graph.pt2").file)
     if all(find_spec(name) is not None for name in ("onnx", "onnxscript", "onnxruntime")):
         files.append(model.export(tmp_path / "graph.onnx").file)
