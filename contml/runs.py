@@ -45,7 +45,7 @@ COMMAND = "# command: "
 
 
 def without_paths(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config as weights and embeddings keep it: they travel, and paths tell about the machine and its user.
+    """A config as weights and embeddings keep it: these are given away, and paths name the machine and its user.
 
     Paths at `PLACES` are None. Any other absolute path, or one from the home folder, is the name of its file, or None
     if it has no suffix.

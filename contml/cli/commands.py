@@ -20,7 +20,7 @@ from contml._support.files import check_new_file, write
 from contml.cli import listing
 from contml.cli.audit import AUDIT_EXAMPLE, audit
 from contml.cli.compare import EXAMPLE as COMPARE_EXAMPLE, compare
-from contml.cli.embed import EMBED_EXAMPLE, embed, export
+from contml.cli.embed import CAPTION_EXAMPLE, EMBED_EXAMPLE, caption, embed, export
 from contml.cli.explore import EXPLORE_EXAMPLE, explore
 from contml.cli.index import INDEX_EXAMPLE, SEARCH_EXAMPLE, index, search
 from contml.cli.options import (
@@ -282,6 +282,7 @@ def features(
 
 app.command()(export)
 app.command(epilog=EMBED_EXAMPLE)(embed)
+app.command(epilog=CAPTION_EXAMPLE)(caption)
 
 
 @app.command()

@@ -1,22 +1,35 @@
-"""`contml export` and `contml embed`: a trained model in use."""
+"""`contml export`, `contml embed` and `contml caption`: a trained model in use."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from contml._support.errors import InputError
 from contml.cli.options import Json, Trust
-from contml.cli.printing import echo, print_broken
+from contml.cli.printing import echo, print_broken, print_table
 
 EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
+CAPTION_EXAMPLE = """Example: contml caption runs/captioning/synthetic/2026-11-23_10-00-00 photos/ a.jpg"""
 
 Model = Annotated[
     Path,
     typer.Argument(metavar="RUN", help="A run folder, one of 'contml export', or hf://USER/NAME."),
 ]
+Images = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="IMAGES",
+        help="Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'.",
+    ),
+]
+BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time.")]
+Workers = Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")]
+#: Images that are described before progress is shown.
+_CHUNK = 512
 #: The file of a graph by its format.
 _GRAPHS = {"onnx": "model.onnx", "torch": "model.pt2"}
 
@@ -36,9 +49,11 @@ def export(
     """Write the model of a run in a folder of its own: weights, transform of the images, calibration, model card.
 
     It needs neither the data nor the config of the run: contml.load("DIR").embed(images) in Python, or 'contml embed
-    DIR'. A backbone of your own is not part of it. The folder can be uploaded to the Hugging Face hub as it is.
+    DIR'; of a captioner also contml.load("DIR").caption(images), or 'contml caption DIR'. A network of your own is not
+    part of it. The folder can be uploaded to the Hugging Face hub as it is.
 
-    With --format, it is the network alone as a graph, which runs without contml; DIR may hold other files.
+    With --format, it is the network of an embedding alone as a graph, which runs without contml; DIR may hold other
+    files.
     """
     from contml.retrieval import load
     from contml.retrieval.bundle import check_folder
@@ -63,16 +78,10 @@ def export(
 
 def embed(
     run: Model,
-    images: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="IMAGES",
-            help="Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'.",
-        ),
-    ],
+    images: Images,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .parquet, .npz, or .h5 for hloc.")],
-    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 128,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")] = 0,
+    batch_size: BatchSize = 128,
+    workers: Workers = 0,
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
@@ -89,6 +98,7 @@ def embed(
     check_file(out)
     items = named_images(images)
     model = load(run, trust=trust)
+    note_on_captioner(run, model, "the file holds", as_json=as_json)
     with progress_bar(len(items), "embeddings") as progress:
         written = embed_to_file(model, items, out, batch_size=batch_size, workers=workers, progress=progress)
     for name, cause in written.broken.items():
@@ -102,3 +112,63 @@ def embed(
     count = len(written.broken)
     left_out = f"; {count:,} image{'s' if count > 1 else ''} could not be read" if count else ""
     echo(f"{out}: {written.images:,} embeddings of {written.dim:,} numbers{resumed}{left_out}")
+
+
+def note_on_captioner(run: Path, model: Any, holds: str, *, as_json: bool) -> None:
+    """Print which embeddings are those of a captioner, since its main output are captions."""
+    if model.captioner is not None:
+        embeddings = "the embeddings of its visual network; 'contml caption' describes images"
+        echo(f"{run} is a captioner: {holds} {embeddings}", err=as_json)
+
+
+def caption(
+    run: Model,
+    images: Images,
+    beam: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Captions that beam search keeps. Default: captioner.beam of the run."),
+    ] = None,
+    batch_size: BatchSize = 128,
+    workers: Workers = 0,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Describe images in words, with a captioner, as its evaluation does.
+
+    An image that cannot be read is left out and listed.
+    """
+    from contml._support.progress import progress_bar
+    from contml.retrieval import load, named_images
+
+    items = named_images(images)
+    model = load(run, trust=trust)
+    if model.captioner is not None and (length := model.bundle.feature_dim) is not None:
+        problem = f"the model describes vectors of {length} features, not images"
+        raise InputError(model.bundle.name, problem, hint="in Python: contml.load(...).caption(vectors)")
+    rows: list[tuple[str, str]] = []
+    broken: dict[str, str] = {}
+    step = batch_size * max(1, _CHUNK // batch_size)
+    options: Any = {"beam": beam, "batch_size": batch_size, "workers": workers, "broken": "skip"}
+    with progress_bar(len(items), "captions") as progress:
+        for start in range(0, len(items), step):
+            chunk = items[start : start + step]
+            texts = model.caption([item.source for item in chunk], **options)
+            for item, text in zip(chunk, texts, strict=True):
+                cause = model.left_out.get(str(item.source.stamp.file)) if item.source.stamp is not None else None
+                if cause is None:
+                    rows.append((item.name, text))
+                else:
+                    broken[item.name] = cause
+            progress(min(start + step, len(items)))
+    for name, cause in broken.items():
+        print_broken(name, cause)
+    if not rows:
+        raise InputError(items[0].name, "cannot be decoded, nor can any other image", hint="check the image files")
+    if as_json:
+        captions = [{"image": name, "caption": text} for name, text in rows]
+        causes = [{"image": name, "cause": cause} for name, cause in broken.items()]
+        echo(json.dumps({"captions": captions, "broken": causes}))
+        return
+    print_table([["image", "caption"], *rows], text_columns=2)
+    if count := len(broken):
+        echo(f"{count:,} image{'s' if count > 1 else ''} could not be read")

@@ -11,6 +11,7 @@ import typer
 
 from contml._support.errors import InputError
 from contml._support.text import number
+from contml.cli.embed import note_on_captioner
 from contml.cli.options import Json, Trust
 from contml.cli.printing import echo, print_broken, print_table
 
@@ -111,6 +112,7 @@ def _add(
     image_files = _images(images)
     table = None if metadata is None else read_metadata(metadata, image_files)
     model = _load(run, trust)
+    note_on_captioner(run, model, "the index holds", as_json=as_json)
     with _opened(out, model, run, kind) as index, index.lock():
         with progress_bar(len(image_files), "images") as progress:
             result = add_images(index, model, image_files, table, progress)

@@ -109,7 +109,7 @@ def usage_of(experiment: Experiment, folder: Path) -> str:
     """The lines of code that use the model of a run."""
     start = f"import contml\nmodel = contml.load({str(folder)!r})\n"
     if experiment.is_captioning:
-        return ""
+        return start + "captions = model.caption(['a.jpg', 'b.jpg'])\n"
     return start + "embeddings = model.embed(['a.jpg', 'b.jpg'])  # [2, d]\n"
 
 

@@ -63,7 +63,7 @@ class Experiment:
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """The values as weights and embeddings keep them: without paths, since they travel."""
+        """The values as weights and embeddings keep them: without paths."""
         return without_paths(self.values)
 
     @property

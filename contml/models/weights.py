@@ -54,7 +54,7 @@ def read(file: Path) -> dict[str, Tensor]:
 
 def is_captioner(state: Mapping[str, Tensor]) -> bool:
     """Whether these are the weights of a captioner."""
-    return "words" in state and any(key.startswith("network.") for key in state)
+    return "words" in state and any(key.startswith("decoder.") for key in state)
 
 
 def network_of(state: dict[str, Tensor]) -> dict[str, Tensor]:

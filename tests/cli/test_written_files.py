@@ -38,7 +38,7 @@ OVERWRITING = {
 }
 #: The commands that write only in the folder of a run, an index, a sweep or a cache, which the same command continues.
 OWN_FOLDERS = {"evaluate", "report", "index", "sweep", "prepare"}
-NO_FILES = {"list"}
+NO_FILES = {"caption", "list"}
 
 
 @pytest.mark.parametrize("form", ["file", "link"])

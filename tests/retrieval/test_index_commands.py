@@ -31,7 +31,7 @@ from contml.retrieval.index_store import Store
 class Colours:
     """Embeds an image as its mean colour. Label distances are 100 times embedding distances, within 10 %."""
 
-    embedding_dim, unit = 3, "shades of colour"
+    embedding_dim, unit, captioner = 3, "shades of colour", None
 
     def __init__(self, identity="abc", kind="interval", measure=PLAIN, brightness=1.0):
         self.measure = measure

@@ -1,0 +1,308 @@
+"""A captioner in use: run and bundle write the captions of the evaluation; commands say what they do with one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.refusals import refuses
+
+import contml as library
+from contml import InputError
+from contml._support.tensors import load_tensors, save_tensors
+from contml.experiment import extract_features, load as load_config, train
+from contml.models.captioner import Captioner
+from contml.retrieval.bundle import _sha256
+from contml.runs import Run
+
+TINY = [
+    *("task.train=40", "task.val=12", "task.test=16", "task.queries=0", "task.size=32", "task.dim=8"),
+    *("images.resize=36", "images.crop=32", "transform.shift=1", "model.dim=8", "optimizer.lr=0.01"),
+    *("sampler.batch_size=10", "sampler.batches=3", "captioner.length=6", "captioner.threshold=2"),
+    *("step.embedding_epochs=1", "step.cross_entropy_epochs=null", "training.epochs=4", "training.evaluate_every=4"),
+]
+DECODERS = {
+    "lstm": "decoder={name: lstm, hidden: 16, words: 8}",
+    "attention": "decoder={name: attention, hidden: 16, words: 8, attention: 6}",
+}
+
+
+class Described:
+    """A run, its bundle, its test images as files, and their captions as the evaluation wrote them."""
+
+    def __init__(self, folder, decoder):
+        experiment = load_config("captioning/synthetic", [*TINY, DECODERS[decoder]])
+        self.run, self.bundle, self.images = (
+            train(experiment, folder / "runs").folder,
+            folder / "model",
+            folder / "images",
+        )
+        library.load(self.run).save(self.bundle)
+        self.images.mkdir()
+        test = experiment.build_task().test
+        for row in range(len(test)):
+            Image.fromarray(np.asarray(test.image(row))).save(self.images / f"{row:02d}.png")
+        self.captions = [entry["caption"] for entry in json.loads(Run(self.run).captions("test").read_text())]
+
+
+@pytest.fixture(scope="module", params=DECODERS)
+def described(request, tmp_path_factory):
+    return Described(tmp_path_factory.mktemp("described"), request.param)
+
+
+@pytest.fixture(scope="module")
+def lstm(tmp_path_factory):
+    return Described(tmp_path_factory.mktemp("lstm"), "lstm")
+
+
+@pytest.fixture
+def bundle(lstm, tmp_path):
+    """A copy to damage."""
+    return shutil.copytree(lstm.bundle, tmp_path / "damaged")
+
+
+def test_run_and_bundle_write_the_captions_of_the_evaluation(described, tmp_path):
+    assert len(described.captions) == 16
+    assert any(described.captions)
+    moved = shutil.copytree(described.bundle, tmp_path / "moved")
+    models = [library.load(folder) for folder in (described.run, described.bundle, moved)]
+    for model in models:
+        assert model.caption(described.images) == described.captions
+        assert repr(model) == "Embedder(captioning/synthetic: 32 x 32 pixels to captions, and to 8 numbers)"
+    assert len({model.identity for model in models}) == 1
+    embeddings = [model.embed(described.images) for model in models]
+    assert np.array_equal(embeddings[0], embeddings[1])
+    paths = sorted(described.images.iterdir())
+    pictures = [Image.open(path) for path in paths]
+    for images in (paths, pictures, iter(paths), [np.asarray(each) for each in pictures]):
+        assert models[1].caption(images) == described.captions
+    assert models[1].caption(paths[3]) == described.captions[3:4]
+    assert models[1].caption([]) == []
+
+
+def test_a_bundle_of_a_captioner_is_whole(described):
+    run = load_tensors(described.run / "checkpoints" / "best.safetensors")[0]
+    tensors, values = load_tensors(described.bundle / "model.safetensors")
+    assert tensors.keys() == run.keys()
+    assert all(torch.equal(tensors[name], run[name]) for name in run)
+    assert values["config"].keys() == {"model", "captioner", "decoder"}
+    card = (described.bundle / "README.md").read_text()
+    assert "pipeline_tag: image-to-text" in card
+    assert "Captions for images" in card
+    assert "captions = model.caption(" in card
+    assert "| decoder | " in card
+
+
+def test_the_width_of_the_beam_is_that_of_the_training_or_the_given_one(lstm):
+    model = library.load(lstm.bundle)
+    captioner, widths = model.captioner, []
+    assert isinstance(captioner, Captioner)
+    import contml.models.captioner as module
+
+    search = module.beam_search
+    module.beam_search = lambda decoder, features, width, length: (
+        widths.append(width) or search(decoder, features, width, length)
+    )
+    try:
+        assert model.caption(lstm.images, beam=captioner.beam) == lstm.captions
+        greedy = model.caption(lstm.images, beam=1)
+    finally:
+        module.beam_search = search
+    assert widths == [captioner.beam, 1]
+    captioner.beam = 1
+    assert model.caption(lstm.images) == greedy
+    for beam in (0, -1, 1.5):
+        with refuses("beam"):
+            model.caption(lstm.images, beam=beam)
+
+
+def test_an_image_that_cannot_be_read(lstm, tmp_path):
+    (tmp_path / "text.png").write_text("no image")
+    paths = [min(lstm.images.iterdir()), tmp_path / "text.png", tmp_path / "gone.png"]
+    model = library.load(lstm.bundle)
+    with refuses(str(paths[1]), got="cannot be decoded"):
+        model.caption(paths)
+    assert model.caption(paths, broken="skip") == [lstm.captions[0], "", ""]
+    assert [*model.left_out] == [str(path) for path in paths[1:]]
+
+
+def test_an_embedding_writes_no_captions(exported):
+    with refuses("pose/synthetic", got="an embedding, which writes no captions", hint="captioning"):
+        library.load(exported).caption("photos")
+
+
+def test_weights_of_a_captioner_start_others(lstm):
+    """As the checkpoint of the run does."""
+    from contml.models import EmbeddingModel
+
+    model = EmbeddingModel("small_cnn", dim=8, weights=str(lstm.bundle / "model.safetensors"))
+    state = library.load(lstm.run).model.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_captioner_of_features_takes_vectors_or_maps(tmp_path, maps):
+    out = tmp_path / "features.npz"
+    sections = [each for each in TINY if not each.startswith(("step", "model", "training"))]
+    extract_features(load_config("captioning/synthetic", TINY), out, maps=maps)
+    changes = [f"images.features={out}", "model.backbone=features", "model.dim=null", "step=captioning", "loss=null"]
+    changes += ["training.epochs=1", "training.evaluate_every=1", DECODERS["attention" if maps else "lstm"]]
+    experiment = load_config("captioning/synthetic", [*sections, *changes])
+    run, test = train(experiment, tmp_path / "runs"), experiment.build_task().test
+    expected = [entry["caption"] for entry in json.loads(run.captions("test").read_text())]
+    given = np.stack([test.image(row) for row in range(len(test))])
+    library.load(run.folder).save(tmp_path / "model")
+    for folder in (run.folder, tmp_path / "model"):
+        model = library.load(folder)
+        assert model.caption(given) == expected
+        assert model.caption(list(given)) == expected
+        assert model.caption(given[0]) == expected[:1]
+        for wrong, got in (("photo.jpg", "a str"), (given[:, ..., :5], ", 5]" if maps else "[5]")):
+            with refuses("item 0", got=got):
+                model.caption(wrong)
+    if maps:
+        with refuses("item 1", got=str([len(given[0]) - 1, given.shape[-1]])):
+            model.caption([given[0], given[1][:-1]])
+
+
+# -- hostile and damaged bundles ---------------------------------------------------------------------------------------
+
+
+def changed(bundle, change):
+    """The bundle with other weights or options, and the hash of the new file."""
+    weights = bundle / "model.safetensors"
+    tensors, values = load_tensors(weights)
+    change(tensors, values["config"])
+    save_tensors(weights, tensors, **values)
+    record = json.loads((bundle / "bundle.json").read_text())
+    (bundle / "bundle.json").write_text(json.dumps({**record, "sha256": _sha256(weights)}))
+
+
+DAMAGE = {
+    "no decoder": (lambda _, config: config.pop("decoder"), "no options of a decoder"),
+    "no captioner": (lambda _, config: config.pop("captioner"), "no options of a captioner"),
+    "unknown decoder": (lambda _, config: config["decoder"].update(name="gru"), "gru"),
+    "another size": (lambda _, config: config["decoder"].update(hidden=17), "does not fit"),
+    "a text": (lambda _, config: config.update(captioner="x"), "no options of a captioner"),
+    "huge": (lambda _, config: config["decoder"].update(hidden=10**15), ""),
+    "length": (lambda _, config: config["captioner"].update(length=0), "0"),
+    "no word": (lambda tensors, _: tensors.update(words=torch.zeros(0, dtype=torch.uint8)), ""),
+    "not UTF-8": (lambda tensors, _: tensors.update(words=torch.full((9,), 255, dtype=torch.uint8)), "UTF-8"),
+    "fewer words": (lambda tensors, _: tensors.update(words=tensors["words"][:4]), "does not fit"),
+    "one tensor less": (lambda tensors, _: tensors.pop("decoder.image.weight"), "does not fit"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_captioner_is_one_line(bundle, name):
+    change, got = DAMAGE[name]
+    changed(bundle, change)
+    with pytest.raises(InputError) as caught:
+        library.load(bundle)
+    assert got in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_decoder_of_the_user_is_imported_only_with_trust(bundle, tmp_path, monkeypatch):
+    changed(bundle, lambda _, config: config["decoder"].update(name="own_decoder:Own"))
+    (tmp_path / "own_decoder.py").write_text(
+        "open('imported', 'w').close()\nfrom contml.models import LSTMDecoder\nclass Own(LSTMDecoder):\n    pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with refuses(str(bundle), got="its decoder is code to import (own_decoder:Own)", hint="trust=True"):
+        library.load(bundle)
+    assert not (tmp_path / "imported").exists()
+    assert type(library.load(bundle, trust=True).captioner.decoder).__name__ == "Own"
+    monkeypatch.delitem(sys.modules, "own_decoder")
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["run", "bundle"])
+def test_the_command_prints_the_captions(contml, lstm, form):
+    folder = getattr(lstm, form)
+    status, out, err = contml("caption", folder, lstm.images)
+    assert (status, err) == (0, "")
+    lines = [re.split(r"  +", line.strip()) for line in out.splitlines()]
+    assert lines[0] == ["image", "caption"]
+    assert lines[1:] == [[f"{row:02d}.png", text] for row, text in enumerate(lstm.captions)]
+    assert json.loads(contml("caption", folder, lstm.images, "--json", "--batch-size", "128")[1]) == {
+        "captions": [{"image": f"{row:02d}.png", "caption": text} for row, text in enumerate(lstm.captions)],
+        "broken": [],
+    }
+    assert json.loads(contml("caption", folder, lstm.images / "03.png", "--json", "--beam", "1")[1])["captions"][0][
+        "image"
+    ] == str(lstm.images / "03.png")
+
+
+def test_the_command_names_images_that_cannot_be_read(contml, refused, lstm, tmp_path):
+    (tmp_path / "text.png").write_text("no image")
+    shutil.copy(lstm.images / "00.png", tmp_path / "a.png")
+    status, out, err = contml("caption", lstm.bundle, "a.png", "text.png")
+    assert status == 0
+    assert err.startswith("text.png: cannot be decoded (")
+    assert out.splitlines()[-1] == "1 image could not be read"
+    found = json.loads(contml("caption", lstm.bundle, "a.png", "text.png", "--json")[1])
+    assert [each["image"] for each in found["captions"]] == ["a.png"]
+    assert [each["image"] for each in found["broken"]] == ["text.png"]
+    status, out, err = contml("caption", lstm.bundle, "text.png")
+    assert (status, out) == (2, "")
+    assert err.splitlines()[-1].startswith("contml: text.png: cannot be decoded, nor can any other image")
+
+
+def test_wrong_commands_are_one_line(refused, lstm, exported, tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    assert "an embedding, which writes no captions" in refused("caption", exported, "a.png")
+    assert "none.png: no such file" in refused("caption", lstm.bundle, "none.png")
+    assert "nowhere: no such folder" in refused("caption", "nowhere", "a.png")
+    assert "'--beam'" in refused("caption", lstm.bundle, "a.png", "--beam", "0")
+    for suffix in ("onnx", "torch"):
+        line = refused("export", lstm.run, "graph", "--format", suffix)
+        assert "captioning/synthetic: a captioner, whose search for words is no graph; export a bundle" in line
+        assert not (tmp_path / "graph").exists()
+
+
+def test_commands_say_which_embeddings_are_those_of_a_captioner(contml, lstm):
+    note = "is a captioner: the index holds the embeddings of its visual network; 'contml caption' describes images"
+    status, out, err = contml("index", lstm.run, lstm.images, "--out", "i")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[0] == f"{lstm.run} {note}"
+    status, out, err = contml("index", lstm.bundle, lstm.images, "--out", "i", "--json")
+    assert json.loads(out)["present"] == 16
+    assert err == f"{lstm.bundle} {note}\n"
+    out = contml("embed", lstm.bundle, lstm.images, "--out", "e.npz")[1]
+    assert out.splitlines()[0] == f"{lstm.bundle} {note.replace('index', 'file')}"
+    found = contml("search", "i", lstm.images / "03.png", "-k", "1", "--json")[1]
+    assert json.loads(found)[0]["found"][0]["id"] == "03.png"
+    assert contml("export", lstm.run, "model")[1] == (
+        "model: Embedder(captioning/synthetic: 32 x 32 pixels to captions, and to 8 numbers)\n"
+    )
+
+
+def test_a_fresh_process_describes_without_the_data(lstm, tmp_path):
+    code = (
+        "import sys, json, contml; print(json.dumps(contml.load(sys.argv[1], device='cpu').caption(sys.argv[2])));"
+        "assert not any(name.startswith(('contml.tasks', 'contml.experiment')) for name in sys.modules)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, lstm.bundle, lstm.images],
+        check=True, capture_output=True, text=True, cwd=tmp_path, env=os.environ,
+    )  # fmt: skip
+    assert json.loads(found.stdout) == lstm.captions
+
+
+def test_the_report_shows_the_code(lstm):
+    page = (lstm.run / "report.html").read_text()
+    assert "captions = model.caption(" in page
+    assert str(Path(lstm.run)) in page
