@@ -139,8 +139,7 @@ class Experiment:
             # Checked here, before the model calls it.
             import_user_code(self.document, ("model", "backbone"), backbone, nn.Module)
         torch.manual_seed(self.config.values["seed"])
-        options = part.options if weights else {**part.options, "weights": "none"}
-        model: EmbeddingModel = replace(part, options=options).build(feature_dim=task.train.feature_dim)
+        model: EmbeddingModel = part.build(feature_dim=task.train.feature_dim, pretrained=weights)
         return model
 
     def identity_of(self, model: nn.Module) -> str:

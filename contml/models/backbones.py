@@ -80,13 +80,14 @@ def name_of(backbone: str | nn.Module) -> str:
     return backbone if isinstance(backbone, str) else f"a {type(backbone).__name__}"
 
 
-def build(backbone: str | nn.Module, weights: str, feature_dim: int | None = None) -> Built:
+def build(backbone: str | nn.Module, weights: str, feature_dim: int | None = None, *, pretrained: bool = True) -> Built:
     """Builds a backbone from its name or from a module.
 
     Args:
         backbone: its name in a config, or a module.
         weights: "none", or the name of published weights.
         feature_dim: length of the feature vectors; None if the data are images.
+        pretrained: load the published weights; False: only the pixels that they expect are taken, others are loaded.
 
     Raises:
         InputError: the backbone or its weights are unknown, do not match the data, or cannot be downloaded.
@@ -97,9 +98,9 @@ def build(backbone: str | nn.Module, weights: str, feature_dim: int | None = Non
         hint = "" if feature_dim else "choose another backbone, or give features ('contml features' writes a file)"
         raise InputError("backbone", name, allowed, hint)
     if name.startswith("timm:"):
-        return _timm(name.removeprefix("timm:"), weights)
+        return _timm(name.removeprefix("timm:"), weights, pretrained)
     if isinstance(backbone, str) and ":" not in name and name not in (FEATURES, *BACKBONES):
-        return _torchvision(name, weights)
+        return _torchvision(name, weights, pretrained)
     if weights != "none":
         files = "" if feature_dim else f" or a local file ({', '.join(FILES)})"
         raise InputError("weights", weights, f"must be none{files} for backbone {name}")
@@ -111,7 +112,7 @@ def build(backbone: str | nn.Module, weights: str, feature_dim: int | None = Non
     return Built(backbone, width_of(backbone), pixel_format if isinstance(pixel_format, PixelFormat) else PixelFormat())
 
 
-def _torchvision(name: str, weights: str) -> Built:
+def _torchvision(name: str, weights: str, pretrained: bool) -> Built:
     from torchvision import models
 
     names = backbone_names()
@@ -124,17 +125,18 @@ def _torchvision(name: str, weights: str) -> Built:
         hint = did_you_mean("DEFAULT" if weights == "pretrained" else weights, available)
         raise InputError("weights", weights, f"must be none, {', '.join(available)} or a local file for {name}", hint)
     entry = None if weights == "none" else registry[weights]
+    loaded = entry if pretrained else None
     # Auxiliary classifiers of these two models only help to train a classifier, and make the output a tuple. Their
     # published weights were trained on inputs of other statistics, which transform_input restores.
     extra_options = {"transform_input": True} if name in ("googlenet", "inception_v3") else {}
-    if extra_options and entry is None:
+    if extra_options and loaded is None:
         extra_options |= {"aux_logits": False, "init_weights": True}
     try:
-        module = models.get_model(name, weights=entry, **extra_options)
+        module = models.get_model(name, weights=loaded, **extra_options)
     except (OSError, RuntimeError) as error:  # URLError is an OSError; a broken download is a RuntimeError
-        if entry is None:
+        if loaded is None:
             raise
-        raise _not_downloaded(f"{weights} of {name} from {entry.url}", torch.hub.get_dir(), error) from error
+        raise _not_downloaded(f"{weights} of {name} from {loaded.url}", torch.hub.get_dir(), error) from error
     if extra_options:  # published weights include auxiliary classifiers, which torchvision removes from only one model
         module.aux_logits, module.AuxLogits = False, None
     preset = (entry or registry.DEFAULT).transforms()
@@ -154,7 +156,7 @@ def _cut_classifier(module: nn.Module) -> int:
     return int(layer.weight.shape[1])
 
 
-def _timm(name: str, weights: str) -> Built:
+def _timm(name: str, weights: str, pretrained: bool) -> Built:
     try:
         import timm
     except ImportError as error:
@@ -165,9 +167,9 @@ def _timm(name: str, weights: str) -> Built:
         names = [f"timm:{model_name}" for model_name in timm.list_models()]
         raise InputError("backbone", f"timm:{name}", hint=did_you_mean(f"timm:{name}", names, "see timm.list_models()"))
     try:
-        module = timm.create_model(name, pretrained=weights != "none", num_classes=0)
+        module = timm.create_model(name, pretrained=pretrained and weights != "none", num_classes=0)
     except Exception as error:  # timm downloads through several libraries, each with its own errors
-        if weights == "none":
+        if not pretrained or weights == "none":
             raise
         from huggingface_hub import constants
 

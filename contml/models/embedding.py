@@ -58,6 +58,9 @@ class EmbeddingModel(nn.Module):
             the name of a module whose output is maps `[B, width, H, W]`. null: the backbone's last features.
         pooling: How maps become features: their mean over the image, their maximum, or the sum of both ("average_max",
             as in the code of Proxy Anchor). For levels, and for backbones whose last module is a global average pool.
+        feature_dim: Length of the feature vectors of the data; None for images.
+        pretrained: Load the weights; False, if others will be loaded: only the pixels that published ones expect are
+            taken.
     """
 
     mean: Tensor
@@ -74,6 +77,7 @@ class EmbeddingModel(nn.Module):
         pooling: Pooling = "average",
         *,
         feature_dim: int | None = None,
+        pretrained: bool = True,
     ) -> None:
         super().__init__()
         if dim is not None:
@@ -83,8 +87,12 @@ class EmbeddingModel(nn.Module):
         self.levels = levels
         self.pooling = pooling
         file = Path(weights).expanduser() if names_a_file(weights) else None
+        if file is not None and not pretrained:
+            weights, file = "none", None
         state = None if file is None else network_of(read(file))  # before the backbone is built, which is slow
-        self.backbone, width, self.pixel_format = build(backbone, "none" if file else weights, feature_dim)
+        self.backbone, width, self.pixel_format = build(
+            backbone, "none" if file else weights, feature_dim, pretrained=pretrained
+        )
         #: Its name in a config; of a module that was passed, the name of its class.
         self.backbone_name = name = name_of(backbone)
         backbone_keys, widths = self.backbone.state_dict().keys(), [width]

@@ -24,7 +24,7 @@ from contml._support.tensors import load_tensors, save_tensors
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.results import Evaluated
 from contml.models.backbones import FEATURES
-from contml.models.weights import is_captioner
+from contml.models.weights import is_captioner, names_a_file
 from contml.retrieval.calibration import STRICT, Calibration, damaged
 from contml.retrieval.model_card import CARD, GALLERY, PLACE, Card, make_card, read_card
 from contml.runs import Run, without_paths
@@ -214,7 +214,10 @@ def _load(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]
         options = config.get(section) if isinstance(config, dict) else None
         if not isinstance(options, dict) or (section == "model" and not isinstance(options.get("backbone"), str)):
             raise InputError(str(file), f"has no options of a {section}", hint="restore it") from None
-        networks[section] = {**options, **({} if section == "decoder" else {"weights": "none"})}
+        networks[section] = dict(options)
+        if "weights" in options:  # published ones may expect pixels of their own; a file is not part of the model
+            name = options["weights"]
+            networks[section]["weights"] = name if isinstance(name, str) and not names_a_file(name) else "none"
     return weights, networks, values
 
 

@@ -366,7 +366,7 @@ def _build(found: Source, trust: bool) -> EmbeddingModel | Captioner:
         if own_backbone:
             import_user_code(document, ("model", "backbone"), backbone, nn.Module)
         with torch.random.fork_rng(devices=[]):  # the weights that it draws are replaced
-            model: EmbeddingModel = parts["model"].build(feature_dim=found.bundle.feature_dim)
+            model: EmbeddingModel = parts["model"].build(feature_dim=found.bundle.feature_dim, pretrained=False)
             network: EmbeddingModel | Captioner = model
             if "captioner" in parts:
                 factory = DecoderFactory.of(parts["decoder"].constructor, parts["decoder"].build)

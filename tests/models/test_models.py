@@ -15,7 +15,7 @@ from torch import nn
 from torchvision import models as torchvision_models
 
 from contml._support.tensors import save_tensors
-from contml.models import EmbeddingModel, backbone_names
+from contml.models import EmbeddingModel, PixelFormat, backbone_names
 from contml.models.backbones import build
 
 TORCHVISION = torchvision_models.list_models(module=torchvision_models)
@@ -392,6 +392,18 @@ def test_published_weights_with_auxiliary_classifiers(monkeypatch, name):
         assert not key.lower().startswith("aux")
         assert torch.equal(value, state[key])
     assert model.train()(torch.zeros(2, 3, 96, 96)).shape == (2, 4)
+
+
+def test_pixels_are_those_of_the_published_weights_even_if_others_are_loaded(monkeypatch):
+    """A run that began with these weights is evaluated and used with their pixels, and downloads nothing."""
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda *_, **__: pytest.fail("a download"))
+    name = "IMAGENET1K_FEATURES"  # of Caffe: other pixels than those of all other weights
+    preset = torchvision_models.VGG16_Weights[name].transforms()
+    for weights, expected in ((name, preset.std), ("none", [0.229, 0.224, 0.225])):
+        model = EmbeddingModel("vgg16", dim=2, weights=weights, pretrained=False)
+        assert model.pixel_format.std == tuple(expected)
+        assert torch.allclose(model.std.flatten(), torch.tensor(expected))
+    assert EmbeddingModel("small_cnn", weights="nowhere.pt", pretrained=False).pixel_format == PixelFormat()
 
 
 @pytest.mark.parametrize("error", [URLError("no route to host"), OSError("disk full"), RuntimeError("invalid hash")])

@@ -26,7 +26,8 @@ from contml.experiment import OwnData, evaluate_run, extract_features, load, loa
 from contml.models import EmbeddingModel
 from contml.models.identity import identity
 from contml.models.pixel_format import PixelFormat
-from contml.retrieval import embed_to_file, named_images
+from contml.retrieval import Index, embed_to_file, named_images
+from contml.retrieval.index_store import Store
 from contml.runs import Run, without_paths
 
 FRESH = "import sys, contml; print(contml.load(sys.argv[1], device='cpu').identity)"
@@ -142,7 +143,7 @@ def test_each_weight_is_part_of_it():
 
 #: Options with which the weights fit, but not the embeddings.
 OPTIONS = {"normalize": True, "backbone": "mobilenet_v2", "dim": None, "levels": ["high"], "pooling": "max"}
-WITHOUT_EFFECT = {"weights", "freeze_batch_norm", "feature_dim"}
+WITHOUT_EFFECT = {"weights", "freeze_batch_norm", "feature_dim", "pretrained"}
 
 
 def test_each_option_that_changes_embeddings_is_part_of_it():
@@ -261,6 +262,28 @@ def test_features_are_not_mixed_with_those_of_other_weights_in_the_same_file(tmp
     moved = load("pose/synthetic", [*TINY, f"model.weights={tmp_path / 'moved.safetensors'}"])
     assert extract_features(moved, out).resumed == 20  # the same weights elsewhere
     assert np.array_equal(np.load(out)["features"], np.load(tmp_path / "first.npz")["features"])
+
+
+@pytest.mark.parametrize(("identity", "reason"), [("other", "not the model of"), ("", "older version")])
+def test_own_images_are_not_searched_with_another_model(trained, tmp_path, identity, reason):
+    from contml.cli.explore import _models
+    from contml.explore import explore_index
+
+    model = contml.load(trained.run)
+    files = sorted(trained.images.iterdir())[:12]
+    with Index.create(tmp_path / "i", model.embedding_dim, embedder=model, run=str(trained.run)) as index:
+        index.add([file.name for file in files], model.embed(files), [{"file": str(file)} for file in files])
+    models, reason_of_none = _models(explore_index(tmp_path / "i"), trust=False)
+    assert (len(models), reason_of_none) == (1, "")
+    store = Store(tmp_path / "i")
+    with store.lock():
+        facts = {"run": str(trained.run), **({"identity": identity} if identity else {"weights": "0" * 64})}
+        store.commit_model(facts)
+    store.close()
+    models, found = _models(explore_index(tmp_path / "i"), trust=False)
+    assert models == []
+    assert found.startswith("Own images cannot be searched with: ")
+    assert reason in found
 
 
 # -- no paths ----------------------------------------------------------------------------------------------------------
