@@ -133,7 +133,7 @@ def world(request, tmp_path, contml, tiny_run, monkeypatch):
 def prepare(params, words, *, train=False, small=False):
     """Write the files that a command names; returns the overrides that make it short."""
     experiment = experiment_of(params)
-    write_files(experiment, weights=not small)
+    write_files(experiment, weights=not small or any(word.startswith("model.") for word in words))
     changes = short(experiment, words, own=params["data"] is not None, small=small)
     return changes + (one_step(experiment) if train else [])
 

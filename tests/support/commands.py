@@ -54,7 +54,9 @@ class Command(NamedTuple):
 def commands(page: str) -> list[Command]:
     """The commands of a page in order: those of code blocks, and those between backticks or quotes in the text."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return _of_head(text) if page.endswith(".yaml") else _of_markdown(text)
+    found = _of_head(text) if page.endswith(".yaml") else _of_markdown(text)
+    weights = "model.weights=FILE"  # whose name has an ending
+    return [Command([f"{word}.pth" if word == weights else word for word in words], block) for words, block in found]
 
 
 #: Names of programs with which a line of a block, or a span of code, is a command.
