@@ -379,8 +379,9 @@ def _hnsw(arrays: Arrays, vectors: Floats) -> tuple[Any, Any]:
     graph, levels = index.hnsw, arrays["levels"]
     places = faiss.vector_to_array(graph.cum_nneighbor_per_level)
     starts = np.concatenate(([0], np.cumsum(places[levels], dtype=np.int64))).astype(np.uint64)
-    for name, array in (("levels", levels), ("offsets", starts), ("neighbors", arrays["neighbors"])):
-        faiss.copy_array_to_vector(array, getattr(graph, name))
+    faiss.copy_array_to_vector(levels, graph.levels)
+    faiss.copy_array_to_vector(starts, graph.offsets)
+    faiss.copy_array_to_vector(arrays["neighbors"], graph.neighbors)
     graph.entry_point, graph.max_level = int(arrays["entry"][0]), int(levels.max()) - 1
     index.storage, index.own_fields, index.ntotal = storage, False, len(vectors)
     return index, storage
