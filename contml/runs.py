@@ -124,7 +124,7 @@ class Run:
 
     def query_values(self, split: str, checkpoint: str | None = None) -> Path:
         """The file of the main metric of each query of a split, by the selected weights or by others."""
-        return self.folder / "queries" / f"{split}{f'-{checkpoint}' if checkpoint else ''}.safetensors"
+        return self.folder / "queries" / f"{split}{f'-{checkpoint}' if checkpoint else ''}.json"
 
     def captions(self, split: str, checkpoint: str | None = None) -> Path:
         """The file of the captions of a split, by the selected weights of a captioner or by others."""

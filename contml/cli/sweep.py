@@ -69,6 +69,8 @@ def sweep(
 ) -> None:
     """Try values of options: train each, judge it on the validation split, choose the best. The test split is not read.
 
+    Nothing is chosen if no training improved on the untrained network, or if all trials are equal.
+
     Ctrl-C stops it; the same command goes on, also with more --trials.
     """
     user_data = own_data(data, label, image, pattern, preset)
@@ -100,5 +102,6 @@ def sweep(
     print_table(result.table())
     for line in [*result.sentences(), *result.notes]:
         echo(line)
-    echo(f"train it with: {result.command}")
+    if result.command is not None:
+        echo(f"train it with: {result.command}")
     echo(f"plot: {result.folder / 'plot.png'}; table: contml compare {result.folder}")

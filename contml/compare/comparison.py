@@ -52,10 +52,8 @@ class Row:
 
     @property
     def epochs(self) -> str:
-        """The epochs of the weights: "9", "0, untrained", "0 to 9, 1 untrained"."""
-        text = epoch_text([run.evaluated.epoch for run in self.runs])
-        count = "" if len(self.runs) == 1 else f"{self.untrained} "
-        return f"{text}, {count}untrained" if self.untrained else text
+        """The epochs of the weights, in words."""
+        return epoch_text([run.evaluated.epoch for run in self.runs], self.untrained)
 
     @property
     def folds(self) -> frozenset[int]:

@@ -94,12 +94,14 @@ class Verdict:
         best: the position of the best result; None: none is the best.
         tied: the position of the result with the best mean, and those of all that cannot be distinguished from it.
         sentence: this in words; empty if there are fewer than two results.
+        equal: whether all results are equal.
         second: how much worse the second result is; None if there is none.
     """
 
     best: int | None
     tied: tuple[int, ...]
     sentence: str
+    equal: bool = False
     second: Difference | None = None
 
 
@@ -178,12 +180,12 @@ def verdict(results: Sequence[Result], title: str, better: str, measure: Measure
         return _gap(differences[n], first.mean, sign, measure)
 
     def ended(sentence: str, best: int | None = None) -> Verdict:
-        return Verdict(best, (order[0], *close), sentence, second)
+        return Verdict(best, (order[0], *close), sentence, len(equal) == len(others), second)
 
     extreme = "lowest" if better == "lower" else "highest"
     all_untrained = all(result.is_untrained for result in results)
     equal = [results[n].name for n in close if differences[n].equal]
-    if close and len(equal) == len(close):
+    if equal:
         untrained = ", with untrained weights" if all_untrained else ""
         return ended(f"no best: {_listed([first.name, *equal])} are equal in {title}{untrained}")
     if all_untrained:
@@ -202,12 +204,10 @@ def verdict(results: Sequence[Result], title: str, better: str, measure: Measure
     if len(close) == 1:
         within = f"the difference between {first.name} and {results[close[0]].name} is within its interval"
         return ended(f"no best: {within}: {gap(close[0])}")
-    gaps = [f"{results[n].name} {gap(n)}" for n in close[:_NAMED]]
-    more = f"; and {len(close) - _NAMED} more" if len(close) > _NAMED else ""
-    return ended(
-        f"no best: the differences between {first.name} and {len(close)} others are within their intervals: "
-        f"{'; '.join(gaps)}{more}"
-    )
+    gaps = [f"{results[n].name}: {gap(n)}" for n in close[:_NAMED]]
+    more = [f"and {len(close) - _NAMED} more"] if len(close) > _NAMED else []
+    start = f"no best: the differences between {first.name} and {len(close)} others are within their intervals"
+    return ended("; ".join([start, *gaps, *more]))
 
 
 def _listed(names: Sequence[str]) -> str:

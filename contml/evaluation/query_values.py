@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from contml._support.errors import InputError
-from contml._support.tensors import load_tensors, save_tensors
+from contml._support.errors import InputError, one_line
+from contml._support.files import read_bytes, write
+
+#: Largest file in bytes; a query has about 20.
+_LIMIT = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +45,8 @@ class QueryValues:
         Raises:
             InputError: it cannot be written.
         """
-        save_tensors(path, {"values": self.values}, metric=self.metric, queries=self.queries)
+        text = json.dumps({"metric": self.metric, "queries": self.queries, "values": self.values.tolist()})
+        write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
     @classmethod
     def read(cls, path: Path) -> QueryValues | None:
@@ -50,11 +56,19 @@ class QueryValues:
             InputError: it is damaged.
         """
         try:
-            tensors, values = load_tensors(path)
+            found = _Content.model_validate_json(read_bytes(path, _LIMIT))
         except FileNotFoundError:
             return None
-        metric, queries, found = values.get("metric"), values.get("queries"), tensors.get("values")
-        is_text = isinstance(metric, str) and isinstance(queries, str)
-        if not is_text or found is None or found.dtype != torch.float64 or found.ndim != 1:
-            raise InputError(str(path), "not the values of queries", hint="evaluate the run again")
-        return cls(str(metric), str(queries), found)
+        except ValueError as error:
+            raise InputError(str(path), f"cannot be read ({one_line(error)})", hint="evaluate the run again") from None
+        return cls(found.metric, found.queries, torch.tensor(found.values, dtype=torch.float64))
+
+
+class _Content(BaseModel):
+    """What the file holds."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    metric: str
+    queries: str
+    values: list[float]

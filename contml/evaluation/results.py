@@ -372,10 +372,11 @@ class Evaluated:
         return evaluated
 
 
-def epoch_text(epochs: Sequence[float]) -> str:
-    """The epoch of some weights: "9"; "0.417" within an epoch; of several weights "3 to 9"."""
+def epoch_text(epochs: Sequence[float], untrained: int = 0) -> str:
+    """The epochs of some weights, of which so many are untrained: "9", "0, untrained", "0 to 9, 1 untrained"."""
     low, high = (f"{epoch:.0f}" if epoch == int(epoch) else f"{epoch:.3g}" for epoch in (min(epochs), max(epochs)))
-    return low if low == high else f"{low} to {high}"
+    text = low if low == high else f"{low} to {high}"
+    return f"{text}, {f'{untrained} ' if len(epochs) > 1 else ''}untrained" if untrained else text
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from contml.report.plots import BLUE, DPI, STYLE, VERMILION, WIDTH, panels, plain
+from contml.report.plots import BLUE, DPI, STYLE, VERMILION, WIDTH, in_unit, panels, plain, unit_axis
 from contml.sweep.results import Sweep
 from contml.sweep.space import Choice, Range, value_text
 
 
 @matplotlib.rc_context(STYLE)
 def sweep_plot(sweep: Sweep) -> Figure:
-    """One panel per key; a point per trial, its trainings as a bar; the chosen trial in another colour."""
+    """One panel per key; a point per trial, its trainings as a bar; the chosen trial, if any, in another colour."""
     columns = min(len(sweep.space), 2)
     height = 4.2 * -(-len(sweep.space) // columns)
     figure = Figure(figsize=(WIDTH if columns > 1 else 0.78 * WIDTH, height), dpi=DPI, layout="constrained")
@@ -24,9 +24,11 @@ def sweep_plot(sweep: Sweep) -> Figure:
 
 def _draw_panel(axes: Axes, sweep: Sweep, part: Choice | Range) -> None:
     name = sweep.metric.replace("_", " ")
-    axes.set_title(plain(f"{name[0].upper()}{name[1:]}, validation split"))
+    unit = f", {sweep.unit.unit}" if sweep.unit.unit else ""
+    axes.set_title(plain(f"{name[0].upper()}{name[1:]}{unit}, validation split"))
     axes.set_xlabel(plain(part.key))
     axes.set_ylabel(f"{sweep.better} is better")
+    unit_axis(axes.yaxis, sweep.unit)
     if isinstance(part, Choice):
         words = [value_text(value) for value in part.values]
         axes.set_xticks(range(len(words)), [plain(word) for word in words])
@@ -43,7 +45,9 @@ def _draw_panel(axes: Axes, sweep: Sweep, part: Choice | Range) -> None:
         x_positions = {trial.number: float(trial.params[part.key]) for trial in sweep.trials}
     for trial in (trial for trial in reversed(sweep.trials) if not trial.error):
         color = VERMILION if trial is sweep.chosen else BLUE
-        axes.vlines(x_positions[trial.number], min(trial.values), max(trial.values), color=color, linewidth=1.4)
-        axes.plot(x_positions[trial.number], trial.mean, "o", color=color, clip_on=False)
-    axes.plot([], [], "o", color=VERMILION, label=f"chosen: trial {sweep.chosen.number}")
-    axes.legend(loc="best")
+        low, high, mean = in_unit([min(trial.values), max(trial.values), trial.mean], sweep.unit)
+        axes.vlines(x_positions[trial.number], low, high, color=color, linewidth=1.4)
+        axes.plot(x_positions[trial.number], mean, "o", color=color, clip_on=False)
+    if sweep.chosen is not None:
+        axes.plot([], [], "o", color=VERMILION, label=f"chosen: trial {sweep.chosen.number}")
+        axes.legend(loc="best")

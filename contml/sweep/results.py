@@ -6,13 +6,21 @@ import math
 import shlex
 import statistics
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from contml._support.errors import InputError
 from contml._support.text import MISSING, number
+from contml.compare.verdict import Key, Result, Verdict, verdict
+from contml.contracts import PLAIN, Measure
+from contml.evaluation.metrics import title_of
+from contml.evaluation.query_values import QueryValues
+from contml.evaluation.results import epoch_text
 from contml.evaluation.table import value_text
+from contml.runs import Run
 from contml.sweep.space import Params, Space, overrides_of
-from contml.sweep.trials import Trial, better, metric
+from contml.sweep.trials import Training, Trial, better, metric, unit_of
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,7 @@ class Sweep:
         trials: all trials, from best to worst; failed ones last.
         arguments: the arguments of `contml train` without the chosen values.
         notes: what to know about the trials.
+        measure: how label distances are printed.
     """
 
     folder: Path
@@ -34,6 +43,7 @@ class Sweep:
     trials: tuple[Trial, ...]
     arguments: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    measure: Measure = PLAIN
 
     @property
     def metric(self) -> str:
@@ -41,97 +51,127 @@ class Sweep:
         return metric(self.trials)
 
     @property
+    def unit(self) -> Measure:
+        """How values of the metric are printed."""
+        return unit_of(self.metric, self.measure)
+
+    @property
     def better(self) -> str:
         """Whether a "lower" or a "higher" value is better."""
         return better(self.trials)
 
-    @property
-    def chosen(self) -> Trial:
-        """The best trial; of equal ones the first."""
-        return self.trials[0]
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Which of the trials that did not fail is the best, and how sure this is."""
+        results = [self._result(trial) for trial in self.trials if not trial.error]
+        return verdict(results, title_of(self.metric), self.better, self.unit)
 
     @property
-    def params(self) -> Params:
-        """The chosen values by key."""
-        return self.chosen.params
+    def chosen(self) -> Trial | None:
+        """The trial with the best mean, of equal ones the first; None if the trials are no reason to choose one."""
+        return None if self._nothing_chosen else self.trials[0]
 
     @property
-    def command(self) -> str:
-        """The command that trains the chosen values."""
-        return shlex.join(["contml", "train", *self.arguments, *overrides_of(self.params)])
+    def params(self) -> Params | None:
+        """The chosen values by key; None if nothing is chosen."""
+        return None if self.chosen is None else self.chosen.params
 
     @property
-    def gap_to_second(self) -> tuple[float, float | None] | None:
-        """How much worse the second best trial is, and half the width of the 95 % interval of this difference.
-
-        The interval is that of the mean difference over seeds and folds, by Student's t; None for a single training.
-        None if no second trial succeeded.
-        """
-        if len(self.trials) < 2 or self.trials[1].error:
+    def command(self) -> str | None:
+        """The command that trains the chosen values; None if nothing is chosen."""
+        if self.chosen is None:
             return None
-        sign = 1 if self.better == "lower" else -1
-        pairs = zip(self.trials[0].values, self.trials[1].values, strict=True)
-        differences = [sign * (second_value - best_value) for best_value, second_value in pairs]
-        mean, count = statistics.fmean(differences), len(differences)
-        if count < 2:
-            return mean, None
-        from scipy.special import stdtrit
-
-        return mean, float(stdtrit(count - 1, 0.975)) * statistics.stdev(differences) / math.sqrt(count)
+        return shlex.join(["contml", "train", *self.arguments, *overrides_of(self.chosen.params)])
 
     def table(self) -> list[list[str]]:
         """The trials as rows of text, a header first."""
         keys = [dimension.key for dimension in self.space]
-        is_averaged = len(self.chosen.trainings) > 1
-        name = self.metric.replace("_", " ")
-        rows = [["trial", *keys, *(["mean", "std"] if is_averaged else [name])]]
+        is_averaged = len(self.trials[0].trainings) > 1
+        name = "mean" if is_averaged else self.metric.replace("_", " ")
+        title = f"{name}, {self.unit.unit}" if self.unit.unit else name
+        rows = [["trial", *keys, "epoch", title, *(["std"] if is_averaged else [])]]
         for trial in self.trials:
-            values = [number(trial.mean), *([number(trial.deviation)] if is_averaged else [])]
-            result_cells = ["failed", *[MISSING] * (len(values) - 1)] if trial.error else values
-            rows.append([str(trial.number), *(value_text(trial.params[key]) for key in keys), *result_cells])
+            cells = [str(trial.number), *(value_text(trial.params[key]) for key in keys)]
+            if trial.error:
+                cells += [MISSING, "failed", *([MISSING] if is_averaged else [])]
+            else:
+                cells.append(epoch_text([training.epoch for training in trial.trainings], trial.untrained))
+                cells.append(self.unit.text(trial.mean, unit=False))
+                deviation = statistics.stdev(map(self.unit.of, trial.values)) if is_averaged else math.nan
+                cells += [number(deviation)] if is_averaged else []
+            rows.append(cells)
         return rows
 
     def sentences(self) -> list[str]:
         """What was chosen, and how sure this is; why trials failed."""
-        best = self.chosen
-        count = len(best.trainings)
-        queries = sorted({training.queries for training in best.trainings})
+        first = self.trials[0]
+        count = len(first.trainings)
+        queries = sorted({training.queries for training in first.trainings})
         mean_note = f", mean of {count} trainings" if count > 1 else ""
         size = f"{queries[0]:,}" if len(queries) == 1 else f"{queries[0]:,} to {queries[-1]:,}"
         name = self.metric.replace("_", " ")
-        lines = [
-            f"chosen: trial {best.number}, {' '.join(overrides_of(best.params))}: {name} {number(best.mean)} on "
-            f"the validation split ({self.better} is better; {size} queries{mean_note})"
-        ]
-        lines += [self._doubt()] if self.gap_to_second is not None else []
+        if self._nothing_chosen:
+            lines = [f"nothing is chosen: {self._nothing_chosen}"]
+        else:
+            lines = [
+                f"chosen: trial {first.number}, {' '.join(overrides_of(first.params))}: {name} "
+                f"{self.unit.text(first.mean)} on the validation split ({self.better} is better; "
+                f"{size} queries{mean_note})"
+            ]
+            lines += [self.verdict.sentence] if self.verdict.sentence else []
+            if count == 1 and self.verdict.best is not None:
+                lines.append("each trial is one training: --seeds 3 shows whether the difference is more than chance")
         failed = [trial for trial in self.trials if trial.error]
         lines += [f"trial {trial.number} failed: {trial.error}" for trial in failed]
         return lines
 
-    def _doubt(self) -> str:
-        assert self.gap_to_second is not None
-        difference, interval = self.gap_to_second
-        start = f"the second best, trial {self.trials[1].number}, is worse by {number(difference)}"
-        if interval is None:
-            return f"{start}; with --seeds 3 you see whether that is more than the difference between seeds"
-        if difference > interval:
-            return f"{start} ± {number(interval)} (95 % interval): a clear choice"
-        return f"{start} ± {number(interval)}, which is within the 95 % interval: the two cannot be distinguished"
-
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        second = self.gap_to_second
+        second = self.verdict.second
         return {
             "metric": self.metric,
             "better": self.better,
             "trials": [_trial_data(trial) for trial in self.trials],
-            "chosen": dict(self.params),
-            "second": None if second is None else {"difference": second[0], "interval": second[1]},
+            "chosen": None if self.params is None else dict(self.params),
+            "second": None if second is None else {"difference": abs(second.mean), "interval": second.interval},
+            "verdict": self.sentences()[0] if self.chosen is None else self.verdict.sentence,
             "command": self.command,
             "folder": str(self.folder),
             "file": str(self.file),
             "notes": list(self.notes),
         }
+
+    @property
+    def _nothing_chosen(self) -> str:
+        """Why the trials are no reason to choose one; empty if they are."""
+        finished = [trial for trial in self.trials if not trial.error]
+        count = f"all {len(finished)} trials" if len(finished) > 1 else "the trial"
+        more = "try other values, or train for more epochs"
+        if all(trial.untrained == len(trial.trainings) for trial in finished):
+            return f"{count} ended with untrained weights: no training improved the result on validation; {more}"
+        first = self.trials[0]
+        if first.untrained == len(first.trainings):
+            return f"no trial is better than the untrained weights of trial {first.number}; {more}"
+        if self.verdict.equal:
+            keys = ", ".join(dimension.key for dimension in self.space)
+            return f"{count} are equal in {self.metric.replace('_', ' ')}: {keys} made no difference"
+        return ""
+
+    def _result(self, trial: Trial) -> Result:
+        """A trial as `verdict` compares it."""
+        trainings: dict[Key, Training] = {(training.seed, training.fold): training for training in trial.trainings}
+
+        def queries(key: Key) -> QueryValues | None:
+            path = Run(self.folder / Path(trainings[key].run).name).query_values("val")
+            try:
+                return QueryValues.read(path)
+            except InputError:
+                return None
+
+        values = {key: training.value for key, training in trainings.items() if training.value is not None}
+        folds = frozenset(fold for _, fold in trainings if fold is not None)
+        unknown = "a single training, whose run folder does not have the metric of each query; --seeds 3 gives one"
+        return Result(f"trial {trial.number}", values, queries, unknown, folds, trial.untrained)
 
 
 def _trial_data(trial: Trial) -> dict[str, Any]:
@@ -142,5 +182,7 @@ def _trial_data(trial: Trial) -> dict[str, Any]:
         "mean": None if trial.error else trial.mean,
         "std": None if math.isnan(deviation) else deviation,
         "values": trial.values,
+        "epochs": [training.epoch for training in trial.trainings],
+        "untrained": [training.untrained for training in trial.trainings],
         "error": trial.error,
     }

@@ -19,8 +19,8 @@ from typing import Any, Literal, TypeAlias
 
 from contml._support.errors import InputError
 from contml._support.files import locked, write
-from contml._support.text import number
 from contml.config import data_arguments
+from contml.contracts import Measure
 from contml.data.identity import DataRecord
 from contml.data.split import Task
 from contml.experiment import Experiment, OwnData
@@ -29,7 +29,7 @@ from contml.sweep.results import Sweep
 from contml.sweep.samplers import draw, optuna_version
 from contml.sweep.space import Choice, Params, Space, grid, overrides_of, parse_space
 from contml.sweep.training import Job, Result, Source, run_jobs
-from contml.sweep.trials import Training, Trial, TrialsFile, better, ranked, stored_spec
+from contml.sweep.trials import Training, Trial, TrialsFile, better, ranked, stored_spec, unit_of
 
 Sampler: TypeAlias = Literal["grid", "random", "tpe"]
 
@@ -103,6 +103,7 @@ def sweep(
         "data": _digest(task, base.root),
         "optuna": None if sampler_name == "grid" else optuna_version(sampler_name),
     }
+    measure = task.train.labels.measure
     del task
     notes = []
     if base.config.parts["training"].options["select"] == "none":
@@ -113,7 +114,7 @@ def sweep(
             raise InputError(
                 "--trials", str(num_trials), f"must be at least {max(later_trials) + 1}, as many as {file} has"
             )
-        search = _Search(source, folder, record, runs_of_trial, folds, on_line)
+        search = _Search(source, folder, record, runs_of_trial, folds, measure, on_line)
         for note in notes:
             on_line(note)
         for start in range(0, num_trials, round_size):
@@ -125,7 +126,7 @@ def sweep(
         ranked_trials = ranked([search.trial(n) for n in range(num_trials)])
         if ranked_trials[0].error:
             raise InputError(str(folder), f"all {num_trials} trials failed; the first: {ranked_trials[0].error}")
-        result = Sweep(folder, file, space, tuple(ranked_trials), tuple(source.arguments()), tuple(notes))
+        result = Sweep(folder, file, space, tuple(ranked_trials), tuple(source.arguments()), tuple(notes), measure)
         from contml.report.plots import png
         from contml.sweep.plot import sweep_plot
 
@@ -142,6 +143,7 @@ class _Search:
         record: the file.
         runs: seed and fold of each training of a trial, in order.
         folds: number of folds.
+        measure: how label distances are printed.
         on_line: called with a line about each finished training.
     """
 
@@ -152,10 +154,11 @@ class _Search:
         record: TrialsFile,
         runs: Sequence[tuple[int, int | None]],
         folds: int,
+        measure: Measure,
         on_line: Callable[[str], None],
     ) -> None:
         self.source, self.folder, self.record, self.runs, self.folds = source, folder, record, runs, folds
-        self.on_line = on_line
+        self.measure, self.on_line = measure, on_line
         self.params: dict[int, Params] = {}
 
     @property
@@ -205,7 +208,10 @@ class _Search:
         self.record.add(training)
         _remove_weights(job.folder)
         training_name = f"seed {training.seed}" + ("" if training.fold is None else f", fold {training.fold}")
-        outcome = f"{training.metric} {number(training.value)}" if training.value is not None else training.error
+        outcome = training.error
+        if training.value is not None:
+            outcome = f"{training.metric} {unit_of(training.metric, self.measure).text(training.value)}"
+            outcome += ", untrained weights" if training.untrained else ""
         self.on_line(f"trial {training.trial} ({overrides_text}), {training_name}: {outcome}")
 
 

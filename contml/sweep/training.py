@@ -97,6 +97,7 @@ def run_job(source: Source, job: Job) -> Result:
         metric=metric,
         queries=evaluated.evaluation.queries,
         epoch=evaluated.epoch,
+        untrained=bool(evaluated.untrained),
         run=job.folder.as_posix(),
         seconds=_since(start),
     )

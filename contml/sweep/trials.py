@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from contml._support.errors import InputError
 from contml._support.files import append_line
 from contml.config import difference
+from contml.contracts import PLAIN, Measure
 from contml.evaluation.metrics import metric_of
 from contml.sweep.space import Params
 
@@ -38,6 +39,7 @@ class Training:
         run: the run folder.
         seconds: how long it took; of a resumed training, the last part.
         error: why the training failed.
+        untrained: whether the best weights are the initial ones.
     """
 
     trial: int
@@ -51,6 +53,7 @@ class Training:
     run: str = ""
     seconds: float = 0.0
     error: str = ""
+    untrained: bool = False
 
 
 _TRAINING = TypeAdapter(Training)
@@ -73,6 +76,11 @@ class Trial:
     def error(self) -> str:
         """Why the trial failed: the message of its first failed training, or nothing."""
         return next((training.error for training in self.trainings if training.error), "")
+
+    @property
+    def untrained(self) -> int:
+        """The number of trainings whose best weights are the initial ones."""
+        return sum(training.untrained for training in self.trainings)
 
     @property
     def mean(self) -> float:
@@ -175,3 +183,8 @@ def better(trials: Sequence[Trial]) -> str:
     """Whether a "lower" or a "higher" value of the metric is better."""
     name = metric(trials)
     return metric_of(name).better if name else "lower"
+
+
+def unit_of(name: str, measure: Measure) -> Measure:
+    """How values of a metric are printed: label distances by the measure of the labels, others as they are."""
+    return measure if name and metric_of(name).is_label_distance else PLAIN

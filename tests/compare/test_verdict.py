@@ -109,7 +109,9 @@ def test_no_best_where_the_interval_includes_0():
     assert found.sentence.startswith("no best: the difference between a and b is within its interval: ")
     found = verdict([result("a", A), *(result(n, other) for n in "bcdef"), result("g", A + 1)], "Recall@1", "lower")
     assert found.tied == (0, 1, 2, 3, 4, 5)
-    assert found.sentence.startswith("no best: the differences between a and 5 others are within their intervals: b 0.")
+    assert found.sentence.startswith(
+        "no best: the differences between a and 5 others are within their intervals; b: 0."
+    )
     assert found.sentence.endswith("; and 2 more")
 
 
@@ -160,14 +162,22 @@ def test_untrained_weights_are_never_the_best():
 
 def test_a_file_of_values_is_checked(tmp_path):
     values = QueryValues.of("recall@1", ["a", "b"], torch.tensor([0.0, 1.0]))
-    values.save(tmp_path / "v.safetensors")
-    found = QueryValues.read(tmp_path / "v.safetensors")
+    values.save(tmp_path / "v.json")
+    found = QueryValues.read(tmp_path / "v.json")
     assert (found.metric, found.queries, found.values.tolist()) == ("recall@1", values.queries, [0.0, 1.0])
     assert QueryValues.of("recall@1", ["b", "a"], torch.zeros(2)).queries != values.queries
-    assert QueryValues.read(tmp_path / "none.safetensors") is None
-    replace(values, values=torch.zeros(2, 2)).save(tmp_path / "v.safetensors")
-    with refuses(str(tmp_path / "v.safetensors"), got="not the values of queries"):
-        QueryValues.read(tmp_path / "v.safetensors")
+    assert QueryValues.read(tmp_path / "none.json") is None
+    text = (tmp_path / "v.json").read_text()
+    for damaged in (
+        text[:-9],
+        text.replace("1.0", '"1.0"'),
+        text.replace("recall@1", "x").replace("metric", "m"),
+        "[]",
+        "",
+    ):
+        (tmp_path / "v.json").write_text(damaged)
+        with refuses(str(tmp_path / "v.json"), got="cannot be read"):
+            QueryValues.read(tmp_path / "v.json")
 
 
 # In `contml compare`
@@ -213,7 +223,7 @@ def test_one_run_each_is_compared_by_its_queries(tmp_path):
     (table,) = compare([tmp_path], ["ndcg@10"]).tables
     assert remarks(table)[0].endswith("has no interval: of single runs, only mean label distance@10 has one")
     # A file that is damaged is as none.
-    (tmp_path / "b/queries/test.safetensors").write_bytes(b"damaged")
+    (tmp_path / "b/queries/test.json").write_bytes(b"damaged")
     (table,) = compare([tmp_path / "a", tmp_path / "b"]).tables
     assert (
         "has no interval: the metric of each query is not known; 'contml evaluate RUN' writes it" in remarks(table)[0]

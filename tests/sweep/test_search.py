@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from filelock import FileLock
 from scipy import stats
 from support import sweeps
 from support.fake_runs import poses
+from support.miniature import squares
 from support.refusals import refuses
 from support.sweeps import Trainings, start_thread, within
 
 import contml.sweep.search
 from contml.experiment import load
+from contml.labels import VectorLabels
 from contml.sweep import sweep
 from contml.sweep.training import run_jobs
 
@@ -60,6 +65,8 @@ def test_a_grid_trains_each_combination_and_chooses_the_best(trainings):
     assert result.better == "lower"
     assert result.metric == "label_distance@10"
     assert result.params["loss.margin"] == 0.1
+    assert result.table()[0] == ["trial", "loss.margin", "optimizer.lr", "epoch", "mean", "std"]
+    assert result.table()[1][3] == "2"
     for trial in result.trials:
         assert trial.mean == pytest.approx(sum(trial.values) / 2)
         assert trial.deviation == pytest.approx(abs(trial.values[0] - trial.values[1]) / 2**0.5)
@@ -74,7 +81,8 @@ def test_a_grid_trains_each_combination_and_chooses_the_best(trainings):
     assert spec["sampler"] == "grid"
     assert len(rows) == 16
     assert set(rows[0]) == {
-        *("trial", "params", "seed", "fold", "value", "metric", "queries", "epoch", "run", "seconds", "error")
+        *("trial", "params", "seed", "fold", "value", "metric", "queries", "epoch", "run", "seconds", "error"),
+        "untrained",
     }
     assert (rows[3]["trial"], rows[3]["seed"], rows[3]["queries"], rows[3]["epoch"]) == (1, 4, 200, 2)
     assert rows[3]["run"] == "runs/own/sweep/trial_001_seed_4"
@@ -85,10 +93,13 @@ def test_the_interval_of_the_difference_is_that_of_a_paired_t_test(trainings):
     first, second = result.trials[0].values, result.trials[1].values
     assert len(first) == 8
     interval = stats.ttest_rel(second, first).confidence_interval(0.95)
-    difference, half = result.gap_to_second
-    assert difference == pytest.approx((interval.low + interval.high) / 2)
-    assert half == pytest.approx((interval.high - interval.low) / 2)
-    assert run(seeds=1, name="one").gap_to_second[1] is None
+    second = result.verdict.second
+    assert second.mean == pytest.approx((interval.low + interval.high) / 2)
+    assert second.interval == pytest.approx((interval.high - interval.low) / 2)
+    one = run([MARGINS], seeds=1, name="one")
+    assert one.verdict.second.interval is None
+    assert "no best: the difference between trial " in one.sentences()[1]
+    assert one.sentences()[1].endswith("--seeds 3 gives one")
 
 
 def test_folds_validate_on_each_part_once(trainings):
@@ -298,6 +309,97 @@ def test_a_diverged_training_is_never_chosen(trainings):
     trainings.diverges = lambda margin: True
     with refuses("runs/own/sweep_all", "all 4 trials failed"):
         run([MARGINS], name="all")
+
+
+NOTHING = "nothing is chosen: all 4 trials "
+
+
+@pytest.mark.parametrize("options", [{}, {"seeds": 2}, {"folds": 2}])
+def test_trials_that_did_not_learn_choose_nothing(contml, trainings, options):
+    trainings.learns = lambda margin: False
+    result = run([MARGINS], **options)
+    expected = f"{NOTHING}ended with untrained weights: no training improved the result on validation"
+    assert result.sentences() == [f"{expected}; try other values, or train for more epochs"]
+    assert (result.chosen, result.params, result.command) == (None, None, None)
+    assert len(result.trials) == 4
+    arguments = [text for name, count in options.items() for text in (f"--{name}", count)]
+    status, out, err = contml("sweep", "own.yaml", "--try", MARGINS, *arguments)
+    assert (status, err) == (0, "")
+    assert expected in out
+    assert out.count("0, untrained" if not options else "0, 2 untrained") == 4
+    assert "train it with" not in out
+    assert "is best" not in out
+    data = json.loads(contml("sweep", "own.yaml", "--try", MARGINS, *arguments, "--json")[1])
+    assert (data["chosen"], data["command"]) == (None, None)
+    assert data["verdict"].startswith(expected)
+    assert all(all(trial["untrained"]) for trial in data["trials"])
+
+
+def test_trials_without_a_difference_choose_nothing(contml, trainings):
+    trainings.share = lambda *_: 0.3
+    expected = f"{NOTHING}are equal in label distance@10: loss.margin made no difference"
+    assert run([MARGINS]).sentences() == [expected]
+    assert run([MARGINS], folds=2, name="folds").command is None
+    trainings.queries = True
+    assert run([MARGINS], name="queries").sentences() == [expected]
+    status, out, _ = contml("sweep", "own.yaml", "--try", MARGINS)
+    assert status == 0
+    assert expected in out
+    assert "train it with" not in out
+
+
+def test_no_trial_is_better_than_untrained_weights(trainings):
+    trainings.learns = lambda margin: margin != 0.1
+    result = run([MARGINS])
+    assert result.chosen is None
+    assert result.sentences()[0].startswith(
+        "nothing is chosen: no trial is better than the untrained weights of trial 1; try"
+    )
+    # Beside a failed trial, and alone.
+    trainings.learns = lambda margin: False
+    trainings.diverges = lambda margin: margin != 0.2
+    result = run([MARGINS], name="one")
+    assert result.sentences()[0].startswith("nothing is chosen: the trial ended with untrained weights")
+    assert len(result.sentences()) == 4
+
+
+def test_equal_trials_are_named_and_the_first_is_chosen(trainings):
+    trainings.share = lambda margin, *_: max(margin, 0.1)
+    result = run([MARGINS])
+    chosen, tied = result.sentences()
+    assert chosen.startswith("chosen: trial 0, loss.margin=0.05: ")
+    assert tied == "no best: trial 0 and trial 1 are equal in mean label distance@10"
+    assert result.as_data()["verdict"] == tied
+
+
+def test_a_single_training_is_compared_by_its_queries(trainings):
+    trainings.queries = True
+    result = run([MARGINS])
+    chosen, best, seeds = result.sentences()
+    assert chosen.startswith("chosen: trial 1, loss.margin=0.1: label distance@10 20.3 on")
+    expected = "trial 1 is best: its mean label distance@10 is lower than that of trial 2, the second best, by 0."
+    assert best.startswith(expected)
+    assert "--seeds 3" in seeds
+    # Without the run folders, the queries are not known.
+    for folder in Path("runs/own/sweep").glob("trial_*"):
+        shutil.rmtree(folder)
+    again = run([MARGINS])
+    assert again.params == result.params
+    assert "has no interval: a single training, whose run folder" in again.sentences()[1]
+    # With seeds, those count too.
+    found = run([MARGINS], seeds=3, name="seeds")
+    assert found.sentences()[1].startswith("trial 1 is best: ")
+    assert len(found.sentences()) == 2
+
+
+def test_trials_in_the_unit_of_the_labels(trainings, monkeypatch):
+    labels = VectorLabels(torch.arange(40.0) ** 2, squared=True, unit="km")
+    monkeypatch.setattr(sweeps, "squares", lambda *_, **__: replace(squares(40), labels=labels))
+    result = run([MARGINS])
+    assert labels.measure.kind == "root"
+    assert result.table()[0][-1] == "label distance@10, km"
+    assert result.table()[1][-1] == f"{math.sqrt(result.trials[0].mean):.1f}"
+    assert f"{math.sqrt(result.trials[0].mean):.1f} km on the validation split" in result.sentences()[0]
 
 
 def test_an_error_before_the_first_training_stops_the_sweep(trainings, monkeypatch):
