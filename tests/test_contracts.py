@@ -33,6 +33,8 @@ ALLOWED = {
     "labels/word_vectors.py:vector_source: vectors": "word vectors are a mapping, or gensim's",
     "losses/inputs.py:_as_space: labels": "a column of a data frame, which may have categories",
     "losses/inputs.py:_as_space: categories": "a column of a data frame, which may have categories",
+    "data/table_columns.py:TableBuilder.add: values": "an array of Arrow, whole or in chunks",
+    "data/table_parquet.py:_unpacked_size: chunk": "arrays of Arrow: lists alone are flattened",
     "_support/signals.py:module: signal": "Windows has no SIGHUP",
     # Modules, functions and records of our own, asked for a name that is a value.
     "config/__init__.py:_fits: contract": "a contract may be a protocol, of which issubclass checks no methods",
