@@ -2,7 +2,7 @@ r"""Word vectors: one reader of files, and their training on captions.
 
     text           [COUNT DIM\n] (WORD NUMBER ... NUMBER\n)*      word2vec, GloVe, fastText .vec
     binary         COUNT DIM\n (WORD space DIM float32 [\n])*     word2vec
-    fastText .bin  read by gensim: a word that the file does not have gets a vector from its character n-grams
+    fastText .bin  also the vectors of character n-grams, which give a vector to words that the file does not have
 
 The first bytes of a file decide how it is read, not its name. Text and word2vec binary may be packed (.gz, .bz2, .xz,
 or a member of a .zip) and are read as a stream: only the vectors of the words that are wanted are kept.
@@ -60,6 +60,8 @@ _BOM = b"\xef\xbb\xbf"
 _FASTTEXT = struct.pack("<i", 793712314)
 #: Of a fastText file: mark, version, 12 options of the model and a rate, then the numbers of its vocabulary.
 _FASTTEXT_HEAD = struct.Struct("<4si12id3i2q")
+#: Before its vectors: whether they are quantized, and their number and length.
+_MATRIX_HEAD = struct.Struct("<?2q")
 
 _ALLOWED = "must be word2vec text or binary, GloVe text, or fastText .vec or .bin"
 #: Files of other kinds by their first bytes: what they are, and what to do.
@@ -497,34 +499,63 @@ def _read_binary(source: _Source, declared: int, dim: int, words: Collection[str
 
 
 def _read_fasttext(source: _Source, head: bytes, words: Collection[str] | None) -> WordVectors:
-    """The vectors of a fastText .bin file, also of words that it does not have."""
-    from gensim.models.fasttext import load_facebook_vectors  # here: it takes a second to import
+    """The vectors of a fastText .bin file, also of words that it does not have.
+
+    The vector of a word is the mean of its own row and of the rows of its character n-grams. Only these are read.
+    gensim's `load_facebook_vectors` reads the whole file, and reads for ever if it ends in its vocabulary.
+    """
+    from gensim.models.fasttext import ft_ngram_hashes  # here: it takes a second to import
 
     with source.path.open("rb") as file:
         if file.read(len(_FASTTEXT)) != _FASTTEXT:
             raise InputError(str(source), "a packed fastText .bin file", hint="unpack it")
-    size = source.path.stat().st_size
-    source.check_size(size)
-    if len(head) < _FASTTEXT_HEAD.size:
-        raise source.damaged("it ends before its vocabulary")
-    _, version, dim, *options = _FASTTEXT_HEAD.unpack_from(head)
-    bucket, num_words = options[7], options[13]
-    source.check_rows(num_words)
-    if version != 12:
-        raise InputError(str(source), f"fastText version {version}", "must be 12")
-    if min(dim, num_words, bucket + 1) < 1 or 4 * dim * (num_words + bucket) > size:
-        raise source.damaged(f"it declares {num_words} words and {bucket} groups of n-grams, of {dim} numbers")
-    try:
-        vectors = load_facebook_vectors(str(source.path))
-        if words is None:
-            return WordVectors(vectors.index_to_key, vectors.vectors)
-        found = {word: vectors[word] for word in words if word in vectors}
-    except Exception as error:  # gensim raises errors of many types on damaged files
-        raise source.damaged(f"read as fastText .bin, {one_line(error)}") from None
-    matrix = np.array([*found.values()], dtype=np.float32).reshape(-1, dim)
-    if not np.isfinite(matrix).all():
-        raise source.damaged("some of its numbers are not finite")
-    return WordVectors([*found], matrix)
+        size = file.seek(0, 2)
+        source.check_size(size)
+        if len(head) < _FASTTEXT_HEAD.size:
+            raise source.damaged("it ends before its vocabulary")
+        _, version, dim, *options = _FASTTEXT_HEAD.unpack_from(head)
+        bucket, min_n, max_n = options[7:10]
+        num_entries, num_words, num_labels, _, num_pruned = options[12:]
+        if version != 12:
+            raise InputError(str(source), f"fastText version {version}", "must be 12")
+        if num_labels > 0 or num_pruned > 0:
+            raise InputError(str(source), "a classifier, or a quantized model", "must be word vectors of fastText")
+        num_rows = num_words + bucket
+        if not (0 < dim <= _DIM and 0 < num_words == num_entries and bucket >= 0 and max_n <= _WORD):
+            raise source.damaged(f"it declares {num_words} words and {bucket} groups of n-grams, of {dim} numbers")
+        kept = _Kept(source, words, dim)
+        source.check_rows(num_words)
+        file.seek(_FASTTEXT_HEAD.size)
+        row_of = {key: row for row, word in enumerate(_vocabulary(source, file, num_words)) if (key := kept.key(word))}
+        matrix_head = _MATRIX_HEAD.pack(False, num_rows, dim)
+        if file.read(len(matrix_head)) != matrix_head or size < (start := file.tell()) + 4 * num_rows * dim:
+            raise source.damaged(f"it has no matrix of {num_rows} vectors of {dim} numbers")
+    matrix = np.memmap(source.path, "<f4", "r", start, (num_rows, dim))
+    for word in row_of if words is None else words:
+        rows = [row_of[word]] if word in row_of else []
+        if bucket and max_n > 0:
+            rows += [num_words + hashed for hashed in ft_ngram_hashes(word, min_n, max_n, bucket)]
+        if rows:
+            with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite are refused
+                vector = matrix[rows].mean(axis=0, dtype=np.float64).astype(np.float32)
+            kept.store(word, vector, str(source))
+    return kept.result(0)
+
+
+def _vocabulary(source: _Source, file: IO[bytes], count: int) -> Iterator[bytes]:
+    """The words of a fastText file: each ends in a zero byte, before how often it occurs (8 bytes) and a type (1)."""
+    start, data = 0, b""
+    base = file.tell()
+    for number in range(count):
+        while (end := data.find(b"\0", start)) < 0 or len(data) < end + 10:
+            block = file.read(_BLOCK)
+            if not block or (end < 0 and len(data) - start > _WORD):
+                raise source.damaged(f"its vocabulary has {number:,} of {count:,} words")
+            base += start
+            data, start = data[start:] + block, 0
+        yield data[start:end]
+        start = end + 10
+    file.seek(base + start)
 
 
 def vector_matrix(vectors: Mapping[str, Any], words: Sequence[str], normalize: bool) -> Vectors:

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import shutil
+import zipfile
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -13,6 +14,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import torch
 from contml.tasks.captions.coco import coco as coco_captions
 from contml.tasks.captions.files import files as caption_files
 from contml.tasks.captions.flickr import flickr
@@ -30,6 +32,8 @@ from contml.tasks.pose.lsp import lsp
 from contml.tasks.pose.mpii import mpii
 from contml.tasks.table.columns import KINDS as LABEL_KINDS
 from contml.tasks.table.file import file as table_file
+from gensim.models import FastText
+from gensim.models.fasttext import save_facebook_model
 from PIL import Image
 from support import caption_sets, class_layouts, layouts, pose_sets, tables
 
@@ -38,13 +42,14 @@ from contml.config import read
 from contml.data import ImageFile, Images, Split
 from contml.experiment.loading import load
 from contml.labels import ClassLabels, load_word_vectors
+from contml.models import Vocabulary
 
 from . import own
 from .base import Kind, changed_file, task_kind, use
 
 
 def write_vectors(folder: Path) -> None:
-    """Word vectors of all captions, in four formats."""
+    """Word vectors of all captions, in several formats."""
     words = sorted(
         {
             w
@@ -61,6 +66,10 @@ def write_vectors(folder: Path) -> None:
     (folder / "packed.txt.gz").write_bytes(gzip.compress((head + "".join(lines)).encode(), mtime=0))
     binary = [word.encode() + b" " + row.tobytes() + b"\n" for word, row in zip(words, numbers, strict=True)]
     (folder / "vectors.bin").write_bytes(head.encode() + b"".join(binary))
+    with zipfile.ZipFile(folder / "packed.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("vectors.txt", "".join(lines))
+    model = FastText([[word, "ball"] for word in words], vector_size=4, min_count=1, epochs=1, bucket=50, workers=1)
+    save_facebook_model(model, str(folder / "fasttext.bin"))
 
 
 def with_vectors(write: Callable[..., Any], **options: Any) -> Callable[[Path], None]:
@@ -75,9 +84,26 @@ def with_vectors(write: Callable[..., Any], **options: Any) -> Callable[[Path], 
 
 def read_vectors(folder: Path, random: Random) -> None:
     """Reads one of the files of word vectors."""
-    name = changed_file(folder, ("glove.txt", "vectors.txt", "packed.txt.gz", "vectors.bin"))
-    vectors = load_word_vectors(folder / name)
+    names = ("glove.txt", "vectors.txt", "packed.txt.gz", "vectors.bin", "packed.zip", "fasttext.bin")
+    name = changed_file(folder, names)
+    vectors = load_word_vectors(folder / name, random.choice((None, {"red", "ball", "blue", "box"})))
     contml.CaptionLabels([["a red ball"], ["a blue box"]], vectors=vectors).pairwise()
+
+
+# the vocabulary of a captioner
+
+
+def write_vocabulary(folder: Path) -> None:
+    """The words of a captioner, as its weights hold them."""
+    words = {word for _, texts in caption_sets.scenes(70) for text in texts for word in text.split()}
+    (folder / "words").write_bytes(Vocabulary(sorted(words)).to_tensor().numpy().tobytes())
+
+
+def read_vocabulary(folder: Path, random: Random) -> None:
+    """Reads the changed words."""
+    words = np.frombuffer((folder / "words").read_bytes(), random.choice((np.uint8, np.uint8, np.int8)))
+    vocabulary = Vocabulary.from_tensor(torch.from_numpy(words.copy()))
+    vocabulary.decode(vocabulary.encode(["a", "red", "ball"]))
 
 
 # configs
@@ -308,6 +334,7 @@ KINDS = {
     ),
     "maps": Kind(build_maps, read_maps, ("labels/*.png", "images/000.png", "*.csv", "lists.json"), 6),
     "images": Kind(build_images, read_images, ("*",), 6),
-    "vectors": Kind(write_vectors, read_vectors, ("*.txt", "*.bin", "*.gz"), 5),
+    "vocabulary": Kind(write_vocabulary, read_vocabulary, ("words",)),
+    "vectors": Kind(write_vectors, read_vectors, ("*.txt", "*.bin", "*.gz", "*.zip"), 5),
     **own.KINDS,
 }
