@@ -75,4 +75,6 @@ def audit(
     print_table([["score", "item"], *rows])
     if unscored := len(result.split) - len(order):
         echo(f"{unscored:,} of {len(result.split):,} items have no score: unreadable, or without a label to compare")
+    if result.untrained:
+        echo(f"note: {result.untrained}")
     echo(f"{file}: the {min(top, len(order)):,} items with the highest scores of {len(order):,}; page: {page}")

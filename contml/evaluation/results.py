@@ -275,7 +275,7 @@ class Evaluated:
     @property
     def untrained(self) -> str:
         """A sentence where these are the weights with which the training began, and why; else empty."""
-        if self.trained and self.epoch > 0:
+        if not is_untrained(self.epoch, self.trained):
             return ""
         if not self.epochs:
             reason = "no epoch was trained"
@@ -370,6 +370,11 @@ class Evaluated:
         if not (0 <= evaluated.epoch < math.inf and evaluated.epochs >= 0):
             raise ValueError("an epoch below 0")
         return evaluated
+
+
+def is_untrained(epoch: float, trained: bool) -> bool:
+    """Whether weights are the initial ones: those of epoch 0, or of a training of which no step changed the network."""
+    return epoch == 0 or not trained
 
 
 def epoch_text(epochs: Sequence[float], untrained: int = 0) -> str:

@@ -23,7 +23,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.files import locked
 from contml._support.progress import progress_bar
-from contml._support.tensors import save_tensors
+from contml._support.tensors import load_values, save_tensors
 from contml._support.text import duration
 from contml.data import Images
 from contml.data.draw import positions
@@ -31,10 +31,11 @@ from contml.data.identity import item_names
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.embed import embed
 from contml.evaluation.label_errors import LabelErrors, label_errors, neighbour_count
+from contml.evaluation.results import is_untrained
 from contml.experiment.about import read_training
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
-from contml.experiment.recorded import check_config, read_evaluation, recorded_task, trained_model
+from contml.experiment.recorded import check_config, read_evaluation, recorded_task, saved_numbers, trained_model
 from contml.models import EmbeddingModel
 from contml.runs import Run
 from contml.training import load_weights
@@ -50,6 +51,7 @@ class Audit:
         split: the items.
         errors: their scores and neighbours.
         facts: how the items were scored, as (name, text).
+        untrained: a sentence where networks with untrained weights made the features; else empty.
     """
 
     run: Run
@@ -57,6 +59,7 @@ class Audit:
     split: Split
     errors: LabelErrors
     facts: Sequence[tuple[str, str]]
+    untrained: str = ""
 
 
 def audit_run(
@@ -89,7 +92,7 @@ def audit_run(
     experiment, run = load_run(folder, trust=trust)
     if experiment.is_captioning:
         raise InputError(str(folder), "trained a captioner, which embeds nothing", hint="give a run of embeddings")
-    read_evaluation(run)
+    evaluated = read_evaluation(run)
     path = run.checkpoints / f"{experiment.selected}.safetensors"
     weights, saved = load_weights(path)
     check_config(experiment, run, saved)
@@ -113,23 +116,29 @@ def audit_run(
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         features, missing = embed_features(model.to(device), items, experiment.build_images())
         network = "the backbone of the run, which was not trained on these items"
-        return _audited(run, task, split, network, _scored(items, k, groups, missing, features))
+        has_parameters = any(True for _ in model.backbone.parameters())
+        untrained = evaluated.untrained if has_parameters else ""
+        return _audited(run, task, split, network, _scored(items, k, groups, missing, features), untrained)
     with locked(run.folder / "audit", "another process is auditing this run", "wait for it, or stop it"):
         fold_features = _Folds(experiment, run, task, fold_of, folds, on_line)
         missing = fold_features.train()
         network = f"{folds} backbones, each item by the one that was not trained on it"
-        return _audited(run, task, split, network, _scored(items, k, groups, missing, fold_features, fold_of))
+        count = fold_features.untrained
+        untrained = f"{count} of the {folds} backbones have untrained weights" if count else ""
+        scored = _scored(items, k, groups, missing, fold_features, fold_of)
+        return _audited(run, task, split, network, scored, untrained)
 
 
-def _audited(run: Run, task: Task, name: str, network: str, errors: LabelErrors) -> Audit:
+def _audited(run: Run, task: Task, name: str, network: str, errors: LabelErrors, untrained: str) -> Audit:
     split = task.splits[name]
     facts = [
         ("Items", f"{len(errors.order):,} of the {SPLIT_TITLES[name]} split"),
         ("Features by", network),
         ("Neighbours", f"{errors.neighbours.shape[1]}"),
         ("Label distance", split.labels.unit),
+        *([("Note", untrained)] if untrained else []),
     ]
-    return Audit(run, name, split, errors, facts)
+    return Audit(run, name, split, errors, facts, untrained)
 
 
 def item_groups(task: Task, names: Sequence[str]) -> list[str]:
@@ -252,11 +261,18 @@ class _Folds:
             model = train_without(self.experiment, self.task, rows, run)
             features, missing = embed_features(model, self.task.train, self.experiment.build_images())
             tensors = {"features": features, "missing": missing}
-            save_tensors(self.files[number], tensors, config=self.experiment.recorded)
+            epoch = load_values(run.checkpoints / f"{self.experiment.selected}.safetensors")["epoch"]
+            untrained = is_untrained(epoch, saved_numbers(run.checkpoints / "state.safetensors")["trained"])
+            save_tensors(self.files[number], tensors, config=self.experiment.recorded, untrained=untrained)
             shutil.rmtree(run.folder)
             self.on_line(f"fold {number + 1} of {len(self.files)}: features of {len(rows):,} items")
         unread = {row for file in self.files for row in self._read(file)["missing"].tolist()}
         return torch.tensor(sorted(unread), dtype=torch.int64)
+
+    @property
+    def untrained(self) -> int:
+        """The number of networks with untrained weights."""
+        return sum(load_values(file).get("untrained") is True for file in self.files)
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self._read(file)["features"] for file in self.files)

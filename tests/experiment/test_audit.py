@@ -47,6 +47,7 @@ def test_each_item_is_judged_by_a_network_that_has_not_seen_it(run, monkeypatch)
     lines = []
     found = audit_run(run, folds=3, on_line=lines.append)
     assert found.split_name == "train"
+    assert found.untrained == ""
     names = found.split.names
     folds = draw_folds(names, 3)
     assert [sorted(folds.tolist()).count(fold) for fold in range(3)] == [14, 13, 13]
@@ -64,6 +65,19 @@ def test_each_item_is_judged_by_a_network_that_has_not_seen_it(run, monkeypatch)
     again = audit_run(run, folds=3, k=5)  # nothing is trained
     assert len(seen) == 3
     assert again.errors.neighbours.shape == (40, 5)
+
+
+def test_untrained_networks_are_named(contml, tmp_path):
+    """The gradient steps round to none, so the best weights are those of epoch 0."""
+    options = [*TINY, "model.freeze_batch_norm=true", "optimizer.lr=1e-30"]
+    run = train(load("pose/synthetic", options), tmp_path / "runs").folder
+    status, out, err = contml("audit", run, "--folds", 2)
+    assert status == 0, err
+    assert "note: 2 of the 2 backbones have untrained weights\n" in out
+    assert "2 of the 2 backbones have untrained weights" in (run / "audit/train.html").read_text()
+    status, out, err = contml("audit", run, "--split", "test")
+    assert status == 0, err
+    assert "note: untrained: these are the initial weights; " in out
 
 
 def test_an_interrupted_audit_goes_on(run, trained, tmp_path, monkeypatch):
