@@ -63,6 +63,7 @@ def test_the_package_imports_nothing_before_first_use():
         (["trian"], "No such command 'trian'"),
         (["train", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
         (["check", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
+        (["train", "--data", __file__], "test_imports.py: ends in '.py'; must be a folder, or end in .csv"),
         (["check", "pose/synthetic", "task=pose/synthetc"], "'pose/synthetc'; did you mean"),
         (["prepare", "classes/cubb", "folder"], "did you mean 'classes/cub'?"),
         (["copy", "pose/synthetc", "file.yaml"], "did you mean 'pose/synthetic'?"),

@@ -4,10 +4,35 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from contml._support.errors import InputError
+
 #: Endings of tables, in lower case; those of text may be followed by .gz.
 TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".pq", ".xlsx")
+
+#: What to do with files of other forms.
+_OTHERS = {
+    **dict.fromkeys((".xls", ".xlsm", ".xlsb", ".ods", ".numbers"), "save the sheet as CSV or .xlsx"),
+    **dict.fromkeys((".yaml", ".yml"), "give a config without --data"),
+    **dict.fromkeys((".zip", ".tar", ".7z"), "unpack it, and give the folder or the table in it"),
+    **dict.fromkeys((".pkl", ".pickle", ".feather", ".arrow", ".h5", ".hdf5"), "save it as Parquet or CSV"),
+    **dict.fromkeys((".doc", ".docx", ".pdf"), "save the table as CSV"),
+}
 
 
 def table_suffix(path: Path) -> str:
     """Returns the ending of a file in lower case, before .gz."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def check_table_suffix(path: Path, folder: str = "") -> None:
+    """Checks that a file ends like a table; `folder` says in the error what else it may be.
+
+    Raises:
+        InputError: it has another ending.
+    """
+    suffix = table_suffix(path)
+    packed = path.name.lower().endswith(".gz") and suffix in (".parquet", ".pq", ".xlsx")
+    if suffix not in TABLES or packed:
+        allowed = f"must {folder}end in {', '.join(TABLES)} (of text also .gz)"
+        got = f"ends in '{suffix}.gz'" if packed else f"ends in '{suffix}'"
+        raise InputError(str(path), got, allowed, "unpack it" if packed else _OTHERS.get(suffix, ""))

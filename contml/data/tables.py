@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from contml._support.endings import TABLES, table_suffix
+from contml._support.endings import check_table_suffix, table_suffix
 from contml._support.errors import InputError
 from contml.data.table_columns import (
     MAX_ROWS as MAX_ROWS,
@@ -41,14 +41,6 @@ from contml.data.table_sheet import read_sheet
 from contml.data.table_text import read_delimited
 from contml.data.text_files import MAX_BYTES as MAX_BYTES, decoded, is_missing, no_such_file, parsed_json, read_content
 
-#: What to do with files of other forms.
-_OTHERS = {
-    **dict.fromkeys((".xls", ".xlsm", ".xlsb", ".ods", ".numbers"), "save the sheet as CSV or .xlsx"),
-    **dict.fromkeys((".yaml", ".yml"), "give a config without --data"),
-    **dict.fromkeys((".zip", ".tar", ".7z"), "unpack it, and give the folder or the table in it"),
-    **dict.fromkeys((".pkl", ".pickle", ".feather", ".arrow", ".h5", ".hdf5"), "save it as Parquet or CSV"),
-    **dict.fromkeys((".doc", ".docx", ".pdf"), "save the table as CSV"),
-}
 #: Records are converted in chunks of so many rows.
 _CHUNK = 10_000
 
@@ -79,6 +71,8 @@ def read_table(
             a row of another length.
     """
     limits, suffix = limits or Limits(), table_suffix(path)
+    if not path.exists():
+        raise no_such_file(path, option)
     check_table_suffix(path)
     hint = ", or set encoding=latin-1 or another" if limits.options else ""
     if suffix in (".parquet", ".pq"):
@@ -98,22 +92,6 @@ def read_table(
     if not len(table):
         raise InputError(str(path), f"has a header ({', '.join(table.columns)}), but no rows")
     return table
-
-
-def check_table_suffix(path: Path, folder: str = "") -> None:
-    """Checks that a file ends like a table; `folder` says in the error what else it may be.
-
-    Raises:
-        InputError: it has another ending, and exists.
-    """
-    suffix = table_suffix(path)
-    packed = path.name.lower().endswith(".gz") and suffix in (".parquet", ".pq", ".xlsx")
-    if suffix not in TABLES or packed:
-        if not path.exists() and suffix not in _OTHERS:
-            raise no_such_file(path)
-        allowed = f"must {folder}end in {', '.join(TABLES)} (of text also .gz)"
-        got = f"ends in '{suffix}.gz'" if packed else f"ends in '{suffix}'"
-        raise InputError(str(path), got, allowed, "unpack it" if packed else _OTHERS.get(suffix, ""))
 
 
 def json_table(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from contml._support.endings import check_table_suffix
 from contml._support.errors import InputError, did_you_mean
 from contml.config import Document, check_name, read
 from contml.experiment.names import config_names, config_path, data_task, task_table
@@ -142,6 +143,8 @@ def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str]
     Raises:
         InputError: an error in the data, in the labels or in the config.
     """
+    if own.path.is_file():
+        check_table_suffix(own.path, "be a folder, or ")  # before torch is imported
     data_overrides = own.overrides()
     if config is not None:
         experiment = load(config, [*data_overrides, *overrides])

@@ -31,7 +31,8 @@ _MEASURED = re.compile(r"([$€£¥]?) ?[-+]?[0-9]+(?:[,.' ][0-9]{3})*(?:[,.][0-
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:[,.' ][0-9]{3})+(?:[,.][0-9]+)?")
 #: Separators of tags; the first one that a column uses is its separator.
 SEPARATORS = (";", "|", ",")
-_SUFFIXES = (*IMAGE_SUFFIXES, ".ppm", ".pgm")
+#: Endings of images in cells, also of formats that may not be decoded here: the files are then named, not the column.
+_SUFFIXES = (*IMAGE_SUFFIXES, ".ppm", ".pgm", ".heic", ".heif", ".avif", ".jfif", ".jp2")
 _MAP_MODES = ("1", "L", "P", "I", "I;16")
 #: A photograph has more grey values than this, a label map seldom.
 _FEW_VALUES = 64

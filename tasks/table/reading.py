@@ -8,17 +8,16 @@ from pathlib import Path
 from unicodedata import normalize
 
 from contml import InputError
-from contml._support.endings import TABLES, table_suffix
+from contml._support.endings import TABLES, check_table_suffix, table_suffix
 from contml.data.tables import (
     MISSING,
     Limits,
     Table,
-    check_table_suffix,
     json_table,
     read_table,
     texts_table,
 )
-from contml.data.text_files import decoded, parsed_json, read_content
+from contml.data.text_files import decoded, no_such_file, parsed_json, read_content
 
 from .._readers.folders import images_below
 from .._readers.splits import part_of
@@ -56,6 +55,8 @@ def read_data(
         return _read_folder(path, pattern, missing_words)
     if pattern is not None:
         raise InputError("pattern", f"used with the file {path}", hint="give the folder of the images as data")
+    if not path.exists():
+        raise no_such_file(path)
     check_table_suffix(path, "be a folder, or ")
     if table_suffix(path) != ".json":
         return read_table(

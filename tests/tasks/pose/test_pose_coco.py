@@ -352,3 +352,29 @@ def test_images_and_annotations_of_different_sizes_are_refused(tmp_path):
     )
     with refuses(str(task.train.images[0].file), got="192 x 128", allowed="640 x 426"):
         task.train.image(0)
+
+
+@pytest.mark.parametrize(
+    ("edit", "excluded"),
+    [
+        (of_note(3, keypoints=[]), "without keypoints"),
+        (of_note(3, keypoints=None), "without keypoints"),
+        (of_note(3, iscrowd="1"), "crowds"),
+        (of_note(3, iscrowd=1.0), "crowds"),
+        (of_note(3, iscrowd="0"), None),
+        (of_note(3, iscrowd=None), None),
+        (lambda content: content["annotations"][3].update(image_id=float(content["annotations"][3]["image_id"])), None),
+        (lambda content: content["categories"][0].update(skeleton=[[0, 16], [0, 1]]), None),
+    ],
+)
+def test_values_are_read_by_their_plain_meaning(own, edit, excluded):
+    expected, found = coco(own(lambda _: None), **SMALL), coco(own(edit), **SMALL)
+    assert len(found.train) == len(expected.train) - (excluded is not None)
+    if excluded:
+        assert found.train.excluded[excluded] == expected.train.excluded.get(excluded, 0) + 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), 2, "maybe", 0.5])
+def test_a_crowd_that_is_no_flag_is_refused(own, value):
+    with refuses(f"{TRAIN}: annotation 11: iscrowd", "", "0 or 1"):
+        coco(own(of_note(3, iscrowd=value)), **SMALL)

@@ -1,5 +1,6 @@
 """The synthetic task, pose data of your own, and splits of both."""
 
+import json
 import pickle
 
 import numpy as np
@@ -101,3 +102,37 @@ def test_worker_processes_can_receive_a_split(folder):
         copy = pickle.loads(pickle.dumps(task.test))
         assert copy.draw(1, 40).tobytes() == task.test.draw(1, 40).tobytes()
         torch.testing.assert_close(copy.labels.pairwise(), task.test.labels.pairwise())
+
+
+def own_json(tmp_path, **change):
+    """Twelve people of four joints in images of 20 pixels; the first with these values."""
+    (tmp_path / "images").mkdir(exist_ok=True)
+    people = []
+    for number in range(12):
+        Image.new("RGB", (20, 20)).save(tmp_path / f"images/{number}.png")
+        joints = [[1 + (number * (k + 3)) % 17, 1 + (number * (k + 5)) % 13] for k in range(4)]
+        people.append({"name": f"{number}.png", "joints": joints, "split": "train" if number < 6 else "test"})
+        people[-1]["visible"] = [0, 1, 1, 1]
+    people[0] |= change
+    (tmp_path / "joints.json").write_text(json.dumps({"people": people}))
+    return files(str(tmp_path), joints="joints.json").train.labels.pairwise()[0]
+
+
+@pytest.mark.parametrize("visible", [["0", "1", "1", "1"], [False, True, True, True], [0.0, 1.0, 1.0, 1.0]])
+def test_visible_is_read_by_its_plain_meaning(tmp_path, visible):
+    assert (own_json(tmp_path, visible=visible) == own_json(tmp_path)).all()
+
+
+@pytest.mark.parametrize("value", [float("nan"), None, 0.01, 2, -1, "maybe", [1]])
+def test_visible_that_is_no_flag_is_refused(tmp_path, value):
+    with refuses("joints.json: visible"):
+        own_json(tmp_path, visible=[value, 1, 1, 1])
+
+
+@pytest.mark.parametrize("point", [[-1, -1], [9999, 9999], [-1.0, -1.0], [10, 30], [None, None], ["3", "4"]])
+def test_visible_joints_are_in_their_image(tmp_path, point):
+    joints = [[3, 3], point, [5, 5], [6, 6]]
+    with refuses("joints.json"):
+        own_json(tmp_path, joints=joints)
+    if point[0] != "3":
+        own_json(tmp_path, joints=joints, visible=[1, 0, 1, 1])

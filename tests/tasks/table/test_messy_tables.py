@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from unicodedata import normalize
 
@@ -135,3 +136,58 @@ def test_the_folder_of_a_class_and_what_is_beside_it_are_shown(tmp_path, rows):
     (tmp_path / "photos" / "README.txt").write_text("notes")
     assert "the outer of several; items.csv not read" in shown(file(root))
     assert "README" not in shown(file(root))
+
+
+def test_of_two_columns_of_images_none_is_taken_without_a_word(tmp_path, rows):
+    pairs = [{"left": row["image"], "right": rows[-1 - n]["image"], "score": n % 7} for n, row in enumerate(rows)]
+    path = write_table(tmp_path / "items.csv", pairs)
+    with refuses("items.csv", "2 columns of image paths: left, right", hint="image=left"):
+        file(str(path), {"score": "number"})
+    assert len(file(str(path), {"score": "number"}, image="right").train) > 15
+    same = [row | {"copy": row["image"]} for row in rows]
+    assert len(file(str(write_table(tmp_path / "items.csv", same)), {"reading": "number"}).train) > 15
+
+
+def test_images_that_are_not_decoded_do_not_hide_their_column(tmp_path, rows):
+    for row in rows[:15]:
+        row["image"] = row["image"].replace(".png", ".heic")
+    path = write_table(tmp_path / "items.csv", rows)
+    with refuses("items.csv:2", "no image", hint="root"):
+        file(str(path), {"reading": "number"})
+
+
+def test_dates_of_a_given_form(tmp_path, rows):
+    for n, row in enumerate(rows):
+        row |= {"day": f"{n % 28 + 1:02}.{n % 12 + 1:02}.2024", "iso": f"2024-{n % 12 + 1:02}-{n % 28 + 1:02}"}
+    path = str(write_table(tmp_path / "items.csv", rows))
+    one, two = (file(path, {name: kind}, image="image") for name, kind in (("day", "date:%d.%m.%Y"), ("iso", "date")))
+    assert (one.train.labels.pairwise() == two.train.labels.pairwise()).all()
+    assert 'task.labels={"day": "date:%d.%m.%Y"}' in one.suggested(one.train)[1]
+    with refuses("items.csv:2: day", "'01.01.2024'"):
+        file(path, {"day": "date:%m/%d/%Y"}, image="image")
+    for form in ("%d.%m", "%q"):
+        with refuses(f"labels: day=date:{form}", f"form '{form}'", "with a year"):
+            file(path, {"day": f"date:{form}"}, image="image")
+
+
+def test_annotations_of_coco(tmp_path, rows):
+    images = [{"id": n + 1.0, "file_name": row["image"], "width": 32, "height": 32} for n, row in enumerate(rows)]
+    notes = [
+        {"id": n, "image_id": n // 2 + 1, "category_id": n % 3, "iscrowd": "1" if n == 5 else "0", "bbox": [0, 0, 1, 1]}
+        for n in range(60)
+    ]
+    categories = [{"id": n, "name": name} for n, name in enumerate(("cat", "dog", "owl"))]
+    content = {"images": images, "annotations": [*notes, {"id": 99, "image_id": 99, "category_id": 1}]}
+    (tmp_path / "a.json").write_text(json.dumps(content | {"categories": categories}))
+    task = file(str(tmp_path / "a.json"), {"category": "tags"})
+    assert len(task.train) + len(task.test) == 30
+    assert "1 annotations of images that are not listed" in shown(task)
+    assert "1 crowds" in shown(task)
+    assert "3 tags, up to 2 per row" in shown(task)
+    captions = [{"id": n, "image_id": n // 2 + 1, "caption": f"a dial number {n} on the wall"} for n in range(60)]
+    (tmp_path / "b.json").write_text(json.dumps({"images": images, "annotations": captions}))
+    assert "up to 2 per row" in shown(file(str(tmp_path / "b.json"), {"caption": "captions"}, dim=8))
+    people = [note | {"keypoints": [1, 1, 2]} for note in notes]
+    (tmp_path / "c.json").write_text(json.dumps({"images": images, "annotations": people, "categories": categories}))
+    with refuses("c.json: column keypoints", "pose/coco"):
+        file(str(tmp_path / "c.json"), {"keypoints": "vector"})

@@ -1,0 +1,155 @@
+"""Tables as programs and people write them: read right, or refused with the true reason; within limits."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+from support.refusals import refuses
+
+from contml.data.tables import Limits, read_table
+
+
+@pytest.fixture
+def write(tmp_path):
+    def save(name, content):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return save
+
+
+def texts(path, **options):
+    table = read_table(path, **options)
+    return {name: column.texts() for name, column in table.columns.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cells"),
+    [
+        ("a.tsv", '"Open the door|a dog|the sign says stop"|a cat', None),
+        ("a.csv", '"Hi" he said to me|a "b" c|d', None),
+        ("a.csv", '"one\ntwo, three"|b', ["one\ntwo, three", "b"]),
+        ("a.csv", ' "a, b"| "c"', ["a, b", "c"]),
+        ("a.csv", "1,|2,,", ["1", "2"]),
+        ("a.csv", "NA|7", ["", "7"]),
+    ],
+)
+def test_quotes_and_separators(write, name, content, cells):
+    mark = "\t" if name.endswith("tsv") else ","
+    rows = content.split("|")
+    text = "\n".join([f"image{mark}x", *(f"{k}.jpg{mark}{row}" for k, row in enumerate(rows))])
+    assert texts(write(name, text)) == {"image": [f"{k}.jpg" for k in range(len(rows))], "x": cells or rows}
+
+
+def test_a_quotation_mark_that_swallows_rows_is_refused(write):
+    swallowed = 'image,x\n1.jpg,"Open the door\n2.jpg,a dog, running\n3.jpg,says stop"\n4.jpg,a cat\n'
+    with refuses("a.csv:2", "3 lines, which look like rows", hint="double it"):
+        read_table(write("a.csv", swallowed))
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"sep=;\nimage;x\n1.jpg;1\n2.jpg;2\n", [3, 4]),
+        (b"image,x\r1.jpg,1\r\n2.jpg,2\n", [2, 3]),
+        (b"\xef\xbb\xbfimage,x\n\n1.jpg,1\n , \n2.jpg,2", [3, 5]),
+        ("image\tx\n1.jpg\t1\n2.jpg\t2\n".encode("utf-16"), [2, 3]),
+        ("image,x\n1.jpg,1\n2.jpg,2\n".encode("utf-32"), [2, 3]),
+    ],
+)
+def test_line_ends_and_encodings(write, content, lines):
+    table = read_table(write("a.csv", content))
+    assert texts(table.path) == {"image": ["1.jpg", "2.jpg"], "x": ["1", "2"]}
+    assert list(table.lines) == lines
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields"),
+    [
+        ("a.csv", "image,x\n1.jpg,a\0b\n", ("a.csv", "NUL")),
+        ("a.csv", "image,x,y\n1.jpg,a\n", ("a.csv:2", "2 cells, but the header has 3")),
+        ("a.csv", "image,x,x\n1.jpg,a,b\n", ("a.csv", "columns 2 and 3 are both named 'x'")),
+        ("a.csv", "image,caf\u00e9,cafe\u0301\n1.jpg,a,b\n", ("a.csv", "differ only")),
+        ("a.csv", "image,a b,a  b\n1.jpg,a,b\n", ("a.csv", "differ only by spaces")),
+        ("a.csv", "My data,\nimage,x\n1.jpg,1\n", ("a.csv", "column 2 has values, but no name")),
+        ("a.jsonl", '{"image": "1.jpg", "x": 1, "x": 2}', ("a.jsonl:1", "'x' appears twice")),
+        ("a.jsonl", '{"image": "1.jpg", "x": 1, "x ": 2}', ("a.jsonl:1", "differ only by spaces")),
+        (
+            "a.jsonl",
+            '{"image": "1.jpg", "x": 1}\n{"image": "2.jpg", "x ": 2}',
+            ("a.jsonl", "columns 2 and 3 are both named 'x'"),
+        ),
+        ("a.jsonl", '{"image": "\\ud800"}', ("a.jsonl:1: image", "not valid Unicode")),
+        ("a.json", '{"a": 1}', ("a.json", "a JSON object", "list of objects")),
+        ("a.docx", "", ("a.docx", "ends in '.docx'", ".csv, .tsv")),
+    ],
+)
+def test_what_is_refused(write, name, content, fields):
+    with refuses(*fields):
+        read_table(write(name, content))
+
+
+def test_typed_missing_values(write, tmp_path):
+    rows = [{"image": "1.jpg", "x": float("nan"), "tags": ["a", None]}, {"image": "2.jpg", "x": 1.0, "tags": None}]
+    write("a.jsonl", "\n".join(json.dumps(row) for row in rows))
+    write("a.json", json.dumps(rows))
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    for name in ("a.jsonl", "a.json", "a.parquet"):
+        table = read_table(tmp_path / name)
+        assert table.texts("x", "") == ["", "1"]
+        assert table.column("tags", "").lists() == [["a", None], None]
+        assert table.column("tags", "").missing == {"null in a list": 1}
+
+
+def test_excel(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+
+    def save(sheets, merge=""):
+        book = openpyxl.Workbook()
+        book.remove(book.active)
+        for name, rows in sheets.items():
+            sheet = book.create_sheet(name)
+            for row in rows:
+                sheet.append(row)
+            if merge:
+                sheet.merge_cells(merge)
+        book.save(tmp_path / "a.xlsx")
+        return tmp_path / "a.xlsx"
+
+    rows = [["image", "x"], ["1.jpg", 1], [], ["2.jpg", "#N/A"]]
+    path = save({"one": rows, "empty": []})
+    assert texts(path) == {"image": ["1.jpg", "2.jpg"], "x": ["1", ""]}
+    assert read_table(path).where(1) == f"{path}:4"
+    path = save({"one": rows, "two": rows[:2]})
+    with refuses("a.xlsx", "one, two", hint="sheet=one"):
+        read_table(path)
+    assert texts(path, sheet="two") == {"image": ["1.jpg"], "x": ["1"]}
+    with refuses("a.xlsx", "merged cells (B2:B3)"):
+        read_table(save({"one": rows}, merge="B2:B3"))
+    with refuses("a.xlsx: cell B2", "a formula without a value"):
+        read_table(save({"one": [["image", "x"], ["1.jpg", "=1+1"]]}))
+
+
+def test_limits(write, tmp_path):
+    packed = write("a.csv.gz", gzip.compress(b"image,x\n" + b"1.jpg,1\n" * 500_000))
+    with refuses("a.csv.gz", "unpacks to more than 1,000,000 bytes", hint="max_bytes"):
+        read_table(packed, limits=Limits(1_000_000, 100, options=True))
+    with refuses("a.csv.gz", "more than 1,000 rows", "1,000 rows", "max_rows"):
+        read_table(packed, limits=Limits(1 << 30, 1_000, options=True))
+    with refuses("b.csv", "1,000,008 bytes", "1,000,000 bytes"):
+        read_table(write("b.csv", b"image,x\n" + b"a" * 1_000_000), limits=Limits(1_000_000))
+    with refuses("b.csv:2", "a line of more than 16,777,216 bytes"):
+        read_table(write("b.csv", b"image,x\n" + b"a" * 20_000_000 + b"\n" + b"a" * 20_000_000))
+    runs = pyarrow.array(["x" * 1000]).take(pyarrow.array([0] * 200_000))
+    parquet.write_table(pyarrow.table({"image": runs}), tmp_path / "c.parquet")
+    assert (tmp_path / "c.parquet").stat().st_size < 100_000
+    with refuses("c.parquet", "column image unpacks to 200,000,000 bytes"):
+        read_table(tmp_path / "c.parquet", limits=Limits(100_000_000))
+    with refuses("c.parquet", "200,000 rows"):
+        read_table(tmp_path / "c.parquet", limits=Limits(rows=1000))
