@@ -12,13 +12,15 @@ import numpy as np
 
 from contml import InputError
 from contml.data.draw import positions
-from contml.labels.word_vectors import WordVectors, load_word_vectors, train_word_vectors
+from contml.labels.word_vectors import MAX_BYTES, MAX_ROWS, WordVectors, load_word_vectors, train_word_vectors
 from contml.labels.words import caption_tokens
 
 Captions: TypeAlias = "Sequence[Sequence[str]]"
 
 
-def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, seed: int) -> WordVectors:
+def word_vectors(
+    path: Path | None, train: Captions, test: Captions, dim: int, seed: int, max_bytes: int = 0, max_rows: int = 0
+) -> WordVectors:
     """The vectors of all words of these captions that have one.
 
     Args:
@@ -27,6 +29,8 @@ def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, s
         test: the captions of each validation and test image.
         dim: dimension of vectors that are trained.
         seed: seed of that training.
+        max_bytes: the most bytes of the file, unpacked, where that is more than the default of `load_word_vectors`.
+        max_rows: the same of its vectors.
 
     Raises:
         InputError: the file cannot be read, or fewer than half of the words have a vector in it.
@@ -35,7 +39,7 @@ def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, s
     counts = Counter(word for words in (*train_words, *test_words) for word in words)
     if path is None:
         return train_word_vectors(_drawn_order(train_words, seed), dim, seed)
-    vectors = load_word_vectors(path, counts)
+    vectors = load_word_vectors(path, counts, max(max_bytes, MAX_BYTES), max(max_rows, MAX_ROWS))
     num_known, total = sum(counts[word] for word in vectors), counts.total()
     if 2 * num_known < total:
         unknown_word = next(word for word, _ in counts.most_common() if word not in vectors)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from contml.data import Task
+from contml.labels.word_vectors import MAX_BYTES, MAX_ROWS
 
 from .._readers.coco import Field, listed_images, read_coco, refuse_unlisted
 from .._readers.folders import Files, Missing, data_folder, image_folders
@@ -35,6 +36,8 @@ def coco(
     missing: Literal["refuse", "drop"] = "refuse",
     queries: int = 1000,
     dim: int = 100,
+    max_bytes: int = MAX_BYTES,
+    max_rows: int = MAX_ROWS,
     seed: int = 0,
 ) -> Task:
     """MS-COCO with its captions: training on train2014, retrieval in val2014, or the split of a Karpathy file.
@@ -61,10 +64,13 @@ def coco(
         missing: what to do with images that have no file or no caption: "refuse", or "drop" and count them.
         queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
         dim: dimension of word vectors that are trained.
+        max_bytes: the largest file of word vectors that is read, unpacked, if larger than the default.
+        max_rows: the most vectors that are read of it, if more than the default.
         seed: seed of the draw of queries, and of the training of word vectors.
     """
     folder, on_disk = data_folder(root), Files()
-    options = Options(Choice(distance, word_weights), vectors, normalize, empty, missing, queries, dim, seed)
+    choice = Choice(distance, word_weights)
+    options = Options(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
     if karpathy:
         source = folder / karpathy
         parts = Parts(*([_karpathy_record(folder, on_disk, entry) for entry in part] for part in read_karpathy(source)))

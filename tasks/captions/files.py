@@ -81,13 +81,14 @@ def files(
         missing: what to do with images that have no file or no caption: "refuse", or "drop" and count them.
         queries: how many test images, drawn at random, are queries where the split names none; 0: every one.
         dim: dimension of word vectors that are trained.
-        max_bytes: the largest file that is read, unpacked.
-        max_rows: the most rows that are read.
+        max_bytes: the largest file that is read, unpacked; word vectors may have 16 GiB at least.
+        max_rows: the most rows that are read; of word vectors 10 million at least.
         seed: seed of the draw of queries, and of the training of word vectors.
     """
     folder, on_disk = data_folder(root), Files()
     search_folders = image_folders(folder, images)
-    options = Options(Choice(distance, word_weights), vectors, normalize, empty, missing, queries, dim, seed)
+    choice = Choice(distance, word_weights)
+    options = Options(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
     path = folder / captions
     limits = Limits.of(max_bytes, max_rows)
     content = read_json(path, "captions", encoding) if table_suffix(path) == ".json" else None

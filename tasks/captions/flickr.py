@@ -9,6 +9,7 @@ from contml import InputError
 from contml.data import Task
 from contml.data.text_files import add_once, read_lines, read_names
 from contml.data.values import whole_number
+from contml.labels.word_vectors import MAX_BYTES, MAX_ROWS
 
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.splits import Parts
@@ -34,6 +35,8 @@ def flickr(
     missing: Literal["refuse", "drop"] = "refuse",
     queries: int = 0,
     dim: int = 100,
+    max_bytes: int = MAX_BYTES,
+    max_rows: int = MAX_ROWS,
     seed: int = 0,
 ) -> Task:
     """Flickr8k or Flickr30k with five captions per image; the defaults are Flickr8k's own names and spelling.
@@ -62,11 +65,14 @@ def flickr(
         missing: what to do with images that have no file or no caption: "refuse", or "drop" and count them.
         queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
         dim: dimension of word vectors that are trained.
+        max_bytes: the largest file of word vectors that is read, unpacked, if larger than the default.
+        max_rows: the most vectors that are read of it, if more than the default.
         seed: seed of the draw of queries, and of the training of word vectors.
     """
     folder, on_disk = data_folder(root), Files()
     search_folders = image_folders(folder, images)
-    options = Options(Choice(distance, word_weights), vectors, normalize, empty, missing, queries, dim, seed)
+    choice = Choice(distance, word_weights)
+    options = Options(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
     source = folder / (karpathy or captions)
     if karpathy:
         parts = [[(entry.filename, entry.captions) for entry in part] for part in read_karpathy(source)]

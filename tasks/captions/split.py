@@ -47,11 +47,13 @@ class Options:
     missing: Missing
     queries: int
     dim: int
+    max_bytes: int
+    max_rows: int
     seed: int
 
     def __post_init__(self) -> None:
         check_at_least(0, queries=self.queries, seed=self.seed)
-        check_whole(1, dim=self.dim)
+        check_whole(1, dim=self.dim, max_bytes=self.max_bytes, max_rows=self.max_rows)
         check_choice(("refuse", "drop"), empty=self.empty, missing=self.missing)
 
 
@@ -80,7 +82,8 @@ def make_task(root: Path, source: Path, parts: Parts[Record], options: Options) 
     summary = []
     if options.distance.needs_vectors:
         path = None if options.vectors is None else _vectors_file(root, options.vectors)
-        vectors = word_vectors(path, train, other_captions, options.dim, options.seed)
+        limits = options.max_bytes, options.max_rows
+        vectors = word_vectors(path, train, other_captions, options.dim, options.seed, *limits)
         summary = [("word vectors", vectors_in_words(path, vectors, train))]
     distance = CaptionDistance(options.distance, train, other_captions, vectors, options.normalize, options.seed)
     queries: dict[str, int | list[int]] = {"train": 0, "val": options.queries, "test": options.queries}

@@ -101,8 +101,8 @@ def file(
         sheet: the sheet of an Excel file; null: the only one that is filled.
         missing_words: cells that mean a missing value, as an empty cell does; null: NA, N/A, NaN, NaT, null, None, -, ?
             and others that programs write; []: none, so that they are values.
-        max_bytes: the largest file that is read, unpacked.
-        max_rows: the most rows that are read.
+        max_bytes: the largest file that is read, unpacked; word vectors may have 16 GiB at least.
+        max_rows: the most rows that are read; of word vectors 10 million at least.
         seed: seed of the drawn split, the drawn queries, and the training of word vectors.
     """
     if not 0 < test < 1:
@@ -119,7 +119,7 @@ def file(
     ordered_levels = {name: [str(level) for level in values] for name, values in (levels or {}).items()}
     for name in ordered_levels:
         table.column(name, "levels")
-    kind_options = classes, ignore, side, vectors, normalize, dim, seed, heading_weight
+    kind_options = classes, ignore, side, vectors, normalize, dim, max_bytes, max_rows, seed, heading_weight
     options = Options(files, scale, decimal, separator, ordered_levels, *kind_options)
     roles, specs = choose_columns(table, options, labels, image, split, group)
     items = read_items(table, roles, specs, options, group=group, test=test, missing=missing)

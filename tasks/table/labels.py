@@ -47,6 +47,8 @@ class Options:
     vectors: str | None
     normalize: bool
     dim: int
+    max_bytes: int
+    max_rows: int
     seed: int
     heading_weight: float
 
@@ -275,7 +277,8 @@ class CaptionsLabel(Label):
         options = self.options
         path = None if options.vectors is None else Path(options.files.root) / Path(options.vectors).expanduser()
         train_captions, test_captions = ([self.values[row] for row in rows] for rows in (train, test))
-        self.vectors = word_vectors(path, train_captions, test_captions, options.dim, options.seed)
+        limits = options.max_bytes, options.max_rows
+        self.vectors = word_vectors(path, train_captions, test_captions, options.dim, options.seed, *limits)
         self.source = vectors_in_words(path, self.vectors, train_captions)
         has_vector = [any(word in self.vectors for text in row for word in split_words(text)) for row in self.values]
         return np.asarray(self.present & np.array(has_vector))

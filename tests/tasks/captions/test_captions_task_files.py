@@ -291,6 +291,21 @@ def test_check_says_what_is_left_out_of_a_file_of_word_vectors(contml, tmp_path)
     assert f"word vectors vectors.txt; rows left out: {counts}" in " ".join(out.split())
 
 
+def test_the_limits_of_word_vectors_can_be_raised(own_folder, flickr_folder, monkeypatch):
+    words = {word for _, texts in scenes() for text in texts for word in text.replace(",", "").split()}
+    (own_folder / "vectors.txt").write_text("".join(f"{word} 1 {len(word)}\n" for word in words))
+    for name, limit, allowed in (("MAX_BYTES", 99, "99 bytes"), ("MAX_ROWS", 9, "at most 9")):
+        monkeypatch.setattr(f"contml.tasks._readers.word_vectors.{name}", limit)
+        option = name.lower()
+        with refuses("vectors.txt", allowed=allowed, hint=f"set {option} to read more"):
+            flickr(str(flickr_folder), vectors="vectors.txt", **{option: 1})
+        for task in (flickr, files):
+            assert "cat" in task(str(flickr_folder), vectors="vectors.txt").train.explainer.vectors
+        monkeypatch.undo()
+    with refuses("max_bytes"):
+        flickr(str(flickr_folder), max_bytes=0)
+
+
 def test_captions_are_in_one_form(flickr_folder):
     """Both forms of an accent are one word, in the captions that a captioner and a report get too."""
     file = flickr_folder / "Flickr8k.token.txt"
