@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Literal
 
 import torch
@@ -12,12 +13,15 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.text import duration, number
-from contml.data import Images
+from contml.data import Batch, Images
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.experiment.building import Experiment, first_process
 from contml.labels.captions import CaptionLabels
+from contml.training import Trainer
 
 _FEATURES = "no image, since the items are features"
+#: The time of a training is estimated by so many steps, by fewer after so many seconds, but at least by these.
+_STEPS, _TIMED, _LEAST_STEPS = 10, 3.0, 2
 
 
 def report_columns(task: Task, on_columns: Callable[[Sequence[Sequence[str]]], None]) -> None:
@@ -63,11 +67,10 @@ def check(
     report_columns(as_read, on_columns)
     task = replace(experiment, task=as_read).build_task()
     trainer = experiment.build_trainer(task)
+    has_cache = trainer.images.cache is not None
     trainer.images.cache = None  # what is in the cache says nothing about the files
     decoded = _decode_all(task, trainer.images, on_broken) if images == "all" else ""
-    batches = (
-        b for epoch in range(2) for b in trainer.images.train_batches(trainer.split, trainer.sampler, epoch=epoch)
-    )
+    batches = (b for n in count() for b in trainer.images.train_batches(trainer.split, trainer.sampler, epoch=n))
     batch = next(batches)
     initial_state = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
     if len(batch.rows) < 2:
@@ -75,9 +78,7 @@ def check(
         got = f"cannot be decoded ({cause})"
         raise InputError(name, got, f"only {len(batch.rows)} images of the first batch can be read")
     loss = trainer.train_step(batch)
-    start = time.monotonic()  # of the second step: the first compiles code and starts processes
-    trainer.train_step(next(batches)).item()
-    seconds = (time.monotonic() - start) * trainer.total_steps
+    times = _times(trainer, batches, has_cache) if trainer.total_steps else []
     batches.close()
     trainer.bare_model.load_state_dict(initial_state)
     trainer.images.close()
@@ -103,10 +104,35 @@ def check(
             "images per epoch",
             _images_per_epoch(trainer.total_steps * len(batch.rows), trainer.options.epochs, len(task.train)),
         ),
-        ("time", f"about {duration(seconds)} of training, by one step" if seconds else "nothing to train"),
+        ("time", _time(times, trainer.total_steps)),
         ("parameters", f"{num_parameters:,}, on {trainer.device}"),
         ("loss of a batch", f"{loss.item():.4g}"),
     ]
+
+
+def _times(trainer: Trainer, batches: Iterator[Batch], has_cache: bool) -> list[float]:
+    """The seconds of some steps with their batches, sorted; with a cache of images without their batches.
+
+    The first step is over: it compiled code and started processes. The second one is left out too.
+    """
+    times: list[float] = []
+    first = time.monotonic()
+    while len(times) <= _STEPS and (len(times) <= _LEAST_STEPS or time.monotonic() - first < _TIMED):
+        start = time.monotonic()
+        batch = next(batches)
+        decoded = time.monotonic()
+        trainer.train_step(batch).item()
+        times.append(time.monotonic() - (decoded if has_cache else start))
+    return sorted(times[1:])
+
+
+def _time(times: Sequence[float], steps: int) -> str:
+    """The time of a training as a range, by the quartiles of the seconds of some steps."""
+    if not times:
+        return "nothing to train"
+    low, high = (duration(times[index] * steps) for index in (len(times) // 4, 3 * len(times) // 4))
+    about = low if low == high else f"{low} to {high}"
+    return f"about {about} of training, by {len(times)} steps, without its evaluations"
 
 
 def _size(images: Tensor) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from support.caption_sets import TRAIN, scenes, write_csv
 from support.class_layouts import write_class_table
 from support.miniature import TINY
@@ -13,7 +14,7 @@ from support.refusals import refuses
 
 from contml.data import Pixels, Split, Task
 from contml.data.features import write_features
-from contml.experiment import check, load
+from contml.experiment import check, checking, load
 from contml.experiment.building import Experiment
 from contml.experiment.checking import report_columns
 from contml.labels import ClassLabels
@@ -139,6 +140,51 @@ def test_check_reports_every_split(monkeypatch):
     found = facts(lambda task: Task(task.train, None, task.train.subset(range(12))))
     assert found["evaluated"] == "the validation split, since the data have no test split"
     assert "test images" not in found
+
+
+class Clock:
+    """Time that passes only in the steps and batches of a training; the first ones take longer."""
+
+    def __init__(self, steps, decoding):
+        self.now, self.steps, self.decoding = 0.0, iter(steps), decoding
+
+    def monotonic(self):
+        return self.now
+
+    def batches(self):
+        while True:
+            self.now += self.decoding
+            yield None
+
+    def train_step(self, batch):
+        self.now += next(self.steps)
+        return torch.zeros(())
+
+
+@pytest.mark.parametrize(
+    ("steps", "decoding", "cache", "words"),
+    [
+        ([9.0] + [0.1] * 10, 0.0, False, "about 1.7 min of training, by 10 steps"),
+        ([9.0, 0.1, 0.1, 0.2, 0.2], 0.0, False, "about 1.7 min to 3.3 min of training, by 4 steps"),
+        ([9.0] + [0.1] * 10, 0.1, False, "about 3.3 min of training, by 10 steps"),
+        ([9.0] + [0.1] * 10, 0.1, True, "about 1.7 min of training, by 10 steps"),  # the images are decoded once
+        ([90.0, 50.0, 60.0, 1.0], 0.0, False, "about 13.9 h to 16.7 h of training, by 2 steps"),  # no more than needed
+    ],
+)
+def test_the_time_is_that_of_warm_steps(monkeypatch, steps, decoding, cache, words):
+    clock = Clock(steps, decoding)
+    monkeypatch.setattr(checking, "time", clock)
+    monkeypatch.setattr(checking, "_TIMED", sum(steps) + len(steps) * decoding - 0.05)
+    if max(steps) == 90:
+        monkeypatch.setattr(checking, "_TIMED", 3.0)
+    times = checking._times(clock, clock.batches(), cache)
+    assert checking._time(times, 1000).removesuffix(", without its evaluations") == words
+    assert checking._time([], 0) == "nothing to train"
+
+
+def test_the_time_is_a_fact(monkeypatch):
+    assert "steps, without its evaluations" in dict(check(load("pose/synthetic", TINY)))["time"]
+    assert dict(check(load("pose/synthetic", [*TINY, "training.epochs=0"])))["time"] == "nothing to train"
 
 
 def test_check_of_features(tmp_path):
