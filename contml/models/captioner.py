@@ -96,13 +96,7 @@ class Captioner(nn.Module):
         Raises:
             InputError: the weights have another vocabulary, or none.
         """
-        words = state.get("words")
-        if words is None:
-            raise InputError(f"weights {file}", "not the weights of a captioner")
-        try:
-            saved_vocabulary = Vocabulary.from_tensor(words)
-        except InputError as error:
-            raise error.at(f"weights {file}") from None
+        saved_vocabulary = Vocabulary.from_weights(state, f"weights {file}")
         if saved_vocabulary.words != self.vocabulary.words:
             saved, expected = len(saved_vocabulary), len(self.vocabulary)
             got = f"its vocabulary has {saved:,} words" if saved != expected else "its vocabulary has other words"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 import torch
@@ -89,3 +89,17 @@ class Vocabulary:
         except UnicodeDecodeError as error:
             raise InputError("vocabulary", "not UTF-8") from error
         return cls(words)
+
+    @classmethod
+    def from_weights(cls, weights: Mapping[str, Tensor], file: str) -> Self:
+        """Returns the vocabulary in the weights of a captioner; `file` is where they are from, for errors.
+
+        Raises:
+            InputError: they have none.
+        """
+        if "words" not in weights:
+            raise InputError(file, "not the weights of a captioner")
+        try:
+            return cls.from_tensor(weights["words"])
+        except InputError as error:
+            raise error.at(file) from None

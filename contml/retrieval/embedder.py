@@ -370,7 +370,7 @@ def _build(found: Source, trust: bool) -> EmbeddingModel | Captioner:
             network: EmbeddingModel | Captioner = model
             if "captioner" in parts:
                 factory = DecoderFactory.of(parts["decoder"].constructor, parts["decoder"].build)
-                vocabulary = Vocabulary.from_tensor(found.weights["words"])
+                vocabulary = Vocabulary.from_weights(found.weights, file)
                 network = parts["captioner"].build(network=model, decoder=factory, captions=vocabulary)
     except InputError as error:
         hint = "; ".join(filter(None, (error.hint, _other_versions(found.bundle))))

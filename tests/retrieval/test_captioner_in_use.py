@@ -196,6 +196,8 @@ DAMAGE = {
     "huge": (lambda _, config: config["decoder"].update(hidden=10**15), ""),
     "length": (lambda _, config: config["captioner"].update(length=0), "0"),
     "no word": (lambda tensors, _: tensors.update(words=torch.zeros(0, dtype=torch.uint8)), ""),
+    "no words": (lambda tensors, _: tensors.pop("words"), "does not fit"),
+    "numbers": (lambda tensors, _: tensors.update(words=torch.zeros(9)), "must be torch.uint8 [n]"),
     "not UTF-8": (lambda tensors, _: tensors.update(words=torch.full((9,), 255, dtype=torch.uint8)), "UTF-8"),
     "fewer words": (lambda tensors, _: tensors.update(words=tensors["words"][:4]), "does not fit"),
     "one tensor less": (lambda tensors, _: tensors.pop("decoder.image.weight"), "does not fit"),
