@@ -19,7 +19,7 @@ from contml._support.tensors import load_tensors, save_tensors
 from contml._support.text import plain_text
 from contml.config import dump
 from contml.data.identity import DataRecord, item_names
-from contml.data.split import Split, Task
+from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.evaluators import (
     CaptionEvaluator,
     Captions,
@@ -79,12 +79,14 @@ def train(
     if split == "val" and "val" not in task.splits:
         raise InputError("training.select", "none", "the data need a validation split", "set training.select=val")
     trainer = experiment.build_trainer(task)
-    late_splits = [
-        s for name, s in task.splits.items() if name not in ("train", *trainer.watched) and split == "result"
-    ]
-    for data_split in (task.train, *trainer.watched.values(), *late_splits):
+    late_splits = {
+        name: s for name, s in task.splits.items() if name not in ("train", *trainer.watched) and split == "result"
+    }
+    for name, data_split in {**trainer.watched, **late_splits}.items():
+        _check_size(name, data_split, experiment.is_captioning)  # it would otherwise be found only after the training
+    for data_split in (task.train, *trainer.watched.values(), *late_splits.values()):
         trainer.images.prepare(data_split)  # errors in a cache or an image are raised before a run folder is created
-    for data_split in late_splits:
+    for data_split in late_splits.values():
         trainer.check_images(data_split)  # a broken image would otherwise be found only after the training
     with ExitStack() as stack:
         if trainer.accelerator.is_main_process:
@@ -238,6 +240,15 @@ def _report_captions(experiment: Experiment, run: Run, evaluated: Evaluated, acc
     evaluation, captions = evaluate_captions(texts, split, torch.tensor(rows))
     evaluation = replace(evaluation, skipped=len(split) - len(rows))
     return _report(experiment, run, split, replace(evaluated, evaluation=evaluation, changes=changes), captions)
+
+
+def _check_size(name: str, split: Split, is_captioning: bool) -> None:
+    """Refuse a split that is too small to be evaluated."""
+    queries = len(split) if split.queries is None else len(split.queries)
+    gallery = len(split) if split.gallery is None else len(split.gallery)
+    if queries < 1 or (gallery < 2 and not is_captioning):
+        got = f"{queries} queries and {gallery} gallery items"
+        raise InputError(f"{SPLIT_TITLES[name]} split", got, "needs at least 1 query and 2 gallery items")
 
 
 def _evaluator(model: nn.Module) -> Evaluator:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -32,6 +33,16 @@ def finished(tmp_path_factory):
 def folder(finished, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
     return shutil.copytree(finished, tmp_path / "run")
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_test_split_that_is_too_small_is_refused_before_the_training(tmp_path, monkeypatch, rows):
+    made = from_text(tmp_path, False, "loss: log_ratio")
+    task = made.read_task()
+    small = replace(made, task=replace(task, test=task.test.subset(range(rows))))
+    monkeypatch.setattr("contml.experiment.running.create", lambda *_: pytest.fail("a run folder was created"))
+    with refuses("test split", got=f"{rows} queries and {rows} gallery items", allowed="at least 1 query and 2"):
+        train(small, tmp_path / "runs")
 
 
 # -- the lock ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from support.miniature import TINY
 from support.paths import ROOT
 from support.refusals import refuses
 
+from contml.compare.comparison import compare
 from contml.experiment import load
 from contml.runs import Run
 from contml.sweep import sweep
@@ -67,6 +68,11 @@ def test_folds_have_different_queries_that_cover_all_training_items(folder):
     trainings = [training for trial in five.trials for training in trial.trainings]
     assert len({training.queries for training in trainings}) > 1
     assert len({training.metric for training in trainings}) == 1
+    # They are one row of `compare` for each trial.
+    (table,) = compare([five.folder]).tables
+    assert [(len(row.runs), len(row.folds)) for row in table.rows] == [(5, 5), (5, 5)]
+    means = sorted(row.mean(five.metric) for row in table.rows)
+    assert means == pytest.approx([trial.mean for trial in five.trials])
 
 
 def test_an_interrupted_training_is_resumed_and_one_of_other_options_begins_again(folder, monkeypatch):
