@@ -29,7 +29,7 @@ from benchmarks.measure import FLICKR8K_PACK, table
 from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, interval, main as print_tables
 from contml.data import Split, Task
 from contml.experiment import extract_features, load
-from contml.labels import PrecomputedLabels
+from contml.labels import MatrixLabels
 
 _K = 10
 _SEEDS = (1, 2, 3, 4, 5)
@@ -192,7 +192,7 @@ def with_matrices(task: Task) -> Task:
             return split
         path = Path(folder.name) / f"{name}.npy"
         np.save(path, split.labels.pairwise().numpy())
-        return dataclasses.replace(split, labels=PrecomputedLabels(path))
+        return dataclasses.replace(split, labels=MatrixLabels(path))
 
     return task.with_splits({name: with_matrix(name, split) for name, split in task.splits.items()})
 

@@ -123,7 +123,7 @@ CALLS = {
     "labels: weights below 0": lambda: contml.WeightedLabels({ages: -1.0}),
     "labels: a threshold below 0": lambda: contml.ThresholdLabels(-1.0, space=ages),
     "labels: more neighbours than items": lambda: ages.nearest(k=6),
-    "labels: a missing matrix": lambda: contml.PrecomputedLabels("nowhere.npy"),
+    "labels: a missing matrix": lambda: contml.MatrixLabels("nowhere.npy"),
     "loss: one label too few": lambda: contml.LogRatioLoss()(embeddings, torch.arange(5.0)),
     "loss: embeddings of one dimension": lambda: contml.LogRatioLoss()(embeddings[:, 0], ages),
     "loss: whole embeddings": lambda: contml.LogRatioLoss()(embeddings.long(), ages),

@@ -58,15 +58,16 @@ def as_numbers(name: str, values: object, allowed: str = "real numbers in a tens
     return torch.from_numpy(np.require(native, requirements=["C", "W"]))
 
 
-def as_items(name: str, values: object, allowed: str) -> list[Any]:
+def as_items(name: str, values: object, allowed: str, *, as_rows: bool = False) -> list[Any]:
     """The items of a sequence in order, as Python's own objects where they are numbers or texts.
 
-    Items of an array of several axes are lists. Items may be missing: `is_missing` recognizes them.
+    Items may be missing: `is_missing` recognizes them.
 
     Args:
         name: what the items are, the subject of errors.
         values: a list, a tensor, a NumPy array, a column or table of pandas, an iterator.
         allowed: what they must be, such as "a class for each item".
+        as_rows: of an array of several axes, return its rows, not lists.
 
     Raises:
         InputError: there is no order or there are no items: a text, a set, a mapping, a single value, a masked or a
@@ -77,7 +78,8 @@ def as_items(name: str, values: object, allowed: str) -> list[Any]:
     array = _dense(name, values, allowed) if isinstance(values, Tensor) else _array(name, values, allowed)
     if array.ndim == 0:
         raise InputError(name, f"one value, {array}", f"must be {allowed}")
-    if isinstance(array, np.ndarray) and array.dtype.kind in "mM":  # tolist() would make integers of some dates
+    # tolist() would make integers of some dates.
+    if (as_rows and array.ndim > 1) or (isinstance(array, np.ndarray) and array.dtype.kind in "mM"):
         return list(array)
     return list(array.tolist())
 

@@ -57,7 +57,9 @@ def checked(distances: Tensor) -> Tensor:
     if distances.numel() and not all(0 <= float(edge) < float("inf") for edge in torch.aminmax(distances)):
         row, col = (~((distances >= 0) & distances.isfinite())).nonzero()[0].tolist()
         value = f"{distances[row, col].item()} in row {row}, column {col} of a block"
-        raise InputError("label distance", value, "must be a finite number >= 0", "look for NaN in the labels")
+        is_negative = bool(distances[row, col] < 0)
+        hint = "similarities? give 1 - similarity" if is_negative else "look for NaN in the labels"
+        raise InputError("label distance", value, "must be a finite number >= 0", hint)
     return distances
 
 

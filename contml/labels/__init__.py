@@ -8,7 +8,9 @@ from contml.labels.binarized import NearestLabels, ThresholdLabels
 from contml.labels.caption_vectors import CaptionVectorLabels
 from contml.labels.captions import CaptionLabels, idf_weights
 from contml.labels.classes import ClassLabels
-from contml.labels.matrices import MatrixLabels, PrecomputedLabels
+from contml.labels.dates import DateLabels
+from contml.labels.functions import FunctionLabels
+from contml.labels.matrices import MatrixLabels
 from contml.labels.poses import PoseLabels
 from contml.labels.scales import GeoLabels, OrdinalLabels
 from contml.labels.segmentation import SegmentationLabels
@@ -22,6 +24,7 @@ from contml.labels.word_vectors import load_word_vectors
 LABELS = {
     "classes": ClassLabels,
     "vectors": VectorLabels,
+    "dates": DateLabels,
     "poses": PoseLabels,
     "segmentation": SegmentationLabels,
     "captions": CaptionLabels,
@@ -32,15 +35,16 @@ LABELS = {
     "geo": GeoLabels,
     "sequences": SequenceLabels,
     "weighted": WeightedLabels,
-    "precomputed": PrecomputedLabels,
+    "matrix": MatrixLabels,
+    "function": FunctionLabels,
 }
 
 #: Label spaces binarized to 0 / 1, so that pair losses can train on graded labels. No other code thresholds labels.
 BINARY_LABELS = {"threshold": ThresholdLabels, "nearest": NearestLabels}
 
 __all__ = [
-    "BINARY_LABELS", "LABELS", "CaptionLabels", "CaptionVectorLabels", "ClassLabels", "GeoLabels", "LabelSpace",
-    "MatrixLabels", "MultiHotLabels", "NearestLabels", "OrdinalLabels", "PoseLabels", "PrecomputedLabels",
+    "BINARY_LABELS", "LABELS", "CaptionLabels", "CaptionVectorLabels", "ClassLabels", "DateLabels", "FunctionLabels",
+    "GeoLabels", "LabelSpace", "MatrixLabels", "MultiHotLabels", "NearestLabels", "OrdinalLabels", "PoseLabels",
     "SegmentationLabels", "SequenceLabels", "TagLabels", "ThresholdLabels", "VectorLabels", "WeightedLabels",
     "idf_weights", "load_word_vectors", "nearest",
 ]  # fmt: skip

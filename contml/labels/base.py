@@ -155,8 +155,8 @@ class LabelSpace(ABC):
                 number.
         """
         if isinstance(rows, LabelSpace) or isinstance(cols, LabelSpace):
-            x = self._items(rows)
-            y = x if cols is rows else self._items(cols)
+            x = self._side(rows)
+            y = x if cols is rows else self._side(cols)
         else:
             r = None if rows is None else as_rows(rows, len(self), self.device)
             c = None if cols is None else as_rows(cols, len(self), self.device)
@@ -247,7 +247,7 @@ class LabelSpace(ABC):
         """A few words about the labels, for `repr`."""
         return f"unit: {self.unit}"
 
-    def _items(self, rows: Rows | LabelSpace) -> Self:
+    def _side(self, rows: Rows | LabelSpace) -> Self:
         """These items: rows of this space, or a part of its root, as it is."""
         if not isinstance(rows, LabelSpace):
             return self if rows is None else self[rows]

@@ -1,149 +1,247 @@
-"""Label spaces of a matrix of label distances: a file on disk, or a tensor for one batch."""
+"""The label space of a matrix of label distances: in memory or in a file, of a data set or of a batch."""
 
 from __future__ import annotations
 
-import copy
 import hashlib
+import math
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
-from contml._support.validation import as_rows
+from contml._support.validation import as_rows, check_choice
 from contml.contracts import LabelKind, Rows
 from contml.distances.cache import fingerprint
 from contml.distances.search import MEMORY, checked
 from contml.labels.base import LabelSpace
 
-#: Number of rows of a precomputed matrix that are checked for symmetry when it is opened.
+#: Number of rows of a matrix that are checked for symmetry.
 _SAMPLE = 64
+#: Negative numbers, and distances from an item to itself, are rounding and become 0 up to this share of the largest
+#: distance: torch.cdist leaves such numbers, and 1 - cosine, in bfloat16 up to 0.008.
+_ROUNDING = 1e-2
 
 
-class PrecomputedLabels(LabelSpace):
-    """A matrix of label distances on disk, memory-mapped: only the blocks that are needed are read.
+class MatrixLabels(LabelSpace):
+    """A matrix of label distances: row a holds the label distances of item a to all items.
+
+    Of a data set, it is `[N, N]`, in memory or in a file. A file is memory-mapped: only the blocks that are needed are
+    read. Of a batch, it may have rows for some items only, the anchors: such labels cannot be indexed. A loss makes
+    these labels of a tensor of label distances.
+
+    A matrix in memory is checked whole: numbers >= 0, and 0 from each item to itself, up to rounding. Of a file, the
+    diagonal is checked, which must be 0 exactly, and each block when it is read. Files, arrays and lists must be
+    symmetric, which is checked on a sample of rows; a tensor need not be. A tensor is not copied.
 
     Args:
-        path: a `.npy` file of `[N, N]` numbers >= 0, symmetric, 0 on the diagonal.
+        matrix: numbers >= 0 in a tensor, an array, lists, or a `.npy` file: `[N, N]`, or `[A, B]` with anchors.
+        anchors: positions of the anchors among the B items `[A]`; None: all items, in order.
+        kind: "binary" if all numbers are 0 or 1.
         unit: what a label distance of 1 means, in words.
     """
 
     positions: Tensor
 
-    def __init__(self, path: Path | str, unit: str = "label distance") -> None:
-        self.path, self.unit = Path(path), unit
+    def __init__(
+        self,
+        matrix: Numbers | Path | str,
+        anchors: Rows = None,
+        kind: Literal["graded", "binary"] = "graded",
+        unit: str = "label distance",
+    ) -> None:
+        check_choice(("graded", "binary"), kind=kind)
+        self.kind: LabelKind = kind
+        self.unit = unit
+        self.anchors: Tensor | None = None
+        self._matrix: Tensor | _MatrixFile
+        if isinstance(matrix, Path | str):
+            if anchors is not None:
+                raise InputError("anchors", f"a {type(anchors).__name__}", "must be None for the matrix in a file")
+            self._matrix = _MatrixFile(Path(matrix))
+            _check_symmetry(str(matrix), self._matrix.array)
+            super().__init__(positions=torch.arange(len(self._matrix.array)))
+        else:
+            values = as_numbers("label distances", matrix, "numbers [items, items], or [anchors, items] with anchors")
+            values = values if values.dtype == torch.float64 else values.float()
+            shape = list(values.shape)
+            if values.ndim != 2 or not shape[1] or (anchors is None and shape[0] != shape[1]):
+                allowed = "must have a row for each item, or give anchors"
+                raise InputError("label distances", str(shape), allowed)
+            if anchors is not None:
+                if isinstance(anchors, Tensor) and anchors.device.type != "cpu":
+                    positions = anchors  # a check would wait for the GPU
+                else:
+                    positions = as_rows(anchors, shape[1], values.device)
+                if len(positions) != shape[0]:
+                    allowed = f"must have a row for each of the {len(positions)} anchors"
+                    raise InputError("label distances", str(shape), allowed)
+                self.anchors = positions
+            self._matrix = _checked(values, self.anchors, kind == "binary")
+            if anchors is None and not isinstance(matrix, Tensor):
+                _check_symmetry("label distances", values.numpy())
+            super().__init__(positions=torch.arange(shape[1], device=values.device))
+        if anchors is not None:
+            self.rows = None
+        self._is_whole = True  # whether the items are those of the matrix, in its order
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same labels on another device, with a matrix in memory unless they are a part of others."""
+        moved = super().to(device)
+        moved.anchors = None if self.anchors is None else self.anchors.to(device)
+        if isinstance(self._matrix, Tensor) and self._root is None:
+            moved._matrix = self._matrix.to(device)
+        return moved
+
+    def __getitem__(self, rows: Rows) -> Self:
+        """These items as a label space.
+
+        Raises:
+            InputError: a row does not exist, or the matrix has rows for some items only.
+        """
+        if self.anchors is not None:
+            got = f"[{len(self.anchors)}, {len(self)}], with rows of anchors only, indexed by items"
+            raise InputError("matrix of label distances", got, hint="give all label distances, [items, items]")
+        return super().__getitem__(rows)
+
+    def distances(self, x: Self, y: Self) -> Tensor:
+        """Entries `[X, Y]` of the matrix; all of them where it has rows for anchors only."""
+        if isinstance(self._matrix, Tensor):
+            return self._entries(self._matrix, *(None if part._is_whole else part.positions for part in (x, y)))
+        rows, cols = (part.positions.cpu().numpy() for part in (x, y))
+        return torch.from_numpy(self._matrix.array[np.ix_(rows, cols)].astype(np.float32)).to(self.device)
+
+    def pairwise(
+        self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None, *, memory: int = MEMORY
+    ) -> Tensor:
+        """Label distances `[R, C]` of rows to columns (default all), in float32.
+
+        Of labels without row numbers, they are in the dtype of the matrix. Where it has rows for anchors only, `rows`
+        are positions of anchors in the batch.
+
+        Raises:
+            InputError: a row does not exist or is not an anchor, or a label distance in a file is negative or not a
+                finite number.
+        """
+        if isinstance(rows, LabelSpace) or isinstance(cols, LabelSpace) or not isinstance(self._matrix, Tensor):
+            return super().pairwise(rows, cols, memory=memory)
+        of_matrix = self._positions(rows) if self.anchors is None else self._rows_of_anchors(rows, self.anchors)
+        block = self._entries(self._matrix, of_matrix, self._positions(cols))
+        return block if self.rows is None else block.float()
+
+    def fingerprint(self) -> str:
+        """A hash of the whole matrix and of the rows in the space, for caches: reads a file once."""
+        content = self._matrix if isinstance(self._matrix, Tensor) else self._matrix.digest()
+        return fingerprint(type(self), content, self.anchors, self.kind, self.positions)
+
+    def _entries(self, matrix: Tensor, rows: Tensor | None, cols: Tensor | None) -> Tensor:
+        """The entries in these rows and columns of the matrix; None: all."""
+        r, c = (None if index is None else index.to(matrix.device) for index in (rows, cols))
+        if r is not None and c is not None:
+            block = matrix[r[:, None], c]
+        else:
+            block = matrix if r is None else matrix[r]
+            block = block if c is None else block[:, c]
+        return block.to(self.device)
+
+    def _positions(self, rows: Rows) -> Tensor | None:
+        """The columns of the matrix that these rows of the space are; None: all of them, in order."""
+        if rows is None:
+            return None if self._is_whole else self.positions
+        index = as_rows(rows, len(self), self.device)
+        return index if self._is_whole else self.positions[index]
+
+    def _rows_of_anchors(self, rows: Rows, anchors: Tensor) -> Tensor:
+        """The rows of the matrix that belong to these positions of anchors."""
+        index = as_rows(rows, len(self), self.device)
+        row_of = torch.full((len(self),), -1, device=self.device)
+        row_of[anchors] = torch.arange(len(anchors), device=self.device)
+        if bool((row_of[index] < 0).any()):
+            got = f"no row for item {int(index[row_of[index] < 0][0])}"
+            raise InputError("matrix of label distances", got, "must be asked for anchors only")
+        return row_of[index]
+
+    def _select(self, index: Tensor) -> Self:
+        part = super()._select(index)
+        part._is_whole = False
+        return part
+
+    def _contents(self) -> str:
+        shape = self._matrix.shape if isinstance(self._matrix, Tensor) else self._matrix.array.shape
+        return f"a matrix {list(shape)}; unit: {self.unit}"
+
+
+class _MatrixFile:
+    """A square matrix in a `.npy` file, memory-mapped. Another process opens the file again.
+
+    Raises:
+        InputError: the file cannot be read, or holds something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
         try:
-            self._matrix = np.lib.format.open_memmap(self.path, mode="r")
+            self.array = np.lib.format.open_memmap(path, mode="r")
         except FileNotFoundError:
             hint = "give the .npy file of a matrix of label distances"
             raise InputError(str(path), "no such file", hint=hint) from None
         except (ValueError, EOFError, OSError) as error:
             raise InputError(str(path), f"not a readable .npy matrix ({error})") from None
-        shape, dtype = self._matrix.shape, self._matrix.dtype
-        if len(shape) != 2 or shape[0] != shape[1] or dtype.kind not in "fiu":
+        shape, dtype = self.array.shape, self.array.dtype
+        if len(shape) != 2 or shape[0] != shape[1] or not shape[0] or dtype.kind not in "fiu":
             raise InputError(str(path), f"{dtype} {list(shape)}", "must be a square matrix of numbers")
-        super().__init__(positions=torch.arange(len(self._matrix)))
-        self._check()
+        # The matrix may be larger than memory: label distances are checked when they are read.
+        if np.abs(np.asarray(self.array.diagonal(), dtype=np.float64)).max() != 0:
+            hint = "similarities? save 1 - similarity, with numpy.fill_diagonal(matrix, 0)"
+            raise InputError(str(path), "the diagonal is not 0", "must be 0 from each item to itself", hint)
 
-    def _check(self) -> None:
-        # The matrix may be larger than memory: only the diagonal and some rows are checked here. `pairwise` and
-        # `nearest` check every block that they read for NaN and negative numbers.
-        n = len(self._matrix)
-        if n and np.abs(np.asarray(self._matrix.diagonal(), dtype=np.float64)).max() != 0:
-            raise InputError(str(self.path), "the diagonal is not 0", "must be 0 from each item to itself")
-        sample = np.linspace(0, n - 1, min(n, _SAMPLE), dtype=np.int64)
-        corner = self._matrix[np.ix_(sample, sample)]  # a whole column would read a page of every row
-        different = ~np.isclose(corner, corner.T, rtol=1e-5, atol=1e-6, equal_nan=True)
-        if different.any():
-            i, j = (int(sample[k]) for k in np.argwhere(different)[0])
-            raise InputError(str(self.path), f"entries [{i}, {j}] and [{j}, {i}] differ", "must be symmetric")
-
-    def distances(self, x: Self, y: Self) -> Tensor:
-        """Entries `[X, Y]` of the matrix, read from the file."""
-        r, c = (labels.positions.cpu().numpy() for labels in (x, y))
-        return torch.from_numpy(self._matrix[np.ix_(r, c)].astype(np.float32)).to(self.device)
-
-    def fingerprint(self) -> str:
-        """A hash of the whole file and of the rows in the space, for caches: reads the file once."""
+    def digest(self) -> str:
+        """A hash of the file."""
         with self.path.open("rb") as file:
-            content = hashlib.sha256()
-            while chunk := file.read(1 << 22):
-                content.update(chunk)
-        return fingerprint(type(self), content.hexdigest(), self.positions)
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def __reduce__(self) -> tuple[type[_MatrixFile], tuple[Path]]:
+        return _MatrixFile, (self.path,)
 
 
-class MatrixLabels(LabelSpace):
-    """A matrix of label distances `[A, B]` of a batch: row a has the label distances of anchor a to all items.
+def _checked(matrix: Tensor, anchors: Tensor | None, binary: bool) -> Tensor:
+    """A matrix of label distances `[A, B]` in memory, with 0 in place of rounding. It waits for a GPU once.
 
-    Losses convert a matrix to these labels. They have no row numbers and cannot be indexed.
-
-    Args:
-        matrix: `[A, B]` numbers >= 0.
-        anchors: positions of the anchors among the B items `[A]`; None: all items, in order.
-        kind: "binary" if all numbers are 0 or 1.
+    Raises:
+        InputError: a number is negative or not finite, not 0 between an anchor and itself, or not 0 or 1 if `binary`.
     """
+    if matrix.numel() == 0:
+        return matrix
+    own = matrix.diagonal() if anchors is None else matrix[torch.arange(len(matrix), device=matrix.device), anchors]
+    fraction = matrix.frac().abs().max() if binary else matrix.new_zeros(())
+    low, high, most_own, most_fraction = torch.stack((*torch.aminmax(matrix), own.abs().max(), fraction)).tolist()
+    rounding = _ROUNDING * high
+    if not (-rounding <= low and high < math.inf):
+        checked(matrix)  # names the entry
+    if binary and (most_fraction or high > 1):
+        raise InputError("label distances", f"other numbers, up to {high:g}", 'must be 0 or 1 for kind="binary"')
+    if most_own > rounding:
+        row = int((own.abs() > rounding).nonzero()[0, 0])
+        hint = "similarities? give 1 - similarity"
+        if float(own[row]) < high:
+            of_item = "item a" if anchors is None else "item anchors[a]"
+            hint = f"row a is that of {of_item}; torch.cdist rounds vectors far from 0: subtract their mean"
+        raise InputError("label distances", f"{own[row]:g} in row {row}, between an item and itself", "must be 0", hint)
+    if low < 0 or most_own > 0:
+        matrix = matrix.clamp(min=0)
+        items = torch.arange(len(matrix), device=matrix.device)
+        matrix[items, items if anchors is None else anchors] = 0
+    return matrix
 
-    def __init__(self, matrix: Tensor, anchors: Tensor | None = None, kind: LabelKind = "graded") -> None:
-        if matrix.ndim != 2 or len(matrix) != (matrix.shape[1] if anchors is None else len(anchors)):
-            rows = "item, or give anchors" if anchors is None else f"of the {len(anchors)} anchors"
-            raise InputError("label distances", str(list(matrix.shape)), f"must have a row for each {rows}")
-        self.matrix = checked(matrix if matrix.dtype == torch.float64 else matrix.float())
-        self.anchors, self.kind, self.rows = anchors, kind, None
 
-    def __len__(self) -> int:
-        return self.matrix.shape[1]
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the matrix."""
-        return self.matrix.device
-
-    def to(self, device: torch.device | str) -> Self:
-        """The same matrix on another device."""
-        moved = copy.copy(self)
-        moved.matrix = self.matrix.to(device)
-        moved.anchors = None if self.anchors is None else self.anchors.to(device)
-        return moved
-
-    def __getitem__(self, rows: Rows) -> Self:
-        """Not supported: the rows of a matrix are anchors, its columns are items."""
-        hint = "give a label space, such as VectorLabels"
-        raise InputError("matrix of label distances", "indexed", "cannot be indexed by items", hint)
-
-    def distances(self, x: Self, y: Self) -> Tensor:  # noqa: ARG002
-        """The whole matrix: it cannot be indexed."""
-        return x.matrix
-
-    def pairwise(
-        self,
-        rows: Rows | LabelSpace = None,
-        cols: Rows | LabelSpace = None,
-        *,
-        memory: int = MEMORY,  # noqa: ARG002
-    ) -> Tensor:
-        """Label distances `[R, B]` of anchors given by their positions in the batch, in the dtype of the matrix.
-
-        Raises:
-            InputError: a row is not an anchor.
-        """
-        rows, cols = (None if isinstance(index, LabelSpace) else index for index in (rows, cols))
-        block = self.matrix if rows is None and self.anchors is None else self.matrix[self._row_of(rows)]
-        return block if cols is None else block[:, as_rows(cols, len(self), self.device)]
-
-    def _row_of(self, positions: Any) -> Tensor:
-        index = as_rows(positions, len(self), self.device)
-        if self.anchors is None:
-            return index
-        row_of = torch.full((len(self),), -1, device=self.device)
-        row_of[self.anchors] = torch.arange(len(self.anchors), device=self.device)
-        if bool((row_of[index] < 0).any()):
-            missing = int(index[row_of[index] < 0][0])
-            raise InputError(
-                "matrix of label distances", f"no row for item {missing}", "must be asked for anchors only"
-            )
-        return row_of[index]
-
-    def _contents(self) -> str:
-        return f"a matrix of label distances {list(self.matrix.shape)}"
+def _check_symmetry(name: str, matrix: np.ndarray[Any, Any]) -> None:
+    """Checks that a sample of a square matrix is symmetric."""
+    sample = np.linspace(0, len(matrix) - 1, min(len(matrix), _SAMPLE), dtype=np.int64)
+    corner = matrix[np.ix_(sample, sample)]  # a whole column of a file would read a page of every row
+    different = ~np.isclose(corner, corner.T, rtol=1e-5, atol=1e-6, equal_nan=True)
+    if different.any():
+        i, j = (int(sample[k]) for k in np.argwhere(different)[0])
+        raise InputError(name, f"entries [{i}, {j}] and [{j}, {i}] differ", "must be symmetric")

@@ -179,7 +179,9 @@ def _as_space(
         raise InputError("labels", _describe(tensor), accepted, hint)
     # Checked only for losses that need 0 / 1, since it takes three passes over the matrix.
     binary = takes_classes and bool(((tensor == 0) | (tensor == 1)).all())
-    return MatrixLabels(tensor, anchors, kind="binary" if binary else "graded")
+    matrix = MatrixLabels(tensor, anchors, kind="binary" if binary else "graded")
+    matrix.rows = None
+    return matrix
 
 
 def _as_tensor(name: str, values: Any, allowed: str) -> Tensor:

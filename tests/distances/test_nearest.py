@@ -25,10 +25,10 @@ from contml.labels import (
     LABELS,
     ClassLabels,
     LabelSpace,
+    MatrixLabels,
     NearestLabels,
     OrdinalLabels,
     PoseLabels,
-    PrecomputedLabels,
     SegmentationLabels,
     TagLabels,
     ThresholdLabels,
@@ -396,7 +396,7 @@ def test_a_fingerprint_depends_on_content_alone():
 def test_a_precomputed_matrix_is_read_for_its_key(tmp_path):
     def saved(matrix):
         np.save(tmp_path / "d.npy", matrix)
-        return PrecomputedLabels(tmp_path / "d.npy")
+        return MatrixLabels(tmp_path / "d.npy")
 
     d = VectorLabels(torch.arange(8.0)).pairwise().numpy()
     first = saved(d)

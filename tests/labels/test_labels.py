@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -17,10 +15,8 @@ from contml.labels import (
     LABELS,
     ClassLabels,
     LabelSpace,
-    MatrixLabels,
     NearestLabels,
     PoseLabels,
-    PrecomputedLabels,
     ThresholdLabels,
     VectorLabels,
     nearest,
@@ -370,143 +366,6 @@ def test_units_of_poses():
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# a matrix on disk
-
-
-@pytest.fixture
-def saved(tmp_path):
-    def save(matrix, name="d.npy"):
-        np.save(tmp_path / name, matrix)
-        return tmp_path / name
-
-    return save
-
-
-def distances(n=9, dtype=np.float32):
-    values = np.random.default_rng(0).normal(size=(n, 2))
-    return np.square(values[:, None] - values[None]).sum(2).astype(dtype)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f4", "int32", "uint8"])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_a_matrix_comes_back(saved, dtype, order):
-    matrix = np.asarray(distances(), dtype=dtype, order=order)
-    path = saved(matrix)
-    for space in (PrecomputedLabels(path, unit="apples"), PrecomputedLabels(str(path), unit="apples")):
-        assert torch.equal(space.pairwise(), torch.from_numpy(matrix.astype(np.float32)))
-        assert (len(space), space.unit, space.kind) == (9, "apples", "graded")
-        rows, cols = [4, 1, 1], [8, 0]
-        assert torch.equal(space.pairwise(rows, cols), torch.from_numpy(matrix[rows][:, cols].astype(np.float32)))
-        part = space[[5, 3, 7]][[2, 0]]
-        assert torch.equal(part.pairwise(), torch.from_numpy(matrix[[7, 5]][:, [7, 5]].astype(np.float32)))
-    assert path.read_bytes()[:6] == b"\x93NUMPY"
-
-
-def test_the_matrix_stays_on_disk(saved):
-    space = PrecomputedLabels(saved(distances(200)))
-    parts = [space, space[range(100)], space.to("cpu")]
-    for part in parts:
-        held = [value for value in vars(part).values() if isinstance(value, np.ndarray)]
-        assert all(isinstance(value, np.memmap) and value.mode == "r" for value in held)
-        assert held
-    block = space.pairwise([0], [1])
-    before = block.clone()
-    block += 1  # a block is a copy
-    assert torch.equal(space.pairwise([0], [1]), before)
-
-
-def test_a_matrix_behaves_as_the_labels_it_was_made_of(saved):
-    source = VectorLabels(torch.randn(30, 2, generator=torch.Generator().manual_seed(0)))
-    space = PrecomputedLabels(saved(source.pairwise().numpy()))
-    assert torch.equal(nearest(space, 5).rows, nearest(source, 5).rows)
-    assert torch.equal(space[[3, 1]].pairwise([1]), source.pairwise([1], [3, 1]))
-
-
-def test_files_that_are_not_a_matrix(saved, tmp_path):
-    missing = tmp_path / "none.npy"
-    with refuses(str(missing), got="no such file", hint=".npy"):
-        PrecomputedLabels(missing)
-    whole = saved(distances())
-    for name, content in (
-        ("truncated.npy", whole.read_bytes()[:-40]),
-        ("truncated in its head.npy", whole.read_bytes()[:40]),
-        ("empty.npy", b""),
-        ("text.npy", b"1 2 3\n4 5 6\n"),
-        ("pickle.npy", pickle.dumps(distances())),
-    ):
-        path = tmp_path / name
-        path.write_bytes(content)
-        with refuses(str(path), got="not a readable .npy matrix ("):
-            PrecomputedLabels(path)
-    with refuses(str(tmp_path), got="directory"):
-        PrecomputedLabels(tmp_path)
-
-
-def test_pickled_objects_are_never_loaded(tmp_path):
-    class Bomb:
-        def __reduce__(self):
-            return (pytest.fail, ("unpickled",))
-
-    array = np.empty((2, 2), dtype=object)
-    array[:] = 0
-    array[0, 1] = Bomb()
-    np.save(tmp_path / "bomb.npy", array, allow_pickle=True)
-    with refuses("bomb.npy", got="not a readable .npy matrix ("):
-        PrecomputedLabels(tmp_path / "bomb.npy")
-
-
-def test_an_archive_of_arrays_is_refused(tmp_path):
-    np.savez(tmp_path / "d.npz", d=distances())
-    with refuses("d.npz"):
-        PrecomputedLabels(tmp_path / "d.npz")
-
-
-@pytest.mark.parametrize(
-    ("matrix", "got"),
-    [
-        (np.zeros((3, 4)), "float64 [3, 4]"),
-        (np.zeros(9), "float64 [9]"),
-        (np.zeros((3, 3, 3)), "float64 [3, 3, 3]"),
-        (np.zeros((3, 3), dtype=complex), "complex128 [3, 3]"),
-        (np.zeros((3, 3), dtype="U3"), "<U3 [3, 3]"),
-        (np.ones((3, 3)), "diagonal"),
-        (np.diag([0, 0, np.nan]), "diagonal"),
-        (np.diag([0, -1, 0]), "diagonal"),
-        (np.array([[0, 1], [2, 0.0]]), "entries [0, 1] and [1, 0]"),
-        (np.array([[0, np.nan], [2, 0.0]]), "entries [0, 1] and [1, 0]"),
-    ],
-)
-def test_matrices_that_are_not_label_distances(saved, matrix, got):
-    path = saved(matrix)
-    with refuses(str(path), got=got):
-        PrecomputedLabels(path)
-
-
-def test_a_large_matrix_is_checked_in_a_sample_of_rows(saved):
-    matrix = distances(100)
-    matrix[50:, :50] += 1
-    with refuses("d.npy", got="entries [0, 50] and [50, 0]"):
-        PrecomputedLabels(saved(matrix))
-    # Rounding in single precision does not count as asymmetry.
-    PrecomputedLabels(saved(distances(100) * (1 + 1e-7 * np.random.default_rng(0).normal(size=(100, 100)))))
-
-
-@pytest.mark.parametrize("bad", [np.nan, -1.0])
-def test_a_bad_block_is_refused_when_it_is_read(saved, bad):
-    matrix = distances()
-    matrix[2, 5] = matrix[5, 2] = bad
-    space = PrecomputedLabels(saved(matrix))
-    assert space.pairwise([0, 1]).shape == (2, 9)
-    for column, use in (
-        (5, lambda: space.pairwise([0, 2])),
-        (5, lambda: nearest(space, 2, [0, 2])),
-        (0, lambda: space[[5, 0, 2]].pairwise([1, 2])),
-    ):
-        with refuses("label distance", got=f"{bad} in row 1, column {column}"):
-            use()
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # one space as another
 
 
@@ -611,7 +470,10 @@ CONTENTS = {
     "weighted": "0.5 x VectorLabels(20 items; vectors of 2 numbers; unit: squared difference of labels)"
     " + 2 x TagLabels(20 items; unit: Jaccard distance of tags)"
     " + 1 x SegmentationLabels(20 items; label maps of 4 classes; unit: 1 - mIoU)",
-    "precomputed": "unit: apples",
+    "dates": "2024-02-27 to 2024-03-23; unit: days",
+    "matrix": "a matrix [20, 20]; unit: pears",
+    "matrix, in a file": "a matrix [20, 20]; unit: apples",
+    "function": "unit: digits",
     "threshold": "positives below 1 of VectorLabels(20 items; vectors of 2 numbers; "
     "unit: squared difference of labels)",
     "nearest": "the 4 nearest items are positives",
@@ -809,84 +671,6 @@ def test_labels_of_a_bare_tensor_have_no_row_numbers():
         assert bare.rows is None
 
 
-def test_a_matrix_of_all_items():
-    matrix = VectorLabels([0.0, 1.0, 3.0]).pairwise()
-    labels = MatrixLabels(matrix)
-    assert (len(labels), labels.kind, labels.rows, labels.class_ids) == (3, "graded", None, None)
-    assert labels.root is labels
-    assert torch.equal(labels.pairwise(), matrix)
-    assert torch.equal(labels.pairwise([2, 0]), matrix[[2, 0]])
-    assert torch.equal(labels.pairwise(slice(1, 3), [0]), matrix[1:3, :1])
-    assert torch.equal(labels.distances(labels, labels), matrix)
-    assert torch.equal(labels.to("cpu").pairwise([1]), matrix[[1]])
-    assert labels.to("cpu").device == labels.device == torch.device("cpu")
-    assert MatrixLabels(torch.ones(3, 3).fill_diagonal_(0), kind="binary").kind == "binary"
-    for rows, cols in (([3], None), (None, [3])):
-        with refuses("row", got="3", allowed="0 to 2"):
-            labels.pairwise(rows, cols)
-
-
-def test_a_matrix_with_a_row_for_each_anchor():
-    matrix, anchors = torch.arange(8.0).reshape(2, 4), torch.tensor([3, 1])
-    labels = MatrixLabels(matrix, anchors)
-    assert len(labels) == 4  # the items, not the anchors
-    assert torch.equal(labels.pairwise(anchors), matrix)
-    assert torch.equal(labels.pairwise(anchors.flip(0)), matrix.flip(0))
-    assert labels.pairwise([1]).tolist() == [[4, 5, 6, 7]]
-    assert labels.pairwise([3, 3], [2, 0]).tolist() == [[2, 0], [2, 0]]
-    assert labels.pairwise([]).shape == (0, 4)
-    assert torch.equal(labels.distances(labels, labels), matrix)
-    assert torch.equal(labels.to("cpu").pairwise([1]), matrix[[1]])
-    for rows, missing in ((None, 0), ([0], 0), ([3, 2], 2), (slice(0, 2), 0)):
-        with refuses("matrix of label distances", got=f"item {missing}", allowed="anchors"):
-            labels.pairwise(rows)
-    with refuses("row", got="4", allowed="0 to 3"):
-        labels.pairwise([4])
-
-
-def test_a_matrix_is_not_indexed():
-    for labels in (MatrixLabels(torch.zeros(2, 2)), MatrixLabels(torch.zeros(1, 2), torch.tensor([1]))):
-        for rows in ([0], [], slice(0, 1), None, torch.tensor([1])):
-            with refuses("matrix of label distances", hint="VectorLabels"):
-                labels[rows]
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.int64, torch.bool])
-def test_a_matrix_of_any_dtype(dtype):
-    matrix = torch.tensor([[0, 1, 1], [1, 0, 0], [1, 0, 0]], dtype=dtype)
-    labels = MatrixLabels(matrix)
-    # Label distances in float64 stay so, for losses in float64.
-    assert labels.pairwise().dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    assert torch.equal(labels.pairwise().double(), matrix.double())
-    found = labels.nearest(2)
-    assert found.rows.tolist() == [[1, 2], [2, 0], [1, 0]]
-    assert found.distances.tolist() == [[1, 1], [0, 1], [0, 1]]
-    assert found.distances.dtype == torch.float32
-    assert NearestLabels(1, space=labels).pairwise().tolist() == [[0, 0, 1], [1, 0, 0], [1, 0, 0]]
-    assert ThresholdLabels(0.5, space=labels).pairwise().tolist() == matrix.tolist()
-
-
-@pytest.mark.parametrize(
-    ("matrix", "anchors", "allowed"),
-    [
-        (torch.zeros(2, 3), None, "anchors"),
-        (torch.zeros(3), None, "anchors"),
-        (torch.zeros(3, 3, 1), None, "anchors"),
-        (torch.zeros(2, 3), torch.tensor([1]), "1 anchors"),
-        (torch.zeros(3, 3), torch.tensor([1, 0]), "2 anchors"),
-    ],
-)
-def test_matrices_of_a_batch_of_another_shape(matrix, anchors, allowed):
-    with refuses("label distances", got=str(list(matrix.shape)), allowed=allowed):
-        MatrixLabels(matrix, anchors)
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
-def test_matrices_of_a_batch_with_bad_numbers(bad):
-    with refuses("label distance", got=f"{bad} in row 0, column 1"):
-        MatrixLabels(torch.tensor([[0.0, bad], [0.0, 0.0]]))
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # repr
 
@@ -924,8 +708,8 @@ def test_repr_of_a_batch():
             None,
             "VectorLabels(4 items; vectors of 1 numbers; unit: difference of labels)",
         ),
-        (torch.zeros(4, 4), None, "MatrixLabels(4 items; a matrix of label distances [4, 4])"),
-        (torch.zeros(1, 4), torch.tensor([2]), "MatrixLabels(4 items; a matrix of label distances [1, 4])"),
+        (torch.zeros(4, 4), None, "MatrixLabels(4 items; a matrix [4, 4]; unit: label distance)"),
+        (torch.zeros(1, 4), torch.tensor([2]), "MatrixLabels(4 items; a matrix [1, 4]; unit: label distance)"),
     ],
 )
 def test_repr_of_labels_of_a_bare_tensor(labels, anchors, expected):

@@ -144,7 +144,7 @@ def test_squares_beyond_float32_do_not_change_the_value(factor):
 
 def test_spaces_without_an_exponent_are_used_as_they_are():
     maps = SegmentationLabels(torch.randint(3, (6, 4, 4)), 3)
-    spaces = [maps, WeightedLabels({maps: 1.0, VectorLabels(torch.rand(6)): 2.0}), ClassLabels("aabbca")]
+    spaces = [maps, WeightedLabels({maps: 1.0, VectorLabels(torch.rand(6)): 2.0}), ClassLabels(list("aabbca"))]
     spaces += [GeoLabels(torch.rand(6, 2), torch.rand(6)), ThresholdLabels(0.1, space=VectorLabels(torch.rand(6)))]
     for space in spaces:
         assert space.exponent is None

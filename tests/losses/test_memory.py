@@ -225,11 +225,11 @@ def test_integer_classes_warn_once():
     "labels",
     [
         torch.tensor([0.5, 1.0, 2.0, 4.0]),
-        torch.rand(4, 4),
+        torch.rand(4, 4).fill_diagonal_(0),
         torch.ones(4, 4).fill_diagonal_(0).long(),
-        MatrixLabels(torch.rand(4, 4)),
+        MatrixLabels(torch.rand(4, 4).fill_diagonal_(0), torch.arange(4)),
     ],
-    ids=["numbers", "label distances", "label distances of integers", "a matrix"],
+    ids=["numbers", "label distances", "label distances of integers", "a matrix with a row for each anchor"],
 )
 def test_labels_without_row_numbers_are_refused(labels, first):
     memory = CrossBatchMemory(SIZE, 0, loss=LOSSES["dense_triplet"]())

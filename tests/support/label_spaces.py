@@ -9,12 +9,14 @@ from contml.labels import (
     CaptionLabels,
     CaptionVectorLabels,
     ClassLabels,
+    DateLabels,
+    FunctionLabels,
     GeoLabels,
+    MatrixLabels,
     MultiHotLabels,
     NearestLabels,
     OrdinalLabels,
     PoseLabels,
-    PrecomputedLabels,
     SegmentationLabels,
     SequenceLabels,
     TagLabels,
@@ -35,9 +37,14 @@ def poses(**options):
     return PoseLabels(300 * torch.rand(20, 6, 2, generator=generator), visible, **options)
 
 
-def precomputed(folder):
+def matrix_file(folder):
     np.save(folder / "distances.npy", vectors().pairwise().numpy())
-    return PrecomputedLabels(folder / "distances.npy", unit="apples")
+    return MatrixLabels(folder / "distances.npy", unit="apples")
+
+
+def edits(a, b):
+    """Characters by which two numbers differ, written with three digits."""
+    return sum(x != y for x, y in zip(f"{a:03}", f"{b:03}", strict=True))
 
 
 def label_maps(**options):
@@ -79,7 +86,12 @@ SPACES = {
     "geo": lambda folder: GeoLabels(torch.tensor([90.0, 180.0]) * (2 * torch.rand(20, 2) - 1)),
     "sequences": lambda folder: SequenceLabels([f"{i**3:b}" for i in range(20)]),
     "weighted": lambda folder: WeightedLabels({vectors(): 0.5, tags(): 2.0, label_maps(): 1.0}),
-    "precomputed": precomputed,
+    "dates": lambda folder: DateLabels(np.array("2024-02-27T12", "M8[h]") + 31 * np.arange(20)),
+    "dates, years": lambda folder: DateLabels([f"20{n:02}-11-22" for n in range(20)], scale=365.25),
+    "matrix": lambda folder: MatrixLabels(vectors().pairwise(), unit="pears"),
+    "matrix, float64": lambda folder: MatrixLabels(vectors().pairwise().double().numpy()),
+    "matrix, in a file": matrix_file,
+    "function": lambda folder: FunctionLabels([n * n for n in range(20)], edits, unit="digits", name="edits"),
     "threshold": lambda folder: ThresholdLabels(1.0, space=vectors()),
     "nearest": lambda folder: NearestLabels(4, space=vectors()),
 }

@@ -1,0 +1,205 @@
+"""The label space of items that a function compares."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from itertools import pairwise
+from numbers import Real
+from threading import Lock
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml._support.conversion import as_items
+from contml._support.errors import InputError
+from contml.distances.cache import fingerprint
+from contml.distances.search import MEMORY
+from contml.labels.base import LabelSpace
+
+#: Items whose distances to themselves and to each other in both directions are checked.
+_SAMPLE = 8
+#: Up to this share of the largest distance of the sample, differences and negative numbers are rounding.
+_ROUNDING = 1e-5
+#: Label distances are float32.
+_LARGEST = float(np.finfo(np.float32).max)
+#: Bytes of a pair of items in the memory of pairs.
+_PAIR_BYTES = 12
+
+
+class FunctionLabels(LabelSpace):
+    """Items of any kind, with a function that returns the label distance of two items.
+
+    The function is called in Python, once per pair: its values are kept in memory, up to 256 MB. These are all pairs of
+    6,600 items; of more items, a pair may be computed again. An item and itself have the distance 0, without a call.
+    A function that compares whole arrays at once is faster as a label space of your own, with one method `distances`.
+
+    A space can be pickled if the function can: a function of a module, but no lambda. The kept values are not pickled.
+
+    Args:
+        items: N items of any type, in a list or an array; of an array with several axes, items are its rows.
+        function: `function(a, b)` returns a number >= 0, the same as `function(b, a)`, and 0 for equal items. Some
+            items are checked.
+        unit: what a label distance of 1 means, in words.
+        name: a name of the function and its version. Only with a name can `nearest` cache its result on disk; give
+            another name when the function changes.
+
+    Raises:
+        InputError: the function does not take two items, its values are not symmetric or not 0 from an item to itself;
+            later, a value is negative or not a finite number.
+    """
+
+    positions: Tensor
+
+    def __init__(
+        self,
+        items: Sequence[Any] | np.ndarray[Any, Any] | Tensor,
+        function: Callable[[Any, Any], float],
+        unit: str = "label distance",
+        name: str = "",
+    ) -> None:
+        self._items = as_items("items", items, "a list or an array of items", as_rows=True)
+        if not self._items:
+            raise InputError("items", "no items", "must be a list or an array of items")
+        _check_function(function)
+        super().__init__(positions=torch.arange(len(self._items)))
+        self.function, self.unit, self.name = function, unit, name
+        self._pairs = _Pairs(len(self._items) * (len(self._items) - 1) // 2)
+        self._rounding = self._check()
+
+    def distances(self, x: Self, y: Self) -> Tensor:
+        """Values of the function `[X, Y]` in float32."""
+        rows, cols = (labels.positions.cpu().numpy() for labels in (x, y))
+        low, high = np.minimum.outer(rows, cols), np.maximum.outer(rows, cols)
+        pairs = high * (high - 1) // 2 + low
+        block = self._pairs.get(pairs)
+        block[low == high] = 0
+        is_new = np.isnan(block)
+        if is_new.any():
+            new_pairs, first, inverse = np.unique(pairs[is_new], return_index=True, return_inverse=True)
+            block[is_new] = self._compute(new_pairs, low[is_new][first], high[is_new][first])[inverse]
+        return torch.from_numpy(block).to(self.device)
+
+    def fingerprint(self) -> str:
+        """A hash of the items and of the name of the function: the key of caches.
+
+        Raises:
+            InputError: the function has no name, or an item cannot be hashed by content.
+        """
+        if not self.name:
+            hint = "give FunctionLabels(name=...) a name of the function and its version, or omit cache"
+            raise InputError("cache", "no key for a function without a name", hint=hint)
+        return fingerprint(type(self), self.name, [self._items[position] for position in self.positions.tolist()])
+
+    def _item_contents(self) -> list[bytes]:
+        try:
+            return [fingerprint(self._items[position]).encode() for position in self.positions.tolist()]
+        except InputError as error:
+            hint = "give the split label_texts, which identify the labels of a run"
+            raise InputError("items", error.got, "must be numbers, strings, arrays or lists of them", hint) from None
+
+    def _compute(self, pairs: np.ndarray[Any, Any], low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]) -> Any:
+        """Values `[P]` of the function, which are kept, also where a later call fails."""
+        values = np.full(len(pairs), np.nan, dtype=np.float32)
+        try:
+            for n, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+                values[n] = self._distance(a, b)
+        finally:
+            self._pairs.put(pairs, values)
+        return values
+
+    def _distance(self, a: int, b: int) -> float:
+        return _distance(self._value(a, b), a, b, self._rounding)
+
+    def _value(self, a: int, b: int) -> float:
+        """The number that the function returns for two items."""
+        try:
+            value: Any = self.function(self._items[a], self._items[b])
+        except Exception as error:
+            error.add_note(f"in the label distance of items {a} and {b}")
+            raise
+        if isinstance(value, np.ndarray | np.generic | Tensor) and value.ndim == 0:
+            value = value.item()
+        if not isinstance(value, Real | Decimal):
+            got = f"{value!r:.60}"
+            raise InputError(f"label distance of items {a} and {b}", got, "must be a finite number >= 0")
+        return float(value)
+
+    def _check(self) -> float:
+        """Checks that some values are symmetric, and 0 from an item to itself; returns what counts as rounding.
+
+        Raises:
+            InputError: they are not.
+        """
+        sample = np.unique(np.linspace(0, len(self) - 1, _SAMPLE).astype(np.int64)).tolist()
+        pairs = [*pairwise(sample), *zip(sample[:-2], sample[2:], strict=True)]
+        values = {pair: self._value(*pair) for a, b in pairs for pair in ((a, b), (b, a))}
+        rounding = _ROUNDING * max(map(abs, values.values()), default=0.0)
+        values = {pair: _distance(value, *pair, rounding) for pair, value in values.items()}
+        for a, b in pairs:
+            forth, back = values[a, b], values[b, a]
+            if abs(forth - back) > rounding:
+                got, hint = f"{forth:g}, and {back:g} in the other order", "return the mean of both orders"
+                raise InputError(f"label distance of items {a} and {b}", got, "must be symmetric", hint)
+        for a in sample:
+            value = self._value(a, a)
+            if not abs(value) <= rounding:
+                hint = "similarities? return 1 - similarity"
+                raise InputError(f"label distance of item {a} to itself", f"{value:g}", "must be 0", hint)
+        low, high = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        self._pairs.put(high * (high - 1) // 2 + low, np.array([values[pair] for pair in pairs], dtype=np.float32))
+        return rounding
+
+
+def _distance(value: float, a: int, b: int, rounding: float) -> float:
+    """The value of a function for items a and b, which must be a label distance; a negative one may be rounding."""
+    if -rounding <= value < 0:
+        return 0.0
+    if not 0 <= value <= _LARGEST:
+        hint = "similarities? return 1 - similarity" if value < 0 else ""
+        raise InputError(f"label distance of items {a} and {b}", f"{value:g}", "must be a finite number >= 0", hint)
+    return value
+
+
+def _check_function(function: Callable[[Any, Any], float]) -> None:
+    """Refuses what does not take two items."""
+    if not callable(function):
+        raise InputError("function", f"{function!r:.60}", "must be a function of two items")
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError as error:
+        raise InputError("function", str(error), "must take two items") from None
+    except ValueError:
+        pass  # some functions written in C have no signature
+
+
+class _Pairs:
+    """Distances of pairs of items, in memory of a limited size: each pair has one place, which a later one may take.
+
+    Args:
+        count: the number of all pairs.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count, self._lock = count, Lock()
+        places = max(1, min(count, MEMORY // _PAIR_BYTES))
+        self._pairs = np.zeros(places, dtype=np.int64)  # the pair at each place, plus 1; 0: none
+        self._values = np.zeros(places, dtype=np.float32)
+
+    def get(self, pairs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The distances of pairs, NaN where they are not kept."""
+        places = pairs % len(self._pairs)
+        with self._lock:
+            return np.where(self._pairs[places] == pairs + 1, self._values[places], np.float32(np.nan))
+
+    def put(self, pairs: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
+        """Keeps the distances of pairs; NaN stands for none."""
+        places = pairs % len(self._pairs)
+        with self._lock:
+            self._pairs[places], self._values[places] = pairs + 1, values
+
+    def __reduce__(self) -> tuple[type[_Pairs], tuple[int]]:
+        return _Pairs, (self.count,)  # other processes start with none

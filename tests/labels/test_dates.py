@@ -1,0 +1,157 @@
+"""Dates as labels: differences in days, whatever form the dates come in."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta, timezone
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from support.refusals import refuses
+
+from contml.labels import DateLabels, VectorLabels
+from contml.losses import LogRatioLoss
+
+DATES = [date(2024, 1, 31), date(2024, 2, 1), date(2023, 12, 31)]
+DAYS = [[0, 1, 31], [1, 0, 32], [31, 32, 0]]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        DATES,
+        tuple(DATES),
+        [datetime.combine(day, time()) for day in DATES],
+        [day.isoformat() for day in DATES],
+        [f"{day:%Y%m%d}" for day in DATES],
+        [f" {day}T00:00 " for day in DATES],
+        ["2024-01-31T01:00+01:00", "2024-01-31T22:00-02:00", "2023-12-31T00:00Z"],
+        [datetime.combine(day, time(3), timezone(timedelta(hours=3))) for day in DATES],
+        np.array(DATES, "M8[D]"),
+        np.array(DATES, "M8[s]"),
+        np.array(DATES, "M8[ns]"),
+        np.array([day.isoformat() for day in DATES]),
+        list(np.array(DATES, "M8[D]")),
+        np.array(DATES, dtype=object),
+        iter(DATES),
+    ],
+    ids=repr,
+)
+def test_dates_in_any_form_are_days(form):
+    space = DateLabels(form)
+    assert space.pairwise().tolist() == DAYS
+    assert (space.unit, space.kind, space.exponent, len(space)) == ("days", "graded", 1, 3)
+    assert space.digests() == DateLabels(DATES).digests()
+    assert space.measure.dates
+    assert space.measure.text(2.5) == "2.50 days"
+
+
+def test_columns_of_pandas():
+    pandas = pytest.importorskip("pandas")
+    days = pandas.Series(pandas.to_datetime(DATES), index=[2, 0, 1])
+    zoned = days.dt.tz_localize("Europe/Berlin")
+    for form in (days, zoned, pandas.DatetimeIndex(days), pandas.DatetimeIndex(zoned), days.to_list(), zoned.to_list()):
+        assert DateLabels(form).pairwise().tolist() == DAYS
+    for form in (days.astype("datetime64[ns]"), days.astype("category"), days.dt.strftime("%Y-%m-%d")):
+        assert DateLabels(form).pairwise().tolist() == DAYS
+    across = pandas.Series(pandas.to_datetime(["2024-03-30", "2024-04-01"])).dt.tz_localize("Europe/Berlin")
+    assert DateLabels(across).pairwise()[0, 1] == pytest.approx(2 - 1 / 24)  # an hour was left out that night
+    for form in (days, zoned, days.astype(object), days.dt.strftime("%Y-%m-%d")):
+        with refuses("date of item 1", got="missing"):
+            DateLabels(form.where([True, False, True]))
+    with refuses("date of item 0", got="Period"):
+        DateLabels(days.dt.to_period("M"))
+
+
+def test_months_and_years_start_with_their_first_day():
+    assert DateLabels(np.array(["2024-01", "2024-03"], "M8[M]")).pairwise()[0, 1] == 60
+    assert DateLabels(np.array(["2023", "2024"], "M8[Y]")).pairwise()[0, 1] == 365
+
+
+def test_times_of_day_are_fractions():
+    space = DateLabels(["2024-02-28T18:00", "2024-02-29T06:00", "2024-02-29T06:00:00.000001"])
+    d = space.distances(space, space)
+    assert d[0, 1] == 0.5
+    assert d[1, 2].item() == pytest.approx(1e-6 / 86400, rel=0.4)  # float64 holds a third of a microsecond
+    assert space.date(0) == datetime(2024, 2, 28, 18)
+    assert space.date(2) == datetime(2024, 2, 29, 6, 0, 0, 1)
+    assert DateLabels(["2024-02-28T18:00-02:00"]).date(0) == datetime(2024, 2, 28, 20)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    instants=st.lists(st.datetimes(datetime(1700, 1, 1), datetime(2240, 1, 1)), min_size=2, max_size=6),
+    scale=st.sampled_from([1.0, 7.0, 365.25]),
+)
+def test_days_equal_the_loop(instants, scale):
+    space = DateLabels(instants, scale)
+    expected = [[abs(a - b) / timedelta(days=1) / scale for b in instants] for a in instants]
+    torch.testing.assert_close(
+        space.distances(space, space), torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-10
+    )
+    assert torch.equal(space.values, DateLabels(np.array(instants, "M8[us]"), scale).values)
+    assert torch.equal(space.values, DateLabels([instant.replace(tzinfo=UTC) for instant in instants], scale).values)
+    assert abs(space.date(0) - instants[0]) <= timedelta(microseconds=10)
+
+
+def test_a_scale_in_days():
+    years = DateLabels(["2020-01-01", "2024-01-01"], scale=365.25)
+    assert years.pairwise()[0, 1] == 4
+    assert years.unit == "365.25 days"
+    assert years.measure.text(4.0) == "1,461 days"
+    assert years.date(1) == datetime(2024, 1, 1)
+    assert years.fingerprint() != DateLabels(["2020-01-01", "2024-01-01"]).fingerprint()
+    for scale in (0, -1, float("nan"), "years", None):
+        with refuses("scale", got=str(scale), allowed="above 0"):
+            DateLabels(DATES, scale=scale)
+
+
+def test_dates_are_numbers_for_a_loss():
+    space, x = DateLabels(DATES), torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    numbers = VectorLabels([0.0, 1.0, -31.0], squared=False)
+    for loss in (LogRatioLoss(squared=False), LogRatioLoss()):
+        assert loss(x, space[[2, 0, 1]]).item() == loss(x, numbers[[2, 0, 1]]).item()
+    assert space.with_exponent(2).pairwise()[0].tolist() == [0, 1, 31**2]
+    assert space.vectors.shape == (3, 1)
+    assert repr(space) == "DateLabels(3 items; 2023-12-31 to 2024-02-01; unit: days)"
+
+
+@pytest.mark.parametrize(
+    ("dates", "subject", "fields"),
+    [
+        (None, "dates", {"got": "None", "allowed": "a date for each item"}),
+        ("2024-01-31", "dates", {"got": "'2024-01-31'"}),
+        (date(2024, 1, 31), "dates", {"got": "a date"}),
+        ([], "dates", {"got": "no items"}),
+        ({"2024-01-31"}, "dates", {"got": "a set"}),
+        ({"a": "2024-01-31"}, "dates", {"got": "a dict"}),
+        (np.datetime64("2024-01-31"), "dates", {"got": "2024-01-31"}),
+        ([DATES], "date of item 0", {"got": "[datetime.date"}),
+        (np.array([DATES], "M8[D]"), "date of item 0", {"got": "array"}),
+        (["2024-01-31", None], "date of item 1", {"got": "missing (None)"}),
+        (["2024-01-31", float("nan")], "date of item 1", {"got": "missing (nan)"}),
+        (np.array(["2024-01-31", "NaT"], "M8[D]"), "date of item 1", {"got": "missing (NaT)"}),
+        (np.array(["NaT"], "M8"), "date of item 0", {"got": "missing (NaT)"}),
+        (["31.01.2024"], "date of item 0", {"got": "31.01.2024", "allowed": "year first", "hint": "to_datetime"}),
+        (["2024-02-30"], "date of item 0", {"got": "2024-02-30"}),
+        ([b"2024-01-31"], "date of item 0", {"got": "b'2024-01-31'"}),
+        ([20240131], "date of item 0", {"got": "20240131", "hint": "VectorLabels"}),
+        (torch.tensor([1.0]), "date of item 0", {"got": "1.0", "hint": "M8[s]"}),
+        (np.array([1], "m8[D]"), "date of item 0", {"got": "timedelta64"}),
+        ([timedelta(1)], "date of item 0", {"got": "timedelta"}),
+        ([time(3)], "date of item 0", {"got": "time"}),
+        (np.array([2**40], "M8[D]"), "date of item 0", {"got": "year", "allowed": "1 to 9999"}),
+        (np.array([2**62], "M8[s]"), "date of item 0", {"got": "year"}),
+        (
+            [datetime(2024, 1, 31, tzinfo=UTC), datetime(2024, 1, 31)],
+            "date of item 1",
+            {"got": "without a time zone", "hint": "or none"},
+        ),
+        ([DATES[0], datetime(2024, 1, 31, tzinfo=UTC)], "date of item 0", {"got": "without a time zone"}),
+        (np.ma.masked_array(np.array(DATES, "M8[D]"), [True, False, False]), "dates", {"got": "masked"}),
+    ],
+)
+def test_what_is_not_dates(dates, subject, fields):
+    with refuses(subject, **fields):
+        DateLabels(dates)
