@@ -289,7 +289,7 @@ def _label_space(y: Any, how: str) -> LabelSpace:
             classes = np.unique(classes, return_inverse=True)[1]  # in scikit-learn, -1 is a class
         return ClassLabels(classes)
     if y.dtype.kind in "mM":  # numpy converts them to floats of any unit
-        raise InputError("y", f"{y.dtype}", "must be numbers or classes", "give numbers, such as days")
+        raise InputError("y", f"{y.dtype}", "must be numbers or classes", "give contml.DateLabels(dates)")
     try:
         return VectorLabels(y.astype(np.float64), squared=False)
     except (TypeError, ValueError) as error:

@@ -50,10 +50,10 @@ class DateLabels(VectorLabels):
         return f"{first.date()} to {last.date()}; unit: {self.unit}"
 
 
-def parse_date(text: str) -> datetime | None:
-    """The date in a text of ISO format; None for another text."""
+def parse_date(text: str, form: str = "") -> datetime | None:
+    """The date in a text of ISO format, year first, or of a form of `datetime.strptime`; None for another text."""
     try:
-        return datetime.fromisoformat(text.strip())
+        return datetime.strptime(text.strip(), form) if form else datetime.fromisoformat(text.strip())
     except ValueError:
         return None
 

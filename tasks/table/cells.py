@@ -6,7 +6,6 @@ import os
 import re
 import unicodedata
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +15,7 @@ from pyarrow import compute
 
 from contml.data.sources import opened
 from contml.data.tables import Array, Column
+from contml.labels.dates import parse_date
 
 from .._readers.folders import IMAGE_SUFFIXES, Files
 
@@ -77,7 +77,7 @@ def number_hint(cell: str, comma: bool) -> str:
     """What to do with a cell that is not a number."""
     if '"' in cell:
         return "remove the quotation mark, or close it"
-    if date_in_days(cell) is not None:
+    if parse_date(cell) is not None:
         return "a date has the kind date"
     if not any(character.isdigit() for character in cell):
         return "leave the cell empty where there is no number, or choose another kind"
@@ -99,21 +99,6 @@ def units(cells: Sequence[str]) -> str:
     if not all(matches) or len(marks) != 1:
         return ""
     return next((cell for cell in cells if marks != {("", "")} or _THOUSANDS.fullmatch(cell)), "")
-
-
-def date_in_days(cell: str, form: str = "") -> float | None:
-    """Days from 1970-01-01 to a date, with a fraction for a time of day; None for another text.
-
-    Args:
-        cell: an ISO date, year first, or a date of the given form.
-        form: as of `datetime.strptime`, such as %d.%m.%Y.
-    """
-    try:
-        date = datetime.strptime(cell, form) if form else datetime.fromisoformat(cell)
-    except ValueError:
-        return None
-    date = date if date.tzinfo else date.replace(tzinfo=UTC)
-    return (date - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / 86400
 
 
 def has_decimal_comma(column: Column, decimal: Decimal, delimiter: str | None) -> bool:

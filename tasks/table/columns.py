@@ -15,12 +15,12 @@ import numpy as np
 from contml import InputError
 from contml._support.errors import did_you_mean
 from contml.data.tables import Table, listed_texts
+from contml.labels.dates import parse_date
 
 from .._readers.splits import SPLIT_NAMES, part_of, parts_of
 from .cells import (
     SEPARATORS,
     CellFiles,
-    date_in_days,
     decimal_comma,
     is_comma_pair,
     looks_like_maps,
@@ -302,7 +302,7 @@ def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
             return Guess("geo", "two numbers per cell, and its name")
         return Guess("vector", f"{length} numbers per cell")
     if _share(cells, lambda cell: bool(_DATE.fullmatch(cell))) >= _MIN_SHARE:
-        if _share(cells, lambda cell: date_in_days(cell) is not None) >= _MIN_SHARE:
+        if _share(cells, lambda cell: parse_date(cell) is not None) >= _MIN_SHARE:
             return Guess("date", "its cells are dates")
         return Guess("", f"its dates are not written year first: give their form, as in {name}=date:%d.%m.%Y")
     if example := units(cells):

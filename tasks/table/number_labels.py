@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from contml import InputError
 from contml.contracts import PLAIN, Measure
 from contml.data.tables import Column
-from contml.labels import GeoLabels, LabelSpace, VectorLabels
+from contml.labels import DateLabels, GeoLabels, LabelSpace, VectorLabels
+from contml.labels.dates import days_since_1970, parse_date
 
-from .cells import date_in_days, has_decimal_comma, number_column, number_hint, numbers
+from .cells import has_decimal_comma, number_column, number_hint, numbers
 from .labels import Array, Label
 
 LATITUDE = re.compile(r"(?:.*[\W_])?lat(?:itude)?", re.IGNORECASE)
@@ -81,9 +83,12 @@ class NumberLabel(Label):
 
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
-        labels = VectorLabels(self.values[rows] / self.scales, squared=False)
+        labels = self._space(rows)
         labels.unit, labels.measure = self.unit, self._measure()
         return labels
+
+    def _space(self, rows: Array) -> VectorLabels:
+        return VectorLabels(self.values[rows] / self.scales, squared=False)
 
     def _measure(self) -> Measure:
         """How label distances are printed: in the unit of the column."""
@@ -158,10 +163,23 @@ class DateLabel(NumberLabel):
     mean_text, unit_text, value_unit = "", "{:.4g} days{by}", " days"
 
     def _parse(self, column: Column, comma: bool) -> tuple[Array, Array]:  # noqa: ARG002
-        texts, codes = column.distinct()
-        days = [date_in_days(text, self.form) for text in texts]
-        values = np.array([*(np.nan if day is None else day for day in days), np.nan])[codes]
+        texts, self.codes = column.distinct()
+        self.dates: list[Any] = [parse_date(text, self.form) for text in texts]  # None for what is no date
+        has_zone = [date is not None and date.tzinfo is not None for date in self.dates]
+        for text, date, zone in zip(texts, self.dates, has_zone, strict=True):
+            if date is not None and not zone and any(has_zone):
+                location = f"{self.table.where(int(np.flatnonzero(self.codes == texts.index(text))[0]))}: {self.name}"
+                hint = "give all dates a time zone, or none"
+                raise InputError(location, f"'{text}' without a time zone", "must be as the others", hint)
+        days = [np.nan if date is None else days_since_1970(date) for date in self.dates]
+        values = np.array([*days, np.nan])[self.codes]
         return values, np.flatnonzero(column.filled & np.isnan(values))
+
+    def _space(self, rows: Array) -> VectorLabels:
+        return DateLabels([self.dates[code] for code in self.codes[rows]], scale=self.scales[0])
+
+    def _measure(self) -> Measure:
+        return replace(super()._measure(), dates=True)
 
     def _wanted(self, cell: str, comma: bool) -> tuple[str, str]:  # noqa: ARG002
         if self.form:

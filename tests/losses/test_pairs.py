@@ -133,7 +133,7 @@ def test_multi_similarity_is_raw_on_what_vthm_keeps():
 def test_losses_on_pairs_of_a_class_need_classes():
     for make in PAIRS_OF_A_CLASS.values():
         with refuses(make.__name__, got="0 and 1 without class ids", allowed="classes"):
-            make()(batch(3), torch.ones(3, 3))
+            make()(batch(3), torch.ones(3, 3).fill_diagonal_(0))
 
 
 def test_losses_on_pairs_of_a_class_take_no_miner_and_no_memory():
@@ -220,7 +220,7 @@ def test_the_gradient_of_ranked_list_takes_its_weights_as_given():
     target = torch.tensor([[0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0]], dtype=torch.float64)
     x = torch.eye(7, dtype=torch.float64)  # its distances are not read
     loss = RankedListLoss()
-    comparison = loss.compare(x, torch.ones(7, 7))
+    comparison = loss.compare(x, torch.ones(7, 7).fill_diagonal_(0))
     block = replace(loss.block(comparison, d.requires_grad_(), slice(0, 1)), label_distances=target)
     value, _ = loss.values(block)
     w = [math.exp(10 * 0.2), math.exp(10 * 0.9)]

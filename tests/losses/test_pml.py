@@ -157,10 +157,10 @@ def test_labels_in_every_form():
 def test_class_ids_of_any_numbering():
     torch.manual_seed(0)
     embeddings, rows = torch.randn(8, 6), torch.randint(0, 4, (8,))
-    plain, by_ids = make("NormalizedSoftmaxLoss"), make("NormalizedSoftmaxLoss", class_ids=[40, -1, 7, 9])
+    plain, by_ids = make("NormalizedSoftmaxLoss"), make("NormalizedSoftmaxLoss", class_ids=[40, 1, 7, 9])
     by_ids.loss.load_state_dict(plain.loss.state_dict())
-    assert torch.equal(by_ids(embeddings, torch.tensor([40, -1, 7, 9])[rows]), plain(embeddings, rows))
-    with refuses("class id", got="2", allowed="4 classes, -1 to 40"):
+    assert torch.equal(by_ids(embeddings, torch.tensor([40, 1, 7, 9])[rows]), plain(embeddings, rows))
+    with refuses("class id", got="2", allowed="4 classes, 1 to 40"):
         by_ids(embeddings, torch.full((8,), 2))
 
 

@@ -87,8 +87,8 @@ def test_equals_its_loop(case, name):
 @pytest.mark.parametrize("name", LOSSES)
 def test_any_class_ids_and_some_anchors(name):
     torch.manual_seed(1)
-    ids, anchors = [40, -3, 7, 12], torch.tensor([5, 0, 2])
-    embeddings, classes = torch.randn(8, 6).double(), torch.tensor([7, 7, -3, 40, 7, 40, -3, 7])
+    ids, anchors = [40, 3, 7, 12], torch.tensor([5, 0, 2])
+    embeddings, classes = torch.randn(8, 6).double(), torch.tensor([7, 7, 3, 40, 7, 40, 3, 7])
     loss = make(name, 4, class_ids=ids).double()
     proxies, theirs = next(loss.parameters()).detach().clone().requires_grad_(), embeddings.clone().requires_grad_()
     expected = gradients(LOSSES[name][1](theirs, classes, proxies, anchors, class_ids=ids), theirs, proxies)

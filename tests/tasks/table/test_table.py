@@ -20,7 +20,7 @@ from contml._support.text import number as number_of
 from contml.data import Images, Split, Task
 from contml.data.renderers.captions import CaptionExplainer
 from contml.distances import haversine
-from contml.labels import CaptionLabels, ClassLabels, WeightedLabels
+from contml.labels import CaptionLabels, ClassLabels, DateLabels, WeightedLabels
 
 KINDS = {
     "colour": "class",
@@ -561,7 +561,19 @@ def test_dates_are_days(folder, rows):
         days = np.array([by_image[name] for name in task.test.names])
         np.testing.assert_allclose(task.test.labels.pairwise(), np.abs(days[:, None] - days), atol=1e-6)
         assert task.test.labels.unit == "difference of taken in days"
+        assert isinstance(task.test.labels, DateLabels)
+        assert task.test.labels.date(0).isoformat().startswith(f"2026-01-{int(days[0]):02}")
         assert "2026-01-" in column(task, "taken")[2]
+
+
+def test_dates_with_and_without_a_time_zone_are_not_mixed(folder, rows):
+    zoned = [{**row, "taken": f"2026-01-{1 + n % 28:02}T01:00+01:00"} for n, row in enumerate(rows)]
+    plain = [{**row, "taken": f"2026-01-{1 + n % 28:02}"} for n, row in enumerate(rows)]
+    of_zoned, of_plain = (own(folder, dated, labels={"taken": "date"}, image="image") for dated in (zoned, plain))
+    assert torch.equal(of_zoned.test.labels.pairwise(), of_plain.test.labels.pairwise())
+    zoned[4]["taken"] = "2026-01-05"
+    with refuses("own.csv:6: taken", got="'2026-01-05' without a time zone", hint="or none"):
+        own(folder, zoned, labels={"taken": "date"}, image="image")
 
 
 def test_a_date_in_another_form_is_refused(folder, rows):
