@@ -92,7 +92,7 @@ def photos(tmp_path):
 def test_index_and_search(contml, model, photos, tmp_path):
     status, out, err = contml("index", "run", "photos", "--out", "i")
     assert (status, err) == (0, "")
-    assert out == "i: 12 images added, 12 in all\nsearch: exact (flat)\n"
+    assert out == "i: 12 images added, 12 in all\nsearch: exact, compares all items\n"
     status, out, err = contml("search", "i", "photos/04.png", "photos/sub/09.png", "-k", "3")
     assert (status, err) == (0, "")
     lines = [re.split(r"  +", line.strip()) for line in out.splitlines()]
@@ -135,7 +135,7 @@ def test_what_is_in_the_index_is_not_embedded_again(contml, model, photos):
         "11 images were in the index already",
         "1 images were removed from the index earlier and stay out of it",
         "images that could not be read and were left out: 1",
-        "search: exact (flat)",
+        "search: exact, compares all items",
     ]
     assert err == "broken.png: cannot be decoded (not an image)\n"
     data = json.loads(contml("index", "run", "photos", "--out", "i", "--json")[1])
@@ -180,7 +180,7 @@ def test_structures_print_their_recall(contml, model, photos, monkeypatch):
         monkeypatch.setattr(module, "FEWEST", 10)
     status, out, _ = contml("index", "run", "photos", "--out", "i", "--kind", "hnsw")
     assert status == 0
-    assert re.search(r"^search: hnsw, recall@10 1\.000 against exact search$", out, re.MULTILINE)
+    assert re.search(r"^search: hnsw, \d+ candidates; finds 100\.0% of the true 10 nearest$", out, re.MULTILINE)
     Index.open("i").add(["x"], [[0, 0, 0]])
     status, out, err = contml("search", "i", "photos/00.png", "-k", "2")
     assert err == "1 of 13 items are not in the search structure yet: 'contml index' adds them\n"
