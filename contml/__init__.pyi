@@ -1,5 +1,17 @@
 # Every name of the package, once: type checkers read it, and __init__.py imports each name on first use.
 
+from contml import (
+    data as data,
+    distances as distances,
+    evaluation as evaluation,
+    labels as labels,
+    losses as losses,
+    models as models,
+    retrieval as retrieval,
+    sampling as sampling,
+    testing as testing,
+    training as training,
+)
 from contml._support.errors import InputError as InputError
 from contml._support.progress import progress_bar as progress_bar
 from contml.estimator import ContinuousMetric as ContinuousMetric

@@ -102,10 +102,23 @@ def test_a_config_is_read_and_validated_without_heavy_packages():
     assert loaded_after(code, set(HEAVY) - {"llvmlite"})[0] == []
 
 
+def test_modules_are_imported_on_first_use():
+    code = """
+import contml, sys
+assert "torch" not in sys.modules
+assert contml.testing.check_label_space and contml.data.Split and contml.labels.LabelSpace and contml.sampling
+assert contml.testing is sys.modules["contml.testing"]
+"""
+    assert loaded_after(code, HEAVY)[0] == []
+
+
 def test_every_exported_name_exists_and_is_known_to_type_checkers():
     tree = ast.parse(Path(contml.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     # A stub exports `from a import b as b`, and not `from a import b`.
-    typed = {alias.asname for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    typed = {alias.asname for node in imports if node.module != "contml" for alias in node.names}
+    modules = {alias.asname for node in imports if node.module == "contml" for alias in node.names}
+    assert {"testing", "data", "labels", "losses"} <= modules <= set(dir(contml))
     assert {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)} == {"__version__"}
     assert len(typed) > 40
     assert typed == set(contml.__all__) - {"__version__"}

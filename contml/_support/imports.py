@@ -41,7 +41,12 @@ def lazy_names(
     def get(name: str) -> Any:
         if name not in module_of:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        value = getattr(importlib.import_module(module_of[name]), name)
+        is_module = module_of[name] == package  # a module of the package itself
+        value = (
+            importlib.import_module(f"{package}.{name}")
+            if is_module
+            else getattr(importlib.import_module(module_of[name]), name)
+        )
         setattr(sys.modules[package], name, value)
         return value
 
