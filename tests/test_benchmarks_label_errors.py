@@ -16,7 +16,7 @@ from contml.losses import LogRatioLoss
 
 def data(labels, texts=None):
     n = len(labels)
-    split = Split([torch.zeros(1)] * n, [str(row) for row in range(n)], labels, captions=texts)
+    split = Split([torch.zeros(3, 1, 1, dtype=torch.uint8)] * n, [str(row) for row in range(n)], labels, captions=texts)
     return benchmark.Data(None, Task(split, split), labels.pairwise(), torch.zeros(n, 1))
 
 

@@ -87,6 +87,9 @@ class Images:
 
         def request(step: int) -> Request:
             rows = sampler.batch(epoch, step)
+            if rows and not 0 <= min(rows) <= max(rows) < len(split):
+                got, hint = f"row {max(rows)} of {len(split)} items", "give the sampler the labels of this split"
+                raise InputError("sampler", got, "must choose rows of the split", hint)
             if len(rows) % world:
                 got = f"a batch of {len(rows)} images"
                 raise InputError("batch_size", got, f"must be a multiple of the {world} processes")

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+import torch
 from PIL import Image, ImageOps
+from torch import Tensor
+from torch.utils import data
 
 from contml._support.errors import InputError, one_line
 
@@ -172,6 +175,82 @@ class BoxCrop:
                 size = " x ".join(map(str, picture.size))
                 raise OSError(f"its box {tuple(map(round, self.box))} shows nothing of {size} pixels")
             return picture.crop((left, top, right, bottom))
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetImage:
+    """The image of an item of a map-style data set of torch, which gives images, or tuples with an image first.
+
+    Args:
+        dataset: gives pictures, or uint8 `[3, H, W]` or `[H, W, 3]`; without a transform, since contml resizes and
+            augments images itself.
+        row: the number of the item.
+    """
+
+    dataset: data.Dataset[Any]
+    row: int
+    stamp = None
+
+    def read(self) -> ImageItem:
+        """Returns the picture or the pixels.
+
+        Raises:
+            InputError: the data set gives something else.
+        """
+        item: Any = self.dataset[self.row]
+        return _pixels(f"item {self.row} of the data set", item[0] if isinstance(item, tuple | list) and item else item)
+
+
+def as_sources(images: Any) -> Sequence[ImageSource]:
+    """The image source of each item.
+
+    Args:
+        images: image sources; or files, pictures or pixels, uint8 `[H, W, 3]` or `[3, H, W]`; or a map-style data set
+            of torch, which gives pictures or pixels, or tuples that begin with them.
+
+    Raises:
+        InputError: there is something else among them.
+    """
+    if isinstance(images, data.Dataset) and not isinstance(images, Sequence):
+        if isinstance(images, data.IterableDataset) or not isinstance(images, Sized):
+            got, allowed = f"a {type(images).__name__} without row numbers", "must be a map-style data set of torch"
+            raise InputError("images", got, allowed, "it needs __getitem__ and __len__")
+        made = [DatasetImage(images, row) for row in range(len(images))]
+        if made:
+            made[0].read()  # now, not in a worker process
+        return made
+    if not isinstance(images, Sized) or isinstance(images, str | bytes | Mapping):
+        raise InputError("images", f"a {type(images).__name__}", "must be a list of images, or a data set of torch")
+    items: Any = images
+    examples: dict[type, Any] = {type(image): image for image in items}
+    if all(isinstance(example, ImageSource) for example in examples.values()):
+        sources: Sequence[ImageSource] = items
+        return sources
+    return [_as_source(row, image) for row, image in enumerate(items)]
+
+
+def _as_source(row: int, image: Any) -> ImageSource:
+    if isinstance(image, ImageSource):
+        return image
+    if isinstance(image, str | Path):
+        return ImageFile(Path(image))
+    return Pixels(_pixels(f"image {row}", image))
+
+
+def _pixels(name: str, image: Any) -> Image.Image | PixelArray:
+    """A picture as it is; pixels as an array `[H, W, 3]`."""
+    if isinstance(image, Image.Image):
+        return image
+    if isinstance(image, Tensor | np.ndarray) and image.ndim == 3 and image.dtype in (torch.uint8, np.uint8):
+        pixels: PixelArray = image.cpu().numpy() if isinstance(image, Tensor) else image
+        if pixels.shape[2] == 3:
+            return pixels
+        if pixels.shape[0] in (1, 3):
+            return np.repeat(pixels.transpose(1, 2, 0), 3 // pixels.shape[0], axis=2)
+    is_array = isinstance(image, Tensor | np.ndarray)
+    got = f"{image.dtype} {list(image.shape)}" if is_array else f"a {type(image).__name__}"
+    allowed = "must be a picture, or uint8 [H, W, 3] or [3, H, W]"
+    raise InputError(name, got, allowed, "omit the transform of the data set" if is_array else "")
 
 
 class Square(NamedTuple):

@@ -15,8 +15,8 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
 from contml.contracts import Rows
-from contml.data.sources import ImageItem, ImageSource, Stamp, Vector, opened
-from contml.labels.base import LabelSpace
+from contml.data.sources import ImageItem, ImageSource, Stamp, Vector, as_sources, opened
+from contml.labels.base import LabelSpace, check_label_space
 
 #: `renderer(picture, row, size)` returns the picture of a row, `size` pixels square, with its label drawn on it.
 Renderer: TypeAlias = Callable[[Image.Image, int, int], Image.Image]
@@ -57,7 +57,8 @@ class Split:
     """Images, labels, queries and gallery. Its parts must be picklable, since worker processes receive them.
 
     Args:
-        images: the image source of each item.
+        images: the image source of each item; also files, pictures, pixels, or a map-style data set of torch without a
+            transform, whose labels are not read.
         names: the name of each item in errors and captions: its path if it comes from a file.
         labels: the label space of the items, a root.
         queries: rows of the queries. If queries and gallery are None, each row is a query against all others.
@@ -96,6 +97,8 @@ class Split:
     facts: Facts | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "images", as_sources(self.images))
+        check_label_space("labels", self.labels)
         if not len(self.images) == len(self.names) == len(self.labels):
             got = f"{len(self.images)} images, {len(self.names)} names and {len(self.labels)} labels"
             raise InputError("split", got, hint="give one of each per item")
@@ -276,6 +279,17 @@ class Task:
     def evaluated_name(self) -> Literal["test", "val"]:
         """The name of that split: "test" or "val"."""
         return "val" if self.test is None else "test"
+
+
+def check_split(split: object) -> None:
+    """Refuses what is no split, such as a data set of torch.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not isinstance(split, Split):
+        got, hint = f"a {type(split).__name__}", "make contml.data.Split(dataset, names, labels)"
+        raise InputError("split", got, "must be a split: images, names and labels", hint)
 
 
 def query_split(queries: Rows, items: int) -> tuple[Tensor | None, Tensor | None]:

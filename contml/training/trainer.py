@@ -22,11 +22,12 @@ from contml._support.tensors import save_tensors
 from contml._support.versions import versions
 from contml.contracts import Sampler
 from contml.data import Batch, Images
-from contml.data.split import SPLIT_TITLES, Split
+from contml.data.split import SPLIT_TITLES, Split, check_split
 from contml.evaluation.evaluators import Captions, Evaluator, RetrievalEvaluator
 from contml.evaluation.results import NO_GRADIENT, Evaluation, Ranking
 from contml.labels.base import LabelSpace
 from contml.runs import Run
+from contml.sampling import BatchSampler
 from contml.training.checkpoint import load_state, load_weights, save_state
 from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training
@@ -91,6 +92,13 @@ class Trainer:
         quiet: bool = False,
         device: Literal["auto", "cpu", "cuda"] = "auto",
     ) -> None:
+        check_split(split)
+        for name, items in (
+            ("labels", len(split) if labels is None else len(labels)),
+            ("sampler", sampler.items if isinstance(sampler, BatchSampler) else len(split)),
+        ):
+            if items != len(split):
+                raise InputError(name, f"{items} items", f"must be of the {len(split)} items of the split")
         self.evaluator = evaluator or RetrievalEvaluator()
         self.options = options or Training()
         self.accelerator = accelerator(self.options.precision, step.every_parameter, device)
