@@ -18,8 +18,10 @@ from contml.labels import (
     CaptionLabels,
     CaptionVectorLabels,
     ClassLabels,
+    DateLabels,
     GeoLabels,
     LabelSpace,
+    MatrixLabels,
     MultiHotLabels,
     NearestLabels,
     OrdinalLabels,
@@ -55,6 +57,9 @@ MAKE = {
     "geo": (GeoLabels, [[52.5, 13.4], [48.9, 2.4], [-33.9, 151.2]]),
     "headings": (lambda x: GeoLabels([[0, 0], [0, 1], [1, 0]], x), [0.0, 90.0, 350.0]),
     "sequences": (SequenceLabels, [["do", "re"], ["mi"], ["do"]]),
+    "dates": (DateLabels, ["2024-01-31", "2024-02-01", "2023-12-31"]),
+    "matrix": (MatrixLabels, [[0, 1, 2], [1, 0, 1], [2, 1, 0]]),
+    "anchors": (lambda x: MatrixLabels([[1, 0, 1], [0, 1, 1]], x), [1, 0]),
     "weighted": (WeightedLabels, {NUMBERS: 1.0}),
     "present": (
         lambda x: WeightedLabels({NUMBERS: 1.0, ClassLabels([0, 1, 1]): 2.0}, present=x),
@@ -64,9 +69,20 @@ MAKE = {
     "nearest": (lambda x: NearestLabels(1, space=x), NUMBERS),
 }
 #: Those whose labels are real numbers.
-NUMERIC = ("vectors", "numbers", "poses", "visible", "segmentation", "multi_hot", "geo", "headings", "present")
+NUMERIC = (
+    "vectors",
+    "numbers",
+    "poses",
+    "visible",
+    "segmentation",
+    "multi_hot",
+    "geo",
+    "headings",
+    "present",
+    "matrix",
+)
 #: Those that take one value per item.
-SINGLE = ("classes", "classes of integers", "numbers", "ordinal", "ordinal words", "levels", "headings")
+SINGLE = ("dates", "classes", "classes of integers", "numbers", "ordinal", "ordinal words", "levels", "headings")
 
 
 def sparse_tensor():
@@ -141,7 +157,7 @@ def outcome(name, value):
 @pytest.mark.parametrize("kind", NEVER)
 @pytest.mark.parametrize("name", MAKE)
 def test_what_no_label_space_is_made_of(name, kind):
-    is_default = kind == "None" and name in ("visible", "headings", "present")
+    is_default = kind == "None" and name in ("visible", "headings", "present")  # None: all, or none
     assert (outcome(name, NEVER[kind]()) is None) != is_default
 
 
@@ -152,7 +168,7 @@ def test_what_is_not_numbers(name, kind):
 
 
 @pytest.mark.parametrize("kind", NOT_NUMBERS)
-@pytest.mark.parametrize("name", [name for name in MAKE if name not in NUMERIC])
+@pytest.mark.parametrize("name", [name for name in MAKE if name not in (*NUMERIC, "anchors")])
 def test_other_labels_are_read_as_they_are_or_refused(name, kind):
     space = outcome(name, NOT_NUMBERS[kind]())
     if space is not None:
@@ -166,7 +182,7 @@ def equal(a, b):
     return a.digests() == b.digests() and torch.equal(a.pairwise(), b.pairwise())
 
 
-@pytest.mark.parametrize("name", [name for name in MAKE if name not in ("weighted", "threshold", "nearest")])
+@pytest.mark.parametrize("name", [name for name in MAKE if name not in ("weighted", "threshold", "nearest", "anchors")])
 def test_labels_in_any_form_are_the_same_labels(name):
     make, labels = MAKE[name]
     expected = make(labels)
@@ -184,14 +200,14 @@ def test_labels_in_any_form_are_the_same_labels(name):
         assert equal(make(form), expected)
 
 
-@pytest.mark.parametrize("name", [name for name in MAKE if name not in ("weighted", "threshold", "nearest")])
+@pytest.mark.parametrize("name", [name for name in MAKE if name not in ("weighted", "threshold", "nearest", "anchors")])
 def test_columns_of_pandas(name):
     pandas = pytest.importorskip("pandas")
     make, labels = MAKE[name]
     expected = make(labels)
     column = pandas.Series(labels, index=[30, 10, 20])  # in the order of the column, whatever its index
     forms = [column] + ([pandas.Index(labels)] if name in SINGLE else [])
-    if name in ("vectors", "geo", "multi_hot", "present", "visible"):
+    if name in ("vectors", "geo", "multi_hot", "present", "visible", "matrix"):
         forms.append(pandas.DataFrame(labels, index=[2, 0, 1]))
     if name in ("classes", "ordinal words", "levels", "ordinal", "numbers"):
         forms += [column.astype("category"), pandas.Categorical(labels)]
