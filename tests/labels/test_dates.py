@@ -36,7 +36,7 @@ DAYS = [[0, 1, 31], [1, 0, 32], [31, 32, 0]]
         np.array(DATES, dtype=object),
         iter(DATES),
     ],
-    ids=repr,
+    ids=lambda form: repr(form) if isinstance(form, list | np.ndarray) else type(form).__name__,
 )
 def test_dates_in_any_form_are_days(form):
     space = DateLabels(form)
