@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 import unicodedata
+from contextlib import suppress
+from pathlib import Path
 
 #: Categories of characters: control, format, surrogates, separators of lines and paragraphs.
 _NOT_SHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -35,6 +39,39 @@ def score_text(value: float) -> str:
 def percent(fraction: float) -> str:
     """Returns a fraction as a whole percentage: `73 %`; a dash for NaN and infinities."""
     return f"{100 * fraction + 0.0:.0f} %".replace("-0 %", "0 %") if math.isfinite(fraction) else MISSING
+
+
+#: Folders of an absolute path: in quotes, alone on a line after a key, or between spaces. Not of a URL.
+_FOLDERS = (
+    re.compile(r"""(?<=['"])(?:/|[A-Za-z]:[\\/])(?:[^/\\'"\n]+[/\\])+(?=[^/\\'"\n]*['"])"""),
+    re.compile(r"(?m)(?<=^)(\s*(?:[\w.-]+: |- )?)(?:/|[A-Za-z]:[\\/])(?:[^/\\\n]+[/\\])+(?=[^/\\\n:,;]*$)"),
+    re.compile(r"""(?<![\w.:/\\~…-])(?:/|[A-Za-z]:[\\/])(?:[^\s/\\'"<>|:;,()\[\]{}]+[/\\])+"""),
+)
+
+
+def shareable(text: str) -> str:
+    """Text of a page, which may be given to others: absolute paths are cut to their last part.
+
+    Paths in the current folder are written relative to it.
+    """
+    text = text.replace("file:///", "/")
+    with suppress(OSError):  # the current folder was removed
+        here = Path.cwd()
+        if here != Path(here.anchor):
+            text = text.replace(f"{here}{os.sep}", "")
+    for pattern in _FOLDERS:
+        text = pattern.sub(lambda match: f"{match.group(1) if match.re.groups else ''}…/", text)
+    return text
+
+
+def page_text(text: str, *, lines: bool = False) -> str:
+    """Text from data on a page or in a picture: `plain_text` of what is `shareable`."""
+    return plain_text(shareable(text), lines=lines)
+
+
+def unbroken(text: str) -> str:
+    """A sentence that is never broken after a number, or between x and a factor: its spaces there do not break."""
+    return re.sub(r"(?<=\d) (?=\S)|(?<=\bx) (?=\d)", "\N{NO-BREAK SPACE}", text)
 
 
 def plain_text(text: str, *, lines: bool = False) -> str:

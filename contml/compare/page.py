@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from contml._support.text import MISSING, percent, plain_text
+from contml._support.text import MISSING, page_text, percent, unbroken
 from contml.compare.comparison import Comparison, Row, Table
 from contml.compare.plot import curves_plot, legend_of
 from contml.compare.table import body, header, remarks
@@ -42,7 +42,7 @@ def comparison_page(
     figure = curves_plot(comparison, metrics)
     full_picture = picture_of(figure)
     panels = panel_pictures(figure) or [full_picture]
-    broken: dict[int, str] = {}
+    split, broken = split.with_short_names(), dict[int, str]()
     album = Album(split, broken)
     album.prepare(queries)
     has_classes = "recall" in evaluation.curves
@@ -55,7 +55,7 @@ def comparison_page(
         "comparison.html",
         pictures,
         title=text(f"{table.title.partition(',')[0]}: {sum(len(row.runs) for row in table.rows)} runs compared"),
-        headline=text(_headline(table, ranked[0], metric)),
+        headline=unbroken(text(_headline(table, ranked[0], metric))),
         verdict=text("" if (found := table.verdict(metric)) is None else found.sentence),
         about=text(table.title),
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
@@ -74,7 +74,7 @@ def comparison_page(
         unit=text(unit_words(evaluation)),
         unit_of_numbers=text(unit_of_numbers(evaluation)),
         notes=[text(note) for note in notes],
-        broken=[f"{plain_text(split.name(row))}: {plain_text(error)}" for row, error in broken.items()],
+        broken=[f"{page_text(split.name(row))}: {page_text(error)}" for row, error in broken.items()],
         folders=[(text(table.label(row)), [text(str(run.folder)) for run in row.runs]) for row in ranked],
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -130,6 +131,14 @@ class Split:
     def name(self, row: int) -> str:
         """Returns the name of a row."""
         return self.names[row]
+
+    def with_short_names(self) -> Split:
+        """Returns the split with names for pages: absolute paths begin below the folder that all of them share."""
+        folders = [os.path.dirname(name) for name in self.names if os.path.isabs(name)]  # noqa: PTH117, PTH120
+        if not folders:
+            return self
+        shared = os.path.join(os.path.commonpath(folders), "")  # noqa: PTH118
+        return replace(self, names=[name.removeprefix(shared) for name in self.names])
 
     def picture(self, row: int) -> Image.Image:
         """Returns the image of a row in RGB, upright."""

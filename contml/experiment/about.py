@@ -72,10 +72,13 @@ def read_training(run: Run) -> Training | None:
         raise InputError(str(run.about), "cannot be read", hint="remove it") from None
 
 
-def brief_of(experiment: Experiment, run: Run) -> list[str]:
-    """The essentials for the header of a report: data, backbone, parameters, loss, time, device, version."""
+def brief_of(experiment: Experiment, run: Run, dim: int | None) -> list[str]:
+    """The essentials for the header of a report: data, backbone, parameters, loss, time, device, version.
+
+    `dim` is the length of the embeddings; None: the run has none, such as that of a captioner.
+    """
     values, training = experiment.values, read_training(run)
-    facts = [_data(experiment, run), f"{values['model']['backbone']}, {values['model']['dim']} dimensions"]
+    facts = [_data(experiment, run), f"{values['model']['backbone']}{_dimensions(dim)}"]
     if training:
         facts.append(f"{training.parameters:,} parameters")
     if "loss" in values:
@@ -86,15 +89,15 @@ def brief_of(experiment: Experiment, run: Run) -> list[str]:
     return facts
 
 
-def facts_of(experiment: Experiment, run: Run) -> list[tuple[str, str]]:
-    """All that a report says of its run."""
+def facts_of(experiment: Experiment, run: Run, dim: int | None) -> list[tuple[str, str]]:
+    """All that a report says of its run; `dim` as in `brief_of`."""
     values, training = experiment.values, read_training(run)
     model = values["model"]
     task = {key: value for key, value in values["task"].items() if key != "name"}
     facts = [
         ("Data", _data(experiment, run)),
         ("Options of the data", _options(task)),
-        ("Backbone", f"{model['backbone']} (weights: {model['weights']}), {model['dim']} dimensions"),
+        ("Backbone", f"{model['backbone']} (weights: {value_text(model['weights'])}){_dimensions(dim)}"),
         ("Parameters", f"{training.parameters:,}" if training else ""),
         ("Loss", _with_options(values.get("loss", {}))),
         ("Training time", duration(training.seconds) if training and training.seconds is not None else ""),
@@ -127,6 +130,10 @@ def _data(experiment: Experiment, run: Run) -> str:
 def _with_options(part: dict[str, Any]) -> str:
     options = _options({key: value for key, value in part.items() if key != "name"})
     return f"{part['name']} ({options})" if part and options else str(part.get("name", ""))
+
+
+def _dimensions(dim: int | None) -> str:
+    return "" if dim is None else f", {dim:,} dimensions"
 
 
 def _options(values: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.tensors import save_tensors
-from contml._support.text import plain_text
+from contml._support.text import page_text
 from contml.compare.comparison import Comparison, Row, Table
 from contml.compare.runs import EvaluatedRun
 from contml.data.identity import DataRecord, item_names
@@ -69,7 +69,7 @@ def query_picture(comparison: Comparison, query: str, *, trust: bool = False) ->
     """
     compared = _read(comparison, "--query", trust)
     split, notes = compared.split, compared.notes
-    row = row_of(split, query, "--query")
+    row, split = row_of(split, query, "--query"), split.with_short_names()
     lines: list[Line] = []
     oracle = None
     for heading, embeddings, missing in compared.runs:
@@ -87,7 +87,7 @@ def query_picture(comparison: Comparison, query: str, *, trust: bool = False) ->
     broken: dict[int, str] = {}
     details = [] if split.labels.kind == "classes" else ["Below each image: its label distance"]
     picture = query_strip(split, row, lines, "Query", details, broken).picture
-    return picture, [*notes, *(f"{plain_text(split.name(n))}: not drawn ({plain_text(e)})" for n, e in broken.items())]
+    return picture, [*notes, *(f"{page_text(split.name(n))}: not drawn ({page_text(e)})" for n, e in broken.items())]
 
 
 def comparison_report(comparison: Comparison, metrics: Sequence[str] = (), *, trust: bool = False) -> bytes:

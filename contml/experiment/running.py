@@ -357,15 +357,16 @@ def _report(
 ) -> Path:
     from contml.report.page import About, write_caption_report, write_report  # here: it imports matplotlib
 
+    dim = None if isinstance(found, Captions) else found.embeddings.shape[1]
     about: Any = {
         "title": experiment.name,
         "config": dump(experiment.values),
         "rows": run.rows(),
         "evaluation": result,
         "about": About(
-            brief_of(experiment, run),
+            brief_of(experiment, run, dim),
             run.command,
-            facts_of(experiment, run),
+            facts_of(experiment, run, dim),
             usage_of(experiment, run.folder),
             squared_of(experiment),
         ),

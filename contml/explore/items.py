@@ -186,7 +186,7 @@ def explore_runs(
         notes.append(f"{count:,} image{'s' * (count > 1)} could not be read.")
     if changes:
         notes.append(f"The data changed since the run began: {'; '.join(changes)}.")
-    split = full_split.subset(rows)
+    split = full_split.subset(rows).with_short_names()
     on_start(len(split))
     run_views = [
         _run_view(split, run_embeddings[rows], its_run)
@@ -350,4 +350,5 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
         by_embedding=Neighbours(nearest.positions, nearest.values.sqrt(), None),
     )
     split = split_of([Item(name, ImageFile(Path(file))) for name, file in zip(ids, files, strict=True)])
+    split = split.with_short_names()
     return Explored(str(folder), split, [""] * len(ids), drawn=False, views=[view], metadata=metadata, notes=notes)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder, unwritable, write
-from contml._support.text import plain_text
+from contml._support.text import page_text
 from contml.contracts import Measure
 from contml.data.decode import BrokenError, decode
 from contml.data.sources import Vector
@@ -77,7 +77,7 @@ def _page(title: str) -> str:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    page = environment.get_template("page.html").render(title=plain_text(title), policy="POLICY")
+    page = environment.get_template("page.html").render(title=page_text(title), policy="POLICY")
     # Only this script runs: the policy names its hash. From disk, `file:` is what 'self' is on a server.
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
@@ -118,12 +118,12 @@ def _data(explored: Explored, own_images: str) -> dict[str, Any]:
     """What the page reads. Numbers have five digits: the page shows three. Label distances are in their unit."""
     split, colour, metadata = explored.split, explored.colour, explored.metadata
     return {
-        "notes": [plain_text(note) for note in explored.notes],
-        "unit": plain_text(explored.unit),
+        "notes": [page_text(note) for note in explored.notes],
+        "unit": page_text(explored.unit),
         "before": explored.measure.before,  # what a label distance has before its number, and after it
         "after": explored.measure.after,
         "errorK": explored.error_k,
-        "names": [plain_text(name) for name in split.names],
+        "names": [page_text(name) for name in split.names],
         "texts": [_lines(text) for text in explored.texts],
         "metadata": None if metadata is None else [_pairs_of_texts(each) for each in metadata],
         "colour": None
@@ -143,7 +143,7 @@ def _view(view: View, measure: Measure) -> dict[str, Any]:
     low, high = view.points.min(0), view.points.max(0)
     points = (view.points - (low + high) / 2) / (float((high - low).max()) or 1.0) + 0.5  # in the unit square
     return {
-        "title": plain_text(view.title),
+        "title": page_text(view.title),
         "points": _numbers(torch.from_numpy(points)),
         "byEmbedding": _neighbours(view.by_embedding, measure),
         "byLabel": view.by_label and _neighbours(view.by_label, measure),
@@ -176,11 +176,11 @@ def _numbers(values: Tensor, convert: Callable[[float], float] = float) -> list[
 
 
 def _pairs_of_texts(values: Mapping[str, Any]) -> list[list[str]]:
-    return [[plain_text(name), plain_text(str(value))] for name, value in values.items()]
+    return [[page_text(name), page_text(str(value))] for name, value in values.items()]
 
 
 def _lines(text: str) -> str:
-    return plain_text(text, lines=True)
+    return page_text(text, lines=True)
 
 
 # -- Parquet -----------------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def _write_parquet(path: Path, explored: Explored, pictures: Sequence[bytes]) ->
 
     columns: dict[str, Any] = {
         "id": list(range(len(pictures))),
-        "name": [plain_text(name) for name in explored.split.names],
+        "name": [page_text(name) for name in explored.split.names],
         "image": list(pictures),
     }
     if explored.colour is not None:

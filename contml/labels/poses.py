@@ -86,7 +86,7 @@ class PoseLabels(MetricLabels):
         self.squared = squared
         scale = "person scales" if normalize else unit
         self.unit = f"{f'squared {scale}, summed' if squared else f'{scale},'} over {joint_count} joints"
-        joint_unit = f"{scale} per joint"
+        joint_unit = f"{'scales' if normalize else 'px' if unit == 'pixels' else unit}/joint"  # short: under a picture
         self.measure = (
             Measure(joint_unit, 1 / joint_count, "root") if squared else Measure(joint_unit, joint_count**-0.5)
         )

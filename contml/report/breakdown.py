@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from contml._support.text import percent, plain_text
+from contml._support.text import percent
 from contml.data.split import Split
 from contml.evaluation.results import Ranking
 from contml.evaluation.retrieval import evaluate
@@ -58,7 +58,7 @@ def group_rows(split: Split, ranking: Ranking) -> tuple[int, list[list[str]]]:
         first_row = int((group_ids == unique_groups[n]).nonzero()[0, 0])
         described = split.describer is not None and classes is not None
         name = split.describer(first_row) if described and split.describer else split.name(first_row)
-        rows.append([plain_text(name), f"{int(counts[n]):,}", _value(float(means[n]), split)])
+        rows.append([name, f"{int(counts[n]):,}", _value(float(means[n]), split)])
     return len(unique_groups), rows
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from contml._support.text import number, percent, plain_text
+from contml._support.text import percent, plain_text, score_text
 from contml.data.decode import resized
 from contml.data.split import Split
 from contml.data.transforms import centre
@@ -33,8 +33,8 @@ def intervals(captions: Captions) -> list[list[str]]:
         interval = ""
         if len(values) > 1 and np.ptp(values) > 0:
             result = bootstrap((values,), np.mean, n_resamples=_RESAMPLES, batch=100, method="percentile", rng=0)
-            interval = f"{number(result.confidence_interval.low)} to {number(result.confidence_interval.high)}"
-        rows.append([title_of(name), number(float(values.mean())), interval])
+            interval = f"{score_text(result.confidence_interval.low)} to {score_text(result.confidence_interval.high)}"
+        rows.append([title_of(name), score_text(float(values.mean())), interval])
     return rows
 
 
@@ -74,7 +74,7 @@ def caption_examples(
                 "name": split.name(row),
                 "picture": None if picture is None else embedded(picture, quality, _PICTURE),
                 "text": text,
-                "score": number(float(captions.scores["cider_d"][position])),
+                "score": score_text(float(captions.scores["cider_d"][position])),
                 "facts": [(fact, right) for _, fact, right in captions.facts[position]] if captions.facts else [],
                 "references": list(split.captions[row]),
                 "words": words,

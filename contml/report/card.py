@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageDraw
 
-from contml._support.text import plain_text
+from contml._support.text import page_text, unbroken
 from contml.data.renderers.captions import wrapped
 from contml.data.renderers.text import font_for, shorten
 from contml.report.gallery import FRAME, SUBDUED
@@ -22,10 +22,10 @@ def card(title: str, headline: str, lines: Sequence[tuple[Image.Image, Sequence[
     pen = ImageDraw.Draw(canvas)
     room = SIZE[0] - 2 * _LEFT
     pen.rectangle((0, 0, SIZE[0], 10), fill=BLUE)
-    font, drawn_text = font_for(plain_text(title), 24)
+    font, drawn_text = font_for(page_text(title), 24)
     pen.text((_LEFT, 28), shorten(drawn_text, font, room), fill=SUBDUED, font=font)
     for size in (36, 32, 28, 24):  # the largest with which the sentence fits
-        font, drawn_text = font_for(plain_text(headline), size, bold=True)
+        font, drawn_text = font_for(unbroken(page_text(headline)), size, bold=True)
         headline_lines = wrapped(drawn_text, font, room, 2)
         if not headline_lines[-1:] or not headline_lines[-1].endswith("…"):
             break
@@ -44,7 +44,7 @@ def card(title: str, headline: str, lines: Sequence[tuple[Image.Image, Sequence[
             if left + _TILE <= SIZE[0] - _LEFT:
                 paste(item, left, top, FRAME, 1)
                 left += _TILE + _GAP
-        font, drawn_text = font_for(plain_text(text), 24)
+        font, drawn_text = font_for(page_text(text), 24)
         for number, line in enumerate(wrapped(drawn_text, font, SIZE[0] - _LEFT - left, 4)):
             pen.text((left, top + 6 + 32 * number), line, fill=INK, font=font)
     return canvas

@@ -8,7 +8,7 @@ from functools import singledispatch
 import torch
 from PIL import Image, ImageDraw
 
-from contml._support.text import MISSING, number, plain_text
+from contml._support.text import MISSING, number, page_text
 from contml.data.renderers.text import font_for, shorten
 from contml.data.split import Explanation, Split
 from contml.distances.labels import great_circle, heading_difference
@@ -53,7 +53,7 @@ def explain_pair(
     if explanation is None:
         pictures = [(title, draw(split, n, _SIDE, broken)) for title, n in (("query", query), ("item", row))]
         explanation = Explanation(pictures, _HEADER, pair_rows(split.labels, query, row))
-    return f"query {plain_text(split.name(query))} and {plain_text(split.name(row))}", explanation
+    return f"query {page_text(split.name(query))} and {page_text(split.name(row))}", explanation
 
 
 def pair_rows(labels: LabelSpace, a: int, b: int) -> list[list[str]]:
@@ -175,5 +175,5 @@ def explanation_picture(found: Explanation) -> Image.Image:
 def _write_row(pen: ImageDraw.ImageDraw, top: int, cells: Sequence[str], *, bold: bool) -> None:
     width = WIDTH // max(len(cells), 1)
     for column, cell in enumerate(cells):
-        font, text = font_for(plain_text(" ".join(cell.split())), 22, bold)
+        font, text = font_for(page_text(" ".join(cell.split())), 22, bold)
         pen.text((column * width, top + 6), shorten(text, font, width - GAP), fill=INK, font=font)

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 from torch import Tensor
 
-from contml._support.text import MISSING, plain_text
+from contml._support.text import MISSING, page_text
 from contml.contracts import Measure
 from contml.data.renderers.text import font_for
 from contml.data.split import Split
@@ -141,13 +141,13 @@ def query_strip(
 
     _write(pen, (0, 4), title, 24, INK, QUERY, bold=True)
     paste(query, 0, HEADING, QUERY)
-    name, classes, measure = plain_text(split.name(query)), split.labels.kind == "classes", split.labels.measure
+    name, classes, measure = page_text(split.name(query)), split.labels.kind == "classes", split.labels.measure
     _write(pen, (0, HEADING + QUERY + 10), name, 20, SUBDUED, QUERY)
     for index, text in enumerate(details):
         _write(pen, (0, HEADING + QUERY + 40 + 30 * index), text, 22, INK, QUERY)
     for index, line in enumerate(lines):
         left, top = QUERY + BETWEEN, index * height
-        _write(pen, (left, top + 4), plain_text(line.heading), 24, INK, WIDTH - left, bold=True)
+        _write(pen, (left, top + 4), page_text(line.heading), 24, INK, WIDTH - left, bold=True)
         for row, distance in zip(line.rows, line.label_distances, strict=True):
             paste(row, left, top + HEADING, THUMB)
             text, color = _caption(distance, measure, classes)

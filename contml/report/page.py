@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from contml._support.files import write
-from contml._support.text import plain_text
+from contml._support.text import page_text, unbroken
 from contml.data.split import SPLIT_TITLES, Explanation, Split
 from contml.evaluation.evaluators import Captions
 from contml.evaluation.label_errors import LabelErrors
@@ -101,7 +101,7 @@ def write_report(
         about: what the page says of the run.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    metrics = evaluation.evaluation
+    split, metrics = split.with_short_names(), evaluation.evaluation
     broken: dict[int, str] = {}
     strips, explained = gallery_strips(split, ranking, broken), explain_pair(split, ranking, broken, pair)
     classes = "recall" in metrics.curves
@@ -132,7 +132,7 @@ def write_report(
     names, explanation = explained or ("", Explanation(()))
     sections["match"] = [Strip(picture, title) for title, picture in explanation.pictures]
     values = {
-        "headline": text(headline),
+        "headline": unbroken(text(headline)),
         "unit": text(unit_words(metrics)),
         "unit_of_numbers": text(unit_of_numbers(metrics)),
         "calibration": "" if calibration is None else calibration.sentence(metrics.measure),
@@ -150,7 +150,7 @@ def write_report(
         "labels": texts(label_rows(split, ranking, missing)),
         "groups": texts(groups),
         "group_count": group_count,
-        "broken": [f"{plain_text(split.name(row))}: {plain_text(error)}" for row, error in broken.items()],
+        "broken": [f"{page_text(split.name(row))}: {page_text(error)}" for row, error in broken.items()],
     }
 
     def pictures(quality: int) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def write_caption_report(
         about: what the page says of the run.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    broken: dict[int, str] = {}
+    split, broken = split.with_short_names(), dict[int, str]()
     figures = _curves(rows, evaluation)
     plot_pictures = {name: picture_of(figure) for name, figure in figures.items()}
     headline, album = _headline(evaluation), Album(split, broken)
@@ -209,15 +209,15 @@ def write_caption_report(
     examples_at = partial(caption_examples, captions, split, attention, size, broken)
     examples_at(QUALITIES[-1])  # notes what cannot be drawn
     values = {
-        "headline": text(headline),
+        "headline": unbroken(text(headline)),
         "intervals": texts(intervals(captions)),
         "facts_stated": fact_table(captions),
         "first": _first(len(positions)),
-        "broken": [f"{plain_text(split.name(row))}: {plain_text(error)}" for row, error in broken.items()],
+        "broken": [f"{page_text(split.name(row))}: {page_text(error)}" for row, error in broken.items()],
     }
 
     def pictures(quality: int) -> dict[str, Any]:
-        page_examples = [{**example, "name": text(plain_text(example["name"]))} for example in examples_at(quality)]
+        page_examples = [{**example, "name": text(page_text(example["name"]))} for example in examples_at(quality)]
         return {"pictures": _encoded(sections, quality), "examples": page_examples}
 
     watched_split = watched(rows, evaluation)
@@ -247,7 +247,7 @@ def write_errors_page(
         facts: rows below the heading: name and text.
         count: number of items.
     """
-    broken: dict[int, str] = {}
+    split, broken = split.with_short_names(), dict[int, str]()
     album, suspects = Album(split, broken), possible_errors(split, errors, count)
     album.prepare(suspects)
     labels = split.labels
@@ -263,7 +263,7 @@ def write_errors_page(
         facts=texts(facts),
         unit="" if labels.kind == "classes" else text(unit_of_distances(labels.unit, labels.measure)),
         legend=[(colour, text(name)) for colour, name in split.legend],
-        broken=[f"{plain_text(split.name(row))}: {plain_text(error)}" for row, error in broken.items()],
+        broken=[f"{page_text(split.name(row))}: {page_text(error)}" for row, error in broken.items()],
     )
     return write(path, methodcaller("write_bytes", page))
 
@@ -321,7 +321,7 @@ def _write_page(
         template,
         pictures,
         title=text(title),
-        result=sentence(metrics),
+        result=unbroken(sentence(metrics)),
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         evaluation=metrics,
         description=evaluation.description,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from PIL import Image
 
-from contml._support.text import number, plain_text
+from contml._support.text import number, page_text
 from contml.data.split import Split
 from contml.labels import ClassLabels, VectorLabels
 from contml.report.examples import Example
@@ -109,14 +109,14 @@ class Album:
 
     def name(self, row: int) -> str:
         """The name of a row."""
-        return plain_text(self.split.name(row))
+        return page_text(self.split.name(row))
 
     def label(self, row: int) -> str:
         """The label of a row in words; empty if it has none, or if the describer fails, which is noted."""
         if self.split.describer is None:
             return ""
         try:
-            return plain_text(self.split.describer(row), lines=True)
+            return page_text(self.split.describer(row), lines=True)
         except Exception as error:  # as in `draw`
             self.broken.setdefault(row, f"{type(error).__name__}: {error}")
             return ""

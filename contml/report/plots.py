@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFor
 from PIL import Image
 from torch import Tensor
 
-from contml._support.text import score_text
+from contml._support.text import score_text, shareable
 from contml.contracts import PLAIN, Measure
 from contml.data.split import SPLIT_TITLES
 from contml.evaluation.results import Evaluated, Evaluation, Score, measured
@@ -250,8 +250,8 @@ def smooth(values: Array, window: int) -> Array:
 
 
 def plain(text: str) -> str:
-    """Escape a text so that matplotlib prints it unchanged, without reading dollar signs as formulas."""
-    return text.replace("$", r"\$")
+    """A text that matplotlib prints unchanged, without reading dollar signs as formulas; without absolute folders."""
+    return shareable(text).replace("$", r"\$")
 
 
 def _plot_loss(axes: Axes, steps: Array, losses: Array) -> None:

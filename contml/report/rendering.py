@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from contml._support.text import plain_text
+from contml._support.text import page_text
 
 #: A page of more bytes is written again with a lower quality of its pictures, down to the last one.
 LIMIT, QUALITIES = 2_000_000, (80, 65, 50, 35, 20)
@@ -30,10 +30,10 @@ def render(template: str, pictures: Callable[[int], Mapping[str, Any]], **texts:
 
 
 def text(given: str) -> str:
-    """A text that HTML can hold."""
-    return plain_text(given, lines=True)
+    """A text that HTML can hold, without the folders of absolute paths."""
+    return page_text(given, lines=True)
 
 
 def texts(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Rows of texts that HTML can hold."""
+    """Rows of such texts."""
     return [[text(cell) for cell in row] for row in rows]

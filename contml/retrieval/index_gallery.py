@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageOps
 
 from contml._support.errors import InputError
 from contml._support.files import check_new_file, write
-from contml._support.text import number, plain_text
+from contml._support.text import number, page_text
 from contml.data.decode import BrokenError, decode
 from contml.data.renderers.text import load_font, shorten
 from contml.retrieval.index_images import FILE, QueryResult, SearchHit
@@ -58,15 +58,15 @@ def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
     )
     entries = [
         {
-            "name": plain_text(query.name),
+            "name": page_text(query.name),
             "picture": _jpeg(query.file),
-            "estimate": plain_text("" if estimate is None else str(estimate)),
+            "estimate": page_text("" if estimate is None else str(estimate)),
             "hits": [
                 {
                     "rank": hit.rank,
-                    "name": plain_text(hit.id),
+                    "name": page_text(hit.id),
                     "picture": _jpeg(hit.file),
-                    "texts": [plain_text(text) for text in (*_meaning(hit), *_about(hit))],
+                    "texts": [page_text(text) for text in (*_meaning(hit), *_about(hit))],
                 }
                 for hit in hits
             ],
@@ -74,7 +74,7 @@ def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
         for query, hits, estimate in results
     ]
     page = environment.get_template("gallery.html").render(
-        title=plain_text(title), note=plain_text(note), queries=entries
+        title=page_text(title), note=page_text(note), queries=entries
     )
     return page.encode()
 
@@ -90,7 +90,7 @@ def _picture(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
         text: str, left: int, top: int, room: int, color: str = _INK, *, size: int = 16, bold: bool = False
     ) -> None:
         font = load_font(size, bold)
-        pen.text((left, top), shorten(plain_text(text).replace("\n", " "), font, room), fill=color, font=font)
+        pen.text((left, top), shorten(page_text(text).replace("\n", " "), font, room), fill=color, font=font)
 
     say(title, _GAP, _GAP, canvas.width - 2 * _GAP, size=22, bold=True)
     say(note, _GAP, _GAP + 32, canvas.width - 2 * _GAP, _GREY)

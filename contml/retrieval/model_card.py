@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from contml._support.files import read_bytes, write
-from contml._support.text import plain_text
+from contml._support.text import page_text
 from contml.evaluation.results import Evaluated, epoch_text
 from contml.evaluation.table import is_of_captions, sentence, summary, unit_words, value_text
 
@@ -175,5 +175,5 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _inline(text: str) -> str:
     """Text on one line in which nothing is Markdown or HTML."""
-    plain = plain_text(" ".join(text.split()))
+    plain = page_text(" ".join(text.split()))
     return "".join(f"\\{c}" if c in "\\|<>`*_[]" else c for c in plain)

@@ -33,21 +33,17 @@ def _draw_panel(axes: Axes, sweep: Sweep, part: Choice | Range) -> None:
         words = [value_text(value) for value in part.values]
         axes.set_xticks(range(len(words)), [plain(word) for word in words])
         axes.set_xlim(-0.5, len(words) - 0.5)
-        x_positions = {
-            # Side by side in order, so that trials of one value do not cover each other.
-            trial.number: words.index(value_text(trial.params[part.key]))
-            + 0.5 * (trial.number / len(sweep.trials) - 0.5)
-            for trial in sweep.trials
-        }
+        x_positions = {trial.number: float(words.index(value_text(trial.params[part.key]))) for trial in sweep.trials}
     else:
         axes.set_xscale("log" if part.log else "linear")
         axes.set_xlim(part.low, part.high)
         x_positions = {trial.number: float(trial.params[part.key]) for trial in sweep.trials}
     for trial in (trial for trial in reversed(sweep.trials) if not trial.error):
         color = VERMILION if trial is sweep.chosen else BLUE
+        style = {"color": color, "alpha": 1.0 if trial is sweep.chosen else 0.6}  # trials of one value may overlap
         low, high, mean = in_unit([min(trial.values), max(trial.values), trial.mean], sweep.unit)
-        axes.vlines(x_positions[trial.number], low, high, color=color, linewidth=1.4)
-        axes.plot(x_positions[trial.number], mean, "o", color=color, clip_on=False)
+        axes.vlines(x_positions[trial.number], low, high, linewidth=1.4, **style)
+        axes.plot(x_positions[trial.number], mean, "o", clip_on=False, **style)
     if sweep.chosen is not None:
         axes.plot([], [], "o", color=VERMILION, label=f"chosen: trial {sweep.chosen.number}")
         axes.legend(loc="best")

@@ -26,7 +26,7 @@ def run(tmp_path_factory):
 
 def test_the_facts_are_those_of_the_run(run):
     experiment, opened = load_run(run.folder)
-    facts, training = dict(facts_of(experiment, opened)), read_training(opened)
+    facts, training = dict(facts_of(experiment, opened, 8)), read_training(opened)
     model = contml.load(run.folder).model
     assert training.parameters == sum(each.numel() for each in model.parameters())
     assert facts["Parameters"] == f"{training.parameters:,}"
@@ -45,8 +45,8 @@ def test_the_facts_are_those_of_the_run(run):
 def test_the_header_has_the_essentials(run):
     experiment, opened = load_run(run.folder)
     training = read_training(opened)
-    data, network, parameters, loss, trained, version = brief_of(experiment, opened)
-    assert data == dict(facts_of(experiment, opened))["Data"]
+    data, network, parameters, loss, trained, version = brief_of(experiment, opened, 8)
+    assert data == dict(facts_of(experiment, opened, 8))["Data"]
     assert network == "small_cnn, 8 dimensions"
     assert parameters == f"{training.parameters:,} parameters"
     assert loss == "loss log_ratio"
@@ -99,8 +99,8 @@ def test_a_run_without_the_record_has_fewer_facts_and_a_damaged_one_is_refused(r
     experiment, opened = load_run(run.folder)
     text = opened.about.read_text(encoding="utf-8")
     opened.about.unlink()
-    assert not {"Parameters", "Device", "Versions"} & dict(facts_of(experiment, opened)).keys()
+    assert not {"Parameters", "Device", "Versions"} & dict(facts_of(experiment, opened, 8)).keys()
     opened.about.write_text(json.dumps({**json.loads(text), "parameters": -1}), encoding="utf-8")
     with refuses(str(opened.about), got="cannot be read", hint="remove it"):
-        facts_of(experiment, opened)
+        facts_of(experiment, opened, 8)
     opened.about.write_text(text, encoding="utf-8")

@@ -239,7 +239,7 @@ def test_search_equals_the_embeddings_of_the_run(explored, runs):
         assert found["rows"] == explored.gallery[squared.argsort(stable=True)[:10]].tolist()
         wanted = [float(each) for each in models[0].label_distance(np.array(found["distances"]))[0]]
         assert len(found["meanings"]) == len(wanted)
-        assert re.fullmatch(r"\S+ pixels per joint \(\S+ to \S+\)", found["meanings"][0])
+        assert re.fullmatch(r"\S+ px/joint \(\S+ to \S+\)", found["meanings"][0])
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

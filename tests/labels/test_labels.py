@@ -362,7 +362,7 @@ def test_units_of_poses():
     assert PoseLabels(joints, squared=False).unit == "pixels, over 5 joints"
     assert PoseLabels(joints, normalize=True).unit == "squared person scales, summed over 5 joints"
     assert PoseLabels(joints, unit="cm").unit == "squared cm, summed over 5 joints"
-    assert PoseLabels(joints, unit="cm").measure.unit == "cm per joint"
+    assert PoseLabels(joints, unit="cm").measure.unit == "cm/joint"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

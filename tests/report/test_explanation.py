@@ -98,7 +98,7 @@ def test_poses_list_the_joints_that_are_far_apart_and_draw_lines_between_them():
         ["head", "0"],
         ["all 3 joints, root mean square", f"{rms:.2f}"],
     ]
-    assert found.header == ("joint", "distance, pixels")
+    assert found.header == ("joint", "distance, px")
     overlay = np.asarray(found.pictures[2][1], int)
     for colour in ((0, 114, 178), (224, 112, 0), (154, 154, 154)):
         assert (np.abs(overlay - colour).sum(2) < 12).sum() > 20, colour

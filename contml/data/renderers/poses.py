@@ -110,7 +110,7 @@ class PoseExplainer:
             ("item", pose_pictures[1]),
             ("query blue, item orange; a line joins the same joint", overlay),
         ]
-        return Explanation(titled_pictures, ("joint", f"distance, {measure.unit.removesuffix(' per joint')}"), table)
+        return Explanation(titled_pictures, ("joint", f"distance, {measure.unit.removesuffix('/joint')}"), table)
 
 
 def draw_difference(poses: Array, shown: Array, skeleton: Sequence[tuple[int, int]], size: int) -> Image.Image:
