@@ -104,6 +104,20 @@ class Measure:
         words = MISSING if value == MISSING else f"{self.before}{value}{self.after if unit else ''}"
         return words if math.isnan(low) else f"{words} ({start} to {end})"
 
+    def difference(self, a: float, b: float, margin: float) -> str:
+        """How much two label distances differ, with the interval of a - b, which is `margin` to both sides.
+
+        "0.30 ± 0.40 km"; of factors their ratio, "x 1.02 (0.98 to 1.07)".
+        """
+        low, value, high = (abs(a - b) + sign * margin for sign in (-1, 0, 1))
+        if self.kind == "ratio":
+            return self.text(value, low, high)
+        # The interval of roots has the width that the slope between the two gives it, or at one the slope there.
+        slope = abs(self.gap(a, b)) / value if value else self.factor / (2 * self.of(a) or math.inf)
+        words = number(margin * (slope if self.kind == "root" else self.factor))
+        decimals = len(words.partition(".")[2])
+        return f"{abs(self.gap(a, b)):,.{decimals}f} ± {words}{self.after}"
+
     def gap(self, a: float, b: float) -> float:
         """How much larger the label distance a is than b, in this unit: the difference, or for factors their ratio."""
         return self.of(a - b) if self.kind == "ratio" else self.of(a) - self.of(b)

@@ -111,7 +111,9 @@ def _read(name: str, root: Path | None, overrides: Sequence[str]) -> tuple[Task,
         if root is not None and (error.subject, error.got) == ("task.root", "unknown key"):
             raise InputError(name, "its task has no option 'root'", hint=f"omit {root}") from None
         if (error.subject, error.got.partition(", ")[2]) == (name, "not a config"):  # a folder, a table, a run
-            raise InputError(name, error.got, hint="of your own data: contml check --data PATH --images all") from None
+            raise InputError(
+                name, error.got, hint="of your own data: 'contml check --data PATH --images all'"
+            ) from None
         raise
     task: Task = replace(part, origin="", origins={}).build()  # "command line" would not help
     return task, {}

@@ -52,6 +52,24 @@ def test_means_of_factors_are_geometric_and_means_of_squares_are_roots():
     assert Measure("cm", 1, "root").gap(25, 9) == 2
 
 
+@pytest.mark.parametrize(
+    ("measure", "expected"),
+    [
+        (Measure(), "0.500 ± 0.250"),
+        (Measure("km", 10), "5.00 ± 2.50 km"),
+        (Measure("", math.log(4), "ratio"), "x 2.00 (1.41 to 2.83)"),
+        (Measure("cm", 4, "root"), "0.449 ± 0.225 cm"),  # sqrt(6) - sqrt(4), of which the margin is a half
+    ],
+)
+def test_a_difference_has_its_interval_in_the_unit(measure, expected):
+    assert measure.difference(1.0, 1.5, 0.25) == measure.difference(1.5, 1.0, 0.25) == expected
+
+
+def test_the_margin_of_equal_squares_follows_the_slope_of_the_root():
+    assert Measure("cm", 1, "root").difference(4.0, 4.0, 0.2) == "0.0000 ± 0.0500 cm"
+    assert Measure("cm", 1, "root").difference(0.0, 0.0, 0.2) == "0 ± 0 cm"
+
+
 @pytest.mark.parametrize("factor", [0.0, -1.0, math.inf, math.nan])
 def test_a_factor_is_a_finite_number_above_0(factor):
     with pytest.raises(ValueError, match="factor"):

@@ -32,7 +32,7 @@ def number(value: float) -> str:
 
 
 def score_text(value: float) -> str:
-    """Returns a score, of which 1 is much, as `number` does; one below 0.0001 has four decimals: `0.0000`."""
+    """Returns a score or an embedding distance as `number` does, but with four decimals below 0.0001: `0.0000`."""
     return number(value) if not abs(value) < 1e-4 or value == 0 else f"{value:.4f}".removeprefix("-")
 
 

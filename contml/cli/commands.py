@@ -22,6 +22,7 @@ from contml.cli.audit import AUDIT_EXAMPLE, audit
 from contml.cli.compare import EXAMPLE as COMPARE_EXAMPLE, compare
 from contml.cli.embed import CAPTION_EXAMPLE, EMBED_EXAMPLE, caption, embed, export
 from contml.cli.explore import EXPLORE_EXAMPLE, explore
+from contml.cli.hints import CONFIGURED, fitting
 from contml.cli.index import INDEX_EXAMPLE, SEARCH_EXAMPLE, index, search
 from contml.cli.options import (
     AcceptChanges,
@@ -57,10 +58,11 @@ def main() -> None:
     try:
         sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
     except InputError as error:
-        message = str(error)
+        message = str(fitting(error, *_called(sys.argv[1:])))
     except _UsageError as error:
         message = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
-        if message.startswith("No such option") and "Possible" not in message:
+        is_unknown = message.startswith("No such option") and "Possible" not in message
+        if is_unknown and _called(sys.argv[1:])[0] in CONFIGURED:
             message += "; an option of the config is written as training.epochs=3"
     except typer.Abort:
         sys.exit(130)
@@ -71,6 +73,15 @@ def main() -> None:
         message = f"{error.filename or 'a file'}: {error.strerror or error}"
     echo(f"contml: {message}", err=True)
     sys.exit(2)
+
+
+def _called(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The command that was called, and the options that it has."""
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # it is a group
+    name = next((argument for argument in arguments if argument in commands), "")
+    options = [option for parameter in commands[name].params for option in parameter.opts] if name else []
+    is_resumed = name == "train" and any(argument.partition("=")[0] == "--resume" for argument in arguments)
+    return "train --resume" if is_resumed else name, options
 
 
 def _version(requested: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contml._support.errors import InputError
-from contml._support.text import number
+from contml._support.text import score_text
 from contml.cli.embed import note_on_captioner
 from contml.cli.options import Json, Trust
 from contml.cli.printing import echo, print_broken, print_table
@@ -240,7 +240,7 @@ def _print(results: list[QueryResult]) -> None:
         for hit in query_hits:
             metadata_values = [str(hit.metadata.get(name, "")) for name in columns]
             meaning = [hit.meaning.get(name, "") for name in meanings]
-            rows.append([str(hit.rank), hit.id, number(hit.distance), *meaning, *metadata_values])
+            rows.append([str(hit.rank), hit.id, score_text(hit.distance), *meaning, *metadata_values])
         echo(query.name)
         if estimate is not None:
             echo(estimate)

@@ -61,6 +61,7 @@ class Images:
         features: Path | None = None,
         *,
         transform: Transform | None = None,
+        skip: str = 'broken="skip"',
     ) -> None:
         if not 1 <= crop <= resize:
             raise InputError("crop", str(crop), f"must be 1 to resize, {resize}")
@@ -70,6 +71,7 @@ class Images:
         self.resize, self.crop = resize, crop
         self.transform = transform or CropTransform(resize=resize, crop=crop)
         self.flip, self.broken, self.workers, self.cache, self.features = flip, broken, workers, cache, features
+        self.skip = skip
         #: Name and cause of each broken image left out so far.
         self.left_out: dict[str, str] = {}
         self._loaders: dict[tuple[int, bool], _Loader] = {}
@@ -141,7 +143,7 @@ class Images:
         if id(split) not in self._cached:
             broken = self.fill(split).broken
             if broken and self.broken == "fail":
-                raise _broken_error(*broken[0])  # now, not in the middle of an epoch
+                raise self._broken_error(*broken[0])  # now, not in the middle of an epoch
         return self._cached[id(split)][1]
 
     def check(self, split: Split, rows: range) -> None:
@@ -153,7 +155,7 @@ class Images:
         if self.broken == "fail" and self.cache is None and rows and split.stamp(0) is not None:
             broken = self.fill(split.subset(rows)).broken
             if broken:
-                raise _broken_error(*broken[0])
+                raise self._broken_error(*broken[0])
 
     def close(self) -> None:
         """Ends the worker processes; a later batch starts new ones."""
@@ -196,14 +198,13 @@ class Images:
         if isinstance(result, InputError):
             raise result
         if result.broken and self.broken == "fail":
-            raise _broken_error(*result.broken[0])
+            raise self._broken_error(*result.broken[0])
         self.left_out.update(result.broken)
         return result.batch
 
-
-def _broken_error(name: str, cause: str) -> InputError:
-    hint = "fix the file, or leave out broken images with images.broken=skip"
-    return InputError(name, f"cannot be decoded ({cause})", hint=hint)
+    def _broken_error(self, name: str, cause: str) -> InputError:
+        hint = f"fix the file, or set {self.skip} to leave out broken images"
+        return InputError(name, f"cannot be decoded ({cause})", hint=hint)
 
 
 # -- workers -----------------------------------------------------------------------------------------------------------

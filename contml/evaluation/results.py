@@ -14,7 +14,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import read_bytes
-from contml._support.text import number, score_text
+from contml._support.text import score_text
 from contml.contracts import PLAIN, Measure
 from contml.data.split import SPLIT_TITLES
 from contml.evaluation.metrics import METRICS, METRICS_AT_K, title_of
@@ -311,9 +311,9 @@ class Evaluated:
         )
         if selection.interval is None:
             return message
-        interval = number(selection.interval)
-        difference = f"{abs(selection.difference):,.{len(interval.partition('.')[2])}f}"
-        return f"{message}: {title_of(selection.metric)} differs by {difference} ± {interval}"
+        measure = self.evaluation.measure_of(selection.metric) or PLAIN
+        difference = measure.difference(selection.best, selection.last, selection.interval)
+        return f"{message}: {title_of(selection.metric)} differs by {difference}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON: the evaluation, split, checkpoint, epochs, selection, and the notes."""

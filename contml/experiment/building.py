@@ -153,7 +153,8 @@ class Experiment:
         """The loader that turns images into batches."""
         part = self.config.parts["images"]
         size = {name: part.options[name] for name in ("resize", "crop")}
-        images: Images = part.build(transform=self.config.parts["transform"].build(**size))
+        transform = self.config.parts["transform"].build(**size)
+        images: Images = part.build(transform=transform, skip="images.broken=skip")
         return images
 
     def build_trainer(

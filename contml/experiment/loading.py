@@ -42,7 +42,7 @@ def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
         return _experiment(read(path, overrides), path.stem)
     if path.exists() and config not in config_names():
         if (path / "config.yaml").is_file():
-            raise InputError(config, "a run, not a config", hint=f"continue it with --resume {config}")
+            raise InputError(config, "a run, not a config", hint=f"continue it with 'contml train --resume {config}'")
         kind = "a folder" if path.is_dir() else "a table"
         raise InputError(config, f"{kind}, not a config", hint=f"your own data are given as --data {config}")
     return _experiment(read(config_path(config), overrides, f"config {config}", bundled=True), config)

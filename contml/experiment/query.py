@@ -42,15 +42,21 @@ _APART, _SPREAD = 2, 4
 
 @dataclass(frozen=True)
 class _Compared:
-    """Runs on the same split: heading, embeddings `[N, d]` and unreadable rows of each.
+    """Runs on the same split of a task: heading, embeddings `[N, d]` and unreadable rows of each.
 
     The last ones may be of untrained weights; the first `trained` ones are of trained runs.
     """
 
-    split: Split
+    task: Task
+    name: str
     runs: list[tuple[str, Tensor, Tensor]]
     trained: int
     notes: list[str]
+
+    @property
+    def split(self) -> Split:
+        """The split by its name."""
+        return self.task.splits[self.name]
 
 
 def query_picture(comparison: Comparison, query: str, *, trust: bool = False) -> tuple[Image.Image, list[str]]:
@@ -69,7 +75,7 @@ def query_picture(comparison: Comparison, query: str, *, trust: bool = False) ->
     """
     compared = _read(comparison, "--query", trust)
     split, notes = compared.split, compared.notes
-    row, split = row_of(split, query, "--query"), split.with_short_names()
+    row, split = row_of(compared.task, compared.name, query, "--query"), split.with_short_names()
     lines: list[Line] = []
     oracle = None
     for heading, embeddings, missing in compared.runs:
@@ -157,7 +163,7 @@ def _read(comparison: Comparison, option: str, trust: bool) -> _Compared:
         runs.append((heading, experiment, run, saved_embeddings(experiment, run, name, checkpoint)))
     _, experiment, run, _ = runs[0]
     task, _ = recorded_task(experiment, run, accept_changes=False)
-    split, names = task.splits[name], item_names(task.splits[name], experiment.root)
+    names = item_names(task.splits[name], experiment.root)
     compared_runs, notes = [(heading, *saved.of(names)[1:]) for heading, *_, saved in runs], []
     try:
         untrained = _untrained(experiment, run, task, name, names)
@@ -165,7 +171,7 @@ def _read(comparison: Comparison, option: str, trust: bool) -> _Compared:
         notes.append(f"no line of untrained weights: {error}")
     else:
         compared_runs.append((f"Untrained{', first run' if len(runs) > 1 else ''}", *untrained))
-    return _Compared(split, compared_runs, len(runs), notes)
+    return _Compared(task, name, compared_runs, len(runs), notes)
 
 
 def _heading(table: Table, row: Row, run: EvaluatedRun) -> str:

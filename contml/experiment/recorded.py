@@ -16,7 +16,7 @@ from contml._support.errors import InputError, one_line
 from contml._support.files import read_bytes
 from contml.config import difference, flat
 from contml.data.identity import DataRecord, with_recorded_items
-from contml.data.split import Split, Task
+from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.results import Evaluated, Selection
 from contml.experiment.building import Experiment
 from contml.models import EmbeddingModel
@@ -188,13 +188,34 @@ def how_to_train_longer(run: Run) -> str:
     return f"to train longer, start a new run from its weights: contml train {run.config} {section}.weights={weights}"
 
 
-def row_of(split: Split, given: str, option: str) -> int:
-    """The row of a test image, given by its name, by the end of its name after a slash or space, or by its row."""
+def row_of(task: Task, name: str, given: str, option: str) -> int:
+    """The row of an image in the split `name`: by its name, the end of its name after a slash or space, or its row.
+
+    Raises:
+        InputError: there is no such image, or there are several. `option` asked for it.
+    """
+    split = task.splits[name]
+    row = _row(split, given)
+    if isinstance(row, int):
+        return row
+    title = SPLIT_TITLES[name]
+    hint = f"give a name such as {split.name(0)}, or a row, 0 to {len(split) - 1}"
+    if row:
+        raise InputError(option, f"{len(row)} {title} images end in '{given}'", hint=hint)
+    others = [
+        SPLIT_TITLES[other] for other, images in task.splits.items() if other != name and _row(images, given) != []
+    ]
+    if others and not given.isdecimal():
+        raise InputError(option, f"'{given}' is a {others[0]} image", f"must be one of the {title} split", hint)
+    raise InputError(option, f"no {title} image '{given}'", hint=hint)
+
+
+def _row(split: Split, given: str) -> int | list[str]:
+    """The row of an image, or the names that end in what was given."""
     names = [split.name(row) for row in range(len(split))]
     matches = [name for name in names if name.endswith((f"/{given}", f" {given}"))]
     if given in names or len(matches) == 1:
         return names.index(given if given in names else matches[0])
     if given.isdecimal() and int(given) < len(split):
         return int(given)
-    got = f"{len(matches)} test images end in '{given}'" if matches else f"no test image '{given}'"
-    raise InputError(option, got, hint=f"give a name such as {names[0]}, or a row, 0 to {len(split) - 1}")
+    return matches

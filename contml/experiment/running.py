@@ -224,7 +224,10 @@ def report_run(
     split = task.splits[evaluated.split]
     embedded_rows, embeddings, missing = saved.of(item_names(split, experiment.root))
     split = split.subset(embedded_rows)
-    pair_rows = None if pair is None else (row_of(split, pair[0], "--pair"), row_of(split, pair[1], "--pair"))
+    pair_rows = None
+    if pair is not None:
+        named = task.with_splits({evaluated.split: split})
+        pair_rows = row_of(named, evaluated.split, pair[0], "--pair"), row_of(named, evaluated.split, pair[1], "--pair")
     evaluation, ranking = RetrievalEvaluator().evaluate(embeddings, missing, split)
     return _report(
         experiment, run, split, replace(evaluated, evaluation=evaluation, changes=changes), ranking, missing, pair_rows

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageOps
 
 from contml._support.errors import InputError
 from contml._support.files import check_new_file, write
-from contml._support.text import number, page_text
+from contml._support.text import page_text, score_text
 from contml.data.decode import BrokenError, decode
 from contml.data.renderers.text import load_font, shorten
 from contml.retrieval.index_images import FILE, QueryResult, SearchHit
@@ -110,7 +110,7 @@ def _picture(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
 
 def _meaning(hit: SearchHit) -> list[str]:
     words = list(hit.meaning.values()) if hit.is_same else [f"{name} {text}" for name, text in hit.meaning.items()]
-    return [f"distance {number(hit.distance)}", *words]
+    return [f"distance {score_text(hit.distance)}", *words]
 
 
 def _about(hit: SearchHit) -> list[str]:

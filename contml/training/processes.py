@@ -32,7 +32,7 @@ def any_process(*flags: bool, device: torch.device) -> list[bool]:
 
 def other_process_error(what: str) -> InputError:
     """The error of a process that cannot go on because of another one."""
-    hint = "see its message; --resume continues from the last checkpoint"
+    hint = "see its message; 'contml train --resume RUN' continues from the last checkpoint"
     return InputError("training", f"another process {what}", hint=hint)
 
 

@@ -155,12 +155,12 @@ def parse_kind(name: str, text: str) -> Kind:
     if kind not in KINDS and kind != "auto":
         allowed = f"must be one of {', '.join(KINDS)}, auto"
         raise InputError(subject, f"unknown kind '{kind}'", allowed, did_you_mean(kind.lower(), KINDS))
+    variants = [kind_name for kind_name in KINDS if ":" in kind_name]
     try:
-        value = float(weight) if colon else 1.0
+        value, hint = float(weight) if colon else 1.0, ""
     except ValueError:
-        value = -1.0
+        value, hint = -1.0, did_you_mean(f"{kind}:{weight.strip()}", variants)
     if not 0 < value < float("inf"):
-        hint = did_you_mean(f"{kind}:{weight.strip()}", (kind_name for kind_name in KINDS if ":" in kind_name))
         raise InputError(subject, f"weight '{weight}'", f"must be a number above 0, as in {kind}:0.5", hint)
     return Kind(kind, value, form)
 
@@ -195,7 +195,9 @@ def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...
         why = "; ".join(f"{name}: {guess.reason}" for name, guess in roles.guesses.items())
         problem = f"no column can be the label ({why or f'its only column is {roles.image}'})"
         raise InputError(
-            str(table.path), problem, hint="name one: --label NAME=KIND" if why else "add a column of labels"
+            str(table.path),
+            problem,
+            hint="name one: --label NAME=KIND (in a config labels: {NAME: KIND})" if why else "add a column of labels",
         )
     listed = ", ".join(f"{name} ({guess.kind})" for name, guess in candidates.items())
     label, guess = next(iter(candidates.items()))

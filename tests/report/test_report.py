@@ -162,7 +162,7 @@ class Page(html.parser.HTMLParser):
         self.alts += [value or "" for name, value in attrs if name == "alt"]
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        self.text += data.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def check_self_contained(text: str) -> Page:
