@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -40,7 +42,8 @@ def _draw_panel(axes: Axes, sweep: Sweep, part: Choice | Range) -> None:
         x_positions = {trial.number: float(trial.params[part.key]) for trial in sweep.trials}
     for trial in (trial for trial in reversed(sweep.trials) if not trial.error):
         color = VERMILION if trial is sweep.chosen else BLUE
-        style = {"color": color, "alpha": 1.0 if trial is sweep.chosen else 0.6}  # trials of one value may overlap
+        # Trials of one value may overlap.
+        style: dict[str, Any] = {"color": color, "alpha": 1.0 if trial is sweep.chosen else 0.6}
         low, high, mean = in_unit([min(trial.values), max(trial.values), trial.mean], sweep.unit)
         axes.vlines(x_positions[trial.number], low, high, linewidth=1.4, **style)
         axes.plot(x_positions[trial.number], mean, "o", clip_on=False, **style)
