@@ -84,7 +84,7 @@ def test_no_page_shows_the_private_folders(made):
     for name, text in pages(made).items():
         for folder in PRIVATE:
             assert folder not in text, (name, text[max(0, text.find(folder) - 80) :][:200])
-        assert re.search(r"\b[ab]/\d+\.png", text) or name == "model/README.md", name  # what tells images apart
+        assert re.search(r"\b[ab]/\d+\.png", text) or name == "model/README.md", name  # images are not all alike
 
 
 def test_no_page_says_none_or_has_a_power_of_ten(made):

@@ -50,12 +50,11 @@ def one_line(error: Exception) -> str:
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
-    """Returns the entry of `names` with the most similar spelling; None if none is close, or `name` is one of them."""
-    candidates = list(names)
-    return None if name in candidates else next(iter(difflib.get_close_matches(name, candidates, 1)), None)
+    """Returns the entry of `names` with the spelling most similar to `name`; None if none is close."""
+    return next(iter(difflib.get_close_matches(name, list(names), 1)), None)
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str = "") -> str:
-    """Returns a question that suggests the closest of `names`, or `otherwise` if none is close."""
+    """Returns a question that suggests the closest of `names`, or `otherwise` if none is close, or `name` is right."""
     suggestion = closest(name, names)
-    return otherwise if suggestion is None else f"did you mean '{suggestion}'?"
+    return otherwise if suggestion in (None, name) else f"did you mean '{suggestion}'?"
