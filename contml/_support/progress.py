@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -15,6 +17,13 @@ from contml._support.text import duration, plain_text
 
 #: Seconds before the bar is shown, and between two lines where stderr is not a terminal.
 _BAR_DELAY, _LINE_INTERVAL = 2.0, 20.0
+
+
+@cache
+def note(text: str) -> None:
+    """Prints a line on stderr, once, and in one of several training processes."""
+    if os.environ.get("RANK", "0") == "0":
+        sys.stderr.write(f"{plain_text(text)}\n")
 
 
 @contextmanager

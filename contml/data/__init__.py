@@ -2,12 +2,12 @@
 
 from contml.data.batch import Batch as Batch
 from contml.data.cache import CacheReport as CacheReport
+from contml.data.decode import ImageItem as ImageItem
 from contml.data.draw import check_queries as check_queries, draw as draw, draw_queries as draw_queries
 from contml.data.loader import Images as Images
 from contml.data.sources import (
     BoxCrop as BoxCrop,
     ImageFile as ImageFile,
-    ImageItem as ImageItem,
     ImageSource as ImageSource,
     Pixels as Pixels,
     Square as Square,

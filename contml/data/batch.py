@@ -12,8 +12,7 @@ from torch.utils import data
 
 from contml._support.errors import InputError
 from contml.data.cache import CachedImages
-from contml.data.decode import BrokenError, cause, resized
-from contml.data.sources import PixelArray
+from contml.data.decode import PixelArray, cause, resized
 from contml.data.split import Split
 from contml.data.transforms import Transform, centre
 
@@ -97,7 +96,7 @@ class Decoder(data.Dataset["Result | InputError"]):
                 image = None if self.cached is None else self.cached.get(row)
                 if image is None:
                     image = resized(self.split.image(row), self.split.name(row), self.resize)
-            except (BrokenError, OSError) as error:  # OSError: image sources read files too
+            except OSError as error:
                 broken.append((self.split.name(row), cause(error)))
                 continue
             if request.seed is None:

@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 
 from contml._support.errors import InputError
 from contml._support.progress import progress_bar
-from contml.data.sources import PixelArray
+from contml.data.decode import PixelArray
 from contml.data.split import Split
 
 if TYPE_CHECKING:

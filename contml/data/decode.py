@@ -1,27 +1,94 @@
-"""Decodes one image of a split: RGB pixels, upright, whatever the format of its file."""
+"""Decodes images. A file, a picture and an array with the same pixels give the same RGB pixels.
+
+This is the only place that opens image files. Grey, palette, CMYK, YCbCr, LAB and HSV become RGB, without colour
+profiles. Transparent pixels are laid on white. Integers of more than 8 bits keep their highest 8 bits: the range that
+their format declares becomes 0 to 255. Floats must be 0 (black) to 1 (white). 32-bit integers declare no range, and are
+refused. Of several pictures in a file, the first is read.
+"""
 
 from __future__ import annotations
 
+import io
+import stat
+import struct
 import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from contml._support.errors import InputError, one_line
-from contml.data.sources import ImageItem, PixelArray
+from contml._support.files import read_bytes
 
+T = TypeVar("T")
+#: An RGB image: uint8 `[H, W, 3]`.
+PixelArray: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+#: What an image source reads: a file, its content, a picture, pixels `[H, W]` or `[H, W, C]`; or features `[F]`.
+ImageItem: TypeAlias = "Path | BinaryIO | Image.Image | np.ndarray[Any, np.dtype[Any]]"
+
+#: Endings of image names by format, in lower case.
+_ENDINGS = {
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"),
+    "PNG": (".png", ".apng"),
+    "GIF": (".gif",),
+    "BMP": (".bmp",),
+    "PPM": (".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+    "JPEG2000": (".jp2", ".j2k", ".jpx", ".jpf", ".jpc", ".j2c"),
+    "AVIF": (".avif", ".avifs"),
+    "HEIF": (".heic", ".heif", ".hif", ".heics", ".heifs"),
+}
+#: The module that a format needs, and what installs it.
+_NEEDED = {
+    "WEBP": ("PIL._webp", "pillow"),
+    "AVIF": ("PIL._avif", '"pillow>=11.3"'),
+    "HEIF": ("pillow_heif", '"contml[heif]"'),
+}
+_MISSING = {name: package for name, (module, package) in _NEEDED.items() if find_spec(module) is None}
+_FORMATS = tuple(name for name in _ENDINGS if name not in _MISSING)
+#: Endings of image names that are read, in lower case.
+IMAGE_SUFFIXES = tuple(suffix for name in _FORMATS for suffix in _ENDINGS[name])
+#: The package that reads images with an ending that is not read.
+READ_BY = {suffix: package for name, package in _MISSING.items() for suffix in _ENDINGS[name]}
+
+#: What is read, in words.
+FORMAT_NAMES = ", ".join({"WEBP": "WebP", "JPEG2000": "JPEG 2000"}.get(name, name) for name in _FORMATS)
+
+#: JPEGs, of one picture and of several, can be decoded at a fraction of their size.
+_JPEGS = ("JPEG", "MPO")
 _ORIENTATION = 0x0112  # the EXIF tag
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # TIFF tags
+_ARRAYS = "an image as an array must be [H, W] or [H, W, 1 to 4], of uint8, uint16, bool, or floats from 0 to 1"
+#: The largest file in bytes that is read without its metadata.
+_LARGEST = 1 << 28
 
 
-class BrokenError(Exception):
-    """An image cannot be decoded; the message is the cause."""
+def names_image(name: str) -> bool:
+    """Returns whether a name ends as those of images do, also of images that nothing installed reads."""
+    return name.lower().endswith((*IMAGE_SUFFIXES, *READ_BY))
 
 
 def resized(item: ImageItem, name: str, side: int) -> PixelArray:
     """Returns an image as uint8 `[side, side, 3]`; its aspect ratio is not kept.
 
     Raises:
-        BrokenError: it cannot be decoded.
+        OSError: it cannot be decoded.
         InputError: it is an array of another dtype or shape.
     """
     # JPEGs are decoded at no less than twice this size, so that resizing still averages pixels.
@@ -31,51 +98,258 @@ def resized(item: ImageItem, name: str, side: int) -> PixelArray:
     return np.array(picture)  # a copy: torch needs a writable array
 
 
-def decode(item: ImageItem, name: str, min_size: int) -> Image.Image:
-    """Returns an image in RGB, upright; a JPEG may be decoded at a fraction of its size, but not below `min_size`."""
+def decode(
+    item: ImageItem,
+    name: str,
+    min_size: int | None = None,
+    *,
+    crop: Callable[[Image.Image], Image.Image] = lambda picture: picture,
+    upright: bool = True,
+) -> Image.Image:
+    """Returns an image in RGB.
+
+    Args:
+        item: a file, its content, a picture, or pixels.
+        name: its name, for errors.
+        min_size: a JPEG may be decoded at a fraction of its size, but not below this; None: at its size.
+        crop: cuts a part from the pixels of the file, as they are before they are turned.
+        upright: turn it by its EXIF orientation.
+
+    Raises:
+        OSError: it cannot be decoded; the message is the cause.
+        InputError: it is an array of another dtype or shape.
+    """
     if isinstance(item, np.ndarray):
-        if item.dtype != np.uint8 or item.ndim != 3 or item.shape[2] != 3 or not item.size:
-            raise InputError(name, f"{item.dtype} {list(item.shape)}", "an image as an array must be uint8 [H, W, 3]")
-        return Image.fromarray(np.ascontiguousarray(item))
+        return crop(_from_array(item, name))
+    if isinstance(item, Image.Image):
+        with _one_kind_of_error():
+            return _to_rgb(item, crop, upright)
+
+    def rgb(picture: Image.Image) -> Image.Image:
+        if min_size is not None and picture.format in _JPEGS:
+            # Decoding a JPEG at a half, a quarter or an eighth of its size is faster.
+            picture.draft(None, (min_size, min_size))
+        return _to_rgb(picture, crop, upright)
+
+    return from_file(item, rgb)
+
+
+def from_file(file: Path | BinaryIO, function: Callable[[Image.Image], T]) -> T:
+    """Returns `function(picture)` of the picture in an image file, which may be given by its content.
+
+    Raises:
+        OSError: it cannot be opened or decoded; it is of another format, not a regular file, or has more pixels than
+            Pillow's limit of 89 million (`PIL.Image.MAX_IMAGE_PIXELS`). The message is the cause.
+    """
+    try:
+        with _opened(file) as picture:
+            return function(picture)
+    except OSError:
+        content = _without_metadata(file)
+        if content is None:
+            raise
+    with _opened(content) as picture:
+        return function(picture)
+
+
+@contextmanager
+def _opened(file: Path | BinaryIO) -> Iterator[Image.Image]:
+    with _one_kind_of_error():
+        if isinstance(file, Path):
+            status = file.stat()
+            if not stat.S_ISREG(status.st_mode):  # a pipe may never end
+                raise OSError("a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file")
+            if status.st_size == 0:
+                raise OSError("empty file")
+        try:
+            picture = Image.open(file, formats=_formats())
+        except UnidentifiedImageError:
+            raise OSError(_unknown_format(file)) from None
+        with picture:
+            yield picture
+
+
+@contextmanager
+def _one_kind_of_error() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns about unusual metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            if isinstance(item, Image.Image):
-                return _to_rgb(item)
-            if item.is_file() and item.stat().st_size == 0:
-                raise BrokenError("empty file")
-            with Image.open(item) as picture:
-                # Decoding a JPEG at a half, a quarter or an eighth of its size is faster.
-                picture.draft(None, (min_size, min_size))
-                return _to_rgb(picture)
-    except (MemoryError, BrokenError):
+            yield
+    except FileNotFoundError:
+        raise FileNotFoundError("no such file") from None
+    except (InputError, MemoryError, OSError):
         raise
     except Exception as error:  # on broken files, Pillow's decoders raise nearly any exception
-        raise BrokenError(cause(error)) from error
+        raise OSError(one_line(error)) from error
 
 
-def _to_rgb(picture: Image.Image) -> Image.Image:
-    if picture.getexif().get(_ORIENTATION, 1) != 1:
-        picture = ImageOps.exif_transpose(picture)
-    if picture.mode == "RGB" and "transparency" not in picture.info:
-        picture.load()
-        return picture
-    if picture.mode.startswith("I"):  # 16 bits; Pillow would clip at 255
-        values = np.clip(np.asarray(picture).astype(np.int64), 0, 65535)
-        return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
-    if picture.mode == "F":  # floats in 0..1, or in 0..255 if any is above 1
-        floats = np.nan_to_num(np.asarray(picture))
-        floats = floats * 255 if floats.max() <= 1 else floats
-        return Image.fromarray(floats.round().clip(0, 255).astype(np.uint8)).convert("RGB")
-    if picture.has_transparency_data:
-        picture = picture.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
-    return picture.convert("RGB")
+@cache
+def _formats() -> tuple[str, ...]:
+    """The formats that are read, which Pillow then knows; it starts other programs for some others."""
+    Image.preinit()  # otherwise it would import all of them to read one
+    if "HEIF" in _FORMATS:
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+    return _FORMATS
 
 
-def cause(error: Exception) -> str:
+def _unknown_format(file: Path | BinaryIO) -> str:
+    """Why Pillow cannot identify a file."""
+    head = _head(file)
+    if "HEIF" in _MISSING and head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1", b"hevc"):
+        return f"HEIF; pip install {_MISSING['HEIF']} reads it"
+    return f"not an image, or of a format that is not read: must be {FORMAT_NAMES}"
+
+
+def _head(file: Path | BinaryIO) -> bytes:
+    """The first bytes; none of anything but a regular file."""
+    if isinstance(file, Path):
+        if not file.is_file():
+            return b""
+        with file.open("rb") as stream:
+            return stream.read(16)
+    file.seek(0)
+    return file.read(16)
+
+
+def cause(error: OSError) -> str:
     """Returns on one line why an image cannot be decoded."""
-    if isinstance(error, UnidentifiedImageError):
-        return "not an image, or of a format that Pillow does not know"
-    return error.strerror if isinstance(error, OSError) and error.strerror else one_line(error)
+    return error.strerror or one_line(error)
+
+
+# -- colours -----------------------------------------------------------------------------------------------------------
+
+
+def _to_rgb(picture: Image.Image, crop: Callable[[Image.Image], Image.Image], upright: bool) -> Image.Image:
+    picture.load()
+    rgb = crop(_colours(picture))
+    how = _UPRIGHT.get(orientation(picture)) if upright else None  # after loading: Pillow turns a TIFF itself
+    if how is None:
+        return rgb
+    turned = rgb.transpose(how)
+    turned.info.clear()  # its EXIF block, by which it would be turned again
+    return turned
+
+
+def orientation(picture: Image.Image) -> int:
+    """The EXIF orientation of a picture, 1 to 8; 1 if it has none, or if its EXIF block is damaged."""
+    try:
+        value = picture.getexif().get(_ORIENTATION, 1)
+        return value if value in _UPRIGHT else 1
+    except Exception:  # damaged metadata are not damaged pixels
+        return 1
+
+
+def _colours(picture: Image.Image) -> Image.Image:
+    if picture.mode == "F" or picture.mode.startswith("I"):
+        picture = _in_8_bits(picture)
+    if not picture.has_transparency_data:
+        return picture if picture.mode == "RGB" else picture.convert("RGB")
+    key = picture.info.get("transparency")
+    if isinstance(key, tuple) and max(key) > 255:  # of 16 bits, of which Pillow reads the highest 8
+        picture = picture.copy()
+        picture.info["transparency"] = tuple(value >> 8 for value in key)
+    return _on_white(picture.convert("LA") if picture.mode == "La" else picture)
+
+
+def _on_white(picture: Image.Image) -> Image.Image:
+    picture = picture.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
+
+
+def _in_8_bits(picture: Image.Image) -> Image.Image:
+    """A picture of mode F, I or I;16 in grey, perhaps with transparency."""
+    tags = getattr(picture, "tag_v2", {})
+    values = np.asarray(picture)
+    if picture.mode == "I" and picture.format not in ("PNG", "PPM"):  # these have 16 bits
+        raise OSError("32-bit or signed integers, which declare no range; save 8 or 16 bits")
+    if picture.mode.startswith("I") and tags.get(_PHOTOMETRIC) == 0:  # white is 0
+        values = np.iinfo(np.uint16).max - values
+    grey = Image.fromarray(_to_uint8(values, 12 if tags.get(_BITS_PER_SAMPLE) == (12,) else 16))
+    key = picture.info.get("transparency")
+    if isinstance(key, int):
+        grey.putalpha(Image.fromarray(np.where(values == key, 0, 255).astype(np.uint8)))
+    return grey
+
+
+def _to_uint8(values: np.ndarray[Any, Any], bits: int = 16) -> PixelArray:
+    """Pixels of 8 bits, of integers of up to `bits` bits, of booleans or of floats."""
+    if values.dtype == np.uint8:
+        return np.ascontiguousarray(values)
+    if values.dtype == bool:
+        return values.astype(np.uint8) * 255
+    if values.dtype.kind == "f":
+        low, high = float(values.min()), float(values.max())
+        if not (low >= 0 and high <= 1):  # NaN is in neither
+            raise OSError(f"floats from {low:g} to {high:g}, which declare no range; must be 0 to 1")
+        return (values.astype(np.float32) * 255).round().astype(np.uint8)
+    return np.asarray(values >> (bits - 8), dtype=np.uint8)
+
+
+def _from_array(values: np.ndarray[Any, Any], name: str) -> Image.Image:
+    channels = values.shape[2] if values.ndim == 3 else 1
+    known = values.dtype.kind in "bf" or (values.dtype.kind == "u" and values.dtype.itemsize <= 2)
+    if values.ndim not in (2, 3) or not 1 <= channels <= 4 or not values.size or not known:
+        raise InputError(name, f"{values.dtype} {list(values.shape)}", _ARRAYS)
+    pixels = _to_uint8(values)
+    picture = Image.fromarray(pixels[..., 0] if values.ndim == 3 and channels == 1 else pixels)
+    return _on_white(picture) if channels in (2, 4) else picture.convert("RGB")
+
+
+# -- damaged metadata --------------------------------------------------------------------------------------------------
+
+
+def _without_metadata(file: Path | BinaryIO) -> BinaryIO | None:
+    """A PNG or a WebP file without what says nothing about its pixels, which Pillow refuses if it is damaged.
+
+    None for any other file.
+    """
+    try:
+        head = _head(file)
+        pixels = _PIXELS.get(head[:4])
+        if pixels is None:
+            return None
+        if isinstance(file, Path):
+            content = read_bytes(file, _LARGEST)
+        else:
+            file.seek(0)
+            content = file.read()
+    except (OSError, InputError):
+        return None
+    return io.BytesIO(pixels(content))
+
+
+def _pixels_of_png(content: bytes) -> bytes:
+    """The chunks that a decoder must know, transparency, and the EXIF block if it is not damaged."""
+    kept, start = [content[:8]], 8
+    while start + 12 <= len(content):
+        length, kind = struct.unpack_from(">I4s", content, start)
+        chunk = content[start : start + 12 + length]
+        is_whole = zlib.crc32(chunk[4:-4]) == int.from_bytes(chunk[-4:])
+        if kind[:1].isupper() or kind == b"tRNS" or (kind == b"eXIf" and is_whole):
+            kept.append(chunk)
+        start += len(chunk)
+    return b"".join(kept)
+
+
+def _pixels_of_webp(content: bytes) -> bytes:
+    """The chunks of pixels, and the EXIF block if it is not cut short."""
+    kept, start = [], 12
+    while start + 8 <= len(content):
+        kind, length = struct.unpack_from("<4sI", content, start)
+        end = start + 8 + length + length % 2
+        chunk = content[start:end]
+        if kind == b"VP8X":
+            chunk = chunk[:8] + bytes([chunk[8] & ~_WEBP_METADATA]) + chunk[9:]
+        if kind in _WEBP_CHUNKS and start + 8 + length <= len(content):
+            kept.append(chunk)
+        start = end
+    body = b"".join(kept)
+    return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
+
+
+_WEBP_CHUNKS = (b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF", b"EXIF")
+_WEBP_METADATA = 0x20 | 0x04  # the flags of a colour profile and of XMP
+_PIXELS = {b"\x89PNG": _pixels_of_png, b"RIFF": _pixels_of_webp}

@@ -8,54 +8,85 @@ without decoding them.
 from __future__ import annotations
 
 import os
-import warnings
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 from torch.utils import data
 
-from contml._support.errors import InputError, one_line
+from contml._support.errors import InputError
+from contml._support.progress import note
+from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY, ImageItem, PixelArray, decode
 
-#: An RGB image: uint8 `[H, W, 3]`.
-PixelArray: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
-#: What an image source reads: a file to decode, a picture, its pixels `[H, W, 3]` in uint8, or features `[F]`.
-ImageItem: TypeAlias = "Path | Image.Image | np.ndarray[Any, np.dtype[Any]]"
 #: Left, top, right, bottom in pixels of the image file.
 Box: TypeAlias = "tuple[float, float, float, float]"
 
-#: Endings of image names, in lower case.
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 #: The largest side of a square crop, relative to its image: a joint at x = 1,000,000 would fill the memory.
 _MAX_RELATIVE_SIDE = 20
+#: Names that programs write into folders of images, in lower case.
+_FOREIGN_FILES, _FOREIGN_FOLDERS = ("thumbs.db", "desktop.ini"), ("__macosx", "@eadir")
+#: How many endings a line names.
+_MOST_ENDINGS = 6
 
 
 def images_below(folder: Path) -> list[Path]:
-    """Returns the images in a folder and in the folders inside it, sorted; hidden files and folders are omitted.
+    """Returns the images in a folder and in the folders inside it, sorted. How many others there are is printed.
+
+    Hidden files and folders are omitted, and what programs write, such as `Thumbs.db` and `__MACOSX`.
 
     Raises:
         InputError: there are none.
     """
-    paths = []
-    for directory, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not is_skipped(Path(directory), name)]
-        paths += [Path(directory, name) for name in files if name.lower().endswith(IMAGE_SUFFIXES) and name[0] != "."]
+    walked = list(walk(folder))
+    paths = [place / name for place, names in walked for name in images_among(names)]
+    skipped = skipped_text([name for _, names in walked for name in names])
     if not paths:
-        raise InputError(str(folder), "a folder without images", f"must hold some ({', '.join(IMAGE_SUFFIXES)})")
+        got = f"a folder without images{f' ({skipped})' if skipped else ''}"
+        raise InputError(str(folder), got, f"must hold some ({FORMAT_NAMES})")
+    if skipped:
+        note(f"{folder}: skipped {skipped}")
     return sorted(paths, key=lambda file: file.relative_to(folder).as_posix())
 
 
-def is_skipped(place: Path, name: str) -> bool:
-    """Returns whether a folder in `place` is hidden, `__MACOSX`, or a link to a folder that contains it."""
-    if name.startswith(".") or name == "__MACOSX":
+def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yields a folder and the folders inside it, each with the names of its files; without what is hidden."""
+    for directory, folders, files in os.walk(folder, followlinks=True):
+        place = Path(directory)
+        folders[:] = sorted(name for name in folders if not _is_skipped(place, name))
+        yield place, sorted(name for name in files if name[0] != "." and name.lower() not in _FOREIGN_FILES)
+
+
+def _is_skipped(place: Path, name: str) -> bool:
+    """Whether a folder in `place` is hidden, written by a program, or a link to a folder that contains it."""
+    if name.startswith(".") or name.lower() in _FOREIGN_FOLDERS:
         return True
     return (place / name).is_symlink() and place.resolve().is_relative_to((place / name).resolve())
+
+
+def images_among(names: Sequence[str]) -> list[str]:
+    """Returns the names that end as images that are read do."""
+    return [name for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
+
+
+def skipped_text(names: Sequence[str]) -> str:
+    """Returns how many of these files are not read, by ending: "40 .heic files (pip install X reads them), 3 .txt"."""
+    suffixes = Counter(Path(name).suffix.lower() for name in names if not name.lower().endswith(IMAGE_SUFFIXES))
+    known = {suffix: count for suffix, count in suffixes.most_common() if re.fullmatch(r"\.\w{1,10}", suffix)}
+    counts = [(suffix, known[suffix]) for suffix in sorted(known, key=lambda suffix: suffix not in READ_BY)]
+    texts = []
+    for suffix, count in counts[:_MOST_ENDINGS]:
+        noun = "" if texts else " files" if count > 1 else " file"
+        texts.append(f"{count:,} {suffix}{noun}{f' (pip install {READ_BY[suffix]} reads them)' * (suffix in READ_BY)}")
+    if rest := suffixes.total() - sum(count for _, count in counts[:_MOST_ENDINGS]):
+        texts.append(f"{rest:,} other{'s' if rest > 1 else ''}")
+    return ", ".join(texts)
 
 
 class Stamp(NamedTuple):
@@ -83,27 +114,6 @@ class ImageSource(Protocol):
         ...
 
 
-@contextmanager
-def opened(file: Path | BinaryIO, formats: tuple[str, ...] | None = None) -> Iterator[Image.Image]:
-    """Opens an image file, by path or in memory, of any format or of one of `formats`.
-
-    Every error of opening or decoding it is raised as an OSError.
-    So is an image of more than 89 million pixels, Pillow's limit (`PIL.Image.MAX_IMAGE_PIXELS`).
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns about unusual metadata
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file, formats=formats) as picture:
-                yield picture
-    except FileNotFoundError:
-        raise FileNotFoundError("no such file") from None
-    except (InputError, MemoryError, OSError):
-        raise
-    except Exception as error:  # on broken files, Pillow's decoders raise nearly any exception
-        raise OSError(one_line(error)) from error
-
-
 @dataclass(frozen=True)
 class ImageFile:
     """An image file."""
@@ -122,9 +132,9 @@ class ImageFile:
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
-    """An image in memory: uint8 `[H, W, 3]`, or a picture."""
+    """An image in memory: a picture, or its pixels `[H, W]` or `[H, W, C]` as `contml.data.decode` takes them."""
 
-    pixels: Image.Image | PixelArray
+    pixels: Image.Image | np.ndarray[Any, np.dtype[Any]]
     stamp = None
 
     def read(self) -> ImageItem:
@@ -168,13 +178,15 @@ class BoxCrop:
         Raises:
             OSError: the image cannot be decoded, or the box lies outside of it.
         """
-        with opened(self.file) as picture:
-            left, top = (max(0, round(edge)) for edge in self.box[:2])
-            right, bottom = (min(length, round(edge)) for edge, length in zip(self.box[2:], picture.size, strict=True))
-            if right <= left or bottom <= top:
-                size = " x ".join(map(str, picture.size))
-                raise OSError(f"its box {tuple(map(round, self.box))} shows nothing of {size} pixels")
-            return picture.crop((left, top, right, bottom))
+        return decode(self.file, str(self.file), crop=self._cut)
+
+    def _cut(self, picture: Image.Image) -> Image.Image:
+        left, top = (max(0, round(edge)) for edge in self.box[:2])
+        right, bottom = (min(length, round(edge)) for edge, length in zip(self.box[2:], picture.size, strict=True))
+        if right <= left or bottom <= top:
+            size = " x ".join(map(str, picture.size))
+            raise OSError(f"its box {tuple(map(round, self.box))} shows nothing of {size} pixels")
+        return picture.crop((left, top, right, bottom))
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,30 +302,30 @@ class SquareCrop:
             InputError: the square lies outside the image, or the image does not have the annotated size.
         """
         left, top, size = self.square
-        with opened(self.file) as picture:
-            # Joints are usually given in the file's own pixels, whatever its EXIF orientation.
-            if self.image_size not in (None, picture.size):
-                picture = ImageOps.exif_transpose(picture)
-            width, height = picture.size
-            size_text = f"{width} x {height} pixels"
-            if self.image_size not in (None, picture.size):
-                annotated = "{} x {}".format(*self.image_size)
-                raise InputError(
-                    str(self.file),
-                    size_text,
-                    f"must be {annotated}, the size that its annotation gives",
-                    "were the images resized without the annotations?",
-                )
-            x, y = left + size / 2, top + size / 2
-            if not (0 <= x <= width and 0 <= y <= height) or size > _MAX_RELATIVE_SIDE * max(width, height):
-                raise InputError(
-                    str(self.file),
-                    f"{size_text}, and a person of {size:.0f} is marked at {x:.0f}, {y:.0f}",
-                    hint="check that the annotations belong to these images",
-                )
-            x0, y0 = max(0, int(left)), max(0, int(top))
-            x1, y1 = min(width, int(left + size) + 2), min(height, int(top + size) + 2)
-            crop = np.asarray(picture.convert("RGB").crop((x0, y0, x1, y1)))
+        # Joints are usually given in the file's own pixels, whatever its EXIF orientation.
+        picture = decode(self.file, str(self.file), upright=False)
+        if self.image_size not in (None, picture.size):
+            picture = decode(self.file, str(self.file))
+        width, height = picture.size
+        size_text = f"{width} x {height} pixels"
+        if self.image_size not in (None, picture.size):
+            annotated = "{} x {}".format(*self.image_size)
+            raise InputError(
+                str(self.file),
+                size_text,
+                f"must be {annotated}, the size that its annotation gives",
+                "were the images resized without the annotations?",
+            )
+        x, y = left + size / 2, top + size / 2
+        if not (0 <= x <= width and 0 <= y <= height) or size > _MAX_RELATIVE_SIDE * max(width, height):
+            raise InputError(
+                str(self.file),
+                f"{size_text}, and a person of {size:.0f} is marked at {x:.0f}, {y:.0f}",
+                hint="check that the annotations belong to these images",
+            )
+        x0, y0 = max(0, int(left)), max(0, int(top))
+        x1, y1 = min(width, int(left + size) + 2), min(height, int(top + size) + 2)
+        crop = np.asarray(picture.crop((x0, y0, x1, y1)))
         padding = [int(np.ceil(max(0.0, d))) for d in (x0 - left, y0 - top, left + size - x1, top + size - y1)]
         padded = Image.fromarray(
             np.pad(crop, ((padding[1], padding[3]), (padding[0], padding[2]), (0, 0)), mode="edge")

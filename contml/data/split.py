@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
 from contml.contracts import Rows
-from contml.data.sources import ImageItem, ImageSource, Stamp, Vector, as_sources, opened
+from contml.data.decode import ImageItem, decode
+from contml.data.sources import ImageSource, Stamp, Vector, as_sources
 from contml.labels.base import LabelSpace, check_label_space
 
 #: `renderer(picture, row, size)` returns the picture of a row, `size` pixels square, with its label drawn on it.
@@ -140,18 +139,18 @@ class Split:
         shared = os.path.join(os.path.commonpath(folders), "")  # noqa: PTH118
         return replace(self, names=[name.removeprefix(shared) for name in self.names])
 
-    def picture(self, row: int) -> Image.Image:
-        """Returns the image of a row in RGB, upright."""
+    def picture(self, row: int, min_size: int | None = None) -> Image.Image:
+        """Returns the image of a row in RGB, upright; `min_size` as in `contml.data.decode.decode`.
+
+        Raises:
+            OSError: it cannot be decoded.
+        """
         source = self.images[row]
         if isinstance(source, Vector):
             if source.picture is None:
                 return Image.new("RGB", (_BLANK, _BLANK), "#e4e4e0")
             source = source.picture
-        item = source.read()
-        if isinstance(item, Path):
-            with opened(item) as file:
-                return ImageOps.exif_transpose(file).convert("RGB")
-        return (Image.fromarray(item) if isinstance(item, np.ndarray) else item).convert("RGB")
+        return decode(source.read(), self.name(row), min_size)
 
     def subset(self, rows: Rows) -> Split:
         """Returns a split of some rows, in this order. Its queries and gallery are ascending."""

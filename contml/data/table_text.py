@@ -14,7 +14,7 @@ import numpy as np
 from pyarrow import csv as arrow_csv, large_string
 
 from contml._support.errors import InputError
-from contml.data.sources import IMAGE_SUFFIXES
+from contml.data.decode import names_image
 from contml.data.table_columns import Array, Limits, Table, TableBuilder, column_names
 
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
@@ -219,4 +219,4 @@ def _in_chunks(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[Array, S
 
 
 def _names_image(cell: str) -> bool:
-    return cell.strip().strip('"').lower().endswith(IMAGE_SUFFIXES)
+    return names_image(cell.strip().strip('"'))

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from contml._support.errors import InputError, did_you_mean, one_line
 from contml._support.options import options_of
 from contml._support.validation import check_at_least
-from contml.data.sources import PixelArray
+from contml.data.decode import PixelArray
 
 Transform: TypeAlias = Callable[[PixelArray, np.random.Generator], PixelArray]
 

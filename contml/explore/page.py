@@ -22,8 +22,6 @@ from contml._support.errors import InputError
 from contml._support.files import check_new_folder, unwritable, write
 from contml._support.text import page_text
 from contml.contracts import Measure
-from contml.data.decode import BrokenError, decode
-from contml.data.sources import Vector
 from contml.explore.items import Explored, Neighbours, View
 from contml.report.gallery import draw
 
@@ -93,12 +91,9 @@ def _picture(explored: Explored, row: int) -> Image.Image:
     split = explored.split
     if explored.drawn:
         return draw(split, row, SIDE, {})
-    source = split.images[row]
     try:
-        is_vector = isinstance(source, Vector)
-        picture = split.picture(row) if is_vector else decode(source.read(), split.name(row), 2 * SIDE)
-        return ImageOps.contain(picture, (SIDE, SIDE), Image.Resampling.LANCZOS)
-    except (BrokenError, InputError, OSError):
+        return ImageOps.contain(split.picture(row, 2 * SIDE), (SIDE, SIDE), Image.Resampling.LANCZOS)
+    except (InputError, OSError):
         blank = Image.new("RGB", (SIDE, SIDE), "#e4e4e0")
         for start, end in ((0.3, 0.7), (0.7, 0.3)):
             ImageDraw.Draw(blank).line((0.3 * SIDE, start * SIDE, 0.7 * SIDE, end * SIDE), fill="#a0a0a0", width=2)

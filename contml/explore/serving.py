@@ -15,8 +15,7 @@ import torch
 
 from contml._support.errors import InputError, one_line
 from contml._support.text import percent
-from contml.data.decode import BrokenError, decode
-from contml.data.sources import opened
+from contml.data.decode import cause, decode
 from contml.distances import nearest_vectors
 from contml.explore.items import NEIGHBOURS, Explored
 from contml.explore.page import DATA, PAGE, PICTURES
@@ -24,8 +23,6 @@ from contml.retrieval import Embedder
 
 #: The largest image that is accepted, in bytes, and the seconds that a client may be silent.
 LIMIT, _TIMEOUT = 20 << 20, 30
-#: The formats that are accepted: none that starts another program, as EPS does.
-_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 #: Where the page posts an image, and the header without which it is refused: no other page can send it.
 SEARCH, HEADER = "/search", "X-Contml"
 _TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".jpg": "image/jpeg"}
@@ -77,10 +74,9 @@ def search(explored: Explored, models: Sequence[Embedder], content: bytes) -> li
         InputError: it is not an image.
     """
     try:
-        with opened(io.BytesIO(content), _FORMATS) as picture:
-            image = decode(picture, "image", 0)
-    except (BrokenError, OSError) as error:
-        raise InputError("image", f"cannot be decoded ({error})") from None
+        image = decode(io.BytesIO(content), "image")
+    except OSError as error:
+        raise InputError("image", f"cannot be decoded ({cause(error)})") from None
     answers = []
     for view, model in zip(explored.views, models, strict=True):
         embedding = torch.from_numpy(model.embed([image]))

@@ -19,7 +19,7 @@ from contml._support.versions import versions
 from contml.config import Document, Section, import_user_code, validate
 from contml.contracts import Measure
 from contml.data import Images, Pixels
-from contml.data.decode import BrokenError, resized
+from contml.data.decode import resized
 from contml.data.features import Floats
 from contml.evaluation.embed import BATCH, embed_rows
 from contml.models import DECODERS, Decoder, EmbeddingModel, Vocabulary
@@ -338,7 +338,7 @@ class Embedder:
 
 def _resized(item: Item, side: int) -> Item:
     if isinstance(item.source, Pixels):
-        with suppress(BrokenError):  # it is broken when its batch is read, too
+        with suppress(OSError):  # it is broken when its batch is read, too
             return item._replace(source=Pixels(resized(item.source.read(), item.name, side)))
     return item
 

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageOps
 from contml._support.errors import InputError
 from contml._support.files import check_new_file, write
 from contml._support.text import page_text, score_text
-from contml.data.decode import BrokenError, decode
+from contml.data.decode import decode
 from contml.data.renderers.text import load_font, shorten
 from contml.retrieval.index_images import FILE, QueryResult, SearchHit
 
@@ -124,7 +124,7 @@ def _tile(file: Path) -> Image.Image:
     try:
         picture = ImageOps.contain(decode(file, str(file), _SIDE), (_SIDE, _SIDE), Image.Resampling.LANCZOS)
         tile.paste(picture, ((_SIDE - picture.width) // 2, (_SIDE - picture.height) // 2))
-    except BrokenError:
+    except OSError:
         for start, end in ((0.3, 0.7), (0.7, 0.3)):
             pen.line((0.3 * _SIDE, start * _SIDE, 0.7 * _SIDE, end * _SIDE), fill="#b0b0b0", width=3)
     pen.rectangle((0, 0, _SIDE - 1, _SIDE - 1), outline=_FRAME)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from contml import InputError
-from contml.data.sources import IMAGE_SUFFIXES as IMAGE_SUFFIXES, images_below as images_below
 from contml.data.text_files import not_unpacked
 
 #: What to do with missing images or labels: raise an error, or omit and count them.

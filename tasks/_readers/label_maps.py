@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from PIL import UnidentifiedImageError
+from PIL import Image
 
 from contml import InputError
 from contml._support.validation import check_whole
-from contml.data.sources import opened
+from contml.data.decode import cause, from_file, orientation
 from contml.data.tables import read_table
 from contml.data.values import whole_number
 
@@ -20,7 +20,7 @@ from .mat import read_variable
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _LOSSY = (".jpg", ".jpeg", ".webp")
-_ORIENTATION, _ROTATED = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap width and height
+_ROTATED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 #: The aspect ratios of a map and its image may differ by this factor: sizes are rounded, borders are cropped.
 _SLACK = 1.04
 #: Label maps have up to 16 bits.
@@ -49,25 +49,27 @@ def read_image_map(path: Path) -> Array:
             str(path), f"{path.suffix} is lossy, which changes class numbers", hint="save label maps as PNG"
         )
     try:
-        with opened(path) as picture:
-            # Pillow scales grey of 2 and 4 bits to 0..255; class numbers are the values in the file.
-            tiles = getattr(picture, "tile", ())
-            raw_mode = str(tiles[0].args) if tiles and picture.mode == "L" else ""
-            values = np.asarray(picture)
+        values, mode = from_file(path, _numbers)
     except FileNotFoundError:
         raise InputError(str(path), "no such label map") from None
     except OSError as error:
-        reason = "not an image" if isinstance(error, UnidentifiedImageError) else str(error)
-        raise InputError(str(path), f"cannot be read ({reason})", "must be a label map") from None
+        raise InputError(str(path), f"cannot be read ({cause(error)})", "must be a label map") from None
     # Grey saved as colour, or grey with transparency.
     if values.ndim == 3 and (values.shape[2] == 2 or (values[..., :3] == values[..., :1]).all()):
         values = values[..., 0]
     if values.ndim != 2 or values.dtype.kind not in "bui":
         hint = "save class numbers as grey, 16-bit or palette PNG"
-        raise InputError(str(path), f"{picture.mode} pixels", "must be one whole number per pixel", hint)
-    if raw_mode.endswith((";2", ";4")):
-        values = values // (85 if raw_mode.endswith(";2") else 17)
+        raise InputError(str(path), f"{mode} pixels", "must be one whole number per pixel", hint)
     return values.astype(np.uint8) if values.dtype == bool else values
+
+
+def _numbers(picture: Image.Image) -> tuple[Array, str]:
+    """The numbers in a file, and Pillow's mode."""
+    # Pillow scales grey of 2 and 4 bits to 0..255; class numbers are the values in the file.
+    tiles = getattr(picture, "tile", ())
+    raw_mode = str(tiles[0].args) if tiles and picture.mode == "L" else ""
+    scale = 85 if raw_mode.endswith(";2") else 17 if raw_mode.endswith(";4") else 1
+    return (np.asarray(picture) // scale if scale > 1 else np.asarray(picture)), picture.mode
 
 
 def read_matlab_map(path: Path, key: str) -> Array:
@@ -99,9 +101,7 @@ def as_whole(path: Path, values: Array) -> Array:
 def image_size(path: Path) -> tuple[int, int] | None:
     """Width and height of an upright image, EXIF orientation applied; None where its header cannot be read."""
     try:
-        with opened(path) as picture:
-            rotated = picture.getexif().get(_ORIENTATION) in _ROTATED
-            return (picture.height, picture.width) if rotated else picture.size
+        return from_file(path, lambda p: p.size[::-1] if orientation(p) in _ROTATED else p.size)
     except OSError:  # images.broken decides what to do with broken images
         return None
 

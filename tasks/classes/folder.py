@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from contml import InputError
+from contml._support.progress import note
 from contml._support.validation import check_whole
 from contml.data import Split, Task
-from contml.data.sources import is_skipped
+from contml.data.decode import FORMAT_NAMES
+from contml.data.sources import images_among, skipped_text, walk
 from contml.data.tables import read_table
 
-from .._readers.folders import IMAGE_SUFFIXES, data_folder
+from .._readers.folders import data_folder
 from .._readers.splits import TEST_PARTS, part_of, parts_of
 from .reading import Item, half_of_classes, make_split
-
-#: Endings of image names, in lower case.
-ENDINGS = (*IMAGE_SUFFIXES, ".ppm", ".pgm", ".jfif")
 
 
 def folder(root: str, split: str = "folders", depth: int = 1) -> Task:
@@ -103,20 +101,23 @@ def _listed_parts(path: Path, found: Mapping[str, list[Item]], folder: Path) -> 
 def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:
     """The images of each class, by the path of its folder."""
     items_by_class: dict[str, list[Item]] = {}
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not is_skipped(Path(parent), name))
-        images = sorted(n for n in files if not n.startswith(".") and n.lower().endswith(ENDINGS))
-        parts = Path(parent).relative_to(folder).parts
+    names_by_class: dict[str, list[str]] = {}
+    for place, names in walk(folder):
+        images, parts = images_among(names), place.relative_to(folder).parts
         if len(parts) >= depth:
             name = "/".join(parts[:depth])
-            items_by_class.setdefault(name, []).extend(Item(Path(parent) / image, name) for image in images)
+            names_by_class.setdefault(name, []).extend(names)
+            items_by_class.setdefault(name, []).extend(Item(place / image, name) for image in images)
         elif images:
             allowed = f"with depth={depth} images must be {depth} folders below {folder}"
-            raise InputError(str(Path(parent) / images[0]), "not in the folder of a class", allowed)
+            raise InputError(str(place / images[0]), "not in the folder of a class", allowed)
     for name, items in items_by_class.items():
         if not items:
-            allowed = f"names must end in {', '.join(ENDINGS)}"
-            raise InputError(str(folder / name), "has no image", allowed, "add images, or remove the folder")
+            skipped = skipped_text(names_by_class[name])
+            got = f"has no image{f' ({skipped})' if skipped else ''}"
+            raise InputError(str(folder / name), got, FORMAT_NAMES, "add images, or remove the folder")
+    if skipped := skipped_text([name for names in names_by_class.values() for name in names]):
+        note(f"{folder}: skipped {skipped}")
     if not items_by_class:
         raise InputError(str(folder), f"has no folders of images, {depth} deep", "each class needs its own folder")
     return items_by_class

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,10 +13,11 @@ from contml._support.progress import progress_bar
 from contml._support.validation import check_whole
 from contml.data import ImageFile, Split, Task
 from contml.data.renderers.label_maps import shrink
+from contml.data.sources import images_below
 from contml.data.tables import read_table
 from contml.data.text_files import read_lines
 
-from .._readers.folders import IMAGE_SUFFIXES, Files, data_folder, image_folders
+from .._readers.folders import Files, data_folder, image_folders
 from .._readers.label_maps import Array, check_shape, read_groups, read_image_map, to_classes
 from .._readers.splits import Parts, name_lists, part_of, read_lists, split_by_column, split_by_lists, with_queries
 from .split import make_split
@@ -149,15 +150,12 @@ def _pairs_by_name(images: Sequence[Path], labels: Path) -> list[_Pair]:
     for folder in (*images, labels):
         if not folder.is_dir():
             raise InputError(str(folder), "no such folder", hint="images and labels are folders in root")
-    maps = _by_stem([labels], _MAPS)
-    pairs = [
+    maps = _by_stem({labels: [file for file in sorted(labels.rglob("*")) if _is_map(file)]})
+    return [
         # A missing map is an error only when it is used: its image may be in none of the lists.
         _Pair(str(path.relative_to(folder)), path, maps[stem][1] if stem in maps else labels / f"{stem}.png")
-        for stem, (folder, path) in _by_stem(images, IMAGE_SUFFIXES).items()
+        for stem, (folder, path) in _by_stem({folder: images_below(folder) for folder in images}).items()
     ]
-    if not pairs:
-        raise InputError(", ".join(map(str, images)), "no images", f"must hold images ({', '.join(IMAGE_SUFFIXES)})")
-    return pairs
 
 
 def _pairs_by_table(path: Path) -> list[_Pair]:
@@ -203,20 +201,23 @@ def _split_by_names(path: Path, pairs: list[_Pair]) -> Parts[_Pair]:
     return split_by_lists(path, **{part: [found(name, part) for name in names] for part, names in lists.items()})
 
 
-def _by_stem(folders: Sequence[Path], suffixes: tuple[str, ...]) -> dict[str, tuple[Path, Path]]:
-    """(folder, path) of the files in folders and their subfolders, by relative path without suffix."""
+def _is_map(file: Path) -> bool:
+    return file.suffix.lower() in _MAPS and not file.name.startswith(".")
+
+
+def _by_stem(paths: Mapping[Path, Sequence[Path]]) -> dict[str, tuple[Path, Path]]:
+    """(folder, path) of the files of folders, by relative path without suffix."""
     files: dict[str, tuple[Path, Path]] = {}
-    for folder in folders:
+    for folder, paths_of_folder in paths.items():
         earlier_stems = set(files)  # of two folders that have a file of this name, the first is used
-        for path in sorted(folder.rglob("*")):
-            if path.suffix.lower() in suffixes and not path.name.startswith("."):
-                stem = str(path.relative_to(folder).with_suffix(""))
-                if stem in earlier_stems:
-                    continue
-                if stem in files:
-                    problem = f"the same name as {files[stem][1].name}"
-                    raise InputError(str(path), problem, hint="keep one, or name pairs in a CSV file")
-                files[stem] = folder, path
+        for path in paths_of_folder:
+            stem = str(path.relative_to(folder).with_suffix(""))
+            if stem in earlier_stems:
+                continue
+            if stem in files:
+                problem = f"the same name as {files[stem][1].name}"
+                raise InputError(str(path), problem, hint="keep one, or name pairs in a CSV file")
+            files[stem] = folder, path
     return files
 
 

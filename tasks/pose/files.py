@@ -11,7 +11,7 @@ import numpy as np
 from contml import InputError
 from contml._support.arrays import read_arrays
 from contml.data import ImageFile, Split, Task
-from contml.data.sources import opened
+from contml.data.decode import from_file
 from contml.data.text_files import is_missing, no_such_file, read_json
 from contml.data.values import flags, pairs, points, refuse_outside
 
@@ -201,8 +201,7 @@ def _check_places(path: Path, table: _Table, paths: Mapping[int, Path]) -> None:
         joints, where = table.joints[row], f"{path}: joints of {table.names[row]}"
         marked = np.ones(len(joints), bool) if table.visible is None else table.visible[row]
         try:
-            with opened(image) as picture:
-                size = picture.size
+            size = from_file(image, lambda picture: picture.size)
         except OSError:  # images.broken decides about broken images
             continue
         refuse_outside(joints, marked, size, table.body.names, where, image.name)

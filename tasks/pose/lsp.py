@@ -9,7 +9,7 @@ import numpy as np
 
 from contml import InputError
 from contml.data import Task
-from contml.data.sources import opened
+from contml.data.decode import from_file
 
 from .._readers.folders import data_folder
 from .._readers.mat import read_variable
@@ -125,8 +125,7 @@ def _check_scale(path: Path, people: list[Person]) -> None:
     shares = []
     for person in people[:: max(1, len(people) // _SAMPLE)]:
         try:
-            with opened(person.file) as picture:
-                size = picture.size
+            size = from_file(person.file, lambda picture: picture.size)
         except OSError:  # images.broken decides about broken images
             continue
         shares.append(float(((person.joints[person.marked] + 1) / size).max()))

@@ -11,13 +11,14 @@ from typing import Literal
 
 import numpy as np
 import pyarrow
+from PIL import Image
 from pyarrow import compute
 
-from contml.data.sources import opened
+from contml.data.decode import from_file, names_image
 from contml.data.tables import Array, Column
 from contml.labels.dates import parse_date
 
-from .._readers.folders import IMAGE_SUFFIXES, Files
+from .._readers.folders import Files
 
 # In all these patterns a digit matches in one way only. Otherwise a long cell would take quadratic time.
 _POINT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -31,8 +32,6 @@ _MEASURED = re.compile(r"([$€£¥]?) ?[-+]?[0-9]+(?:[,.' ][0-9]{3})*(?:[,.][0-
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:[,.' ][0-9]{3})+(?:[,.][0-9]+)?")
 #: Separators of tags; the first one that a column uses is its separator.
 SEPARATORS = (";", "|", ",")
-#: Endings of images in cells, also of formats that may not be decoded here: the files are then named, not the column.
-_SUFFIXES = (*IMAGE_SUFFIXES, ".ppm", ".pgm", ".heic", ".heif", ".avif", ".jfif", ".jp2")
 _MAP_MODES = ("1", "L", "P", "I", "I;16")
 #: A photograph has more grey values than this, a label map seldom.
 _FEW_VALUES = 64
@@ -174,18 +173,21 @@ def _path(cell: str) -> str:
 
 def looks_like_paths(cells: Sequence[str]) -> bool:
     """Whether at least nine in ten cells end like names of image files."""
-    return sum(cell.lower().endswith(_SUFFIXES) for cell in cells) >= 0.9 * len(cells) > 0
+    return sum(map(names_image, cells)) >= 0.9 * len(cells) > 0
 
 
 def looks_like_maps(paths: Sequence[str]) -> bool:
     """Whether files may hold label maps: one channel, lossless, few values."""
     for path in paths:
         try:
-            with opened(Path(path)) as picture:
-                if picture.mode not in _MAP_MODES or picture.format in ("JPEG", "WEBP"):
-                    return False
-                if len(np.unique(np.asarray(picture))) > _FEW_VALUES:
-                    return False
+            if not from_file(Path(path), _looks_like_map):
+                return False
         except OSError:
             return False
     return bool(paths)
+
+
+def _looks_like_map(picture: Image.Image) -> bool:
+    if picture.mode not in _MAP_MODES or picture.format in ("JPEG", "WEBP"):
+        return False
+    return len(np.unique(np.asarray(picture))) <= _FEW_VALUES

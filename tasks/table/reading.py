@@ -9,6 +9,7 @@ from unicodedata import normalize
 
 from contml import InputError
 from contml._support.endings import TABLES, check_table_suffix, table_suffix
+from contml.data.sources import images_below
 from contml.data.tables import (
     MISSING,
     Limits,
@@ -19,7 +20,6 @@ from contml.data.tables import (
 )
 from contml.data.text_files import decoded, no_such_file, parsed_json, read_content
 
-from .._readers.folders import images_below
 from .._readers.splits import part_of
 from .coco import coco_table
 

@@ -237,94 +237,21 @@ def test_a_large_jpeg_decoded_at_a_fraction_is_nearly_the_same(tmp_path):
     assert difference.mean() < 0.5
 
 
-# -- kinds of images ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("mode", "suffix"),
-    [
-        ("1", "png"), ("L", "png"), ("LA", "png"), ("P", "png"), ("P", "gif"), ("RGB", "png"), ("RGBA", "png"),
-        ("L", "jpg"), ("RGB", "jpg"), ("CMYK", "jpg"), ("CMYK", "tif"), ("I;16", "png"), ("I", "tif"), ("F", "tif"),
-        ("RGB", "webp"), ("RGB", "bmp"),
-    ],
-)  # fmt: skip
-def test_modes_of_images(tmp_path, mode, suffix):
-    ramp = np.tile(np.linspace(0, 255, 32).round().astype(np.uint8), (32, 1))
-    if mode in ("I;16", "I", "F"):
-        kind, scale = {"I;16": (np.uint16, 257), "I": (np.int32, 257), "F": (np.float32, 1 / 255)}[mode]
-        picture = Image.fromarray((ramp * kind(scale)).astype(kind))
-        assert picture.mode == mode
-    else:
-        picture = Image.fromarray(ramp).convert("RGB")
-        picture = picture.quantize(64) if mode == "P" else picture.convert(mode)
-    file = tmp_path / f"image.{suffix}"
-    picture.save(file)
-    got = one(file, resize=32, crop=32).astype(int)
-    expected = np.where(ramp > 127, 255, 0) if mode == "1" else ramp
-    tolerance = {"jpg": 6, "webp": 12}.get(suffix, 4)
-    difference = np.abs(got - expected[..., None])
-    if mode == "1":
-        assert set(np.unique(got)) == {0, 255}
-        assert got[:, -1].min() == 255
-    else:
-        assert difference.max() <= tolerance
-
-
-@pytest.mark.parametrize("how", ["RGBA", "LA", "palette", "colour key"])
-def test_transparent_pixels_become_white(tmp_path, how):
-    file = tmp_path / "image.png"
-    if how == "palette":
-        picture = Image.new("P", (8, 8), 0)
-        picture.putpalette([10, 20, 30] * 256)
-        picture.save(file, transparency=bytes([0]))
-    elif how == "colour key":
-        Image.new("RGB", (8, 8), (10, 20, 30)).save(file, transparency=(10, 20, 30))
-    else:
-        Image.new(how, (8, 8), 0).save(file)
-    assert (one(file, resize=8, crop=8) == 255).all()
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_orientation(tmp_path, orientation):
-    upright = Image.fromarray(np.kron(noise(1, 2, 3)[0], np.ones((16, 16, 1), np.uint8)))
-    undo = {
-        2: Image.Transpose.FLIP_LEFT_RIGHT,
-        3: Image.Transpose.ROTATE_180,
-        4: Image.Transpose.FLIP_TOP_BOTTOM,
-        5: Image.Transpose.TRANSPOSE,
-        6: Image.Transpose.ROTATE_90,
-        7: Image.Transpose.TRANSVERSE,
-        8: Image.Transpose.ROTATE_270,
-    }
-    stored = upright.transpose(undo[orientation]) if orientation in undo else upright
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    stored.save(tmp_path / "image.png", exif=exif)
-    expected = one(upright, resize=48, crop=48)
-    np.testing.assert_allclose(one(tmp_path / "image.png", resize=48, crop=48).astype(int), expected, atol=1)
-
-
-def test_arrays_of_another_kind():
-    for item in (np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8)):
-        with refuses("row 0", got=f"{item.dtype} {list(item.shape)}", allowed="uint8 [H, W, 3]"):
-            one(item)
-
-
 @pytest.mark.parametrize("workers", [1])
 def test_an_input_error_of_a_worker_keeps_its_fields(workers):
     images = Images(workers=workers)
-    with refuses("row 0", got="uint8 [4, 4]", allowed="uint8 [H, W, 3]"):
-        list(images.test_batches(split_of([np.zeros((4, 4), np.uint8)]), None, 1))
+    with refuses("row 0", got="int64 [4, 4]", allowed="uint8"):
+        list(images.test_batches(split_of([np.zeros((4, 4), np.int64)]), None, 1))
 
 
 # -- broken images -----------------------------------------------------------------------------------------------------
 
 CAUSES = {
     "truncated": "truncated",
-    "text": "not an image, or of a format that Pillow does not know",
-    "missing": "No such file or directory",
+    "text": "not an image, or of a format that is not read",
+    "missing": "no such file",
     "empty": "empty file",
-    "folder": "Is a directory",
+    "folder": "a folder",
     "bomb": "decompression bomb",
 }
 
