@@ -83,7 +83,8 @@ def skipped_text(names: Sequence[str]) -> str:
     texts = []
     for suffix, count in counts[:_MOST_ENDINGS]:
         noun = "" if texts else " files" if count > 1 else " file"
-        texts.append(f"{count:,} {suffix}{noun}{f' (pip install {READ_BY[suffix]} reads them)' * (suffix in READ_BY)}")
+        reader = f" (pip install {READ_BY[suffix]} reads them)" if suffix in READ_BY else ""
+        texts.append(f"{count:,} {suffix}{noun}{reader}")
     if rest := suffixes.total() - sum(count for _, count in counts[:_MOST_ENDINGS]):
         texts.append(f"{rest:,} other{'s' if rest > 1 else ''}")
     return ", ".join(texts)

@@ -26,6 +26,7 @@ from contml._support.progress import progress_bar
 from contml._support.tensors import load_values, save_tensors
 from contml._support.text import duration
 from contml.data import Images
+from contml.data.copies import find_copies, joined, same_images, stamps_of
 from contml.data.draw import positions
 from contml.data.identity import item_names
 from contml.data.split import SPLIT_TITLES, Split, Task
@@ -103,11 +104,12 @@ def audit_run(
     items = task.splits[split]
     if split == "train":
         keys = item_groups(task, item_names(items, experiment.root))
-        group_ids = {key: index for index, key in enumerate(dict.fromkeys(keys))}
-        groups = torch.tensor([group_ids[key] for key in keys])
-        fold_of = draw_folds(keys, folds)
     else:
-        groups = torch.arange(len(items)) if items.groups is None else items.groups
+        keys = list(map(str, range(len(items)) if items.groups is None else items.groups.tolist()))
+    keys = joined(keys, same_images(stamps_of(items.images)))
+    group_ids = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+    groups = torch.tensor([group_ids[key] for key in keys])
+    fold_of = draw_folds(keys, folds) if split == "train" else None
     neighbour_count(k, groups)  # before anything is trained
     model = trained_model(experiment, run, task, weights, path)
     assert isinstance(model, EmbeddingModel)
@@ -119,6 +121,7 @@ def audit_run(
         has_parameters = any(True for _ in model.backbone.parameters())
         untrained = evaluated.untrained if has_parameters else ""
         return _audited(run, task, split, network, _scored(items, k, groups, missing, features), untrained)
+    assert fold_of is not None  # of the training split
     with locked(run.folder / "audit", "another process is auditing this run", "wait for it, or stop it"):
         fold_features = _Folds(experiment, run, task, fold_of, folds, on_line)
         missing = fold_features.train()
@@ -138,6 +141,8 @@ def _audited(run: Run, task: Task, name: str, network: str, errors: LabelErrors,
         ("Label distance", split.labels.unit),
         *([("Note", untrained)] if untrained else []),
     ]
+    if copies := str(find_copies({name: split})):
+        facts.append(("Repeated images", copies))
     return Audit(run, name, split, errors, facts, untrained)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.text import duration, number
 from contml.data import Batch, Images
+from contml.data.copies import find_copies
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.experiment.building import Experiment, first_process
 from contml.labels.captions import CaptionLabels
@@ -90,6 +91,7 @@ def check(
         *task.summary,
         *((f"{SPLIT_TITLES[name]} images", _images(name, split, as_read)) for name, split in task.splits.items()),
         *([] if task.test is not None else [("evaluated", "the validation split, since the data have no test split")]),
+        *([("repeated images", copies)] if (copies := str(find_copies(task.splits))) else []),
         ("label distance", task.evaluated.labels.unit),
         *_unknown_words(task),
         ("decoded", decoded or _decoded(len(batch.rows), task.train)),

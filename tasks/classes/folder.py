@@ -115,7 +115,8 @@ def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:
         if not items:
             skipped = skipped_text(names_by_class[name])
             got = f"has no image{f' ({skipped})' if skipped else ''}"
-            raise InputError(str(folder / name), got, FORMAT_NAMES, "add images, or remove the folder")
+            allowed = f"must hold some ({FORMAT_NAMES})"
+            raise InputError(str(folder / name), got, allowed, "add images, or remove the folder")
     if skipped := skipped_text([name for names in names_by_class.values() for name in names]):
         note(f"{folder}: skipped {skipped}")
     if not items_by_class:

@@ -16,7 +16,7 @@ from .._readers.folders import data_folder
 from .cells import CellFiles, Decimal
 from .columns import choose_columns
 from .items import choose_queries, read_items
-from .labels import Options, Scale
+from .labels import ClassLabel, Options, Scale
 from .overview import describe_columns, suggest_config
 from .reading import read_data
 from .split import make_split
@@ -31,7 +31,7 @@ def file(
     split: str | None = None,
     test: float = 0.2,
     group: str | None = None,
-    exclude_group: bool = False,
+    exclude_group: bool | None = None,
     queries: int | None = None,
     missing: Literal["refuse", "drop"] = "refuse",
     scale: Scale = "std",
@@ -78,7 +78,7 @@ def file(
         test: the share of test rows, or of their groups, if the split is drawn; about so many are.
         group: a column, such as the person, whose values may not be both in training and in test.
         exclude_group: exclude the other rows of a query's own group from its gallery, such as other photographs of
-            the same house, which would be found too easily. For labels that are not classes.
+            the same house, which would be found too easily. null: where there are groups, and labels are not classes.
         queries: how many test rows, drawn by their images, are queries; 0: every row is a query against all others;
             null: 1,000 of more than 5,000 test rows, else 0.
         missing: what to do with rows without an image file or without a label: "refuse", or "drop" and count them.
@@ -123,15 +123,17 @@ def file(
     options = Options(files, scale, decimal, separator, ordered_levels, *kind_options)
     roles, specs = choose_columns(table, options, labels, image, split, group)
     items = read_items(table, roles, specs, options, group=group, test=test, missing=missing)
-    groups = items.groups if exclude_group else None
+    is_class = len(items.labels) == 1 and isinstance(items.labels[0], ClassLabel)
+    if exclude_group and is_class:
+        allowed = "needs labels that are not classes"
+        raise InputError("exclude_group", f"the label {items.labels[0].name} is a class", allowed)
+    if exclude_group is None:
+        exclude_group = group is not None and not is_class and items.has_groups_to_search
     splits = {
-        part: make_split(items, part, query_rows, groups)
+        part: make_split(items, part, query_rows, items.groups if exclude_group else None)
         for part, query_rows in choose_queries(items, queries, seed).items()
     }
     train_split = splits["train"]
-    if exclude_group and train_split.labels.class_ids is not None:
-        allowed = "needs labels that are not classes"
-        raise InputError("exclude_group", f"the label {items.labels[0].name} is a class", allowed)
     columns = describe_columns(table, roles, specs, items, splits, given_image=image is not None, group=group)
     files.forget()
     return Task(

@@ -12,6 +12,7 @@ import numpy as np
 from contml import InputError
 from contml._support.validation import as_rows
 from contml.data import draw, draw_queries
+from contml.data.copies import joined, same_files
 from contml.data.draw import positions
 from contml.data.tables import Table
 
@@ -54,7 +55,8 @@ class Items:
         parts: which rows are for training, validation and testing.
         keys: the cell of the image and the cells of the labels of each row, by which queries are drawn.
         texts: the cells of the labels of each row; of all rows of an image, if its captions were merged.
-        groups: what a validation split does not divide, for each row: its group, or its image.
+        groups: what a drawn split does not divide, for each row: its group, or its image, joined where they
+            share one.
         excluded: how many rows of "train", "val" and "test" were omitted, by reason.
         omitted: all that was omitted, in words; "" for nothing.
     """
@@ -77,6 +79,13 @@ class Items:
         if len(self.labels) == 1 and classes and not closed_set(classes[0], self.parts):
             return False
         return len({self.groups[row] for row in self.parts.train}) < len(self.parts.train)
+
+    @property
+    def has_groups_to_search(self) -> bool:
+        """Whether a query has other groups to search, also in a validation split drawn from the training rows."""
+        counts = {part: len({self.groups[row] for row in rows}) for part, rows in self.parts.used.items()}
+        drawn_from = counts.pop("train")
+        return min(counts.values()) >= 2 and ("val" in counts or drawn_from >= 4)
 
     @property
     def weights(self) -> list[float]:
@@ -123,6 +132,8 @@ def read_items(
     cells = [table.texts(c, "labels") for label in labels for c in label.columns]
     texts = ["\t".join(row) for row in zip(*cells, strict=True)]
     rows.merge_captions(paths, labels, [*shared_columns, *(c for c in (roles.split, group) if c is not None)], texts)
+    if roles.split is None:
+        groups = _joined(table, groups, [path if use else "" for path, use in zip(paths, rows.usable, strict=True)])
     split = _split(table, rows, groups, roles.split, group or "image", test, options.seed)
     if group is not None:
         _refuse_shared(table, images, split, "image")
@@ -150,6 +161,15 @@ def read_items(
         rows_by_part = _rows_of_parts(table, roles.split, np.arange(len(table)))
     excluded = {part: rows.excluded(part_rows) for part, part_rows in rows_by_part.items()}
     return Items(paths, images, labels, means, parts, keys, texts, groups, excluded, rows.omitted)
+
+
+def _joined(table: Table, groups: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
+    """The groups of all rows, joined where they have copies of an image, which a drawn split must not divide."""
+    joined_groups = joined(groups, same_files(paths))
+    if len(set(joined_groups)) == 1 < len(set(groups)):
+        problem = "copies of images, which are in one part of a split, join all rows"
+        raise InputError(str(table.path), problem, hint="remove images that stand for missing ones, or name the split")
+    return joined_groups
 
 
 def _known_rows(label: Label, train: Array) -> Array:

@@ -62,11 +62,21 @@ def describe_columns(
             count = "all" if queries is None else f"{len(queries):,}"
             sizes.append(f"{len(splits[part]):,} for {use}, {count} of them queries")
     lines.append([roles.split or group or "", "split", items.parts.description, ", ".join(sizes)])
+    if group is not None:
+        lines.append([group, "group", "as given", _gallery(splits["train"], group)])
     used_columns = {group, *(column for spec in specs for column in spec.columns)}
     for name, guess in pair_up(roles.guesses).items():
         if not {name, *name.split(",")} & used_columns:
             lines.append([name, "not used", guess.reason, f"could be {guess.kind}" if guess.kind else ""])
     return [*lines, ["", "excluded", "missing=drop", items.omitted]] if items.omitted else lines
+
+
+def _gallery(split: Split, group: str) -> str:
+    """Whether the gallery of a query has its own group."""
+    if split.groups is not None:
+        return f"a query does not search its own {group} (task.exclude_group=false: it does)"
+    kept = "also of other rows" if split.labels.class_ids is not None else "task.exclude_group=true: it does not"
+    return f"a query searches its own {group} too ({kept})"
 
 
 def _repeated(items: Items) -> str:

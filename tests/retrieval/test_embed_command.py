@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.images import PHONE, phone, without_heif
 from support.processes import script_environment
 
 import contml as library
@@ -206,3 +207,16 @@ def test_what_changed_since_the_kill_is_embedded_again(exported, trained, images
     other = library.load(trained.run)  # other weights: the last ones, of the same size
     other.bundle = other.bundle.model_copy(update={"sha256": "other"})
     assert resumed(model=other) == 0
+
+
+def test_commands_say_what_they_skip_in_a_folder(contml, exported, tmp_path, monkeypatch):
+    phone(tmp_path / "photos")
+    for command in (
+        ["embed", exported, "photos", "--out", "features.npz"],
+        ["index", exported, "photos", "--out", "photos.index"],
+        ["search", "photos.index", "photos", "--run", exported],
+    ):
+        without_heif(monkeypatch)
+        status, out, err = contml(*command)
+        assert (status, err) == (0, f"photos: {PHONE}\n"), command
+    assert "a/0.jpg" in out

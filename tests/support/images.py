@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from contml.data import ImageFile, ImageSource, Pixels, Split
+from contml._support import progress
+from contml.data import ImageFile, ImageSource, Pixels, Split, decode, sources
 from contml.labels import VectorLabels
 
 
@@ -74,3 +75,34 @@ def spoil(path, kind, monkeypatch):
     elif kind == "bomb":
         Image.new("L", (200, 100)).save(path)
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 15_000)  # the other images have 10,800; here Pillow only warns
+
+
+#: What is said about the folder of `phone` where nothing reads HEIF.
+PHONE = 'skipped 40 .heic files (pip install "contml[heif]" reads them), 3 .txt, 1 other'
+
+
+def phone(root):
+    """A phone's folder: five JPEGs in two folders, and more that is not read."""
+    for number in range(5):
+        (root / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(root / "ab"[number % 2] / f"{number}.jpg")
+    for number in range(40):
+        (root / "ab"[number % 2] / f"IMG_{number}.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+    for name in ("a/1.txt", "a/2.TXT", "b/3.txt", "a/.hidden.jpg", "a/Thumbs.db", "b/desktop.ini", "b/README"):
+        (root / name).write_text("no image")
+    for name in (".cache/1.jpg", "__MACOSX/a/1.jpg", "a/@eaDir/1.jpg"):
+        (root / name).parent.mkdir(parents=True)
+        (root / name).write_text("no image")
+    return root
+
+
+def without_heif(monkeypatch):
+    """As where pillow-heif is not installed; and nothing was said yet."""
+    progress.note.cache_clear()
+    suffixes = decode._ENDINGS["HEIF"]
+    for module in (decode, sources):
+        monkeypatch.setattr(module, "IMAGE_SUFFIXES", tuple(s for s in decode.IMAGE_SUFFIXES if s not in suffixes))
+        monkeypatch.setattr(module, "READ_BY", {**decode.READ_BY, **dict.fromkeys(suffixes, '"contml[heif]"')})
+    monkeypatch.setattr(decode, "_MISSING", {**decode._MISSING, "HEIF": '"contml[heif]"'})
+    formats = tuple(name for name in decode._FORMATS if name != "HEIF")
+    monkeypatch.setattr(decode, "_formats", lambda: formats)

@@ -31,7 +31,9 @@ def dials(folder, count=60, seed=0):
     rows = []
     for number in range(count):
         reading, colour = float(random.uniform(0, 100)), str(random.choice([*COLOURS]))
-        dial(reading, colour).save(folder / "img" / f"{number:03}.png")
+        picture = dial(reading, colour)
+        picture.putpixel((0, 0), (number, number // 256, 255))  # no two images are the same
+        picture.save(folder / "img" / f"{number:03}.png")
         halves = np.full((32, 32), 1, np.uint8)
         halves[:, : 4 + int(0.24 * reading)] = 0
         halves[:6] = 2

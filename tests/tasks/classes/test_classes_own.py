@@ -122,7 +122,7 @@ def test_empty_folders(tmp_path):
     save(tmp_path / "a/0.jpg", 0, 0)
     rejected(("split", "1 classes", "at least 4"), folder, tmp_path, split="half")
     (tmp_path / "b").mkdir()
-    rejected((f"{tmp_path}/b", "no image", ".jpg, "), folder, tmp_path, split="half")
+    rejected((f"{tmp_path}/b", "no image", "JPEG, "), folder, tmp_path, split="half")
     save(tmp_path / "0.jpg", 0, 0)
     rejected((f"{tmp_path}/0.jpg", "not in the folder of a class"), folder, tmp_path, split="half")
 

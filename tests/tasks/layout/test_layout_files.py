@@ -330,7 +330,7 @@ def test_sixteen_bits_keep_large_numbers(tmp_path):
             "RGB pixels",
         ),
         (lambda path: path.write_bytes(b"PNG"), "not an image"),
-        (lambda path: path.write_bytes(b""), "not an image"),
+        (lambda path: path.write_bytes(b""), "empty file"),
         (lambda path: None, "no such label map"),
     ],
 )

@@ -593,7 +593,18 @@ def test_a_group_can_be_excluded_from_the_gallery(folder, rows):
     makers = [maker[name] for name in task.test.names]
     groups = task.test.groups.tolist()
     assert [[a == b for a in makers] for b in makers] == [[a == b for a in groups] for b in groups]
-    assert table(folder, {"reading": "number"}, group="maker").test.groups is None
+    default = table(folder, {"reading": "number"}, group="maker")
+    assert default.test.groups.tolist() == task.test.groups.tolist()
+    assert default.columns == task.columns
+    kept = table(folder, {"reading": "number"}, group="maker", exclude_group=False)
+    assert kept.test.groups is None
+    for shown, text in ((default, "does not search its own maker"), (kept, "searches its own maker too")):
+        assert text in next(line for line in shown.columns if line[1] == "group")[3]
+    assert table(folder, {"reading": "number"}).test.groups is None
+    assert table(folder, {"colour": "class"}, group="maker").test.groups is None
+    few = [{**row, "maker": f"maker {number % 3}"} for number, row in enumerate(rows)]
+    own_groups = own(folder, few, group="maker", labels={"reading": "number"}).test.groups
+    assert own_groups is None, "a query has no other group to search"
     with refuses("exclude_group", hint="group"):
         table(folder, {"reading": "number"}, exclude_group=True)
     with refuses("exclude_group", "colour is a class"):

@@ -1,0 +1,194 @@
+"""Copies of images: found by content, kept in one part of a drawn split, counted by check and audit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.images import noise
+from support.refusals import refuses
+from support.tables import dials, write_table
+
+from contml.data import BoxCrop, ImageFile, Pixels, Split, Task, Vector
+from contml.data.carve import with_validation
+from contml.data.copies import find_copies, joined, same_files, same_images, stamps_of
+from contml.experiment import OwnData, audit_run, check, load_table, train
+from contml.labels import ClassLabels, VectorLabels
+from tasks.table.file import file
+
+
+def written(folder, **contents):
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return [str(folder / name) for name in contents]
+
+
+def test_files_of_equal_size_are_compared_whole(tmp_path):
+    content = np.random.default_rng(0).bytes(20_000)
+    middle, last = bytearray(content), bytearray(content)
+    middle[9_000] ^= 1
+    last[-1] ^= 1
+    files = written(tmp_path, a=content, b=bytes(middle), c=content, d=bytes(last), e=content[:-1], f=bytes(middle))
+    assert same_files(files) == [0, 1, 0, 2, 3, 1]
+    small = written(tmp_path, g=b"123", h=b"123", i=b"124")
+    assert same_files(small) == [0, 0, 1]
+
+
+def test_links_and_what_cannot_be_read(tmp_path):
+    (a,) = written(tmp_path, a=b"content")
+    (tmp_path / "link").symlink_to(a)
+    os.link(a, tmp_path / "hard")
+    os.mkfifo(tmp_path / "pipe")
+    written(tmp_path, empty=b"", also_empty=b"")
+    names = ["a", "link", "hard", "pipe", "pipe", "empty", "also_empty", "none", "nul\0"]
+    numbers = same_files([*(str(tmp_path / name) for name in names), "", ""])
+    assert numbers[0] == numbers[1] == numbers[2]
+    assert len({*numbers[2:4], *numbers[5:]}) == 8
+    assert numbers[3] == numbers[4]  # one file
+
+
+def test_crops_and_features_of_images(tmp_path):
+    for name in "ab":
+        Image.fromarray(noise(1)[0]).save(tmp_path / f"{name}.png")
+    a, b = tmp_path / "a.png", tmp_path / "b.png"
+    sources = [
+        *(ImageFile(a), BoxCrop(a, (0, 0, 9, 9)), BoxCrop(b, (0, 0, 9, 9)), BoxCrop(b, (0, 0, 9, 8))),
+        *(Pixels(noise(1)[0]), Pixels(noise(1)[0]), Vector(np.zeros(3, np.float32), ImageFile(b))),
+        Vector(np.zeros(3, np.float32)),
+    ]
+    assert same_images(stamps_of(sources)) == [0, 1, 1, 2, 3, 4, 0, 5]
+
+
+def test_groups_that_share_an_image_are_joined():
+    groups = ["house 3", "house 1", "house 2", "house 1", "house 4", "house 3", "house 5"]
+    assert joined(groups, [0, 1, 2, 3, 4, 5, 6]) == groups
+    assert joined(groups, [0, 1, 0, 3, 4, 3, 6]) == ["house 1"] * 4 + ["house 4", "house 1", "house 5"]
+
+
+def split_with(folder, names, labels):
+    return Split([ImageFile(folder / name) for name in names], names, VectorLabels([float(y) for y in labels]))
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Twelve images: 0 and 1 are the same, and so are 2, 3 and 4."""
+    pixels = noise(12)
+    for number in range(12):
+        same = {1: 0, 3: 2, 4: 2}.get(number, number)
+        Image.fromarray(pixels[same]).save(tmp_path / f"{number}.png")
+    return tmp_path
+
+
+def test_copies_are_counted(images):
+    splits = {
+        "train": split_with(images, ["0.png", "2.png", "3.png", "5.png"], [1, 2, 2, 3]),
+        "test": split_with(images, ["1.png", "4.png", "6.png"], [1, 7, 3]),
+    }
+    found = find_copies(splits)
+    assert (found.items, found.divided, found.contradictions) == (3, {("train", "test"): 2}, 1)
+    assert found.example == ("2.png", "4.png")
+    assert str(found) == (
+        "3 items have the image of another; 2 of the test split are also in the training split; "
+        "1 image has different labels (such as 2.png and 4.png)"
+    )
+    alone = find_copies({"test": split_with(images, ["5.png", "6.png"], [0, 1])})
+    assert (alone.items, str(alone)) == (0, "")
+    once = find_copies({"test": split_with(images, ["0.png", "1.png"], [0, 0])})
+    assert str(once) == "1 item has the image of another"
+
+
+def test_a_drawn_validation_split_does_not_divide_copies(images):
+    names = [f"{number}.png" for number in range(12)]
+    task = Task(split_with(images, names, range(12)), split_with(images, ["11.png"] * 3, [0, 1, 2]))
+    for seed in range(12):
+        carved = with_validation(task, names, share=0.3, seed=seed)
+        for same in ({"0.png", "1.png"}, {"2.png", "3.png", "4.png"}):
+            assert same <= {*carved.train.names} or same <= {*carved.val.names}
+        assert len(carved.train) + len(carved.val) == 12
+
+
+def test_classes_are_divided_whole_and_files_are_not_compared(images, monkeypatch):
+    monkeypatch.setattr("contml.data.carve.same_images", lambda _: pytest.fail("compared"))
+    names = [f"{number}.png" for number in range(12)]
+    sources = [ImageFile(images / name) for name in names]
+    train = Split(sources, names, ClassLabels([number // 3 for number in range(12)]))
+    test = Split(sources[:3], names[:3], ClassLabels(["a", "a", "b"]))
+    carved = with_validation(Task(train, test), names, share=0.5)
+    parts = [{int(name[:-4]) // 3 for name in split.names} for split in (carved.train, carved.val)]
+    assert parts[0] | parts[1] == {0, 1, 2, 3}
+    assert not parts[0] & parts[1]
+
+
+@pytest.fixture
+def table(tmp_path):
+    rows = dials(tmp_path, 60)
+    for number in range(0, 60, 6):  # ten images have a copy
+        shutil.copy(tmp_path / rows[number]["image"], tmp_path / rows[number + 1]["image"])
+    return tmp_path, rows
+
+
+@pytest.mark.parametrize("group", [None, "maker"])
+def test_a_drawn_test_split_does_not_divide_copies(table, group):
+    folder, rows = table
+    rows = [{**row, "maker": f"maker {number // 2}"} for number, row in enumerate(rows)]
+    rows = [{**row, "maker": "maker 9" if number == 30 else row["maker"]} for number, row in enumerate(rows)]
+    write_table(folder / "own.csv", rows)
+    for seed in range(6):
+        task = file(str(folder / "own.csv"), {"reading": "number"}, image="image", group=group, seed=seed, test=0.5)
+        part = {name: part for part, split in task.splits.items() for name in split.names}
+        assert all(part[f"img/{n:03}.png"] == part[f"img/{n + 1:03}.png"] for n in range(0, 60, 6))
+        if group is not None:  # the copies 30 and 31 join the makers 9 and 15
+            assert len({part[f"img/{n:03}.png"] for n in (18, 19, 30, 31)}) == 1
+            split = task.splits[part["img/030.png"]]
+            groups = dict(zip(split.names, split.groups.tolist(), strict=True))
+            assert groups["img/018.png"] == groups["img/030.png"] == groups["img/031.png"]
+            assert len(set(groups.values())) > 1
+
+
+def test_copies_that_join_all_rows(tmp_path):
+    rows = dials(tmp_path, 8)
+    for row in rows[1:]:
+        shutil.copy(tmp_path / rows[0]["image"], tmp_path / row["image"])
+    write_table(tmp_path / "own.csv", rows)
+    with refuses("own.csv", got="copies of images", hint="name the split"):
+        file(str(tmp_path / "own.csv"), {"reading": "number"}, image="image")
+
+
+def test_a_named_split_that_divides_copies_is_counted_by_check(table):
+    folder, rows = table
+    write_table(folder / "own.csv", [{**row, "split": ("train", "test")[n % 2]} for n, row in enumerate(rows)])
+    options = ["images.workers=0", "training.select=none", "images.resize=32", "images.crop=32"]
+    facts = dict(check(load_table(OwnData(folder / "own.csv", ["reading=number"], "image"), overrides=options)))
+    assert "10 items have the image of another" in facts["repeated images"]
+    assert "10 of the test split are also in the training split" in facts["repeated images"]
+    assert "10 images have different labels (such as img/000.png and img/001.png)" in facts["repeated images"]
+
+
+def test_check_says_nothing_about_images_that_differ(tmp_path):
+    write_table(tmp_path / "own.csv", dials(tmp_path, 40))
+    options = ["images.workers=0", "training.select=none", "images.resize=32", "images.crop=32"]
+    own = OwnData(tmp_path / "own.csv", ["reading=number"], "image")
+    assert "repeated images" not in dict(check(load_table(own, overrides=options)))
+
+
+def test_audit_counts_copies_and_keeps_them_in_one_fold(table, tmp_path):
+    folder, rows = table
+    write_table(folder / "own.csv", rows)
+    small = ["images.workers=0", "images.resize=32", "images.crop=32", "training.epochs=1"]
+    small += ["sampler.batch_size=12", "sampler.anchors_per_batch=2", "sampler.batches=2"]
+    own = OwnData(folder / "own.csv", ["reading=number"], "image")
+    run = train(load_table(own, overrides=small), tmp_path / "runs")
+    found = audit_run(run.folder, folds=2)
+    facts = dict(found.facts)
+    train_names = set(found.split.names)
+    pairs = [(f"img/{n:03}.png", f"img/{n + 1:03}.png") for n in range(0, 60, 6) if f"img/{n:03}.png" in train_names]
+    assert len(pairs) > 3
+    assert f"{len(pairs)} items have the image of another" in facts["Repeated images"]
+    assert f"{len(pairs)} images have different labels" in facts["Repeated images"]
+    names = found.split.names
+    neighbours = found.errors.neighbours
+    for first, second in pairs:
+        assert names.index(second) not in neighbours[names.index(first)].tolist()

@@ -1,0 +1,141 @@
+"""Folders of images: one list of endings, and a count of what is skipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from support.images import PHONE, phone, without_heif
+from support.refusals import refuses
+
+from contml._support import progress
+from contml.data.decode import IMAGE_SUFFIXES, decode as decode_image
+from contml.data.sources import images_below, skipped_text
+from tasks.classes.folder import folder as classes_folder
+from tasks.table.file import file
+
+KINDS = {
+    ".jfif": "JPEG",
+    ".JPE": "JPEG",
+    ".Png": "PNG",
+    ".tiff": "TIFF",
+    ".PGM": "PPM",
+    ".avif": "AVIF",
+    ".heic": "HEIF",
+}
+
+
+def readable(suffix):
+    return suffix.lower() in IMAGE_SUFFIXES
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    progress.note.cache_clear()
+
+
+def photographs(root, suffix, classes="abcd", each=6):
+    """A folder per class, where every second image, and every image of class a, has another ending."""
+    for name in classes:
+        (root / name).mkdir(parents=True)
+        for number in range(each):
+            odd = number % 2 or name == "a"
+            picture = Image.new("RGB", (8, 8), (number, ord(name), 0))
+            picture.save(root / name / f"{number}{suffix if odd else '.jpg'}", KINDS[suffix] if odd else "JPEG")
+    return root
+
+
+@pytest.mark.parametrize("suffix", [suffix for suffix in KINDS if readable(suffix)])
+def test_readers_of_folders_read_the_same_endings(tmp_path, suffix, capsys):
+    decode_image(*[photographs(tmp_path / "other", ".jfif") / "a/0.jfif", "registers HEIF"])
+    root = photographs(tmp_path / "photos", suffix)
+    assert len(images_below(root)) == 24
+    for task in (file(str(root)), classes_folder(str(root), split="half")):
+        assert len(task.train) + len(task.test) == 24
+        for split in (task.train, task.test):
+            for row in range(len(split)):
+                assert split.picture(row).size == (8, 8)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def no_heif(monkeypatch):
+    without_heif(monkeypatch)
+
+
+def test_a_phones_folder(tmp_path, no_heif, capsys):
+    root = phone(tmp_path / "photos")
+    assert [path.name for path in images_below(root)] == ["0.jpg", "2.jpg", "4.jpg", "1.jpg", "3.jpg"]
+    assert capsys.readouterr().err == f"{root}: {PHONE}\n"
+    images_below(root)
+    assert capsys.readouterr().err == "", "once"
+
+
+@pytest.mark.parametrize("command", ["check", "train"])
+def test_each_command_says_what_it_skips(tmp_path, contml, no_heif, command):
+    root = phone(tmp_path / "photos")
+    for number in range(5, 30):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(root / "ab"[number % 2] / f"{number}.jpg")
+    small = ["images.workers=0", "images.resize=32", "images.crop=32", "training.select=none", "training.epochs=1"]
+    small += ["sampler.classes=2", "sampler.instances=2"]
+    status, _, err = contml(command, "table/classes", "--data", "photos", *small)
+    assert status == 0, err
+    assert [line for line in err.splitlines() if "skipped" in line] == [f"photos: {PHONE}"]
+
+
+def test_a_folder_of_classes_says_it_too(tmp_path, no_heif, capsys):
+    root = phone(tmp_path / "photos")
+    for name in "cd":
+        (root / name).mkdir()
+        Image.new("RGB", (8, 8)).save(root / name / "0.jpg")
+    classes_folder(str(root), split="half")
+    assert PHONE in capsys.readouterr().err
+    for file_path in (root / "a").glob("*.jpg"):
+        file_path.unlink()
+    with refuses(f"{root}/a", got="has no image (20 .heic files", allowed="JPEG"):
+        classes_folder(str(root), split="half")
+
+
+def test_a_folder_without_images_says_what_it_has(tmp_path, no_heif):
+    (tmp_path / "a").mkdir()
+    for number in range(3):
+        (tmp_path / f"a/{number}.heic").write_bytes(b"")
+    with refuses(str(tmp_path), got='3 .heic files (pip install "contml[heif]" reads them)', allowed="JPEG, PNG"):
+        images_below(tmp_path)
+
+
+def test_an_image_that_nothing_installed_reads(tmp_path, no_heif):
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(20))
+    with pytest.raises(OSError, match=r'HEIF; pip install "contml\[heif\]" reads it'):
+        decode_image(tmp_path / "a.heic", "a")
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["1.jpg", "2.JPG"], ""),
+        (["1.txt"], "1 .txt file"),
+        (["1.txt", "2.csv", "3.csv"], "2 .csv files, 1 .txt"),
+        (["a", "b.", "c. d", "x.\x1b[31m"], "4 others"),
+        ([f"{n}.x{n}" for n in range(9)], "1 .x0 file, 1 .x1, 1 .x2, 1 .x3, 1 .x4, 1 .x5, 3 others"),
+        (["archive.tar.gz", "photo.jpg.1"], "1 .gz file, 1 .1"),
+    ],
+)
+def test_counts_by_ending(names, text):
+    assert skipped_text(names) == text
+
+
+def test_one_of_several_processes_says_it(monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    progress.note("skipped")
+    assert capsys.readouterr().err == ""
+
+
+def test_no_two_lists_of_endings():
+    """A list of endings in another place would differ from what the decoder reads."""
+    root = Path(__file__).parents[2]
+    files = [file for folder in ("contml", "tasks") for file in (root / folder).rglob("*.py")]
+    found = [file for file in files if '".jpeg"' in file.read_text(encoding="utf-8")]
+    # Label maps must not be lossy: that list names formats that are refused.
+    assert sorted(file.name for file in found) == ["decode.py", "label_maps.py"]
