@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from contml._support.progress import progress_bar
+from contml.data.draw import Array
 from contml.data.sources import ImageSource, Stamp, Vector
 from contml.data.split import SPLIT_TITLES, Split
 
@@ -23,45 +26,65 @@ def stamps_of(sources: Iterable[ImageSource]) -> list[Stamp | None]:
     return [None if picture is None else picture.stamp for picture in pictures]
 
 
-def same_images(stamps: Sequence[Stamp | None]) -> list[int]:
+def same_images(stamps: Sequence[Stamp | None]) -> Array:
     """Returns a number for each image `[N]`, the same for equal crops of files with equal content.
 
-    Files of equal size are compared whole. An image of no file, or of one that cannot be read, equals no other.
+    An image of no file, or of one that cannot be read, equals no other.
     """
-    contents = same_files(["" if stamp is None else str(stamp.file) for stamp in stamps])
+    contents = same_files(["" if stamp is None else str(stamp.file) for stamp in stamps]).tolist()
     numbers: dict[Hashable, int] = {}
     images = (row if stamp is None else (contents[row], stamp.crop) for row, stamp in enumerate(stamps))
-    return [numbers.setdefault(image, len(numbers)) for image in images]
+    return np.array([numbers.setdefault(image, row) for row, image in enumerate(images)], dtype=np.int64)
 
 
-def same_files(files: Sequence[str]) -> list[int]:
-    """Returns a number for each file `[N]`, the same for files with equal content; "" equals no other."""
-    unique = [file for file in dict.fromkeys(files) if file]
-    numbers: dict[Hashable, int] = {}
-    contents = zip(unique, _contents(unique), strict=True)
-    number_of = {file: numbers.setdefault(content, len(numbers)) for file, content in contents}
-    return [number_of[file] if file else -1 - row for row, file in enumerate(files)]
+def same_files(files: Sequence[str]) -> Array:
+    """Returns a number for each file `[N]`: the row of the first one with equal content; "" equals no other.
+
+    Files of equal size are compared whole.
+    """
+    sizes = _sizes(files)
+    _, size_ids, counts = np.unique(sizes, return_inverse=True, return_counts=True)
+    rows = np.flatnonzero((sizes > 0) & (counts[size_ids] > 1)).tolist()
+    contents: dict[str, Hashable] = {files[row]: int(sizes[row]) for row in rows}
+    for function in (_last_bytes, _hash):
+        alike = _not_unique(contents)
+        with progress_bar(len(alike), "comparing image files") as progress:
+            for done, file in enumerate(alike, start=1):
+                contents[file] = contents[file], function(file)
+                progress(done)
+    numbers, first_rows = np.arange(len(files)), dict[Hashable, int]()
+    for row in rows:
+        numbers[row] = first_rows.setdefault(contents[files[row]], row)
+    return numbers
 
 
-def joined(groups: Sequence[str], images: Sequence[int]) -> list[str]:
+def joined(groups: Sequence[str], images: Array) -> list[str]:
     """Returns the group of each item `[N]`; groups that share an image are one, with the first of their names.
+
+    If that group would have more than half of the items, as where an image stands for all that are missing, groups stay
+    as they are: otherwise nothing could be drawn.
 
     Args:
         groups: the group of each item.
-        images: a number for each item, the same for equal images.
+        images: the row of the first item with the same image, for each item.
     """
-    parents = {group: group for group in groups}
+    parents: dict[str, str] = {}
 
     def first(group: str) -> str:
-        while parents[group] != group:
-            parents[group] = group = parents[parents[group]]
+        while group in parents:
+            parents[group] = parent = parents.get(parents[group], parents[group])
+            group = parent
         return group
 
-    group_of_image: dict[int, str] = {}
-    for group, image in zip(groups, images, strict=True):
-        low, high = sorted((first(group), first(group_of_image.setdefault(image, group))))
-        parents[high] = low
-    return [first(group) for group in groups]
+    for row in np.flatnonzero(images != np.arange(len(images))).tolist():
+        low, high = sorted((first(groups[row]), first(groups[images[row]])))
+        if low != high:
+            parents[high] = low
+    if not parents:
+        return list(groups)
+    joined_groups = [first(group) for group in groups]
+    largest, largest_before = (max(Counter(each).values(), default=0) for each in (joined_groups, groups))
+    return list(groups) if largest > max(len(groups) / 2, largest_before) else joined_groups
 
 
 @dataclass(frozen=True)
@@ -97,7 +120,7 @@ class Copies:
 def find_copies(splits: Mapping[str, Split]) -> Copies:
     """Compares the images of all splits, and the labels of those that are the same."""
     items = [(name, row) for name, split in splits.items() for row in range(len(split))]
-    images = same_images([stamp for split in splits.values() for stamp in stamps_of(split.images)])
+    images = same_images([stamp for split in splits.values() for stamp in stamps_of(split.images)]).tolist()
     items_of_image: dict[int, list[tuple[str, int]]] = {}
     for image, item in zip(images, items, strict=True):
         items_of_image.setdefault(image, []).append(item)
@@ -127,32 +150,25 @@ def _counted(count: int, one: str, several: str) -> str:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _contents(files: Sequence[str]) -> list[Hashable]:
-    """What tells the content of each file from that of the others: its size, then its last bytes, then a hash."""
-    keys: list[Hashable] = [_size(file) or file for file in files]
-    for function in (_last_bytes, _hash):
-        rows = _not_unique(keys)
-        with progress_bar(len(rows), "comparing image files") as progress:
-            for done, row in enumerate(rows, start=1):
-                keys[row] = keys[row], function(files[row])
-                progress(done)
-    return keys
+def _sizes(files: Sequence[str]) -> Array:
+    """The sizes of files in bytes `[N]`; 0 of anything but a regular file. Each folder is listed once."""
+    wanted, size_of = set(files), dict[str, int]()
+    for folder, slash in {file.rpartition("/")[:2] for file in files}:
+        try:
+            with os.scandir(folder or slash or ".") as entries:
+                for entry in entries:
+                    path = f"{folder}{slash}{entry.name}"
+                    if path in wanted and entry.is_file():
+                        size_of[path] = entry.stat().st_size
+        except (OSError, ValueError):  # no such folder
+            continue
+    return np.fromiter((size_of.get(file, 0) for file in files), np.int64, len(files))
 
 
-def _not_unique(keys: Sequence[Hashable]) -> list[int]:
-    rows_of_key: dict[Hashable, list[int]] = {}
-    for row, key in enumerate(keys):
-        rows_of_key.setdefault(key, []).append(row)
-    return [row for rows in rows_of_key.values() if len(rows) > 1 for row in rows]
-
-
-def _size(file: str) -> int:
-    """The size of a file in bytes; 0 of anything but a regular file that exists."""
-    try:
-        status = os.stat(file)  # noqa: PTH116  # a million times
-    except (OSError, ValueError):
-        return 0
-    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+def _not_unique(contents: Mapping[str, Hashable]) -> list[str]:
+    """The files whose content is that of another file as far as it is known."""
+    counts = Counter(contents.values())
+    return [file for file, content in contents.items() if counts[content] > 1]
 
 
 def _last_bytes(file: str) -> Hashable:

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import read_bytes
@@ -138,8 +139,8 @@ def from_file(file: Path | BinaryIO, function: Callable[[Image.Image], T]) -> T:
     """Returns `function(picture)` of the picture in an image file, which may be given by its content.
 
     Raises:
-        OSError: it cannot be opened or decoded; it is of another format, not a regular file, or has more pixels than
-            Pillow's limit of 89 million (`PIL.Image.MAX_IMAGE_PIXELS`). The message is the cause.
+        OSError: it cannot be opened or decoded; its format is not read, it is not a regular file, or it has more
+            pixels than Pillow's limit of 89 million (`PIL.Image.MAX_IMAGE_PIXELS`). The message is the cause.
     """
     try:
         with _opened(file) as picture:
@@ -261,7 +262,7 @@ def _on_white(picture: Image.Image) -> Image.Image:
 
 def _in_8_bits(picture: Image.Image) -> Image.Image:
     """A picture of mode F, I or I;16 in grey, perhaps with transparency."""
-    tags = getattr(picture, "tag_v2", {})
+    tags = picture.tag_v2 if isinstance(picture, TiffImageFile) else {}
     values = np.asarray(picture)
     if picture.mode == "I" and picture.format not in ("PNG", "PPM"):  # these have 16 bits
         raise OSError("32-bit or signed integers, which declare no range; save 8 or 16 bits")

@@ -80,7 +80,7 @@ def skipped_text(names: Sequence[str]) -> str:
     suffixes = Counter(Path(name).suffix.lower() for name in names if not name.lower().endswith(IMAGE_SUFFIXES))
     known = {suffix: count for suffix, count in suffixes.most_common() if re.fullmatch(r"\.\w{1,10}", suffix)}
     counts = [(suffix, known[suffix]) for suffix in sorted(known, key=lambda suffix: suffix not in READ_BY)]
-    texts = []
+    texts: list[str] = []
     for suffix, count in counts[:_MOST_ENDINGS]:
         noun = "" if texts else " files" if count > 1 else " file"
         reader = f" (pip install {READ_BY[suffix]} reads them)" if suffix in READ_BY else ""

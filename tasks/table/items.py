@@ -133,7 +133,7 @@ def read_items(
     texts = ["\t".join(row) for row in zip(*cells, strict=True)]
     rows.merge_captions(paths, labels, [*shared_columns, *(c for c in (roles.split, group) if c is not None)], texts)
     if roles.split is None:
-        groups = _joined(table, groups, [path if use else "" for path, use in zip(paths, rows.usable, strict=True)])
+        groups = joined(groups, same_files([path if use else "" for path, use in zip(paths, rows.usable, strict=True)]))
     split = _split(table, rows, groups, roles.split, group or "image", test, options.seed)
     if group is not None:
         _refuse_shared(table, images, split, "image")
@@ -161,15 +161,6 @@ def read_items(
         rows_by_part = _rows_of_parts(table, roles.split, np.arange(len(table)))
     excluded = {part: rows.excluded(part_rows) for part, part_rows in rows_by_part.items()}
     return Items(paths, images, labels, means, parts, keys, texts, groups, excluded, rows.omitted)
-
-
-def _joined(table: Table, groups: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
-    """The groups of all rows, joined where they have copies of an image, which a drawn split must not divide."""
-    joined_groups = joined(groups, same_files(paths))
-    if len(set(joined_groups)) == 1 < len(set(groups)):
-        problem = "copies of images, which are in one part of a split, join all rows"
-        raise InputError(str(table.path), problem, hint="remove images that stand for missing ones, or name the split")
-    return joined_groups
 
 
 def _known_rows(label: Label, train: Array) -> Array:

@@ -40,9 +40,9 @@ def photographs(root, suffix, classes="abcd", each=6):
     for name in classes:
         (root / name).mkdir(parents=True)
         for number in range(each):
-            odd = number % 2 or name == "a"
+            other = number % 2 or name == "a"
             picture = Image.new("RGB", (8, 8), (number, ord(name), 0))
-            picture.save(root / name / f"{number}{suffix if odd else '.jpg'}", KINDS[suffix] if odd else "JPEG")
+            picture.save(root / name / f"{number}{suffix if other else '.jpg'}", KINDS[suffix] if other else "JPEG")
     return root
 
 

@@ -161,10 +161,9 @@ def test_a_broken_image_is_an_error_or_a_row_of_nan(model, trained, tmp_path, la
 
 
 MISUSE = {
-    "a typo in the path": (lambda _: "phtos", "phtos", "No such file"),
-    "an array of float": (lambda p: p[0] / 255, "image 0", "float64"),
-    "a float array in a list": (lambda p: [p[0], p[1].astype(np.float32)], "image 1", "float32"),
-    "pixels without channels": (lambda p: p[0][..., 0], "image 0", "uint8 ["),
+    "a typo in the path": (lambda _: "phtos", "phtos", "no such file"),
+    "an array of int": (lambda p: p[0].astype(int), "image 0", "int64"),
+    "floats above 1 in a list": (lambda p: [p[0], p[1].astype(np.float32)], "image 1", "floats from"),
     "channels first": (lambda p: p[0].transpose(2, 0, 1), "image 0", "uint8 [3, "),
     "an empty array": (lambda _: np.empty((0, 4, 3), np.uint8), "image 0", "uint8 [0, 4, 3]"),
     "a tensor": (lambda p: torch.from_numpy(p[0].copy()), "image 0", "a Tensor torch.uint8"),
@@ -186,8 +185,16 @@ def test_what_is_no_image_is_one_line(model, pictures, name):
 
 def test_a_folder_without_images(model, tmp_path):
     (tmp_path / "notes.txt").write_text("")
-    with refuses(str(tmp_path), got="without images", allowed=".jpg"):
+    with refuses(str(tmp_path), got="without images", allowed="JPEG"):
         model.embed(tmp_path)
+
+
+def test_pixels_of_other_kinds_are_the_same_image(model, pictures):
+    expected = model.embed(pictures[0])
+    for same in (pictures[0] / 255, pictures[0].astype(np.uint16) * 257, Image.fromarray(pictures[0]).convert("RGBA")):
+        assert np.array_equal(model.embed(same), expected)
+    grey = pictures[0][..., 0]
+    assert np.array_equal(model.embed(grey), model.embed(np.repeat(grey[..., None], 3, 2)))
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 0}, {"workers": -1}, {"broken": "ignore"}])
