@@ -15,7 +15,7 @@ from torch import Tensor
 from contml._support.errors import InputError, one_line
 
 #: Numbers as a caller has them.
-Numbers: TypeAlias = "Tensor | np.ndarray[Any, Any] | Sequence[Any]"
+Numbers: TypeAlias = Tensor | np.ndarray[Any, Any] | Sequence[Any]
 #: Python's types of a real number. NumPy's are registered with `Real`, except its booleans.
 _REAL = (Real, Decimal, np.bool_)
 
