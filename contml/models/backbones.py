@@ -122,7 +122,7 @@ def _torchvision(name: str, weights: str, pretrained: bool) -> Built:
     registry = models.get_model_weights(name)
     available = [*registry.__members__]
     if weights not in ("none", *available):
-        hint = did_you_mean("DEFAULT" if weights == "pretrained" else weights, available)
+        hint = "did you mean 'DEFAULT'?" if weights == "pretrained" else did_you_mean(weights, available)
         raise InputError("weights", weights, f"must be none, {', '.join(available)} or a local file for {name}", hint)
     entry = None if weights == "none" else registry[weights]
     loaded = entry if pretrained else None
