@@ -200,9 +200,11 @@ def search(
         check_gallery(gallery)
     query_images = _images(queries)
     with Index.open(index) as opened_index:
-        if run is None and not opened_index.model.run:
-            raise InputError(str(index), "made without a run", hint="name the run of its model: --run RUN")
-        run_path = run or Path(opened_index.model.run)
+        run_path = run or opened_index.model.folder
+        if run_path is None:
+            place = opened_index.model.run
+            got = f"made with {place}, which is on the hub" if place else "made without a run"
+            raise InputError(str(index), got, hint=f"name its model: --run {place or 'RUN'}")
         model = _load(run_path, trust)
         opened_index.model.check(model.identity, str(run_path))
         found = opened_index.search(model.embed([query.file for query in query_images]), k)

@@ -343,7 +343,7 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
     nearest = nearest_vectors(embeddings, embeddings, k, self_index=all_rows)
     view = View(
         title=str(folder),
-        model=Path(made_with.run) if made_with.run else None,
+        model=made_with.folder,
         made_with=made_with,
         embeddings=embeddings,
         points=_points(embeddings),

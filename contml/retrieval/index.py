@@ -83,6 +83,16 @@ class IndexModel:
     run: str
     older: bool
 
+    @property
+    def folder(self) -> Path | None:
+        """Where the model is on this machine; None if it was not recorded, or is on the hub.
+
+        An index may come from a stranger: the hub is asked only where the user names it.
+        """
+        from contml.retrieval.embedder import on_hub
+
+        return None if not self.run or on_hub(self.run) or "\0" in self.run else Path(self.run)
+
     def check(self, identity: str, name: str = "model") -> None:
         """Checks that a model is this one.
 

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from safetensors.numpy import load_file, save_file
 from support.refusals import refuses
 
+from contml.cli import main
 from contml.retrieval import Index, index as index_module, index_structure
 
 COUNT, DIM = 420, 6
@@ -277,3 +279,28 @@ def test_a_removal_of_no_item(tmp_path, position):
     put_state(folder, state | {"live": COUNT - 1, "removed": 1})
     with refuses(str(folder), got="removal 1"):
         Index.open(folder)
+
+
+@pytest.mark.parametrize("place", ["hf://user/name", "hf:/user/name", "hf://user/name@main"])
+def test_the_hub_is_asked_only_where_the_user_names_it(tmp_path, place, monkeypatch, capsys):
+    folder = make(tmp_path / "x", "flat")
+    put_state(folder, state_of(folder) | {"model": {"identity": "a", "run": place}})
+    monkeypatch.setattr("contml.retrieval.hub.download", lambda *_: 1 / 0, raising=False)
+    monkeypatch.setattr("socket.socket", lambda *_: 1 / 0)
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    monkeypatch.setattr("sys.argv", ["contml", "search", str(folder), str(tmp_path / "a.png")])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"made with {place}, which is on the hub; name its model: --run {place}" in line
+    with Index.open(folder) as index:
+        assert index.model.folder is None
+
+
+@pytest.mark.parametrize("run", ["a\0b", 7, ["a"], {"a": 1}, None, ""])
+def test_a_place_of_the_model_that_is_none(tmp_path, run):
+    folder = make(tmp_path / "x", "flat")
+    put_state(folder, state_of(folder) | {"model": {"identity": "a", "run": run}})
+    with Index.open(folder) as index:
+        assert index.model.folder is None or not index.model.folder.exists()
