@@ -115,10 +115,11 @@ def test_weights_give_the_gradient_of_the_embeddings(name):
     loss = construct(name).double()
     x = nn.functional.normalize(torch.randn(12, 6, dtype=torch.float64), dim=1).requires_grad_()
     classes = torch.tensor([0, 1, 2, 0, 3, 1, 0, 2, 3, 1, 0, 1])
-    values, _ = loss.sums(loss.compare(x, classes))
+    labels = ClassLabels.from_ids(classes)
+    values, _ = loss.sums(loss.compare(x, labels))
     (expected,) = torch.autograd.grad(values.sum(), x)
-    w = pair_weights(loss, x, classes)
-    comparison, proxies = loss.comparison(x, ClassLabels(classes), None), isinstance(loss, ProxyLoss)
+    w = pair_weights(loss, x, labels)
+    comparison, proxies = loss.comparison(x, labels, None), isinstance(loss, ProxyLoss)
     rows, cols = (comparison.x, comparison.y) if proxies else (x, x)
     same = comparison.label_distances(slice(0, len(rows))) == 0 if proxies else classes[:, None] == classes
     sign = torch.where(same, -1.0, 1.0)
@@ -235,7 +236,7 @@ def test_what_has_no_pairs_is_refused():
         with refuses(name, allowed="pair loss", hint="RAWLoss()"):
             pair_weights(given, CASE.embeddings, CASE.classes)
     with refuses("RAWLoss", allowed="0 and 1"):
-        pair_weights(LOSSES["raw"](), CASE.embeddings, torch.full((9, 9), 0.5))
+        pair_weights(LOSSES["raw"](), CASE.embeddings, torch.full((9, 9), 0.5).fill_diagonal_(0))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
