@@ -261,7 +261,7 @@ CAUSES = {
 def test_a_broken_image_fails_in_one_line(files, kind, workers, monkeypatch):
     spoil(files[5], kind, monkeypatch)
     images = Images(workers=workers)
-    with refuses("images/5.jpg", got=CAUSES[kind], hint="broken=skip"):
+    with refuses("images/5.jpg", got=CAUSES[kind], hint='broken="skip"'):
         list(images.test_batches(split_of(files), None, 4))
     assert not multiprocessing.active_children()  # an error ends the workers
 

@@ -105,7 +105,7 @@ REFUSED = {
     "photos other": ("f.npz", "0000.png: the name of two images, photos/0000.png and other/0000.png; give the folder"),
     "@gone.txt": ("f.npz", "@gone.txt: no such list"),
     "@photos": ("f.npz", "photos: a folder; must be a file"),
-    "@photos/0000.png": ("f.npz", "photos/0000.png:1: not utf-8 text"),
+    "@photos/0000.png": ("f.npz", "photos/0000.png: not text"),
     "@blank.txt": ("f.npz", "blank.txt: no images in the list"),
     "@t.csv": ("f.npz", "t.csv: a table; write @t.csv:COLUMN, with one of image, age"),
     "@t.csv:imag": ("f.npz", "t.csv: no column 'imag'; did you mean 'image'?"),
@@ -204,9 +204,8 @@ def test_what_changed_since_the_kill_is_embedded_again(exported, trained, images
     assert np.allclose(read(out)[1], trained.embeddings, atol=1e-5)
     out.unlink()
     assert resumed(stop=True) is None
-    other = library.load(trained.run)  # other weights: the last ones, of the same size
-    other.bundle = other.bundle.model_copy(update={"sha256": "other"})
-    assert resumed(model=other) == 0
+    monkeypatch.setattr(type(model), "identity", property(lambda _: "of another model"))
+    assert resumed() == 0
 
 
 def test_commands_say_what_they_skip_in_a_folder(contml, exported, tmp_path, monkeypatch):
