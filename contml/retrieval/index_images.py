@@ -16,6 +16,7 @@ import numpy as np
 from contml._support.errors import InputError
 from contml._support.text import number, percent
 from contml.contracts import Measure
+from contml.labels.dates import days_since_1970, parse_date
 from contml.retrieval.index import ImageEmbedder, Index, SearchResult
 from contml.retrieval.index_store import Floats
 
@@ -371,14 +372,14 @@ def estimate(hits: Sequence[SearchHit], measure: Measure) -> Estimate | None:
 
 def _value(cell: str, measure: Measure) -> float | None:
     """The value of a label in a cell of the metadata; None if it is none."""
+    if measure.dates:
+        date = parse_date(cell)
+        return None if date is None else days_since_1970(date)
     try:
-        if not measure.dates:
-            value = float(cell)
-            return value if math.isfinite(value) and (value > 0 or measure.kind != "ratio") else None
-        date = datetime.fromisoformat(cell)
+        value = float(cell)
     except ValueError:
         return None
-    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() / 86400
+    return value if math.isfinite(value) and (value > 0 or measure.kind != "ratio") else None
 
 
 def _date(days: float) -> datetime:
