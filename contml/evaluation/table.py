@@ -112,9 +112,9 @@ def unit_of_distances(unit: str, measure: Measure) -> str:
         return f"the label distance to the query ({unit})"
     quantity = f" in {measure.name}" if measure.name else ""
     if measure.kind == "ratio":
-        return f"the factor between it and the query{quantity} (of several items: the geometric mean)"
+        return f"the factor between the item and the query{quantity} (of several items: the geometric mean)"
     mean = " (of several items: the root mean square)" if measure.kind == "root" else ""
-    return f"its difference from the query{quantity}{mean}"
+    return f"the difference between the item and the query{quantity}{mean}"
 
 
 def value_text(value: Any) -> str:

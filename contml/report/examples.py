@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contml._support.text import plain_text
+from contml._support.text import plain_text, unbroken
 from contml.contracts import Measure
 from contml.data.split import Split
 from contml.distances import squared_distances_of
@@ -132,7 +132,7 @@ class _Shown:
         values = (self.ranking.values, self.ranking.random_values, self.ranking.oracle_values)
         model, random, oracle = (self.measure.text(float(value[q])) for value in values)
         k = self.main.partition("@")[2]
-        return f"{k} nearest: {model}; random: {random}; best possible: {oracle}"
+        return unbroken(f"{k} nearest: {model}; random: {random}; best possible: {oracle}")
 
     def _items(self, rows: Sequence[int], distances: Sequence[float]) -> list[Item]:
         return shown_items(rows, distances, self.measure, classes=self.classes)

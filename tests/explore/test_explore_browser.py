@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -56,9 +57,19 @@ def wait_for(page, name, message):
     page.locator("#query p", has_text=message).wait_for()
 
 
+def shown_errors(view):
+    """The errors as the page shows them, in pixels per joint: the labels are squares over 14 joints."""
+    roots = (view.means / 14).sqrt()
+    return roots[:, 0] - roots[:, 1]
+
+
 def test_from_disk(chromium, explored, folder):
     names, view = explored.split.names, explored.views[0]
-    worst = [row for row in view.errors.argsort(descending=True, stable=True).tolist() if row in explored.split.queries]
+    worst = [
+        row
+        for row in shown_errors(view).argsort(descending=True, stable=True).tolist()
+        if row in explored.split.queries
+    ]
     with opened(chromium, f"file://{folder}/index.html") as page:
 
         def check(row):
@@ -69,14 +80,17 @@ def test_from_disk(chromium, explored, folder):
 
         assert rows(page, "#list") == worst
         check(worst[0])
-        error = float(view.errors[worst[0]])
-        assert float(page.inner_text("#list b").replace(",", "")) == pytest.approx(error, rel=1e-2)
+        shown, unit = page.inner_text("#list b").split()
+        assert unit == "px/joint"
+        assert float(shown) == pytest.approx(float(shown_errors(view)[worst[0]]), rel=1e-2)
         texts = page.inner_text(".run .by-embedding li").split("\n")
         assert float(texts[0].removeprefix("e ")) == pytest.approx(
             float(view.by_embedding.distances[worst[0], 0]), rel=1e-2
         )
-        label = float(view.by_embedding.label_distances[worst[0], 0])
-        assert float(texts[1].removeprefix("l ").replace(",", "")) == pytest.approx(label, rel=1e-2)
+        label = math.sqrt(float(view.by_embedding.label_distances[worst[0], 0]) / 14)
+        assert texts[1].startswith("l ")
+        assert texts[1].endswith(" px/joint")
+        assert float(texts[1].split()[1]) == pytest.approx(label, rel=1e-2)
         # keys
         for key, place in (("ArrowDown", 1), ("ArrowRight", 2), ("ArrowUp", 1), ("ArrowLeft", 0), ("ArrowUp", 0)):
             page.keyboard.press(key)
@@ -117,7 +131,7 @@ def test_from_disk(chromium, explored, folder):
         page.select_option("#view", "1")
         pictures.append(page.evaluate(pixels))
         assert len(set(pictures)) == 3
-        other = explored.views[1].errors
+        other = shown_errors(explored.views[1])
         assert rows(page, "#list") == [r for r in other.argsort(descending=True, stable=True).tolist() if r in worst]
         assert "contml explore" in page.inner_text("#drop")
         assert page.url.endswith("#5")
@@ -129,7 +143,7 @@ def test_from_disk(chromium, explored, folder):
 def test_on_a_phone(chromium, explored, folder, scheme):
     with opened(chromium, f"file://{folder}/index.html", 400, 800, color_scheme=scheme, has_touch=True) as page:
         page.tap(".run .by-label li:nth-child(2) button")
-        top, best = explored.views[0].errors.nan_to_num(-1).argmax(), explored.views[0].by_label
+        top, best = shown_errors(explored.views[0]).nan_to_num(-1).argmax(), explored.views[0].by_label
         assert query(page) == explored.split.names[best.rows[top, 1]]
         back = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, back[4:-1].split(","))) < 100) == (scheme == "dark")

@@ -103,7 +103,7 @@ def test_the_first_screen_shows_the_best_two_and_the_median():
         assert rows == ranking.model[each.row, :5].tolist()
         d = split.labels.pairwise([each.row], rows)[0].tolist()
         assert [item.text for item in each.lines[0][1]] == [number(math.sqrt(x)) for x in d]  # squared label distance
-        assert f"3 nearest: {number(math.sqrt(float(ranking.values[each.row])))};" in each.details
+        assert f"3 nearest: {number(math.sqrt(float(ranking.values[each.row])))};" in each.details.replace("\xa0", " ")
 
 
 def test_classes_rank_from_high_to_low():

@@ -450,7 +450,7 @@ def test_a_search_is_in_the_unit_of_the_labels(contml, monkeypatch, photos, tmp_
     assert out[1] == "price_usd: about 400, geometric mean of 2 neighbours (200 to 800)"
     assert re.split(r"  +", out[4].strip())[3] == "x 1.73 (1.64 to 1.83)"  # exp(0.1 * 5.49)
     assert out[-2] == (
-        "label distance: the factor between it and the query in price_usd (of several items: the geometric mean)"
+        "label distance: the factor between the item and the query in price_usd (of several items: the geometric mean)"
     )
     page = (tmp_path / "found.html").read_text()
     assert "label distance (90 % interval) x 1.73 (1.64 to 1.83)" in page
