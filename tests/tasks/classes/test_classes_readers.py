@@ -138,7 +138,7 @@ def test_a_folder_without_a_data_set(tmp_path, reader, mark, archive):
     rejected((str(tmp_path), f"has no {mark}, {archive} is not unpacked"), reader, tmp_path)
     (tmp_path / archive).unlink()
     (tmp_path / mark).mkdir(parents=True)  # a folder of the name of a list
-    fields = ("", "no such file") if reader is cars.cars else (mark, "Is a directory")
+    fields = ("", "no such file") if reader is cars.cars else (mark, "a folder")
     rejected(fields, reader, tmp_path)
 
 

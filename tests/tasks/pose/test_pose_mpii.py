@@ -169,7 +169,8 @@ def test_excluded_people_are_counted_by_reason(folder):
     assert facts["people with joints"] == f"{80 - few} kept of 80 in 40 images"
     assert excluded(task, "with fewer than 16 of 16 joints") == few
     assert facts["without joints"] == "1 people in these images; 2 official test images"
-    prepared = prepare("pose/mpii", folder[0], ["task.queries=4", "task.side=32"], size=32)
+    options = ["task.queries=4", "task.side=32", "images.workers=0", "images.cache=null"]
+    prepared = prepare("pose/mpii", folder[0], options, size=32)
     assert dict(prepared.notes) == facts
     assert (prepared.images, prepared.broken) == (80 - few, [])
     seen = mpii(str(folder[0]), min_joints=13, occluded=False, **SMALL)
