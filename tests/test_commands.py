@@ -6,6 +6,7 @@ from the top of a page to its end. The heads of configs are pages too: `test_con
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shutil
@@ -104,6 +105,23 @@ def write_houses(folder):
     (folder / "houses_535/photos").symlink_to(folder / "photos")
     table = (folder / "items.csv").read_text().replace("price", "price_usd", 1)
     (folder / "houses_535/houses.csv").write_text(table)
+    write_objects(folder)
+
+
+def write_objects(folder):
+    """COCO's instances: an image with one or two objects each."""
+    (folder / "val2017").mkdir()
+    images, objects = [], []
+    for number, photo in enumerate(sorted(folder.glob("photos/*/*.jpg"))):
+        shutil.copy(photo, folder / f"val2017/{number:012d}.jpg")
+        images.append({"id": number, "file_name": f"{number:012d}.jpg", "width": 32, "height": 32})
+        for category in {1 + number % 3, 1 + number % 2}:
+            box = {"bbox": [1, 1, 9, 9], "area": 81, "iscrowd": 0}
+            objects.append({"id": len(objects), "image_id": number, "category_id": category, **box})
+    categories = [{"id": number, "name": name} for number, name in enumerate(("bird", "boat", "tree"), 1)]
+    (folder / "annotations").mkdir()
+    content = {"images": images, "annotations": objects, "categories": categories}
+    (folder / "annotations/instances_val2017.json").write_text(json.dumps(content))
 
 
 def write_loss(folder):

@@ -91,7 +91,14 @@ def test_self_critical_training_equals_a_slow_loop_without_dropout():
 def test_it_learns_the_captions_and_then_their_reward(tmp_path, decoder):
     run = create(tmp_path, "run")
     captioning_trainer(
-        run, epochs=28, batches=10, decoder=decoder, dropout=0, embedding_epochs=0, cross_entropy_epochs=12, frozen=False
+        run,
+        epochs=28,
+        batches=10,
+        decoder=decoder,
+        dropout=0,
+        embedding_epochs=0,
+        cross_entropy_epochs=12,
+        frozen=False,
     ).fit()
     rows = run.rows()
     losses = [row["loss"] for row in rows if row["event"] == "train" and "reward" not in row]
