@@ -233,6 +233,7 @@ def stop(server):
 )
 def test_benchmarks_explain_themselves(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, "--help"])
+    monkeypatch.delitem(sys.modules, name, raising=False)  # another test may have imported it
     with pytest.raises(SystemExit) as stopped:
         runpy.run_module(name, run_name="__main__")
     assert not stopped.value.code

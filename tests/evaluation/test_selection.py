@@ -91,7 +91,8 @@ def test_a_choice_that_the_validation_split_is_too_small_for():
     small = "the validation split of 300 queries is too small to distinguish epoch 9 from epoch 12"
     found = replace(TEST, selection=CHOSEN)
     assert found.doubt == f"{small}: mean label distance@10 differs by 0.0100 ± 0.0200"
-    large = replace(CHOSEN, difference=-1234.5, interval=2345.0, queries=12345, metric="recall@1")
+    values = {"best": 0.0, "last": 1234.5, "difference": -1234.5, "interval": 2345.0}
+    large = replace(CHOSEN, **values, queries=12345, metric="recall@1")
     assert replace(found, selection=large).doubt.endswith("Recall@1 differs by 1,234 ± 2,345")
     assert "12,345 queries" in replace(found, selection=large).doubt
     equal = replace(CHOSEN, difference=0.0, interval=0.0)  # the same retrievals
