@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -202,7 +203,7 @@ def search(
     with Index.open(index) as opened_index:
         run_path = run or opened_index.model.folder
         if run_path is None:
-            place = opened_index.model.run
+            place = re.sub("^hf:/+", "hf://", opened_index.model.run)  # a `Path` has lost a slash
             got = f"made with {place}, which is on the hub" if place else "made without a run"
             raise InputError(str(index), got, hint=f"name its model: --run {place or 'RUN'}")
         model = _load(run_path, trust)

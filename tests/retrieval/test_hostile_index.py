@@ -293,7 +293,8 @@ def test_the_hub_is_asked_only_where_the_user_names_it(tmp_path, place, monkeypa
         main()
     assert stop.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"made with {place}, which is on the hub; name its model: --run {place}" in line
+    address = place.replace("hf:/u", "hf://u")
+    assert f"made with {address}, which is on the hub; name its model: --run {address}" in line
     with Index.open(folder) as index:
         assert index.model.folder is None
 

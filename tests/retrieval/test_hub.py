@@ -184,7 +184,10 @@ def test_the_command_line(contml, exported, trained, cache, tmp_path):
     assert contml("embed", "hf://user/name", "photos", "--out", "f.npz")[::2] == (0, "")
     assert np.abs(np.load("f.npz")["features"] - trained.embeddings).max() <= 1e-6
     assert contml("index", "hf://user/name", "photos", "--out", "photos.index")[0] == 0
-    status, out, err = contml("search", "photos.index", "photos/0003.png")  # finds its model again
+    status, _, err = contml("search", "photos.index", "photos/0003.png")  # the hub is asked only where it is named
+    assert status == 2
+    assert "which is on the hub; name its model: --run hf://user/name" in err
+    status, out, err = contml("search", "photos.index", "photos/0003.png", "--run", "hf://user/name")
     assert (status, err) == (0, "")
     assert "0003.png" in out
     assert contml("export", "hf://user/name", "copy")[0] == 0
