@@ -127,8 +127,8 @@ def as_labels(
 
     Besides a label space, a loss takes a tensor, an array, a list or a column of a data frame: floats `[B]` are
     `VectorLabels`, whose differences are raised to `exponent`; a matrix `[A, B]` holds the label distances of the
-    anchors; integers, booleans or categories `[B]` are classes. Losses for graded labels refuse these, since integers
-    may be meant as numbers. None of these has row numbers.
+    anchors; integers, booleans or categories `[B]` are classes. A loss that takes graded labels refuses integers, which
+    may be numbers or classes. None of these has row numbers.
 
     Raises:
         InputError: shapes that do not fit, labels of another kind than the loss requires, label distances that are
