@@ -1,15 +1,14 @@
-"""The packages, found: tasks/ and configs/ are at the top of the repository and are installed inside contml.
+"""The packages: `contml/tasks` and `contml/configs` are links to the folders at the top of the repository.
 
-So no top-level name `tasks` lands in anyone's site-packages. The package index shows the README without
-pictures and links of the repository, which it does not have. Everything else is in pyproject.toml.
+The links give an editable install one plain path, so that `import contml` works in any folder, also in the one
+above a clone that is called contml. A wheel has the files themselves, once. The package index shows the README
+without pictures and links of the repository, which it does not have. Everything else is in pyproject.toml.
 """
 
 import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
-
-FOLDERS = {"contml": "contml", "contml.tasks": "tasks", "contml.configs": "configs"}
 
 
 def description() -> str:
@@ -22,10 +21,6 @@ def description() -> str:
 setup(
     long_description=description(),
     long_description_content_type="text/markdown",
-    packages=[
-        name
-        for package, folder in FOLDERS.items()
-        for name in (package, *(f"{package}.{inner}" for inner in find_packages(folder)))
-    ],
-    package_dir=FOLDERS,
+    packages=find_packages(include=["contml", "contml.*"]),
+    package_dir={"": "."},
 )

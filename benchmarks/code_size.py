@@ -30,7 +30,8 @@ def lines_of_code(source: str) -> int:
 
 def main() -> None:
     rows = [["package", "files", "lines of code"]]
-    packages = [*sorted((_ROOT / "contml").iterdir()), *(_ROOT / name for name in ("tasks", "benchmarks", "tests"))]
+    parts = sorted(path for path in (_ROOT / "contml").iterdir() if not path.is_symlink())
+    packages = [*parts, *(_ROOT / name for name in ("tasks", "benchmarks", "tests"))]
     total = 0
     for package in packages:
         files = [package] if package.suffix == ".py" else sorted(package.rglob("*.py"))

@@ -18,10 +18,6 @@ from typing import Any
 
 import pytest
 import typer.main
-from contml.tasks.captions import distance as caption_distance
-from contml.tasks.classes import cars, cub, inshop, sop
-from contml.tasks.layout import lsun
-from contml.tasks.table import columns, file as table_file, items as table_items, labels as table_labels, overview
 from PIL import Image
 from support.paths import ROOT
 
@@ -41,6 +37,10 @@ from contml.losses import ContrastiveLoss, SoftInfoNCELoss, isometric, label_sca
 from contml.models.bn_inception import BNInception
 from contml.report import card, embedding_map, rendering
 from contml.retrieval import calibration, graph, index_structure
+from contml.tasks.captions import distance as caption_distance
+from contml.tasks.classes import cars, cub, inshop, sop
+from contml.tasks.layout import lsun
+from contml.tasks.table import columns, file as table_file, items as table_items, labels as table_labels, overview
 from contml.training import Training
 from contml.transport import bags, captions as transport_captions, solver_gpu, word_costs
 

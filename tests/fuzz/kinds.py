@@ -15,6 +15,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from gensim.models import FastText
+from gensim.models.fasttext import save_facebook_model
+from PIL import Image
+from support import caption_sets, class_layouts, layouts, pose_sets, tables
+
+import contml
+from contml.config import read
+from contml.data import ImageFile, Images, Split
+from contml.experiment.loading import load
+from contml.labels import ClassLabels, load_word_vectors
+from contml.models import Vocabulary
 from contml.tasks.captions.coco import coco as coco_captions
 from contml.tasks.captions.files import files as caption_files
 from contml.tasks.captions.flickr import flickr
@@ -32,17 +43,6 @@ from contml.tasks.pose.lsp import lsp
 from contml.tasks.pose.mpii import mpii
 from contml.tasks.table.columns import KINDS as LABEL_KINDS
 from contml.tasks.table.file import file as table_file
-from gensim.models import FastText
-from gensim.models.fasttext import save_facebook_model
-from PIL import Image
-from support import caption_sets, class_layouts, layouts, pose_sets, tables
-
-import contml
-from contml.config import read
-from contml.data import ImageFile, Images, Split
-from contml.experiment.loading import load
-from contml.labels import ClassLabels, load_word_vectors
-from contml.models import Vocabulary
 
 from . import own
 from .base import Kind, changed_file, task_kind, use

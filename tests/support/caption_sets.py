@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contml.tasks.captions.synthetic import draw_scene
 from PIL import Image
+
+from contml.tasks.captions.synthetic import draw_scene
 
 TRAIN, DEV, TEST = 40, 5, 20
 

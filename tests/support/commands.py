@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import torch
 import typer.main
-from contml.tasks.layout import lsun
 from PIL import Image
 from torchvision import models
 
@@ -27,6 +26,7 @@ from contml.cli.commands import app
 from contml.cli.options import load_experiment, own_data
 from contml.experiment import Experiment
 from contml.models.backbones import build
+from contml.tasks.layout import lsun
 
 from .caption_sets import scenes, write_coco, write_csv, write_flickr, write_karpathy
 from .class_copies import published

@@ -7,10 +7,11 @@ import itertools
 from pathlib import Path
 
 import numpy as np
-from contml.tasks.layout.interiors import draw_room
-from contml.tasks.layout.views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT
 from PIL import Image
 from scipy.io import savemat
+
+from contml.tasks.layout.interiors import draw_room
+from contml.tasks.layout.views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT
 
 F, L, R, G, C = FRONTAL, LEFT, RIGHT, FLOOR, CEILING
 #: The surfaces that meet at each point of a layout type, in the order of RoomLayoutTypes.m of the challenge: three at a

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from contml.tasks.pose.persons import draw_person
 from PIL import Image
 from scipy.io import savemat
+
+from contml.tasks.pose.persons import draw_person
 
 SIZE = 64  # of a person
 FRAME = (200, 90)  # of an image with two of them

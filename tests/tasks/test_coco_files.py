@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 
-from contml.tasks._readers.coco import listed_images, read_coco
-from contml.tasks.captions.coco import _FIELDS
 from pycocotools.coco import COCO
 from support.caption_sets import write_coco
+
+from contml.tasks._readers.coco import listed_images, read_coco
+from contml.tasks.captions.coco import _FIELDS
 
 
 def test_images_and_annotations_equal_those_of_pycocotools(tmp_path):

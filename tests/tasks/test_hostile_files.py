@@ -13,14 +13,8 @@ import time
 import zipfile
 from pathlib import Path
 
-import contml.tasks
 import numpy as np
 import pytest
-from contml.tasks._readers import mat_check
-from contml.tasks._readers.label_maps import check_shape, read_image_map, to_classes
-from contml.tasks._readers.mat import read_mat
-from contml.tasks.table.cells import looks_like_maps, number
-from contml.tasks.table.columns import guess_cells
 from fuzz.images import bomb
 from PIL import Image
 from scipy.io import savemat
@@ -28,9 +22,15 @@ from scipy.sparse import csc_matrix
 from support.paths import ROOT
 from support.refusals import refuses
 
+import contml.tasks
 from contml._support.arrays import read_arrays
 from contml.data.text_files import read_json
 from contml.data.values import whole_number
+from contml.tasks._readers import mat_check
+from contml.tasks._readers.label_maps import check_shape, read_image_map, to_classes
+from contml.tasks._readers.mat import read_mat
+from contml.tasks.table.cells import looks_like_maps, number
+from contml.tasks.table.columns import guess_cells
 
 #: The pieces of which long texts are made.
 PIECES = (

@@ -6,6 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
+from PIL import Image
+from support.class_layouts import save, write_folders
+from support.refusals import refuses
+
+from contml.data.tables import refuse_object
 from contml.tasks._readers.splits import (
     Parts,
     part_of,
@@ -24,12 +30,6 @@ from contml.tasks.layout.files import files as layout_files
 from contml.tasks.layout.synthetic import synthetic as rooms
 from contml.tasks.pose.files import files as pose_files
 from contml.tasks.pose.synthetic import synthetic as people
-from hypothesis import given, strategies as st
-from PIL import Image
-from support.class_layouts import save, write_folders
-from support.refusals import refuses
-
-from contml.data.tables import refuse_object
 
 WORDS = {
     "train": ("train", "Training", " TRN "),

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from contml.tasks.captions.distance import CaptionDistance, Choice
-from contml.tasks.captions.synthetic import synthetic
 from support.refusals import refuses
 
 from contml._support.text import number
@@ -17,6 +15,8 @@ from contml.experiment import load
 from contml.experiment.loading import load_run
 from contml.labels import CaptionLabels, CaptionVectorLabels, WeightedLabels, idf_weights
 from contml.runs import create
+from contml.tasks.captions.distance import CaptionDistance, Choice
+from contml.tasks.captions.synthetic import synthetic
 from contml.testing import check_label_space
 
 SMALL = {"train": 40, "val": 6, "test": 20, "queries": 4, "size": 16}

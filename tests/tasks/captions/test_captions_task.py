@@ -11,14 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from contml.tasks._readers.word_vectors import word_vectors
-from contml.tasks.captions import TASKS
-from contml.tasks.captions.distance import CaptionDistance, Choice
-from contml.tasks.captions.grammar import COLOURS, NOUNS, write_captions
-from contml.tasks.captions.painting import paint_scene
-from contml.tasks.captions.scenes import KINDS, PLACES, choose_scene
-from contml.tasks.captions.split import make_split
-from contml.tasks.captions.synthetic import draw_scene, synthetic
 from PIL import Image
 from support.miniature import TINY
 from support.refusals import refuses
@@ -30,6 +22,14 @@ from contml.data.renderers.captions import CaptionExplainer, CaptionRenderer
 from contml.experiment import load, train
 from contml.labels import CaptionLabels
 from contml.labels.captions import tokens
+from contml.tasks._readers.word_vectors import word_vectors
+from contml.tasks.captions import TASKS
+from contml.tasks.captions.distance import CaptionDistance, Choice
+from contml.tasks.captions.grammar import COLOURS, NOUNS, write_captions
+from contml.tasks.captions.painting import paint_scene
+from contml.tasks.captions.scenes import KINDS, PLACES, choose_scene
+from contml.tasks.captions.split import make_split
+from contml.tasks.captions.synthetic import draw_scene, synthetic
 from contml.testing import check_label_space
 from contml.transport import word_movers_distance
 

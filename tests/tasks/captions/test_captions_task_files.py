@@ -10,15 +10,15 @@ from unicodedata import normalize
 
 import pytest
 import torch
-from contml.tasks.captions.coco import coco
-from contml.tasks.captions.files import files
-from contml.tasks.captions.flickr import flickr, read_tokens
 from support.caption_sets import TEST, TRAIN, save, scenes, write_coco, write_csv, write_flickr, write_karpathy
 from support.paths import DATA_ROOT
 from support.refusals import refuses
 
 from contml.data import Images, Split, Task
 from contml.experiment import evaluate_run, load, train
+from contml.tasks.captions.coco import coco
+from contml.tasks.captions.files import files
+from contml.tasks.captions.flickr import flickr, read_tokens
 
 DATA = DATA_ROOT
 needs = {

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
+
 from contml.tasks.captions import grammar
 from contml.tasks.captions.facts import Fact, SceneFacts, facts_of
 from contml.tasks.captions.grammar import COLOURS, NOUNS, NUMBERS, PATTERNS, PLACES, RELATIONS, SIZES, write_captions
 from contml.tasks.captions.scenes import KINDS, Relation, Scene, Thing, choose_scene
 from contml.tasks.captions.synthetic import draw_scene
-from hypothesis import given, strategies as st
 
 OF_NOUN = {word: kind for kind, words in NOUNS.items() for word in words}
 OF_COLOUR = {word: colour for colour, words in COLOURS.items() for word in words}

@@ -5,10 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from contml.tasks.classes import TASKS
-from contml.tasks.classes.creatures import GENUS, TRAITS, draw_specimen, species
-from contml.tasks.classes.reading import Item, make_split
-from contml.tasks.classes.synthetic import synthetic
 from PIL import Image
 from support.refusals import refuses
 
@@ -18,6 +14,10 @@ from contml.data.renderers.classes import ClassRenderer, class_colour
 from contml.evaluation.retrieval import evaluate
 from contml.experiment import check, load
 from contml.losses import LOSSES
+from contml.tasks.classes import TASKS
+from contml.tasks.classes.creatures import GENUS, TRAITS, draw_specimen, species
+from contml.tasks.classes.reading import Item, make_split
+from contml.tasks.classes.synthetic import synthetic
 from contml.testing import check_label_space
 
 SMALL = {"classes": 6, "per_class": 4, "test_classes": 5, "test_per_class": 3, "size": 32}

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from contml.tasks.classes.cars import cars
-from contml.tasks.classes.cub import cub
 from PIL import Image
 from scipy.io import loadmat, savemat
 from support.class_copies import edit, published, rejected
@@ -16,6 +14,8 @@ from support.class_layouts import CARS_CLASSES, records, write_cars_new, write_c
 from support.paths import DATA_ROOT
 
 from contml.data import ImageFile
+from contml.tasks.classes.cars import cars
+from contml.tasks.classes.cub import cub
 
 DATA = DATA_ROOT
 

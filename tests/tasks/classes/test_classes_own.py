@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from contml.tasks.classes.folder import folder
-from contml.tasks.classes.table import csv
 from support.class_copies import rejected
 from support.class_layouts import save, write_class_table, write_folders
 from support.paths import DATA_ROOT
 
 from contml.data import Task
 from contml.labels import VectorLabels
+from contml.tasks.classes.folder import folder
+from contml.tasks.classes.table import csv
 
 DATA = DATA_ROOT
 TABLE = {"image": "file", "label": "class_name"}

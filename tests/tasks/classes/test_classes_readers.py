@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from contml.tasks.classes import TASKS, cars, cub, inshop, sop
 from PIL import Image
 from support.class_copies import SETS, published, rejected
 from support.class_layouts import write_cub, write_sop
@@ -15,6 +14,7 @@ from support.class_layouts import write_cub, write_sop
 from contml import InputError
 from contml.data import Split, Task
 from contml.experiment import load
+from contml.tasks.classes import TASKS, cars, cub, inshop, sop
 
 
 @pytest.fixture(params=SETS)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from contml.tasks.classes.inshop import inshop
-from contml.tasks.classes.sop import sop
 from support.class_copies import edit, published, rejected
 from support.class_layouts import write_inshop, write_sop
+
+from contml.tasks.classes.inshop import inshop
+from contml.tasks.classes.sop import sop
 
 # Stanford Online Products
 

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contml.tasks._readers.label_maps import image_size, read_image_map
-from contml.tasks.layout.files import files
 from PIL import Image
 from support.layouts import write_label_maps, write_table
 from support.paths import DATA_ROOT
@@ -15,6 +13,8 @@ from support.refusals import refuses
 from contml.data import draw_queries
 from contml.data.renderers.label_maps import shrink
 from contml.distances.segmentation import pack_maps
+from contml.tasks._readers.label_maps import image_size, read_image_map
+from contml.tasks.layout.files import files
 
 DATA = DATA_ROOT
 LISTS = {"train": [f"{k:03d}" for k in range(10)], "test": [f"{k:03d}" for k in range(10, 20)]}

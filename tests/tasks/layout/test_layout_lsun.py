@@ -1,14 +1,15 @@
 import numpy as np
 import pytest
+from PIL import Image
+from scipy.io import loadmat, savemat
+from support.layouts import POINTS, corner_points, surfaces_of, write_lsun, write_records
+from support.refusals import refuses
+
 from contml.tasks.layout import lsun as module
 from contml.tasks.layout.interiors import draw_room
 from contml.tasks.layout.lsun import lsun
 from contml.tasks.layout.surfaces import TYPES, draw_surfaces, name_components
 from contml.tasks.layout.views import choose_view, surface_map
-from PIL import Image
-from scipy.io import loadmat, savemat
-from support.layouts import POINTS, corner_points, surfaces_of, write_lsun, write_records
-from support.refusals import refuses
 
 
 @pytest.fixture(scope="module")

@@ -3,16 +3,16 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from contml.tasks.layout import interiors, views
-from contml.tasks.layout.interiors import draw_room
-from contml.tasks.layout.surfaces import TYPES
-from contml.tasks.layout.synthetic import synthetic
-from contml.tasks.layout.views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT, View, choose_view, surface_map
 from PIL import Image
 from support.layouts import surfaces_of
 from support.refusals import refuses
 
 from contml.labels import SegmentationLabels
+from contml.tasks.layout import interiors, views
+from contml.tasks.layout.interiors import draw_room
+from contml.tasks.layout.surfaces import TYPES
+from contml.tasks.layout.synthetic import synthetic
+from contml.tasks.layout.views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT, View, choose_view, surface_map
 
 TYPE_OF = {surfaces_of(layout): kind for kind, layout in TYPES.items()}
 

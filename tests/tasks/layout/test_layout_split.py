@@ -2,14 +2,14 @@ import pickle
 
 import numpy as np
 import pytest
-from contml.tasks.layout.interiors import draw_room
-from contml.tasks.layout.split import make_split
 from PIL import Image
 from support.refusals import refuses
 
 from contml.data import ImageFile, Pixels, Split
 from contml.data.renderers.label_maps import class_colours, draw_label_map
 from contml.labels import SegmentationLabels
+from contml.tasks.layout.interiors import draw_room
+from contml.tasks.layout.split import make_split
 from contml.testing import check_label_space
 
 #: Canonical ids after a flip: left and right wall change places.

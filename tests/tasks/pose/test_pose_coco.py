@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contml.tasks.pose.coco import coco
 from PIL import Image
 from support.paths import DATA_ROOT
 from support.pose_sets import COCO_NAMES, COCO_SKELETON, SHORT, write_keypoints
 from support.refusals import refuses
 
 from contml.experiment import check, load, train
+from contml.tasks.pose.coco import coco
 
 DATA = DATA_ROOT / "coco_mini_2017"
 needs_pack = pytest.mark.skipif(not DATA.is_dir(), reason="no pack coco_mini_2017: set CONTML_DATA to its folder")

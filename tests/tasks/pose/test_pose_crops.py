@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 import torch
-from contml.tasks.pose.bodies import LSP, MPII
-from contml.tasks.pose.people import in_crop, square_around
 from PIL import Image
 from support.pose_sets import COCO_NAMES
 from support.refusals import refuses
 
 from contml.data import Square, SquareCrop
 from contml.labels import PoseLabels
+from contml.tasks.pose.bodies import LSP, MPII
+from contml.tasks.pose.people import in_crop, square_around
 
 # Joint numbers that change places in a mirror, from the documentation of the data sets.
 MIRRORS = {

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contml.tasks.pose.lsp import _people, lsp
 from PIL import Image
 from scipy.io import loadmat, savemat
 from support.paths import DATA_ROOT
@@ -11,6 +10,7 @@ from support.pose_sets import SHORT, write_lsp
 from support.refusals import refuses
 
 from contml.experiment import check, load, train
+from contml.tasks.pose.lsp import _people, lsp
 
 DATA = DATA_ROOT
 LAYOUT = DATA / "pose_lspet" / "official_layout"

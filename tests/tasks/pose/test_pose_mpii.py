@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contml.tasks.pose.mpii import mpii, read_release
 from PIL import Image
 from scipy.io import loadmat, savemat
 from support.paths import DATA_ROOT
@@ -15,6 +14,7 @@ from support.refusals import refuses
 from contml.data.draw import draw, positions
 from contml.experiment import check, load, train
 from contml.preparation import prepare
+from contml.tasks.pose.mpii import mpii, read_release
 
 DATA = DATA_ROOT / "pose_lspet"
 SAMPLE = DATA / "mpii_annotations" / "mpii_struct_sample.mat"

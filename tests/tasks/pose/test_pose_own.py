@@ -6,12 +6,12 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from contml.tasks.pose.files import files
-from contml.tasks.pose.synthetic import synthetic
 from PIL import Image
 from support.refusals import refuses
 
 from contml.data import ImageFile, Pixels, Task
+from contml.tasks.pose.files import files
+from contml.tasks.pose.synthetic import synthetic
 
 
 @pytest.fixture

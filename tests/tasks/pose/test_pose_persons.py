@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
-from contml.tasks.pose import persons
-from contml.tasks.pose.bodies import LSP
-from contml.tasks.pose.persons import Part, draw_person
 from PIL import Image
 from support.refusals import refuses
 
 from contml.data.renderers import poses as rendering
 from contml.data.renderers.poses import PoseRenderer
+from contml.tasks.pose import persons
+from contml.tasks.pose.bodies import LSP
+from contml.tasks.pose.persons import Part, draw_person
 
 #: Joints that change places when an image is flipped left to right.
 LSP_MIRROR = ((0, 5), (1, 4), (2, 3), (6, 11), (7, 10), (8, 9))

@@ -7,11 +7,11 @@ import shutil
 from unicodedata import normalize
 
 import pytest
-from contml.tasks.table.file import file
 from support.refusals import refuses
 from support.tables import dials, write_table
 
 from contml import InputError
+from contml.tasks.table.file import file
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,10 @@ import shutil
 import pytest
 import torch
 import yaml
-from contml.tasks.table.file import file
 from support.refusals import refuses
 from support.tables import dials, write_table
+
+from contml.tasks.table.file import file
 
 TINY = [
     *("images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "images.workers=0"),

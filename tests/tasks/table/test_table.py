@@ -10,7 +10,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from contml.tasks.table.file import file
 from PIL import Image
 from support.refusals import refuses
 from support.tables import SIZES, dials, suggested, write_table
@@ -21,6 +20,7 @@ from contml.data import Images, Split, Task
 from contml.data.renderers.captions import CaptionExplainer
 from contml.distances import haversine
 from contml.labels import CaptionLabels, ClassLabels, DateLabels, WeightedLabels
+from contml.tasks.table.file import file
 
 KINDS = {
     "colour": "class",

@@ -7,12 +7,12 @@ import shlex
 import sys
 
 import pytest
-from contml.tasks.table.columns import KINDS, Guess, guess_cells, pair_up, parse_kind
-from contml.tasks.table.file import file
 from support.paths import ROOT
 
 from contml.cli import main
 from contml.config import options
+from contml.tasks.table.columns import KINDS, Guess, guess_cells, pair_up, parse_kind
+from contml.tasks.table.file import file
 
 PAGE = (ROOT / "docs" / "table.md").read_text(encoding="utf-8")
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from contml.tasks.table.cells import decimal_comma, numbers
-from contml.tasks.table.columns import guess_cells
-from contml.tasks.table.file import file
 from support.paths import DATA_ROOT
 from support.refusals import refuses
 from support.tables import dials, suggested, write_table
 
 from contml.data.tables import listed_texts, read_table
+from contml.tasks.table.cells import decimal_comma, numbers
+from contml.tasks.table.columns import guess_cells
+from contml.tasks.table.file import file
 
 DATA = DATA_ROOT
 

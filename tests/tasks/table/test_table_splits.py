@@ -6,10 +6,11 @@ import json
 import shutil
 
 import pytest
-from contml.tasks.table.file import file
 from hypothesis import HealthCheck, given, settings, strategies as st
 from support.refusals import refuses
 from support.tables import dials, write_table
+
+from contml.tasks.table.file import file
 
 
 @pytest.fixture(scope="module")
