@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml._support.options import options_of
-from contml._support.validation import check_at_least
+from contml._support.validation import NonNegativeFloat, check_ranges
 
 #: Bits of a random number and of a probability: their product fits 64 bits.
 _BITS = 31
@@ -84,9 +84,9 @@ class VTHM(Miner):
         epsilon: how far a pair may be from violating a triplet, at least 0.
     """
 
-    def __init__(self, epsilon: float = 0.1) -> None:
+    @check_ranges
+    def __init__(self, epsilon: NonNegativeFloat = 0.1) -> None:
         super().__init__()
-        check_at_least(0, epsilon=epsilon)
         self.epsilon = epsilon
 
     def weights(self, candidates: Candidates) -> Tensor:

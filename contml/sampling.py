@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import Annotated, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -14,12 +14,14 @@ import torch
 from contml._support.errors import InputError
 from contml._support.options import options_of
 from contml._support.progress import progress_bar
-from contml._support.validation import check_whole
+from contml._support.validation import PositiveInt, Range, check_ranges
 from contml.labels.base import LabelSpace
 
 #: Separate streams of random numbers for the order of an epoch and for filling a batch.
 _ORDER, _FILL = 1, 2
 
+#: A batch compares items.
+_BatchSize: TypeAlias = Annotated[int, Range(2, whole=True)]
 #: One-dimensional.
 _Integers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -100,9 +102,12 @@ class UniformSampler(BatchSampler):
         batches: batches per epoch; default every item once.
     """
 
-    def __init__(self, batch_size: int = 150, batches: int | None = None, *, labels: LabelSpace, seed: int = 0) -> None:
+    @check_ranges
+    def __init__(
+        self, batch_size: _BatchSize = 150, batches: PositiveInt | None = None, *, labels: LabelSpace, seed: int = 0
+    ) -> None:
         super().__init__(len(labels), batch_size, seed)
-        self.batches = _checked_batches(batches)
+        self.batches = batches
 
     def __len__(self) -> int:
         return self.batches or self.items // self.batch_size
@@ -132,13 +137,14 @@ class DenseSampler(BatchSampler):
         cache: a folder that keeps the neighbours for later runs on these labels; None: they are computed in each run.
     """
 
+    @check_ranges
     def __init__(
         self,
-        batch_size: int = 150,
-        anchors_per_batch: int = 1,
-        neighbours: int = 5,
+        batch_size: _BatchSize = 150,
+        anchors_per_batch: PositiveInt = 1,
+        neighbours: PositiveInt = 5,
         all_anchors: bool = False,
-        batches: int | None = None,
+        batches: PositiveInt | None = None,
         cache: Path | None = None,
         *,
         labels: LabelSpace,
@@ -146,14 +152,13 @@ class DenseSampler(BatchSampler):
         quiet: bool = True,
     ) -> None:
         super().__init__(len(labels), batch_size, seed)
-        check_whole(1, anchors_per_batch=anchors_per_batch, neighbours=neighbours)
         min_size = anchors_per_batch * (1 + neighbours)
         if min_size > batch_size:
             allowed = f"must be at least {min_size}, for {anchors_per_batch} anchors with {neighbours} neighbours each"
             raise InputError("batch_size", str(batch_size), allowed)
         self.anchors = None if all_anchors else anchors_per_batch
         self.anchors_per_batch = anchors_per_batch
-        self.batches = _checked_batches(batches)
+        self.batches = batches
         with nullcontext() if quiet else progress_bar(len(labels)) as progress:
             nearest = labels.nearest(neighbours, progress=progress, cache=cache)
         self.neighbours = nearest.rows.cpu().numpy()  # [N,k]
@@ -191,17 +196,23 @@ class ClassSampler(BatchSampler):
         batches: batches per epoch; default as many as the data set fills.
     """
 
+    @check_ranges
     def __init__(
-        self, classes: int = 30, instances: int = 5, batches: int | None = None, *, labels: LabelSpace, seed: int = 0
+        self,
+        classes: PositiveInt = 30,
+        instances: PositiveInt = 5,
+        batches: PositiveInt | None = None,
+        *,
+        labels: LabelSpace,
+        seed: int = 0,
     ) -> None:
-        check_whole(1, classes=classes, instances=instances)
         by_class, starts = _rows_by_class("ClassSampler", labels)
         self.members = np.split(by_class, starts[1:-1])  # the rows of each class, ascending
         if classes > len(self.members):
             raise InputError("classes", str(classes), f"must be at most {len(self.members)}, the number of classes")
         super().__init__(len(labels), classes * instances, seed, "classes x instances")
         self.classes, self.instances = classes, instances
-        self.batches = _checked_batches(batches)
+        self.batches = batches
 
     def __len__(self) -> int:
         return self.batches or self.items // self.batch_size
@@ -232,8 +243,10 @@ class TripletSampler(BatchSampler):
         batches: batches per epoch; default as many as the data set fills.
     """
 
-    def __init__(self, triplets: int = 40, batches: int | None = None, *, labels: LabelSpace, seed: int = 0) -> None:
-        check_whole(1, triplets=triplets)
+    @check_ranges
+    def __init__(
+        self, triplets: PositiveInt = 40, batches: PositiveInt | None = None, *, labels: LabelSpace, seed: int = 0
+    ) -> None:
         super().__init__(len(labels), 3 * triplets, seed, "3 x triplets")
         self.by_class, self.starts = _rows_by_class("TripletSampler", labels)
         sizes = np.diff(self.starts)
@@ -244,7 +257,7 @@ class TripletSampler(BatchSampler):
         self.class_of = np.empty(self.items, dtype=np.int64)
         self.class_of[self.by_class] = np.repeat(np.arange(len(sizes)), sizes)
         self.anchors = self.triplets = triplets
-        self.batches = _checked_batches(batches)
+        self.batches = batches
 
     def __len__(self) -> int:
         return self.batches or self.items // self.batch_size
@@ -294,12 +307,6 @@ def _rows_by_class(sampler: str, labels: LabelSpace) -> tuple[_Integers, _Intege
     ids = ids.long()  # torch cannot sort uint16, uint32 and uint64
     sizes = torch.unique(ids, return_counts=True)[1].cpu().numpy()
     return ids.argsort(stable=True).cpu().numpy(), np.concatenate(([0], sizes.cumsum()))
-
-
-def _checked_batches(batches: int | None) -> int | None:
-    if batches is not None:
-        check_whole(1, batches=batches)
-    return batches
 
 
 #: Every sampler by its name in a config.

@@ -1,46 +1,128 @@
-"""Checks of numbers and row numbers: each raises an `InputError` that names the argument and the value."""
+"""Checks of numbers and row numbers: each raises an `InputError` that names the argument and the value.
+
+A range is a part of an annotation, as `PositiveInt` has one. `check_ranges` refuses other values where the function is
+called; a config is compared with it when it is read. This module does not import torch.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Collection
+import types
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache, wraps
 from numbers import Integral, Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeAlias, TypeVar, Union, get_args, get_origin
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from contml._support.conversion import as_numbers
 from contml._support.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
     from contml.contracts import Rows
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: What row numbers must be.
 _ROWS = "row numbers [R], or a mask with one boolean per item"
 
 
+@dataclass(frozen=True)
+class Range:
+    """The finite numbers that an argument may be.
+
+    Args:
+        least: the smallest number.
+        above: a limit that is not reached.
+        most: the largest number.
+        below: a limit that is not reached.
+        whole: whether they are whole numbers.
+    """
+
+    least: float = -math.inf
+    above: float = -math.inf
+    most: float = math.inf
+    below: float = math.inf
+    whole: bool = False
+
+    def __str__(self) -> str:
+        limits = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        text = " and ".join(f"{word} {limit}" for word, limit in limits.items() if not math.isinf(limit))
+        if self.whole:
+            return f"a whole number{' of' * text.startswith('at')} {text}".rstrip()
+        return text or "a finite number"
+
+    def check(self, name: str, value: object) -> None:
+        """Checks that the value of an argument is one of these numbers."""
+        right_type = is_whole(value) if self.whole else is_finite(value)
+        if not right_type or not (self.least <= value <= self.most and self.above < value < self.below):  # type: ignore[operator]
+            article = "" if self.whole or str(self) == "a finite number" else _finite(value)
+            raise InputError(name, str(value), f"must be {article}{self}")
+
+
+PositiveInt: TypeAlias = Annotated[int, Range(least=1, whole=True)]
+NonNegativeInt: TypeAlias = Annotated[int, Range(least=0, whole=True)]
+PositiveFloat: TypeAlias = Annotated[float, Range(above=0)]
+NonNegativeFloat: TypeAlias = Annotated[float, Range(least=0)]
+FiniteFloat: TypeAlias = Annotated[float, Range()]
+
+
+def range_of(annotation: Any) -> Range | None:
+    """Returns the range of an annotation such as `PositiveInt` or `PositiveInt | None`; None if it has none."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return next(filter(None, map(range_of, get_args(annotation))), None)
+    return next((part for part in getattr(annotation, "__metadata__", ()) if isinstance(part, Range)), None)
+
+
+def check_ranges(function: Callable[P, R]) -> Callable[P, R]:
+    """Checks the arguments of a function whose annotations have a range, at each call."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            arguments = signature.bind(*args, **kwargs).arguments
+        except TypeError:  # raised again, in the words of Python
+            return function(*args, **kwargs)
+        check_arguments(function, arguments)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Checks arguments against the ranges in the annotations of a function or class; None has no range."""
+    for name, allowed in _ranges(function).items():
+        if arguments.get(name) is not None:
+            allowed.check(name, arguments[name])
+
+
+@cache
+def _ranges(function: Callable[..., Any]) -> dict[str, Range]:
+    parameters = inspect.signature(function, eval_str=True).parameters
+    ranges = {name: range_of(parameter.annotation) for name, parameter in parameters.items()}
+    return {name: allowed for name, allowed in ranges.items() if allowed is not None}
+
+
 def check_finite(**numbers: float) -> None:
     """Checks that no number is NaN or infinite."""
     for name, value in numbers.items():
-        if not is_finite(value):
-            raise InputError(name, str(value), "must be a finite number")
+        Range().check(name, value)
 
 
 def check_positive(**numbers: float) -> None:
     """Checks that each number is above 0 and finite."""
     for name, value in numbers.items():
-        if not is_finite(value) or not value > 0:
-            raise InputError(name, str(value), f"must be {_finite(value)}above 0")
+        Range(above=0).check(name, value)
 
 
 def check_at_least(least: float, **numbers: float) -> None:
     """Checks that each number is at least `least` and finite."""
     for name, value in numbers.items():
-        if not is_finite(value) or not least <= value:
-            raise InputError(name, str(value), f"must be {_finite(value)}at least {least}")
+        Range(least).check(name, value)
 
 
 def is_whole(value: object) -> bool:
@@ -51,8 +133,7 @@ def is_whole(value: object) -> bool:
 def check_whole(least: int, **numbers: object) -> None:
     """Checks that each number is a whole number of at least `least`."""
     for name, value in numbers.items():
-        if not isinstance(value, Integral) or value < least:
-            raise InputError(name, str(value), f"must be a whole number of at least {least}")
+        Range(least, whole=True).check(name, value)
 
 
 def is_finite(value: object) -> bool:
@@ -80,6 +161,11 @@ def as_rows(rows: Rows, length: int, device: torch.device | str = "cpu") -> Tens
     Raises:
         InputError: a row is not an integer in [0, length), or a mask has another length.
     """
+    import numpy as np
+    import torch
+
+    from contml._support.conversion import as_numbers
+
     if rows is None:
         return torch.arange(length, device=device)
     if isinstance(rows, slice):

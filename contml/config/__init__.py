@@ -300,6 +300,8 @@ def _checked(document: Document, key: Key, option: Option, value: Any) -> Any:
         return check(option, value)
     except ValidationError:
         raise document.error(key, show(value), f"must be {words(option.type)}") from None
+    except InputError as error:
+        raise document.error(key, show(value), error.allowed) from None
 
 
 def resolved(config: Config) -> dict[str, Any]:

@@ -9,10 +9,12 @@ import types
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from pydantic import ConfigDict, create_model
 from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from contml._support.validation import range_of
 
 Constructor: TypeAlias = Callable[..., Any]
 EMPTY = inspect.Parameter.empty
@@ -91,13 +93,21 @@ def _help(part: Constructor) -> dict[str, str]:
 
 
 def check(option: Option, value: Any) -> Any:
-    """The value converted to the option's type; raises ValidationError if it has another type."""
+    """The value converted to the option's type.
+
+    Raises:
+        ValidationError: it has another type.
+        InputError: it is not in the range of the type.
+    """
     if not option.required and plain(option.default) == json.dumps(value):
         return option.default  # the default itself is accepted, even if it does not fit the annotation
     # Strict JSON fits YAML: a list may be a tuple and text a path, but "0.1" and true are not numbers.
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
     model = create_model("Value", __config__=model_config, value=(option.type, ...))
-    return model.model_validate_json(json.dumps({"value": value})).__dict__["value"]
+    converted = model.model_validate_json(json.dumps({"value": value})).__dict__["value"]
+    if (allowed := range_of(option.type)) is not None and converted is not None:
+        allowed.check(option.name, converted)
+    return converted
 
 
 def words(kind: Any, many: bool = False) -> str:
@@ -107,6 +117,10 @@ def words(kind: Any, many: bool = False) -> str:
     origin, type_args = get_origin(kind), get_args(kind)
     if kind in (None, type(None)):
         return "null"
+    if origin is Annotated:
+        allowed = range_of(kind)
+        text = "" if allowed is None or many else str(allowed)
+        return text if text.startswith("a ") else f"{words(type_args[0], many)} {text}".rstrip()
     if isinstance(kind, type) and kind in nouns:
         return plurals.get(kind, nouns[kind]) if many else nouns[kind]
     if origin is Literal:

@@ -21,7 +21,7 @@ from torch.utils import data
 from contml._support.errors import InputError
 from contml._support.progress import progress_bar
 from contml._support.signals import ignore_in_worker
-from contml._support.validation import as_rows, check_at_least, check_choice, check_whole
+from contml._support.validation import NonNegativeInt, PositiveInt, as_rows, check_choice, check_ranges, check_whole
 from contml.contracts import Rows, Sampler
 from contml.data.batch import Batch, Decoder, Flip, Request, Result
 from contml.data.cache import CHUNK, Cache, CachedImages, CacheReport
@@ -50,22 +50,22 @@ class Images:
             model.backbone=features trains a head on them. null: images.
     """
 
+    @check_ranges
     def __init__(
         self,
-        resize: int = 256,
-        crop: int = 224,
+        resize: PositiveInt = 256,
+        crop: PositiveInt = 224,
         flip: Flip = "none",
         broken: Literal["fail", "skip"] = "fail",
-        workers: int = 0,
+        workers: NonNegativeInt = 0,
         cache: Path | None = None,
         features: Path | None = None,
         *,
         transform: Transform | None = None,
         skip: str = 'broken="skip"',
     ) -> None:
-        if not 1 <= crop <= resize:
+        if crop > resize:
             raise InputError("crop", str(crop), f"must be 1 to resize, {resize}")
-        check_at_least(0, workers=workers)
         check_choice(("batch", "image", "none"), flip=flip)
         check_choice(("fail", "skip"), broken=broken)
         self.resize, self.crop = resize, crop

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from contml._support.errors import InputError, did_you_mean, one_line
 from contml._support.options import options_of
-from contml._support.validation import check_at_least
+from contml._support.validation import NonNegativeInt, check_ranges
 from contml.data.decode import PixelArray
 
 Transform: TypeAlias = Callable[[PixelArray, np.random.Generator], PixelArray]
@@ -38,8 +38,8 @@ class CropTransform:
         shift: the centre is moved by -shift to shift pixels, in x and in y.
     """
 
-    def __init__(self, scale_jitter: int = 0, shift: int = 0, *, resize: int, crop: int) -> None:
-        check_at_least(0, scale_jitter=scale_jitter, shift=shift)
+    @check_ranges
+    def __init__(self, scale_jitter: NonNegativeInt = 0, shift: NonNegativeInt = 0, *, resize: int, crop: int) -> None:
         if scale_jitter >= crop:
             raise InputError("scale_jitter", str(scale_jitter), f"must be 0 to crop - 1, {crop - 1}")
         self.scale_jitter, self.shift, self.resize, self.crop = scale_jitter, shift, resize, crop

@@ -265,9 +265,6 @@ def experiment(document: Document, name: str) -> Experiment:
         InputError: an error in the config, with file and line.
     """
     config = validate(document, schema())
-    seed = config.values["seed"]
-    if not 0 <= seed < 2**32:
-        raise document.error(("seed",), str(seed), f"must be 0 to {2**32 - 1}")
     if "published" in config.parts:
         config.parts["published"].build()
     _check_captioning(config, document)

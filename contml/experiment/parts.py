@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from contml._support.validation import Range
 from contml.config import Option, Section
 from contml.contracts import Sampler
 from contml.data import TRANSFORMS, Images, Task
@@ -28,6 +29,7 @@ from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Training, TrainingStep
 
 #: A transform is anything that can be called with an image and a generator.
 _CALLABLE: Any = Callable
+_SEED: Any = Annotated[int, Range(0, most=2**32 - 1, whole=True)]
 
 
 def schema() -> dict[str, Section | Option]:
@@ -49,6 +51,12 @@ def schema() -> dict[str, Section | Option]:
         "optimizer": Section(OPTIMIZERS, default="sgd", contract=Optimizer),
         "schedule": Section(SCHEDULES, default="inverse", contract=LRScheduler),
         "training": Section(Training),
-        "seed": Option("seed", int, 0, required=False, help="seed of the weights, the batches and the augmentation"),
+        "seed": Option(
+            "seed",
+            Annotated[int, Range(0, most=2**32 - 1, whole=True)],
+            0,
+            required=False,
+            help="seed of the weights, the batches and the augmentation",
+        ),
         "published": Section(Published, required=False),
     }

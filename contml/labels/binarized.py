@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from contml._support.progress import progress_bar
-from contml._support.validation import check_positive
+from contml._support.validation import PositiveFloat, check_ranges
 from contml.contracts import LabelKind
 from contml.distances.cache import fingerprint
 from contml.distances.search import checked
@@ -28,9 +28,9 @@ class ThresholdLabels(LabelSpace):
     kind: LabelKind = "binary"
     space: LabelSpace
 
-    def __init__(self, threshold: float, *, space: LabelSpace) -> None:
+    @check_ranges
+    def __init__(self, threshold: PositiveFloat, *, space: LabelSpace) -> None:
         check_label_space("space", space)
-        check_positive(threshold=threshold)  # at 0, no item has a positive
         super().__init__(space=space)
         self.threshold = threshold
         self.unit = f"{threshold:g} or more ({space.unit})"

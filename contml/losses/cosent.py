@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contml._support.validation import check_positive
+from contml._support.validation import PositiveFloat, check_ranges
 from contml.contracts import Requirement
 from contml.losses.driver import Block, PairLoss
 from contml.losses.log_sum_exp import NO_DOUBLE_BACKWARD
@@ -36,9 +36,9 @@ class CoSENTLoss(PairLoss):
     requires: Requirement = "any"
     needs_whole_batch = True
 
-    def __init__(self, scale: float = 20.0, per_anchor: bool = False) -> None:
+    @check_ranges
+    def __init__(self, scale: PositiveFloat = 20.0, per_anchor: bool = False) -> None:
         super().__init__()
-        check_positive(scale=scale)
         self.scale, self.per_anchor = scale, per_anchor
         self.needs_whole_batch = not per_anchor
 

@@ -31,7 +31,14 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_choice, check_finite, check_positive, check_whole
+from contml._support.validation import (
+    FiniteFloat,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    check_choice,
+    check_ranges,
+)
 from contml.losses.driver import Block, PairLoss
 from contml.losses.log_sum_exp import log_sum_exp
 from contml.mining import Miner
@@ -56,28 +63,25 @@ class DROLoss(PairLoss):
 
     needs_whole_batch = True
 
+    @check_ranges
     def __init__(
         self,
         pair: Literal["margin", "binomial", "similarity"] = "margin",
         uncertainty: Literal["topk", "topk_pn", "kl", "kl_grouped"] = "topk",
-        k: int = 400,
-        gamma: float = 0.1,
-        margin: float = 0.2,
-        base: float = 0.5,
-        alpha: float = 2.0,
-        beta: float = 40.0,
+        k: PositiveInt = 400,
+        gamma: PositiveFloat = 0.1,
+        margin: NonNegativeFloat = 0.2,
+        base: FiniteFloat = 0.5,
+        alpha: PositiveFloat = 2.0,
+        beta: PositiveFloat = 40.0,
         *,
         miner: Miner | None = None,
     ) -> None:
         super().__init__(miner=miner)
         check_choice(("margin", "binomial", "similarity"), pair=pair)
         check_choice(("topk", "topk_pn", "kl", "kl_grouped"), uncertainty=uncertainty)
-        check_whole(1, k=k)
         if uncertainty == "topk_pn" and k % 2:
             raise InputError("k", str(k), "must be even", "topk_pn takes half of it from each sign")
-        check_positive(gamma=gamma, alpha=alpha, beta=beta)
-        check_at_least(0, margin=margin)
-        check_finite(base=base)
         self.pair, self.uncertainty, self.k, self.gamma = pair, uncertainty, k, gamma
         self.margin, self.base, self.alpha, self.beta = margin, base, alpha, beta
         self.needs_whole_batch = uncertainty != "kl_grouped"  # its groups are rows

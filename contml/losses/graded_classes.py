@@ -17,7 +17,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from contml._support.validation import check_at_least, check_finite, check_positive
+from contml._support.validation import (
+    FiniteFloat,
+    NonNegativeFloat,
+    PositiveFloat,
+    check_ranges,
+)
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, Comparison
 from contml.losses.graded_contrastive import GradedSimilarityLoss, Kernel
@@ -40,12 +45,13 @@ class GradedMultiSimilarityLoss(GradedSimilarityLoss):
         label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
     """
 
+    @check_ranges
     def __init__(
         self,
-        alpha: float = 2.0,
-        beta: float = 50.0,
-        base: float = 0.5,
-        epsilon: float = 0.1,
+        alpha: PositiveFloat = 2.0,
+        beta: PositiveFloat = 50.0,
+        base: FiniteFloat = 0.5,
+        epsilon: NonNegativeFloat = 0.1,
         kernel: Kernel = "linear",
         sigma: float = 1.0,
         label_scale: LabelScale = "median",
@@ -53,9 +59,6 @@ class GradedMultiSimilarityLoss(GradedSimilarityLoss):
         labels: LabelSpace | None = None,
     ) -> None:
         super().__init__(kernel, sigma, label_scale, labels)
-        check_positive(alpha=alpha, beta=beta)
-        check_finite(base=base)
-        check_at_least(0, epsilon=epsilon)
         self.alpha, self.beta, self.base, self.epsilon = alpha, beta, base, epsilon
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
@@ -92,9 +95,10 @@ class GradedInstanceCrossEntropyLoss(GradedSimilarityLoss, InstanceCrossEntropyL
         label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
     """
 
+    @check_ranges
     def __init__(
         self,
-        scale: float = 64.0,
+        scale: PositiveFloat = 64.0,
         reweight: bool = True,
         kernel: Kernel = "linear",
         sigma: float = 1.0,
@@ -103,7 +107,6 @@ class GradedInstanceCrossEntropyLoss(GradedSimilarityLoss, InstanceCrossEntropyL
         labels: LabelSpace | None = None,
     ) -> None:
         super().__init__(kernel, sigma, label_scale, labels)
-        check_positive(scale=scale)
         self.scale, self.reweight = scale, reweight
 
     def block(self, comparison: Comparison, scores: Tensor, part: slice) -> Block:

@@ -18,7 +18,13 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from contml._support.validation import check_at_least, check_choice, check_positive
+from contml._support.validation import (
+    NonNegativeFloat,
+    PositiveFloat,
+    check_choice,
+    check_positive,
+    check_ranges,
+)
 from contml.distances.euclidean import Distance
 from contml.distances.unit_vectors import full_precision
 from contml.labels.base import LabelSpace
@@ -70,9 +76,10 @@ class GeneralizedContrastiveLoss(GradedSimilarityLoss):
     distance: Distance = "euclidean"
     normalize = True
 
+    @check_ranges
     def __init__(
         self,
-        margin: float = 0.5,
+        margin: NonNegativeFloat = 0.5,
         kernel: Kernel = "linear",
         sigma: float = 1.0,
         label_scale: LabelScale = "median",
@@ -80,7 +87,6 @@ class GeneralizedContrastiveLoss(GradedSimilarityLoss):
         labels: LabelSpace | None = None,
     ) -> None:
         super().__init__(kernel, sigma, label_scale, labels)
-        check_at_least(0, margin=margin)
         self.margin = margin
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
@@ -104,16 +110,16 @@ class RelaxedContrastiveLoss(ScaledLabelLoss):
 
     distance: Distance = "euclidean"
 
+    @check_ranges
     def __init__(
         self,
-        margin: float = 1.0,
-        sigma: float = 1.0,
+        margin: PositiveFloat = 1.0,
+        sigma: PositiveFloat = 1.0,
         label_scale: LabelScale = "median",
         *,
         labels: LabelSpace | None = None,
     ) -> None:
         super().__init__(label_scale, labels)
-        check_positive(margin=margin, sigma=sigma)
         self.margin, self.sigma = margin, sigma
 
     def compare(self, embeddings: Tensor, labels: LabelSpace | Tensor, anchors: Tensor | None = None) -> Comparison:

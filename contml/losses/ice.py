@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from contml._support.validation import check_positive
+from contml._support.validation import PositiveFloat, check_ranges
 from contml.losses.driver import Block, PairLoss
 from contml.losses.log_sum_exp import log_sum_exp
 from contml.mining import Miner
@@ -37,9 +37,9 @@ class InstanceCrossEntropyLoss(PairLoss):
             False: use the gradient of the value.
     """
 
-    def __init__(self, scale: float = 64.0, reweight: bool = True, *, miner: Miner | None = None) -> None:
+    @check_ranges
+    def __init__(self, scale: PositiveFloat = 64.0, reweight: bool = True, *, miner: Miner | None = None) -> None:
         super().__init__(miner=miner)
-        check_positive(scale=scale)
         self.scale, self.reweight = scale, reweight
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:

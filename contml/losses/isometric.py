@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from contml._support.validation import check_positive
+from contml._support.validation import PositiveFloat, check_ranges
 from contml.distances.euclidean import Distance
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, Comparison
@@ -35,11 +35,11 @@ class IsometricLoss(ScaledLabelLoss):
     distance: Distance = "euclidean"
     running_mean: Tensor
 
+    @check_ranges
     def __init__(
-        self, sigma: float = 0.5, label_scale: LabelScale = "median", *, labels: LabelSpace | None = None
+        self, sigma: PositiveFloat = 0.5, label_scale: LabelScale = "median", *, labels: LabelSpace | None = None
     ) -> None:
         super().__init__(label_scale, labels)
-        check_positive(sigma=sigma)
         self.sigma = sigma
         self.register_buffer("running_mean", torch.zeros((), dtype=torch.float64))
         self._sums: list[Tensor] = []  # of each block: the sum over its pairs, and their number

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_choice
+from contml._support.validation import NonNegativeFloat, check_choice, check_ranges
 from contml.contracts import Requirement
 from contml.losses.driver import Block, PairLoss
 from contml.losses.log_sum_exp import NO_DOUBLE_BACKWARD, softmax_of_members
@@ -46,16 +46,16 @@ class LogRatioLoss(PairLoss):
 
     requires: Requirement = "graded"
 
+    @check_ranges
     def __init__(
         self,
         squared: bool = True,
         strict: bool = False,
         weights: Literal["uniform", "label", "embedding", "mixture"] = "uniform",
-        power: float = 1.0,
+        power: NonNegativeFloat = 1.0,
     ) -> None:
         super().__init__()
         check_choice(("uniform", "label", "embedding", "mixture"), weights=weights)
-        check_at_least(0, power=power)
         if strict and weights != "uniform":
             raise InputError("strict", f"true with weights {weights}", "must be false", "or use weights uniform")
         self.squared, self.strict, self.weights, self.power = squared, strict, weights, power

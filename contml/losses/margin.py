@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_finite
+from contml._support.validation import FiniteFloat, NonNegativeFloat, check_ranges
 from contml.distances.euclidean import Distance
 from contml.losses.class_index import ClassIndex
 from contml.losses.driver import Block, PairLoss
@@ -39,10 +39,11 @@ class MarginLoss(PairLoss):
     distance: Distance = "squared_euclidean"
     normalize = True
 
+    @check_ranges
     def __init__(
         self,
-        margin: float = 0.2,
-        boundary: float = 1.2,
+        margin: NonNegativeFloat = 0.2,
+        boundary: FiniteFloat = 1.2,
         per_class: bool = False,
         *,
         num_classes: int | None = None,
@@ -53,8 +54,6 @@ class MarginLoss(PairLoss):
         if per_class and num_classes is None:
             raise InputError("num_classes", "None", "must be given with per_class=True", "use labels that are classes")
         self.requires = "classes" if per_class else "binary"
-        check_at_least(0, margin=margin)
-        check_finite(boundary=boundary)
         self.margin, self.per_class = margin, per_class
         self.index = ClassIndex(num_classes, class_ids) if per_class and num_classes is not None else None
         self.boundary = nn.Parameter(torch.full(() if self.index is None else (len(self.index),), float(boundary)))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_whole
+from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
 from contml.contracts import Requirement
 from contml.distances.unit_vectors import full_precision
 from contml.labels.base import LabelSpace
@@ -48,10 +48,11 @@ class CrossBatchMemory(nn.Module):
     embeddings: Tensor
     rows: Tensor
 
-    def __init__(self, size: int = 8192, start: int = 0, *, loss: nn.Module, embedding_dim: int | None = None) -> None:
+    @check_ranges
+    def __init__(
+        self, size: PositiveInt = 8192, start: NonNegativeInt = 0, *, loss: nn.Module, embedding_dim: int | None = None
+    ) -> None:
         super().__init__()
-        check_whole(1, size=size)
-        check_at_least(0, start=start)
         self.size, self.start, self.loss = size, start, _check_loss(loss)
         self.register_buffer("embeddings", torch.zeros(size, embedding_dim or 0))
         self.register_buffer("rows", torch.zeros(size, dtype=torch.int64))  # of the label space, or class ids

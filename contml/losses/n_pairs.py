@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_choice
+from contml._support.validation import NonNegativeFloat, Range, check_choice, check_ranges
 from contml.contracts import Requirement
 from contml.distances.euclidean import Distance
 from contml.distances.labels import class_distance
@@ -46,9 +45,9 @@ class NPairsLoss(PairLoss):
     requires: Requirement = "classes"
     takes_memory = False
 
-    def __init__(self, l2: float = 0.0015, distance: Literal["dot", "squared_euclidean"] = "dot") -> None:
+    @check_ranges
+    def __init__(self, l2: NonNegativeFloat = 0.0015, distance: Literal["dot", "squared_euclidean"] = "dot") -> None:
         super().__init__()
-        check_at_least(0, l2=l2)
         check_choice(("dot", "squared_euclidean"), distance=distance)
         self.l2, self.distance = l2, distance
 
@@ -91,10 +90,9 @@ class AngularLoss(PairLoss):
     needs_whole_batch = True  # it reads the row of the anchor's partner too
     takes_memory = False
 
-    def __init__(self, alpha: float = 40.0) -> None:
+    @check_ranges
+    def __init__(self, alpha: Annotated[float, Range(above=0, below=90)] = 40.0) -> None:
         super().__init__()
-        if not 0 < alpha < 90:
-            raise InputError("alpha", str(alpha), "must be above 0 and below 90 degrees")
         self.alpha = alpha
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:

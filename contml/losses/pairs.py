@@ -22,7 +22,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_choice, check_finite, check_positive
+from contml._support.validation import (
+    FiniteFloat,
+    NonNegativeFloat,
+    PositiveFloat,
+    check_at_least,
+    check_choice,
+    check_ranges,
+)
 from contml.losses.driver import Block, PairLoss
 from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp, shares
 from contml.mining import VTHM, Miner
@@ -81,9 +88,9 @@ class LiftedStructureLoss(PairLoss):
         margin: added inside the hinge.
     """
 
-    def __init__(self, margin: float = 1.0, *, miner: Miner | None = None) -> None:
+    @check_ranges
+    def __init__(self, margin: NonNegativeFloat = 1.0, *, miner: Miner | None = None) -> None:
         super().__init__(miner=miner)
-        check_at_least(0, margin=margin)
         self.margin = margin
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
@@ -97,12 +104,16 @@ class LiftedStructureLoss(PairLoss):
 class _ScaledLoss(PairLoss):
     """Base of the losses with a scale for positives, one for negatives, and a base similarity."""
 
+    @check_ranges
     def __init__(
-        self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, *, miner: Miner | None = None
+        self,
+        alpha: PositiveFloat = 2.0,
+        beta: PositiveFloat = 50.0,
+        base: FiniteFloat = 0.5,
+        *,
+        miner: Miner | None = None,
     ) -> None:
         super().__init__(miner=miner)
-        check_positive(alpha=alpha, beta=beta)
-        check_finite(base=base)
         self.alpha, self.beta, self.base = alpha, beta, base
 
 

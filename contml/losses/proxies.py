@@ -12,13 +12,12 @@ Deep Metric Learning", CVPR 2020, Eq. 4; P+: the proxies with an item in the bat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from contml._support.errors import InputError
-from contml._support.validation import check_finite, check_positive
+from contml._support.validation import FiniteFloat, PositiveFloat, Range, check_ranges
 from contml.contracts import Requirement
 from contml.distances.labels import class_distance
 from contml.labels.base import LabelSpace
@@ -93,21 +92,19 @@ class ProxyNCALoss(ProxyLoss):
             code.
     """
 
+    @check_ranges
     def __init__(
         self,
-        scale: float = 1.0,
-        temperature: float = 1.0,
+        scale: PositiveFloat = 1.0,
+        temperature: PositiveFloat = 1.0,
         positive_in_denominator: bool = False,
-        label_smoothing: float = 0.0,
+        label_smoothing: Annotated[float, Range(0, below=1)] = 0.0,
         *,
         num_classes: int,
         embedding_dim: int,
         class_ids: Ids = None,
     ) -> None:
         super().__init__(num_classes, class_ids, embedding_dim)
-        check_positive(scale=scale, temperature=temperature)
-        if not 0 <= label_smoothing < 1:
-            raise InputError("label_smoothing", str(label_smoothing), "must be at least 0 and below 1")
         self.scale, self.temperature = scale, temperature
         self.positive_in_denominator, self.label_smoothing = positive_in_denominator, label_smoothing
 
@@ -135,12 +132,17 @@ class ProxyAnchorLoss(ProxyLoss):
         delta: margin.
     """
 
+    @check_ranges
     def __init__(
-        self, alpha: float = 32.0, delta: float = 0.1, *, num_classes: int, embedding_dim: int, class_ids: Ids = None
+        self,
+        alpha: PositiveFloat = 32.0,
+        delta: FiniteFloat = 0.1,
+        *,
+        num_classes: int,
+        embedding_dim: int,
+        class_ids: Ids = None,
     ) -> None:
         super().__init__(num_classes, class_ids, embedding_dim)
-        check_positive(alpha=alpha)
-        check_finite(delta=delta)
         self.alpha, self.delta = alpha, delta
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contml._support.validation import check_at_least, check_positive, check_whole
+from contml._support.validation import (
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    check_ranges,
+)
 from contml.distances.euclidean import Distance
 from contml.distances.unit_vectors import normalize
 from contml.losses.driver import Block, Comparison
@@ -65,11 +70,11 @@ class NormalizedSoftmaxLoss(_SoftmaxLoss):
         temperature: divides the similarities.
     """
 
+    @check_ranges
     def __init__(
-        self, temperature: float = 0.05, *, num_classes: int, embedding_dim: int, class_ids: Ids = None
+        self, temperature: PositiveFloat = 0.05, *, num_classes: int, embedding_dim: int, class_ids: Ids = None
     ) -> None:
         super().__init__(num_classes, class_ids, embedding_dim)
-        check_positive(temperature=temperature)
         self.temperature = temperature
 
     def logits(self, block: Block) -> Tensor:
@@ -88,22 +93,20 @@ class SoftTripleLoss(_SoftmaxLoss):
         margin: subtracted from the similarity to the item's own class.
     """
 
+    @check_ranges
     def __init__(
         self,
-        centers: int = 10,
-        la: float = 20.0,
-        gamma: float = 0.1,
-        tau: float = 0.2,
-        margin: float = 0.01,
+        centers: PositiveInt = 10,
+        la: PositiveFloat = 20.0,
+        gamma: PositiveFloat = 0.1,
+        tau: NonNegativeFloat = 0.2,
+        margin: NonNegativeFloat = 0.01,
         *,
         num_classes: int,
         embedding_dim: int,
         class_ids: Ids = None,
     ) -> None:
-        check_whole(1, centers=centers)
         super().__init__(num_classes, class_ids)
-        check_positive(la=la, gamma=gamma)
-        check_at_least(0, tau=tau, margin=margin)
         self.la, self.gamma, self.tau, self.margin = la, gamma, tau, margin
         self.centers = new_proxies(num_classes, centers, embedding_dim)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from contml._support.validation import check_positive
+from contml._support.validation import PositiveFloat, check_ranges
 from contml.contracts import Requirement
 from contml.distances.euclidean import Distance
 from contml.losses.driver import Block, PairLoss
@@ -32,9 +32,9 @@ class RankNContrastLoss(PairLoss):
     requires: Requirement = "any"
     distance: Distance = "euclidean"
 
-    def __init__(self, temperature: float = 2.0) -> None:
+    @check_ranges
+    def __init__(self, temperature: PositiveFloat = 2.0) -> None:
         super().__init__()
-        check_positive(temperature=temperature)
         self.temperature = temperature
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from contml._support.validation import check_positive
+from contml._support.validation import PositiveFloat, check_ranges
 from contml.contracts import Requirement
 from contml.losses.driver import Block, PairLoss
 from contml.losses.sorted_rows import sort_rows
@@ -34,9 +34,9 @@ class RankSimLoss(PairLoss):
 
     requires: Requirement = "any"
 
-    def __init__(self, interpolation: float = 2.0, weight: float = 100.0) -> None:
+    @check_ranges
+    def __init__(self, interpolation: PositiveFloat = 2.0, weight: PositiveFloat = 100.0) -> None:
         super().__init__()
-        check_positive(interpolation=interpolation, weight=weight)
         self.interpolation, self.weight = interpolation, weight
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from contml._support.validation import check_at_least, check_positive
+from contml._support.validation import NonNegativeFloat, PositiveFloat, check_ranges
 from contml.distances.euclidean import Distance
 from contml.losses.driver import Block, PairLoss
 from contml.losses.log_sum_exp import shares
@@ -37,12 +37,16 @@ class RankedListLoss(PairLoss):
     distance: Distance = "euclidean"
     normalize = True
 
+    @check_ranges
     def __init__(
-        self, boundary: float = 1.2, margin: float = 0.4, scale: float = 10.0, *, miner: Miner | None = None
+        self,
+        boundary: PositiveFloat = 1.2,
+        margin: NonNegativeFloat = 0.4,
+        scale: NonNegativeFloat = 10.0,
+        *,
+        miner: Miner | None = None,
     ) -> None:
         super().__init__(miner=miner)
-        check_positive(boundary=boundary)
-        check_at_least(0, margin=margin, scale=scale)
         self.boundary, self.margin, self.scale = boundary, margin, scale
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:

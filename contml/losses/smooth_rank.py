@@ -22,7 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from contml._support.validation import check_choice, check_positive, check_whole
+from contml._support.validation import PositiveFloat, PositiveInt, check_choice, check_ranges
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, Comparison
 from contml.losses.graded_contrastive import GradedSimilarityLoss, Kernel
@@ -43,11 +43,12 @@ class SmoothRankLoss(GradedSimilarityLoss):
         label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
     """
 
+    @check_ranges
     def __init__(
         self,
         metric: Literal["ap", "recall", "ndcg"] = "ap",
-        temperature: float = 0.01,
-        k: int = 10,
+        temperature: PositiveFloat = 0.01,
+        k: PositiveInt = 10,
         kernel: Kernel = "linear",
         sigma: float = 1.0,
         label_scale: LabelScale = "median",
@@ -56,8 +57,6 @@ class SmoothRankLoss(GradedSimilarityLoss):
     ) -> None:
         super().__init__(kernel, sigma, label_scale, labels)
         check_choice(("ap", "recall", "ndcg"), metric=metric)
-        check_positive(temperature=temperature)
-        check_whole(1, k=k)
         self.metric, self.temperature, self.k = metric, temperature, k
 
     def rows_of_a_block(self, comparison: Comparison) -> int:

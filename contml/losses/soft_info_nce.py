@@ -22,7 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from contml._support.validation import check_choice, check_positive
+from contml._support.validation import PositiveFloat, check_choice, check_ranges
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block
 from contml.losses.label_scale import LabelScale, ScaledLabelLoss
@@ -47,12 +47,13 @@ class SoftInfoNCELoss(ScaledLabelLoss):
         label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
     """
 
+    @check_ranges
     def __init__(
         self,
         kernel: Literal["gaussian", "exponential"] = "gaussian",
-        sigma: float | None = None,
+        sigma: PositiveFloat | None = None,
         similarity: Literal["cosine", "student_t"] = "cosine",
-        temperature: float | None = None,
+        temperature: PositiveFloat | None = None,
         learn_temperature: bool = False,
         denominator: Literal["all", "exp", "threshold"] = "all",
         label_scale: LabelScale = "median",
@@ -65,7 +66,6 @@ class SoftInfoNCELoss(ScaledLabelLoss):
         check_choice(("all", "exp", "threshold"), denominator=denominator)
         sigma = {"gaussian": 1.0, "exponential": 0.1}[kernel] if sigma is None else sigma
         temperature = {"cosine": 0.1, "student_t": 1.0}[similarity] if temperature is None else temperature
-        check_positive(sigma=sigma, temperature=temperature)
         self.kernel, self.sigma, self.similarity, self.denominator = kernel, sigma, similarity, denominator
         self.distance = "cosine" if similarity == "cosine" else "squared_euclidean"
         self.temperature, self.learn_temperature = temperature, learn_temperature

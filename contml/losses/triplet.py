@@ -17,7 +17,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from contml._support.validation import check_at_least, check_choice, check_positive
+from contml._support.validation import (
+    NonNegativeFloat,
+    PositiveFloat,
+    check_choice,
+    check_ranges,
+)
 from contml.contracts import Requirement
 from contml.distances.euclidean import Distance
 from contml.labels.base import LabelSpace
@@ -42,9 +47,10 @@ class TripletMarginLoss(PairLoss):
             adds nothing.
     """
 
+    @check_ranges
     def __init__(
         self,
-        margin: float = 0.1,
+        margin: NonNegativeFloat = 0.1,
         distance: Literal["cosine", "euclidean", "squared_euclidean"] = "cosine",
         reduction: Literal["mean", "nonzero", "sum"] = "mean",
         triplets: Literal["all", "batch"] = "all",
@@ -53,7 +59,6 @@ class TripletMarginLoss(PairLoss):
     ) -> None:
         super().__init__(miner=miner)
         check_choice(("cosine", "euclidean", "squared_euclidean"), distance=distance)
-        check_at_least(0, margin=margin)
         check_choice(("mean", "nonzero", "sum"), reduction=reduction)
         check_choice(("all", "batch"), triplets=triplets)
         self.margin, self.distance, self.reduction, self.triplets = margin, distance, reduction, triplets
@@ -107,9 +112,9 @@ class DenseTripletLoss(PairLoss):
     distance: Distance = "squared_euclidean"
     normalize = True
 
-    def __init__(self, margin: float = 0.03) -> None:
+    @check_ranges
+    def __init__(self, margin: PositiveFloat = 0.03) -> None:
         super().__init__()
-        check_positive(margin=margin)
         self.margin = margin
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:

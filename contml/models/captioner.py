@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from contml._support.errors import InputError
-from contml._support.validation import check_whole
+from contml._support.validation import PositiveInt, check_ranges
 from contml.models.decoders import AttentionDecoder, Decoder, attention_of
 from contml.models.decoding import beam_search, sample
 from contml.models.embedding import EmbeddingModel
@@ -54,13 +54,14 @@ class Captioner(nn.Module):
 
     words: Tensor
 
+    @check_ranges
     def __init__(
         self,
-        threshold: int = 5,
+        threshold: PositiveInt = 5,
         layer: Literal["features", "embedding"] = "features",
         frozen: bool = True,
-        length: int = 20,
-        beam: int = 3,
+        length: PositiveInt = 20,
+        beam: PositiveInt = 3,
         weights: str = "none",
         *,
         network: EmbeddingModel,
@@ -68,7 +69,6 @@ class Captioner(nn.Module):
         captions: Iterable[Sequence[str]] | Vocabulary,
     ) -> None:
         super().__init__()
-        check_whole(1, threshold=threshold, length=length, beam=beam)
         self.layer, self.frozen, self.length, self.beam = layer, frozen, length, beam
         self.network = network
         self.vocabulary = captions if isinstance(captions, Vocabulary) else Vocabulary.of(captions, threshold)

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import ClassVar, NamedTuple, Self
+from typing import Annotated, ClassVar, NamedTuple, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from contml._support.errors import InputError
-from contml._support.validation import check_whole
+from contml._support.validation import PositiveInt, Range, check_ranges, check_whole
 from contml.models.vocabulary import Vocabulary
 
 
@@ -43,6 +42,10 @@ class State(NamedTuple):
         return self if count == 1 else self.select(rows.repeat_interleave(count))
 
 
+#: A share of values that training sets to 0.
+_Share: TypeAlias = Annotated[float, Range(0, below=1)]
+
+
 class Decoder(nn.Module):
     """Captions from image features: embedded words go through a recurrent network, its outputs through a linear layer.
 
@@ -55,12 +58,17 @@ class Decoder(nn.Module):
 
     needs_maps: ClassVar[bool] = False
 
-    def __init__(self, hidden: int, words: int, dropout: float, feature_dim: int, vocabulary_size: int) -> None:
+    @check_ranges
+    def __init__(
+        self,
+        hidden: PositiveInt,
+        words: PositiveInt,
+        dropout: _Share,
+        feature_dim: PositiveInt,  # noqa: ARG002  (read by subclasses)
+        vocabulary_size: int,
+    ) -> None:
         super().__init__()
-        check_whole(1, hidden=hidden, words=words, feature_dim=feature_dim)
         check_whole(5, vocabulary_size=vocabulary_size)  # the special ids and a word
-        if not 0 <= dropout < 1:
-            raise InputError("dropout", str(dropout), "must be at least 0 and below 1")
         self.hidden, self.vocabulary_size = hidden, vocabulary_size
         self.words = nn.Embedding(vocabulary_size, words)
         self.classifier = nn.Linear(hidden, vocabulary_size)
@@ -148,9 +156,9 @@ class LSTMDecoder(Decoder):
 
     def __init__(
         self,
-        hidden: int = 512,
-        words: int = 512,
-        dropout: float = 0.5,
+        hidden: PositiveInt = 512,
+        words: PositiveInt = 512,
+        dropout: _Share = 0.5,
         deep_output: bool = False,
         *,
         feature_dim: int,
@@ -216,19 +224,19 @@ class AttentionDecoder(Decoder):
 
     needs_maps = True
 
+    @check_ranges
     def __init__(
         self,
-        hidden: int = 512,
-        words: int = 512,
-        attention: int = 512,
-        dropout: float = 0.5,
+        hidden: PositiveInt = 512,
+        words: PositiveInt = 512,
+        attention: PositiveInt = 512,
+        dropout: _Share = 0.5,
         deep_output: bool = False,
         *,
         feature_dim: int,
         vocabulary_size: int,
     ) -> None:
         super().__init__(hidden, words, dropout, feature_dim, vocabulary_size)
-        check_whole(1, attention=attention)
         self.deep_output = deep_output
         self.places = nn.Sequential(nn.Linear(feature_dim, hidden), nn.ReLU(), self.dropout)
         self.keys = nn.Linear(hidden, attention)

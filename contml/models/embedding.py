@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from contml._support.errors import InputError, one_line
-from contml._support.validation import check_whole
+from contml._support.validation import PositiveInt, check_ranges
 from contml.distances.unit_vectors import normalize
 from contml.models.backbones import build, flat_features, name_of
 from contml.models.levels import LevelHeads, at_levels, pooled, widths_of
@@ -66,10 +66,11 @@ class EmbeddingModel(nn.Module):
     mean: Tensor
     std: Tensor
 
+    @check_ranges
     def __init__(
         self,
         backbone: Backbone = "resnet18",
-        dim: int | None = 128,
+        dim: PositiveInt | None = 128,
         weights: str = "none",
         normalize: bool = False,
         freeze_batch_norm: bool = False,
@@ -80,8 +81,6 @@ class EmbeddingModel(nn.Module):
         pretrained: bool = True,
     ) -> None:
         super().__init__()
-        if dim is not None:
-            check_whole(1, dim=dim)
         self.normalize = normalize
         self.freeze_batch_norm = freeze_batch_norm
         self.levels = levels

@@ -12,7 +12,7 @@ Variant of Self-Critical Sequence Training", 2020. Scheduled sampling: Bengio et
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from contml._support.errors import InputError
-from contml._support.validation import check_whole
+from contml._support.validation import NonNegativeInt, Range, check_ranges
 from contml.labels.base import LabelSpace
 from contml.models.captioner import Captioner
 from contml.models.vocabulary import Vocabulary
@@ -58,11 +58,12 @@ class CaptioningStep(TrainingStep):
     steps: Tensor
     every_parameter = False  # the decoder does not learn while the visual network does
 
+    @check_ranges
     def __init__(
         self,
-        embedding_epochs: int = 0,
-        cross_entropy_epochs: int | None = None,
-        samples: int = 5,
+        embedding_epochs: NonNegativeInt = 0,
+        cross_entropy_epochs: NonNegativeInt | None = None,
+        samples: Annotated[int, Range(2, whole=True)] = 5,
         label_smoothing: float = 0.0,
         scheduled_sampling: float = 0.0,
         *,
@@ -74,15 +75,11 @@ class CaptioningStep(TrainingStep):
         epochs: int,
     ) -> None:
         super().__init__(loss=loss)
-        check_whole(0, embedding_epochs=embedding_epochs)
         if (loss is not None) != (embedding_epochs > 0):
             hint = "add the section 'loss'" if loss is None else "set it, or remove the section 'loss'"
             raise InputError(
                 "embedding_epochs", f"{embedding_epochs} {'without' if loss is None else 'with'} a loss", hint=hint
             )
-        if cross_entropy_epochs is not None:
-            check_whole(0, cross_entropy_epochs=cross_entropy_epochs)
-        check_whole(2, samples=samples)
         for name, value in {"label_smoothing": label_smoothing, "scheduled_sampling": scheduled_sampling}.items():
             if not 0 <= value <= 1:
                 raise InputError(name, f"{value:g}", "must be 0 to 1")

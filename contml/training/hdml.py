@@ -27,7 +27,14 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_choice, check_positive, check_whole
+from contml._support.validation import (
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    check_at_least,
+    check_choice,
+    check_ranges,
+)
 from contml.contracts import Requirement
 from contml.distances.unit_vectors import full_precision, normalize
 from contml.labels.base import LabelSpace
@@ -76,20 +83,21 @@ class HDML(TrainingStep):
     sums: Tensor
     count: Tensor
 
+    @check_ranges
     def __init__(
         self,
-        alpha: float | None = None,
-        beta: float = 1e4,
-        softmax_weight: float = 0.5,
-        hidden: int = 512,
-        generator_lr: float = 1e-2,
-        softmax_lr: float = 1e-3,
-        chunk_size: int | None = None,
-        reconstruction_weight: float = 1.0,
+        alpha: NonNegativeFloat | None = None,
+        beta: NonNegativeFloat = 1e4,
+        softmax_weight: NonNegativeFloat = 0.5,
+        hidden: PositiveInt = 512,
+        generator_lr: NonNegativeFloat = 1e-2,
+        softmax_lr: NonNegativeFloat = 1e-3,
+        chunk_size: PositiveInt | None = None,
+        reconstruction_weight: NonNegativeFloat = 1.0,
         softmax_reduction: Literal["sum", "mean"] = "sum",
         reference: Literal["positive"] | float = "positive",
-        initial_loss: float | None = None,
-        initial_generator_loss: float | None = None,
+        initial_loss: PositiveFloat | None = None,
+        initial_generator_loss: PositiveFloat | None = None,
         *,
         loss: PairLoss,
         num_classes: int,
@@ -106,17 +114,12 @@ class HDML(TrainingStep):
         super().__init__(chunk_size, loss=loss)
         if alpha is None:
             alpha = 90.0 if isinstance(loss, NPairsLoss) else 7.0
-        check_at_least(0, alpha=alpha, beta=beta)
-        check_at_least(0, softmax_weight=softmax_weight, reconstruction_weight=reconstruction_weight)
-        check_at_least(0, generator_lr=generator_lr, softmax_lr=softmax_lr)
         check_choice(("sum", "mean"), softmax_reduction=softmax_reduction)
-        check_whole(1, hidden=hidden)
         if isinstance(reference, str):
             check_choice(("positive",), reference=reference)
         else:
             check_at_least(0, reference=reference)
         initial_losses = {"initial_loss": initial_loss, "initial_generator_loss": initial_generator_loss}
-        check_positive(**{name: value for name, value in initial_losses.items() if value is not None})
         self.alpha, self.beta, self.reference = alpha, beta, reference
         self.softmax_weight, self.softmax_reduction = softmax_weight, softmax_reduction
         self.reconstruction_weight = reconstruction_weight

@@ -5,25 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from torch import optim
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, MultiStepLR, StepLR
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_positive, check_whole
+from contml._support.validation import NonNegativeFloat, PositiveFloat, PositiveInt, Range, check_ranges
 
 #: Parameter groups as in torch: `params`, `name` ("backbone", "head", "loss", others of a step), options of the group.
 ParameterGroups: TypeAlias = "list[dict[str, Any]]"
 
 
+@check_ranges
 def sgd(
-    lr: float = 0.01,
-    momentum: float = 0.9,
-    weight_decay: float = 5e-4,
-    head_lr: float | None = None,
-    loss_lr: float | None = None,
-    loss_weight_decay: float = 0.0,
+    lr: NonNegativeFloat = 0.01,
+    momentum: Annotated[float, Range(0, below=1)] = 0.9,
+    weight_decay: NonNegativeFloat = 5e-4,
+    head_lr: NonNegativeFloat | None = None,
+    loss_lr: NonNegativeFloat | None = None,
+    loss_weight_decay: NonNegativeFloat = 0.0,
     *,
     groups: ParameterGroups,
 ) -> optim.Optimizer:
@@ -37,20 +38,18 @@ def sgd(
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
         loss_weight_decay: `weight_decay` of the parameters of the loss; above 0 it shrinks them towards 0.
     """
-    if not 0 <= momentum < 1:
-        raise InputError("momentum", str(momentum), "must be at least 0 and below 1")
-    check_at_least(0, weight_decay=weight_decay)
     groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay)
     return optim.SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
 
+@check_ranges
 def adam(
-    lr: float = 1e-4,
-    weight_decay: float = 0.0,
-    epsilon: float = 1e-8,
-    head_lr: float | None = None,
-    loss_lr: float | None = None,
-    loss_weight_decay: float = 0.0,
+    lr: NonNegativeFloat = 1e-4,
+    weight_decay: NonNegativeFloat = 0.0,
+    epsilon: NonNegativeFloat = 1e-8,
+    head_lr: NonNegativeFloat | None = None,
+    loss_lr: NonNegativeFloat | None = None,
+    loss_weight_decay: NonNegativeFloat = 0.0,
     *,
     groups: ParameterGroups,
 ) -> optim.Optimizer:
@@ -64,18 +63,18 @@ def adam(
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
         loss_weight_decay: `weight_decay` of the parameters of the loss; above 0 it shrinks them towards 0.
     """
-    check_at_least(0, weight_decay=weight_decay)
     groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay)
     return optim.Adam(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
+@check_ranges
 def adamw(
-    lr: float = 1e-4,
-    weight_decay: float = 1e-4,
-    epsilon: float = 1e-8,
-    head_lr: float | None = None,
-    loss_lr: float | None = None,
-    loss_weight_decay: float = 0.0,
+    lr: NonNegativeFloat = 1e-4,
+    weight_decay: NonNegativeFloat = 1e-4,
+    epsilon: NonNegativeFloat = 1e-8,
+    head_lr: NonNegativeFloat | None = None,
+    loss_lr: NonNegativeFloat | None = None,
+    loss_weight_decay: NonNegativeFloat = 0.0,
     *,
     groups: ParameterGroups,
 ) -> optim.Optimizer:
@@ -89,7 +88,6 @@ def adamw(
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
         loss_weight_decay: `weight_decay` of the parameters of the loss; above 0 it shrinks them towards 0.
     """
-    check_at_least(0, weight_decay=weight_decay)
     groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay)
     return optim.AdamW(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
@@ -99,8 +97,6 @@ def _with_own_options(
 ) -> ParameterGroups:
     """The groups with their learning rates and the weight decay of the loss; groups without parameters are dropped."""
     lr_by_group = {name: rate for name, rate in (("head", head_lr), ("loss", loss_lr)) if rate is not None}
-    check_at_least(0, lr=lr, **{f"{name}_lr": rate for name, rate in lr_by_group.items()})
-    check_at_least(0, loss_weight_decay=loss_weight_decay)
     options_by_group = {"loss": {"weight_decay": loss_weight_decay}}
     return [
         {"lr": lr_by_group.get(group["name"], lr), **group, **options_by_group.get(group["name"], {})}
@@ -114,7 +110,8 @@ def constant(*, optimizer: optim.Optimizer) -> LRScheduler:
     return LambdaLR(optimizer, lambda _: 1.0)
 
 
-def inverse(decay: float = 1e-4, *, optimizer: optim.Optimizer) -> LRScheduler:
+@check_ranges
+def inverse(decay: NonNegativeFloat = 1e-4, *, optimizer: optim.Optimizer) -> LRScheduler:
     """`lr / (1 + decay * step)`, the schedule of the log-ratio paper's code.
 
     Args:
@@ -123,20 +120,22 @@ def inverse(decay: float = 1e-4, *, optimizer: optim.Optimizer) -> LRScheduler:
     return LambdaLR(optimizer, lambda step: 1 / (1 + decay * step))
 
 
-def step(epochs: int = 10, factor: float = 0.5, *, optimizer: optim.Optimizer, steps_per_epoch: int) -> LRScheduler:
+@check_ranges
+def step(
+    epochs: PositiveInt = 10, factor: PositiveFloat = 0.5, *, optimizer: optim.Optimizer, steps_per_epoch: int
+) -> LRScheduler:
     """Multiply the learning rates by `factor` every `epochs` epochs.
 
     Args:
         epochs: number of epochs between two changes.
         factor: multiplier of the learning rates.
     """
-    check_whole(1, epochs=epochs)
-    check_positive(factor=factor)
     return StepLR(optimizer, step_size=epochs * steps_per_epoch, gamma=factor)
 
 
+@check_ranges
 def milestones(
-    epochs: Sequence[int] = (10, 20), factor: float = 0.5, *, optimizer: optim.Optimizer, steps_per_epoch: int
+    epochs: Sequence[int] = (10, 20), factor: PositiveFloat = 0.5, *, optimizer: optim.Optimizer, steps_per_epoch: int
 ) -> LRScheduler:
     """Multiply the learning rates by `factor` after each of the given epochs.
 
@@ -146,18 +145,18 @@ def milestones(
     """
     if not epochs or epochs[0] < 1 or any(a >= b for a, b in pairwise(epochs)):
         raise InputError("epochs", str(list(epochs)), "must be ascending whole numbers from 1 on")
-    check_positive(factor=factor)
     return MultiStepLR(optimizer, [epoch * steps_per_epoch for epoch in epochs], gamma=factor)
 
 
-def cosine(warmup: float = 0.0, *, optimizer: optim.Optimizer, total_steps: int) -> LRScheduler:
+@check_ranges
+def cosine(
+    warmup: Annotated[float, Range(0, below=1)] = 0.0, *, optimizer: optim.Optimizer, total_steps: int
+) -> LRScheduler:
     """Cosine decay of the learning rates to 0, after a linear warm-up from 0.
 
     Args:
         warmup: share of the training in which the learning rates rise.
     """
-    if not 0 <= warmup < 1:
-        raise InputError("warmup", f"{warmup:g}", "must be at least 0 and below 1")
     warmup_steps = round(warmup * total_steps)
     decay_steps = max(1, total_steps - warmup_steps)
 

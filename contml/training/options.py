@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from contml._support.errors import InputError
-from contml._support.validation import check_at_least, check_whole
+from contml._support.validation import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Range,
+    check_arguments,
+)
 from contml.data.draw import folds
 from contml.training.trackers import TrackerName
 
@@ -34,31 +41,23 @@ class Training:
         tracker: also log to TensorBoard or Weights & Biases, in the run folder; null: to metrics.jsonl alone.
     """
 
-    epochs: int = 30
-    evaluate_every: int = 1
-    head_only_epochs: int = 0
+    epochs: NonNegativeInt = 30
+    evaluate_every: PositiveInt = 1
+    head_only_epochs: NonNegativeInt = 0
     select: Literal["val", "none"] = "val"
-    val_share: float = 0.1
-    val_fold: int | None = None
-    patience: int | None = None
+    val_share: Annotated[float, Range(above=0, most=0.5)] = 0.1
+    val_fold: NonNegativeInt | None = None
+    patience: PositiveInt | None = None
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    clip_norm: float | None = None
-    clip_value: float | None = None
-    checkpoint_minutes: float = 10.0
+    clip_norm: PositiveFloat | None = None
+    clip_value: PositiveFloat | None = None
+    checkpoint_minutes: NonNegativeFloat = 10.0
     tracker: TrackerName | None = None
 
     def __post_init__(self) -> None:
-        check_at_least(0, epochs=self.epochs, head_only_epochs=self.head_only_epochs)
-        check_whole(1, evaluate_every=self.evaluate_every)
-        if not 0 < self.val_share <= 0.5:
-            raise InputError("val_share", str(self.val_share), "must be above 0 and at most 0.5")
+        check_arguments(Training, vars(self))
         last = folds(self.val_share) - 1
-        if self.val_fold is not None and not 0 <= self.val_fold <= last:
+        if self.val_fold is not None and self.val_fold > last:
             raise InputError("val_fold", str(self.val_fold), f"must be 0 to {last} with val_share={self.val_share:g}")
-        if self.patience is not None:
-            check_whole(1, patience=self.patience)
-            if self.select == "none":
-                raise InputError("patience", str(self.patience), hint="set select=val: it needs a validation split")
-        for name, value in {"clip_norm": self.clip_norm, "clip_value": self.clip_value}.items():
-            if value is not None and not value > 0:
-                raise InputError(name, str(value), "must be above 0, or null")
+        if self.patience is not None and self.select == "none":
+            raise InputError("patience", str(self.patience), hint="set select=val: it needs a validation split")

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from contml._support.validation import check_whole
+from contml._support.validation import PositiveInt, check_ranges
 from contml.contracts import Requirement
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import check_loss, check_requirement
@@ -32,12 +32,11 @@ class TrainingStep(nn.Module):
     #: Whether each step trains all parameters.
     every_parameter = True
 
-    def __init__(self, chunk_size: int | None = None, *, loss: nn.Module | None) -> None:
+    @check_ranges
+    def __init__(self, chunk_size: PositiveInt | None = None, *, loss: nn.Module | None) -> None:
         super().__init__()
         if loss is not None:
             check_loss(loss)
-        if chunk_size is not None:
-            check_whole(1, chunk_size=chunk_size)
         self.chunk_size, self.loss = chunk_size, loss
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
 from contml.data import Task
 from contml.labels.word_vectors import MAX_BYTES, MAX_ROWS
 
@@ -21,6 +22,7 @@ _FIELDS: dict[str, dict[str, Field]] = {
 }
 
 
+@check_ranges
 def coco(
     root: str,
     train: str = "annotations/captions_train2014.json",
@@ -34,11 +36,11 @@ def coco(
     normalize: bool = False,
     empty: Literal["refuse", "drop"] = "refuse",
     missing: Literal["refuse", "drop"] = "refuse",
-    queries: int = 1000,
-    dim: int = 100,
-    max_bytes: int = MAX_BYTES,
-    max_rows: int = MAX_ROWS,
-    seed: int = 0,
+    queries: NonNegativeInt = 1000,
+    dim: PositiveInt = 100,
+    max_bytes: PositiveInt = MAX_BYTES,
+    max_rows: PositiveInt = MAX_ROWS,
+    seed: NonNegativeInt = 0,
 ) -> Task:
     """MS-COCO with its captions: training on train2014, retrieval in val2014, or the split of a Karpathy file.
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from contml import InputError
 from contml._support.endings import table_suffix
+from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
 from contml.data import Task
 from contml.data.tables import (
     MAX_BYTES,
@@ -28,6 +29,7 @@ from .distance import Choice, WordWeights
 from .split import Options, Record, make_task
 
 
+@check_ranges
 def files(
     root: str,
     captions: str = "captions.csv",
@@ -44,11 +46,11 @@ def files(
     normalize: bool = False,
     empty: Literal["refuse", "drop"] = "refuse",
     missing: Literal["refuse", "drop"] = "refuse",
-    queries: int = 0,
-    dim: int = 100,
-    max_bytes: int = MAX_BYTES,
-    max_rows: int = MAX_ROWS,
-    seed: int = 0,
+    queries: NonNegativeInt = 0,
+    dim: PositiveInt = 100,
+    max_bytes: PositiveInt = MAX_BYTES,
+    max_rows: PositiveInt = MAX_ROWS,
+    seed: NonNegativeInt = 0,
 ) -> Task:
     """A folder of images and one table of captions: CSV, TSV, JSON, Parquet or Excel.
 

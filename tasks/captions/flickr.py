@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from contml import InputError
+from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
 from contml.data import Task
 from contml.data.text_files import add_once, read_lines, read_names
 from contml.data.values import whole_number
@@ -18,6 +19,7 @@ from .karpathy import read_karpathy
 from .split import Options, Record, make_task
 
 
+@check_ranges
 def flickr(
     root: str,
     captions: str = "Flickr8k.token.txt",
@@ -33,11 +35,11 @@ def flickr(
     normalize: bool = False,
     empty: Literal["refuse", "drop"] = "refuse",
     missing: Literal["refuse", "drop"] = "refuse",
-    queries: int = 0,
-    dim: int = 100,
-    max_bytes: int = MAX_BYTES,
-    max_rows: int = MAX_ROWS,
-    seed: int = 0,
+    queries: NonNegativeInt = 0,
+    dim: PositiveInt = 100,
+    max_bytes: PositiveInt = MAX_BYTES,
+    max_rows: PositiveInt = MAX_ROWS,
+    seed: NonNegativeInt = 0,
 ) -> Task:
     """Flickr8k or Flickr30k with five captions per image; the defaults are Flickr8k's own names and spelling.
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from unicodedata import normalize
 
 from contml import InputError
-from contml._support.validation import check_at_least, check_choice, check_whole
+from contml._support.validation import check_choice
 from contml.data import ImageFile, ImageSource, Split, Task, draw_queries
 from contml.data.renderers.captions import CaptionExplainer, CaptionRenderer, Vectors
 from contml.data.split import Facts
@@ -52,8 +52,6 @@ class Options:
     seed: int
 
     def __post_init__(self) -> None:
-        check_at_least(0, queries=self.queries, seed=self.seed)
-        check_whole(1, dim=self.dim, max_bytes=self.max_bytes, max_rows=self.max_rows)
         check_choice(("refuse", "drop"), empty=self.empty, missing=self.missing)
 
 

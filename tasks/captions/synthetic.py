@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Annotated, TypeAlias
 
 import numpy as np
 
 from contml._support.progress import progress_bar
-from contml._support.validation import check_at_least, check_whole
+from contml._support.validation import NonNegativeInt, PositiveInt, Range, check_ranges
 from contml.data import Pixels, Task
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
@@ -19,19 +20,23 @@ from .painting import Array, paint_scene
 from .scenes import choose_scene
 from .split import make_split
 
+#: Items of a split: a query, and two others to rank.
+_Items: TypeAlias = Annotated[int, Range(3, whole=True)]
 
+
+@check_ranges
 def synthetic(
-    train: int = 3000,
-    val: int = 500,
-    test: int = 1000,
-    queries: int = 200,
-    size: int = 64,
-    captions: int = 5,
+    train: _Items = 3000,
+    val: _Items = 500,
+    test: _Items = 1000,
+    queries: NonNegativeInt = 200,
+    size: Annotated[int, Range(16, whole=True)] = 64,
+    captions: PositiveInt = 5,
     distance: str | dict[str, float] = "wmd",
     word_weights: WordWeights = "count",
     normalize: bool = False,
-    dim: int = 100,
-    seed: int = 0,
+    dim: PositiveInt = 100,
+    seed: NonNegativeInt = 0,
 ) -> Task:
     """Scenes of two to four things (balls, cats, cars, ...) with five captions each, drawn from a seed.
 
@@ -53,10 +58,6 @@ def synthetic(
         dim: dimension of the word vectors.
         seed: seed of the scenes, the queries, and the training of word vectors.
     """
-    check_at_least(3, train=train, val=val, test=test)
-    check_at_least(16, size=size)
-    check_whole(1, captions=captions, dim=dim)
-    check_at_least(0, seed=seed)
     choice = Choice(distance, word_weights)
     numbers = [*range(train), *range(FIRST_VAL, FIRST_VAL + val), *range(FIRST_TEST, FIRST_TEST + test)]
     images, texts = [], []

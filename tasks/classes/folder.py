@@ -8,7 +8,7 @@ from pathlib import Path
 
 from contml import InputError
 from contml._support.progress import note
-from contml._support.validation import check_whole
+from contml._support.validation import PositiveInt, check_ranges
 from contml.data import Split, Task
 from contml.data.decode import FORMAT_NAMES
 from contml.data.sources import images_among, skipped_text, walk
@@ -19,7 +19,8 @@ from .._readers.splits import TEST_PARTS, part_of, parts_of
 from .reading import Item, half_of_classes, make_split
 
 
-def folder(root: str, split: str = "folders", depth: int = 1) -> Task:
+@check_ranges
+def folder(root: str, split: str = "folders", depth: PositiveInt = 1) -> Task:
     """Folders of images: `ROOT/train/CLASS/a.jpg`, or `ROOT/CLASS/a.jpg` and a rule for the split.
 
     All images in the folder of a class, and in folders inside it, are of that class. Hidden files and folders, and the
@@ -36,7 +37,6 @@ def folder(root: str, split: str = "folders", depth: int = 1) -> Task:
         depth: the number of nested folders that name a class: 2 for `ROOT/train/Greek/alpha/a.png`, "Greek/alpha".
     """
     path = data_folder(root, "your folders of images")
-    check_whole(1, depth=depth)
     if split == "folders":
         return _split_by_folders(path, depth)
     items_by_class = _classes(path, depth)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contml._support.validation import check_at_least
+from typing import Annotated, TypeAlias
+
+from contml._support.validation import NonNegativeInt, Range, check_ranges
 from contml.data import Pixels, Split, Task
 from contml.data.renderers.classes import ClassRenderer
 from contml.labels import ClassLabels
@@ -13,15 +15,20 @@ from .creatures import draw_specimen, species
 _FIRST_VAL, _FIRST_TEST = 500_000, 1_000_000
 
 
+#: Classes of a split, or items of a class.
+_Number: TypeAlias = Annotated[int, Range(2, whole=True)]
+
+
+@check_ranges
 def synthetic(
-    classes: int = 60,
-    per_class: int = 25,
-    val_classes: int = 20,
-    val_per_class: int = 20,
-    test_classes: int = 40,
-    test_per_class: int = 20,
-    size: int = 48,
-    seed: int = 0,
+    classes: _Number = 60,
+    per_class: _Number = 25,
+    val_classes: _Number = 20,
+    val_per_class: _Number = 20,
+    test_classes: _Number = 40,
+    test_per_class: _Number = 20,
+    size: Annotated[int, Range(8, whole=True)] = 48,
+    seed: NonNegativeInt = 0,
 ) -> Task:
     """Drawn beetles of many species, in any pose and light, with clutter; no species is in two splits.
 
@@ -39,10 +46,6 @@ def synthetic(
         seed: seed of the species and the images.
     """
     # A query needs another image of its class.
-    check_at_least(2, classes=classes, val_classes=val_classes, test_classes=test_classes)
-    check_at_least(2, per_class=per_class, val_per_class=val_per_class, test_per_class=test_per_class)
-    check_at_least(8, size=size)
-    check_at_least(0, seed=seed)
     return Task(
         train=_draw_split(seed, 0, classes, per_class, size),
         val=_draw_split(seed, _FIRST_VAL, val_classes, val_per_class, size),

@@ -10,7 +10,7 @@ import numpy as np
 
 from contml import InputError
 from contml._support.progress import progress_bar
-from contml._support.validation import check_whole
+from contml._support.validation import PositiveInt, check_ranges
 from contml.data import ImageFile, Split, Task
 from contml.data.renderers.label_maps import shrink
 from contml.data.sources import images_below
@@ -25,6 +25,7 @@ from .split import make_split
 _MAPS = (".png", ".tif", ".tiff", ".bmp", ".gif")
 
 
+@check_ranges
 def files(
     root: str,
     pairs: str | None = None,
@@ -36,7 +37,7 @@ def files(
     names: str | None = None,
     column: str | None = None,
     groups: tuple[str, ...] | None = None,
-    side: int | None = 112,
+    side: PositiveInt | None = 112,
 ) -> Task:
     """A folder of images and label maps, one class number per pixel: room surfaces, semantic segmentations.
 
@@ -69,8 +70,6 @@ def files(
         raise InputError("names, column and groups", "one without the others", hint="give names and column, or neither")
     if names is not None and classes is not None:
         raise InputError("classes", str(classes), "must be null with names", "the groups are the classes")
-    if side is not None:
-        check_whole(1, side=side)
     source = folder / (split or pairs or "")
     if pairs:
         available_pairs = _pairs_by_table(folder / pairs)

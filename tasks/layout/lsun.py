@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from contml import InputError
 from contml._support.progress import progress_bar
-from contml._support.validation import check_at_least
+from contml._support.validation import NonNegativeInt, Range, check_ranges
 from contml.data import ImageFile, Split, Task, check_queries
 from contml.data.renderers.label_maps import shrink
 
@@ -36,11 +36,12 @@ _CLASSES, _UNKNOWN = 6, 0
 _MIN_AGREEMENT = 0.8
 
 
+@check_ranges
 def lsun(
     root: str,
     maps: Literal["auto", "surface_relabel", "layout_seg", "points"] = "auto",
-    side: int = 112,
-    queries: int | None = None,
+    side: Annotated[int, Range(8, whole=True)] = 112,
+    queries: NonNegativeInt | None = None,
     missing: Literal["refuse", "drop"] = "refuse",
 ) -> Task:
     """The LSUN room-layout challenge: its training images for training, its validation images for testing.
@@ -63,7 +64,6 @@ def lsun(
         missing: what to do with an incomplete copy: "refuse" it, or "drop" the images without files.
     """
     folder = data_folder(root, "the LSUN room-layout files")
-    check_at_least(8, side=side)
     source = _find_maps(folder) if maps == "auto" else maps
     return Task(
         train=_read_split(folder, source, _TRAINING, side, missing, 0),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated, TypeAlias
+
 import numpy as np
 
 from contml._support.progress import progress_bar
-from contml._support.validation import check_at_least
+from contml._support.validation import NonNegativeInt, Range, check_ranges
 from contml.data import Pixels, Split, Task, check_queries
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL
@@ -16,8 +18,18 @@ from .split import SURFACES, make_split
 _CLASSES, _UNKNOWN = 6, 0
 
 
+#: Items of a split: a query, and two others to rank.
+_Items: TypeAlias = Annotated[int, Range(3, whole=True)]
+
+
+@check_ranges
 def synthetic(
-    train: int = 3000, val: int = 500, test: int = 1000, queries: int = 200, size: int = 64, seed: int = 0
+    train: _Items = 3000,
+    val: _Items = 500,
+    test: _Items = 1000,
+    queries: NonNegativeInt = 200,
+    size: Annotated[int, Range(8, whole=True)] = 64,
+    seed: NonNegativeInt = 0,
 ) -> Task:
     """Synthetic furnished rooms, seen by cameras of varied position, direction and focal length, drawn from a seed.
 
@@ -33,8 +45,6 @@ def synthetic(
         size: side of an image and of its label map in pixels.
         seed: another seed draws another data set.
     """
-    check_at_least(3, train=train, val=val, test=test)
-    check_at_least(0, seed=seed)
     check_queries(queries, test)
 
     def draw(first: int, count: int, queries: int = 0) -> Split:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from contml import InputError
+from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
 from contml.data import Task
 from contml.data.values import flag, pairs, points, refuse_outside
 
@@ -18,7 +19,7 @@ from .._readers.coco import Field, listed_images, read_coco, refuse_unlisted
 from .._readers.folders import Files, Missing, data_folder, image_folders
 from .._readers.splits import refuse_shared
 from .bodies import Body
-from .people import Options, Person, exclude_unusable, kept, make_crop_split
+from .people import Margin, Options, Person, Side, exclude_unusable, kept, make_crop_split
 
 _FIELDS: dict[str, dict[str, Field]] = {
     "images": {"id": "id", "file_name": "text", "width": "size", "height": "size"},
@@ -27,6 +28,7 @@ _FIELDS: dict[str, dict[str, Field]] = {
 }
 
 
+@check_ranges
 def coco(
     root: str,
     train: str = "annotations/person_keypoints_train2017.json",
@@ -34,13 +36,13 @@ def coco(
     train_images: str | list[str] = "train2017",
     test_images: str | list[str] = "val2017",
     min_joints: int = 12,
-    min_size: int = 64,
+    min_size: PositiveInt = 64,
     occluded: bool = True,
     box: Literal["joints", "bbox"] = "joints",
-    margin: float = 1.3,
-    side: int = 288,
-    queries: int | None = None,
-    seed: int = 0,
+    margin: Margin = 1.3,
+    side: Side = 288,
+    queries: NonNegativeInt | None = None,
+    seed: NonNegativeInt = 0,
     missing: Literal["refuse", "drop"] = "refuse",
     squared: bool = True,
     normalize: bool = False,

@@ -8,13 +8,14 @@ from typing import Literal
 import numpy as np
 
 from contml import InputError
+from contml._support.validation import NonNegativeInt, check_ranges
 from contml.data import Task
 from contml.data.decode import from_file
 
 from .._readers.folders import data_folder
 from .._readers.mat import read_variable
 from .bodies import LSP
-from .people import Options, Person, exclude_unusable, kept, make_crop_split
+from .people import Margin, Options, Person, Side, exclude_unusable, kept, make_crop_split
 
 #: How many images are opened to check that the joints belong to them.
 _SAMPLE = 200
@@ -23,15 +24,16 @@ _SAMPLE = 200
 _MAX_QUANTILE, _MIN_MEDIAN = 1.1, 0.45
 
 
+@check_ranges
 def lsp(
     root: str,
     lsp: str | None = "lsp_dataset",
     lspet: str | None = "lspet_dataset",
     min_joints: int = 10,
     occluded: bool = True,
-    margin: float = 1.3,
-    side: int = 144,
-    queries: int | None = None,
+    margin: Margin = 1.3,
+    side: Side = 144,
+    queries: NonNegativeInt | None = None,
     missing: Literal["refuse", "drop"] = "refuse",
     squared: bool = True,
     normalize: bool = False,

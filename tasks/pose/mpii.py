@@ -6,18 +6,19 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from contml import InputError
+from contml._support.validation import NonNegativeInt, Range, check_ranges
 from contml.data import Task, draw
 from contml.data.text_files import no_such_file
 
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.mat import read_variable
 from .bodies import MPII
-from .people import Array, Options, Person, exclude_unusable, kept, make_crop_split
+from .people import Array, Margin, Options, Person, Side, exclude_unusable, kept, make_crop_split
 
 _PUBLISHED = "mpii_human_pose_v1_u12_1.mat"
 _JOINTS = len(MPII.names)
@@ -26,6 +27,7 @@ _REPEATED = "with a joint or an image that appears twice"
 _LONG = 1 << 20
 
 
+@check_ranges
 def mpii(
     root: str,
     annotations: str = "mpii_human_pose_v1_u12_1.mat",
@@ -33,11 +35,11 @@ def mpii(
     min_joints: int = 16,
     occluded: bool = True,
     box: Literal["joints", "scale"] = "joints",
-    margin: float = 1.3,
-    side: int = 288,
-    test: float = 0.445,
-    queries: int = 1919,
-    seed: int = 0,
+    margin: Margin = 1.3,
+    side: Side = 288,
+    test: Annotated[float, Range(above=0, below=1)] = 0.445,
+    queries: NonNegativeInt = 1919,
+    seed: NonNegativeInt = 0,
     missing: Literal["refuse", "drop"] = "refuse",
     squared: bool = True,
     normalize: bool = False,
@@ -73,8 +75,6 @@ def mpii(
     """
     options = Options(min_joints, occluded, margin, side, squared, normalize, missing, by_place=box == "scale")
     options.check(len(MPII.names))
-    if not 0 < test < 1:
-        raise InputError("test", str(test), "must be above 0 and below 1", "it is the probability of a video")
     folder = data_folder(root)
     path = folder / annotations
     if not path.is_file():

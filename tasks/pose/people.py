@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from contml import InputError
-from contml._support.validation import as_rows, check_at_least
+from contml._support.validation import Range, as_rows
 from contml.contracts import Rows
 from contml.data import ImageSource, Split, Square, SquareCrop, check_queries, draw_queries
 from contml.data.renderers.poses import LEGEND, PoseExplainer, PoseRenderer
@@ -22,6 +22,11 @@ from .._readers.splits import kept_split
 from .bodies import Body
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+#: The side of a crop, relative to the extent of the person: 1 leaves no space around it.
+Margin: TypeAlias = Annotated[float, Range(1, most=10)]
+#: The side of a crop in pixels.
+Side: TypeAlias = Annotated[int, Range(8, whole=True)]
 
 _NO_IMAGE = "without an image file"
 
@@ -60,10 +65,6 @@ class Options:
         if not min_allowed <= self.min_joints <= joints:
             hint = "any two people need a joint in common"
             raise InputError("min_joints", str(self.min_joints), f"must be {min_allowed} to {joints}", hint)
-        if not 1 <= self.margin <= 10:
-            raise InputError("margin", str(self.margin), "must be 1 to 10", "1 leaves no space around a person")
-        check_at_least(8, side=self.side)
-        check_at_least(1, min_size=self.min_size)
 
     def visible(self, person: Person) -> Array:
         """Which joints of a person count `[J]`."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated, TypeAlias
+
 import numpy as np
 
-from contml._support.validation import check_at_least
+from contml._support.validation import NonNegativeInt, Range, check_ranges
 from contml.data import Pixels, Split, Task, check_queries
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL
@@ -12,16 +14,20 @@ from .bodies import LSP
 from .people import make_split
 from .persons import draw_person
 
+#: Items of a split: a query, and two others to rank.
+_Items: TypeAlias = Annotated[int, Range(3, whole=True)]
 
+
+@check_ranges
 def synthetic(
-    train: int = 3000,
-    val: int = 500,
-    test: int = 1000,
-    queries: int = 200,
-    size: int = 64,
+    train: _Items = 3000,
+    val: _Items = 500,
+    test: _Items = 1000,
+    queries: NonNegativeInt = 200,
+    size: Annotated[int, Range(8, whole=True)] = 64,
     squared: bool = True,
     normalize: bool = False,
-    seed: int = 0,
+    seed: NonNegativeInt = 0,
 ) -> Task:
     """Synthetic people with varied pose, body, clothes, background and clutter, drawn from a seed.
 
@@ -37,8 +43,6 @@ def synthetic(
         normalize: poses in the frame of the person, so that neither position nor size counts.
         seed: another seed draws another data set.
     """
-    check_at_least(3, train=train, val=val, test=test)
-    check_at_least(0, seed=seed)
     check_queries(queries, test)
 
     def draw(first: int, count: int, queries: int = 0) -> Split:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from PIL import Image
 
 from contml._support.progress import progress_bar
-from contml._support.validation import check_at_least
+from contml._support.validation import NonNegativeInt, Range, check_ranges
 from contml.data import Pixels, Split, Task, draw_queries, query_split
 from contml.labels import VectorLabels
 
@@ -16,14 +17,18 @@ from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
 from ..table.drawing import draw_lines
 from .gauges import draw_gauge
 
+#: Items of a split: a query, and two others to rank.
+_Items: TypeAlias = Annotated[int, Range(3, whole=True)]
 
+
+@check_ranges
 def synthetic(
-    train: int = 3000,
-    val: int = 500,
-    test: int = 1000,
-    queries: int = 200,
-    size: int = 64,
-    seed: int = 0,
+    train: _Items = 3000,
+    val: _Items = 500,
+    test: _Items = 1000,
+    queries: NonNegativeInt = 200,
+    size: Annotated[int, Range(16, whole=True)] = 64,
+    seed: NonNegativeInt = 0,
 ) -> Task:
     """Drawn gauges that show a number, 0 to 100; the label distance is the difference of two numbers.
 
@@ -38,9 +43,6 @@ def synthetic(
         size: side of an image in pixels.
         seed: seed of the gauges and the queries.
     """
-    check_at_least(3, train=train, val=val, test=test)
-    check_at_least(16, size=size)
-    check_at_least(0, queries=queries, seed=seed)
     ranges = {"train": (0, train, 0), "val": (FIRST_VAL, val, queries_like(queries, test, val))}
     ranges["test"] = (FIRST_TEST, test, queries)
     with progress_bar(train + val + test, "drawing gauges") as progress:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from contml import InputError
-from contml._support.validation import check_at_least, check_whole
+from contml._support.validation import NonNegativeInt, PositiveFloat, PositiveInt, Range, check_ranges
 from contml.data import Task
 from contml.data.tables import MAX_BYTES, MAX_ROWS, MISSING, Limits
 
@@ -22,6 +21,7 @@ from .reading import read_data
 from .split import make_split
 
 
+@check_ranges
 def file(
     data: str,
     labels: dict[str, str] | None = None,
@@ -29,10 +29,10 @@ def file(
     pattern: str | None = None,
     root: str | None = None,
     split: str | None = None,
-    test: float = 0.2,
+    test: Annotated[float, Range(above=0, below=1)] = 0.2,
     group: str | None = None,
     exclude_group: bool | None = None,
-    queries: int | None = None,
+    queries: NonNegativeInt | None = None,
     missing: Literal["refuse", "drop"] = "refuse",
     scale: Scale = "std",
     decimal: Decimal = "auto",
@@ -40,18 +40,18 @@ def file(
     levels: dict[str, list[str | int | float]] | None = None,
     classes: int | None = None,
     ignore: int | None = None,
-    side: int | None = 112,
+    side: PositiveInt | None = 112,
     vectors: str | None = None,
     normalize: bool = False,
-    dim: int = 100,
-    heading_weight: float = 0.625,
+    dim: PositiveInt = 100,
+    heading_weight: PositiveFloat = 0.625,
     delimiter: str | None = None,
     encoding: str = "utf-8",
     sheet: str | None = None,
     missing_words: list[str] | None = None,
-    max_bytes: int = MAX_BYTES,
-    max_rows: int = MAX_ROWS,
-    seed: int = 0,
+    max_bytes: PositiveInt = MAX_BYTES,
+    max_rows: PositiveInt = MAX_ROWS,
+    seed: NonNegativeInt = 0,
 ) -> Task:
     """A file with a column of image paths and columns of labels, or a folder of images: a task without code.
 
@@ -105,14 +105,8 @@ def file(
         max_rows: the most rows that are read; of word vectors 10 million at least.
         seed: seed of the drawn split, the drawn queries, and the training of word vectors.
     """
-    if not 0 < test < 1:
-        raise InputError("test", str(test), "must be a share of the rows, between 0 and 1")
     if exclude_group and group is None:
         raise InputError("exclude_group", "no group", hint="set group to the column of groups")
-    if not 0 < heading_weight < math.inf:
-        raise InputError("heading_weight", str(heading_weight), "must be a finite number of metres above 0")
-    check_at_least(0, seed=seed)
-    check_whole(1, dim=dim, side=1 if side is None else side)
     words, limits = MISSING if missing_words is None else missing_words, Limits.of(max_bytes, max_rows)
     table = read_data(Path(data).expanduser(), pattern, delimiter, encoding, sheet, words, limits)
     files = CellFiles(table.root if root is None else data_folder(root, "the images"))
