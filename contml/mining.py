@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml._support.options import options_of
-from contml._support.validation import NonNegativeFloat, check_ranges
+from contml._support.validation import NonNegativeFloat, PositiveFloat, Range, check_ranges
 
 #: Bits of a random number and of a probability: their product fits 64 bits.
 _BITS = 31
@@ -161,10 +162,13 @@ class DistanceWeighted(Miner):
     sphere = True
     calls: Tensor
 
-    def __init__(self, cutoff: float = 0.5, upper: float = 1.4, *, seed: int = 0) -> None:
+    @check_ranges
+    def __init__(
+        self, cutoff: PositiveFloat = 0.5, upper: Annotated[float, Range(above=0, most=2)] = 1.4, *, seed: int = 0
+    ) -> None:
         super().__init__()
-        if not 0 < cutoff < upper <= 2:
-            raise InputError("cutoff, upper", f"{cutoff}, {upper}", "must be 0 < cutoff < upper <= 2")
+        if cutoff >= upper:
+            raise InputError("cutoff", str(cutoff), f"must be below upper, {upper}")
         self.cutoff, self.upper, self.seed = cutoff, upper, seed
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 

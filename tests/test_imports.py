@@ -70,6 +70,18 @@ def test_the_package_imports_nothing_before_first_use():
         (["train", "--resume", "nothing"], "nothing: no such run folder"),
         (["list", "losess"], "'losess'"),
         (["list", "configs"], ""),
+        (["train", "classes/synthetic", "training.val_share=1.5"], "training.val_share: 1.5; must be above 0 and at"),
+        (["check", "classes/synthetic", "sampler.instances=x"], "sampler.instances: 'x'; must be a whole number of at"),
+        (["train", "pose/synthetic", "images.crop=0"], "images.crop: 0; must be a whole number of at least 1"),
+        (["train", "pose/synthetic", "task.train=2"], "task.train: 2; must be a whole number of at least 3"),
+        (["train", "pose/synthetic", "seed=-1"], "seed: -1; must be a whole number of at least 0"),
+        (["features", "pose/synthetic", "--out", "a.txt"], "must end in .npz, .npy or .parquet"),
+        (["embed", "run", "photo.png", "--out", "a.txt"], "must end in .parquet, .npz or .h5"),
+        (["search", "index", "photo.png", "--gallery", "a.jpg"], "must end in .html or .png"),
+        (["weights", "raw", "--output", "a.jpg"], "must end in .png"),
+        (["compare", "runs", "--report", "a.pdf"], "must end in .html"),
+        (["sweep", "pose/synthetic", "--try", "loss.margin=1,2", "--seeds", "0"], "--seeds: 0; must be a whole number"),
+        (["sweep", "pose/synthetic", "--try", "loss.margin"], "must be KEY=A,B,C"),
     ],
 )
 def test_help_and_mistyped_names_do_not_import_torch(tmp_path, arguments, message):

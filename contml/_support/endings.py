@@ -1,13 +1,18 @@
-"""The endings of tables, known without reading one."""
+"""The endings of tables, and of files that are written: checked before torch is imported."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from contml._support.errors import InputError
 
 #: Endings of tables, in lower case; those of text may be followed by .gz.
 TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".pq", ".xlsx")
+
+#: Endings of files of features, of embeddings, of galleries, and of graphs.
+FEATURES, EMBEDDINGS, GALLERIES = (".npz", ".npy", ".parquet"), (".parquet", ".npz", ".h5"), (".html", ".png")
+GRAPHS = (".onnx", ".pt2")
 
 #: What to do with files of other forms.
 _OTHERS = {
@@ -17,6 +22,19 @@ _OTHERS = {
     **dict.fromkeys((".pkl", ".pickle", ".feather", ".arrow", ".h5", ".hdf5"), "save it as Parquet or CSV"),
     **dict.fromkeys((".doc", ".docx", ".pdf"), "save the table as CSV"),
 }
+
+
+def check_suffix(path: Path, endings: Collection[str]) -> str:
+    """Checks how the name of a file ends, in upper or lower case, and returns the ending in lower case.
+
+    Raises:
+        InputError: it has another ending.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in endings:
+        allowed = " or ".join(filter(None, (", ".join([*endings][:-1]), [*endings][-1])))
+        raise InputError(str(path), f"suffix {path.suffix!r}", f"must end in {allowed}")
+    return suffix
 
 
 def table_suffix(path: Path) -> str:

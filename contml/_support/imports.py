@@ -6,7 +6,6 @@ import ast
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +59,21 @@ class LazyTable(Mapping[str, Callable[..., Any]]):
     """A table of classes and functions by name, each loaded when it is looked up.
 
     Args:
-        parts: a function for each name that returns its class or function.
+        parts: for each name its `module:Name`, or a function that returns its class or function.
     """
 
-    def __init__(self, parts: Mapping[str, Callable[[], Callable[..., Any]]]) -> None:
+    def __init__(self, parts: Mapping[str, str | Callable[[], Callable[..., Any]]]) -> None:
         self._parts = parts
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
-        return self._parts[name]()
+        part = self._parts[name]
+        found: Callable[..., Any] = import_by_name(part) if isinstance(part, str) else part()
+        return found
+
+    def path(self, name: str) -> str | None:
+        """Returns the `module:Name` of a part, if it is known without an import."""
+        part = self._parts.get(name)
+        return part if isinstance(part, str) else None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
@@ -86,4 +92,4 @@ def lazy_table(package: str, parts: Mapping[str, str]) -> LazyTable:
         package: the package that contains the modules.
         parts: `{name: "module:Name"}`, modules relative to the package.
     """
-    return LazyTable({name: partial(import_by_name, f"{package}.{part}") for name, part in parts.items()})
+    return LazyTable({name: f"{package}.{part}" for name, part in parts.items()})

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from contml._support.errors import InputError
 
@@ -77,6 +77,14 @@ def range_of(annotation: Any) -> Range | None:
     return next((part for part in getattr(annotation, "__metadata__", ()) if isinstance(part, Range)), None)
 
 
+def check_range(annotation: Any, name: str, value: object) -> None:
+    """Checks a value against the range of an annotation, if it has one; None and words of a `Literal` have no range."""
+    allowed = range_of(annotation)
+    words = [word for part in get_args(annotation) if get_origin(part) is Literal for word in get_args(part)]
+    if allowed is not None and value is not None and value not in words:
+        allowed.check(name, value)
+
+
 def check_ranges(function: Callable[P, R]) -> Callable[P, R]:
     """Checks the arguments of a function whose annotations have a range, at each call."""
     signature = inspect.signature(function)
@@ -94,17 +102,16 @@ def check_ranges(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Checks arguments against the ranges in the annotations of a function or class; None has no range."""
-    for name, allowed in _ranges(function).items():
-        if arguments.get(name) is not None:
-            allowed.check(name, arguments[name])
+    """Checks arguments against the ranges in the annotations of a function or class."""
+    for name, annotation in _annotations(function).items():
+        check_range(annotation, name, arguments.get(name))
 
 
 @cache
-def _ranges(function: Callable[..., Any]) -> dict[str, Range]:
-    parameters = inspect.signature(function, eval_str=True).parameters
-    ranges = {name: range_of(parameter.annotation) for name, parameter in parameters.items()}
-    return {name: allowed for name, allowed in ranges.items() if allowed is not None}
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations that have a range, by the name of the argument."""
+    annotations = {name: p.annotation for name, p in inspect.signature(function, eval_str=True).parameters.items()}
+    return {name: annotation for name, annotation in annotations.items() if range_of(annotation) is not None}
 
 
 def check_finite(**numbers: float) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from contml._support.errors import InputError
+from contml._support.endings import check_suffix
 from contml._support.files import check_new_file, write
 from contml.cli.options import RunFolder, Trust
 from contml.cli.printing import echo, print_table
@@ -26,11 +26,12 @@ def audit(
         typer.Option(help="The items. For 'val' and 'test', the network of the run is used, without training."),
     ] = "train",
     folds: Annotated[
-        int, typer.Option(metavar="K", help="Train K networks, each without one of K parts of the training items.")
+        int,
+        typer.Option(metavar="K", help="Train K networks, each without one of K parts of the training items."),
     ] = 5,
     k: Annotated[
         int | None,
-        typer.Option("--neighbours", metavar="N", help="Nearest items to compare with. Default: 20."),
+        typer.Option("--neighbours", metavar="N", min=1, help="Nearest items to compare with. Default: 20."),
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", min=1, help="Number of items in the file.")] = 100,
     out: Annotated[
@@ -48,8 +49,7 @@ def audit(
     Ctrl-C stops it; the same command goes on.
     """
     if out is not None:
-        if out.suffix != ".csv":
-            raise InputError("--out", str(out), "must end in .csv")
+        check_suffix(out, (".csv",))
         check_new_file(out, out.with_suffix(".html"))
     from contml.experiment import audit_run
     from contml.report.label_errors import errors_csv

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from contml import experiment
+from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError, did_you_mean
 from contml._support.files import check_new_file, write
 from contml.cli import listing
@@ -278,6 +279,7 @@ def features(
     """
     from contml._support.progress import progress_bar
 
+    check_suffix(out, FEATURES)
     check_new_file(out, hint="choose another file with --out")
     loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
     task = loaded_experiment.read_task()
@@ -417,15 +419,14 @@ def weights(
     anchor varies from -1 to 1. Its other positives are evenly spaced from 0.4 to 0.8, its negatives from -0.2 to 0.6;
     all other anchors have the same pairs. For losses with proxies, proxies take the place of items.
     """
+    if output.is_dir():
+        output = output / "weights.png"
+    check_suffix(output, (".png",))
+    if not as_json:
+        check_new_file(output, hint="choose another file with --output")
     from contml.report.plots import png
     from contml.report.weights import SETUP, curves, weights_plot
 
-    if output.is_dir():
-        output = output / "weights.png"
-    if output.suffix.lower() != ".png":
-        raise InputError("--output", str(output), "must be a .png file")
-    if not as_json:
-        check_new_file(output, hint="choose another file with --output")
     weight_curves = curves(losses)
     if as_json:
         echo(json.dumps({"setup": SETUP, "curves": [curve.as_data() for curve in weight_curves]}))

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from contml import experiment
-from contml._support.errors import InputError
+from contml._support.endings import check_suffix
 from contml._support.files import check_new_file, write
 from contml.cli.options import Json, Trust
 from contml.cli.printing import echo, print_table
@@ -81,13 +81,13 @@ def compare(
     --query and --report need runs that were tested on the same data. The untrained weights are those with which the
     first run began; the first call embeds the test images with them.
     """
+    if report is not None:
+        check_suffix(report, (".html",))
     from contml.compare.comparison import compare as compare_runs
     from contml.compare.plot import comparison_plot, curves_plot
     from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
     from contml.report.plots import encode, png
 
-    if report is not None and report.suffix.lower() != ".html":
-        raise InputError("--report", str(report), "must be a .html file")
     folder = save or Path()
     option_of = {"plot.png": by, "query.png": query, **dict.fromkeys(("curves.png", "table.md", "table.csv"), save)}
     wanted = [folder / name for name, option in option_of.items() if option is not None]

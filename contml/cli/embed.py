@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from contml._support.endings import EMBEDDINGS, check_suffix
 from contml._support.errors import InputError
-from contml.cli.options import Json, Trust
+from contml.cli.options import Json, Tables, Trust, table_options
 from contml.cli.printing import echo, print_broken, print_table
 
 EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
@@ -80,6 +81,7 @@ def embed(
     run: Model,
     images: Images,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .parquet, .npz, or .h5 for hloc.")],
+    tables: Tables = None,
     batch_size: BatchSize = 128,
     workers: Workers = 0,
     as_json: Json = False,
@@ -91,12 +93,13 @@ def embed(
     embedding. An image that cannot be read is left out and listed at the end. If it is interrupted, the same command
     continues.
     """
+    check_suffix(out, EMBEDDINGS)
     from contml._support.progress import progress_bar
     from contml.retrieval import embed_to_file, load, named_images
     from contml.retrieval.files import check_file
 
     check_file(out)
-    items = named_images(images)
+    items = named_images(images, table_options(tables))
     model = load(run, trust=trust)
     note_on_captioner(run, model, "the file holds", as_json=as_json)
     with progress_bar(len(items), "embeddings") as progress:
@@ -128,6 +131,7 @@ def caption(
         int | None,
         typer.Option(metavar="N", min=1, help="Captions that beam search keeps. Default: captioner.beam of the run."),
     ] = None,
+    tables: Tables = None,
     batch_size: BatchSize = 128,
     workers: Workers = 0,
     as_json: Json = False,
@@ -140,7 +144,7 @@ def caption(
     from contml._support.progress import progress_bar
     from contml.retrieval import load, named_images
 
-    items = named_images(images)
+    items = named_images(images, table_options(tables))
     model = load(run, trust=trust)
     if model.captioner is not None and (length := model.bundle.feature_dim) is not None:
         problem = f"the model describes vectors of {length} features, not images"

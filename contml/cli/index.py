@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from contml._support.endings import GALLERIES, check_suffix
 from contml._support.errors import InputError
 from contml._support.text import score_text
 from contml.cli.embed import note_on_captioner
-from contml.cli.options import Json, Trust
+from contml.cli.options import Json, Tables, Trust, table_options
 from contml.cli.printing import echo, print_broken, print_table
 
 if TYPE_CHECKING:
+    from contml.data.tables import TableOptions
     from contml.retrieval import Index
     from contml.retrieval.index_images import NamedImage, QueryResult
     from contml.retrieval.index_store import Kind
@@ -45,6 +47,7 @@ def index(
         Path | None,
         typer.Option(metavar="FILE", help="A table with a column 'image': its other columns are shown in results."),
     ] = None,
+    tables: Tables = None,
     remove: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Remove this image from the index instead; repeatable.")
     ] = None,
@@ -81,7 +84,7 @@ def index(
         elif bind:
             _bind(run, out, as_json, trust)
         else:
-            _add(run, images or [], out, kind, metadata, as_json, trust)
+            _add(run, images or [], out, kind, metadata, tables, as_json, trust)
     except KeyboardInterrupt:
         echo("contml: stopped; the same command continues", err=True)
         raise typer.Exit(130) from None
@@ -105,13 +108,21 @@ def _change(out: Path, remove: list[str], compact: bool, as_json: bool) -> None:
 
 
 def _add(
-    run: Path, images: list[str], out: Path, kind: str | None, metadata: Path | None, as_json: bool, trust: bool
+    run: Path,
+    images: list[str],
+    out: Path,
+    kind: str | None,
+    metadata: Path | None,
+    tables: list[str] | None,
+    as_json: bool,
+    trust: bool,
 ) -> None:
     from contml._support.progress import progress_bar
     from contml.retrieval.index_images import add_images, read_metadata
 
-    image_files = _images(images)
-    table = None if metadata is None else read_metadata(metadata, image_files)
+    options = table_options(tables)
+    image_files = _images(images, options)
+    table = None if metadata is None else read_metadata(metadata, image_files, options=options)
     model = _load(run, trust)
     note_on_captioner(run, model, "the index holds", as_json=as_json)
     with _opened(out, model, run, kind) as index, index.lock():
@@ -180,6 +191,7 @@ def search(
     gallery: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the pictures there: .html or .png.")
     ] = None,
+    tables: Tables = None,
     run: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Where the model is, if it was moved since the index was made.")
     ] = None,
@@ -192,6 +204,8 @@ def search(
     interval. The query's own image is marked. If the label is a number or a date, and a column of --metadata of
     'contml index' has its values, the value of the query is estimated as the mean of its neighbours.
     """
+    if gallery is not None:
+        check_suffix(gallery, GALLERIES)
     from contml.evaluation.table import unit_of_distances
     from contml.retrieval import Index
     from contml.retrieval.index_gallery import check_gallery, write_gallery
@@ -199,7 +213,7 @@ def search(
 
     if gallery is not None:
         check_gallery(gallery)
-    query_images = _images(queries)
+    query_images = _images(queries, table_options(tables))
     with Index.open(index) as opened_index:
         run_path = run or opened_index.model.folder
         if run_path is None:
@@ -257,9 +271,10 @@ def _load(run: Path, trust: bool) -> Any:
     return load(run, trust=trust)
 
 
-def _images(arguments: list[str]) -> list[NamedImage]:
+def _images(arguments: list[str], options: TableOptions) -> list[NamedImage]:
     from contml.data import ImageFile
     from contml.retrieval import named_images
     from contml.retrieval.index_images import NamedImage
 
-    return [NamedImage(name, source.file) for name, source in named_images(arguments) if isinstance(source, ImageFile)]
+    items = named_images(arguments, options)
+    return [NamedImage(name, source.file) for name, source in items if isinstance(source, ImageFile)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from contml import experiment
 from contml._support.errors import InputError
+
+if TYPE_CHECKING:
+    from contml.data.tables import TableOptions
 
 
 def complete_config(incomplete: str) -> list[str]:
@@ -76,6 +79,27 @@ AcceptChanges = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        metavar="KEY=VALUE",
+        help="How a table of --metadata or '@items.csv:COLUMN' is read: delimiter, encoding, sheet, missing_words, "
+        "max_bytes or max_rows; repeatable.",
+    ),
+]
+
+
+def table_options(changes: list[str] | None) -> TableOptions:
+    """The options that `--table` sets; cells that are not empty have values, unless it says otherwise."""
+    from contml.config import Section, from_overrides, validate
+    from contml.data.tables import TableOptions
+
+    document = from_overrides([f"table.{change}" for change in ("missing_words=[]", *(changes or []))])
+    options: TableOptions = validate(document, {"table": Section(TableOptions)}).parts["table"].build(set_by="--table ")
+    return options
 
 
 def check_run_name(name: str) -> None:

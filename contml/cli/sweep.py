@@ -22,6 +22,7 @@ from contml.cli.options import (
     split_config,
 )
 from contml.cli.printing import echo, print_table
+from contml.sweep.space import parse_space
 
 EXAMPLE = """Example: contml sweep pose/synthetic --try loss=log_ratio,dense_triplet --try optimizer.lr=1e-4..1e-2
 --trials 20"""
@@ -76,6 +77,8 @@ def sweep(
     user_data = own_data(data, label, image, pattern, preset)
     config, overrides = split_config(config, overrides, user_data)
     check_run_name(name)
+    # Here, before torch is imported.
+    parse_space(tries, overrides, trials=trials, seeds=seeds, folds=folds, processes=processes)
     from contml.sweep import sweep as run_sweep
 
     try:

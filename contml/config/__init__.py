@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_origin
 
-from pydantic import ValidationError
-
 from contml._support.errors import InputError, closest, did_you_mean
 from contml._support.imports import import_by_name
 from contml.config.document import (
@@ -35,7 +33,7 @@ from contml.config.document import (
 from contml.config.schema import (
     Constructor,
     Option as Option,
-    check,
+    checked_at,
     data_arguments as data_arguments,
     details as details,
     further_option,
@@ -125,7 +123,7 @@ def validate(document: Document, schema: Mapping[str, Section | Option]) -> Conf
             if part is not None:
                 parts[key] = part
         elif key in document.values:
-            values[key] = _checked(document, (key,), entry, document.values[key])
+            values[key] = checked_at(document, (key,), entry, document.values[key])
         elif entry.required:
             raise document.error((key,), "missing", f"must be {words(entry.type)}")
         else:
@@ -168,7 +166,7 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
         declared_option = known_options.get(option, extra_option)
         if declared_option is None:
             raise _unknown(document, (key, option), known_options)
-        section_values[option] = _checked(document, (key, option), declared_option, value)
+        section_values[option] = checked_at(document, (key, option), declared_option, value)
     for o in known_options.values():
         if o.required and o.name not in section_values:
             raise document.error((key, o.name), "missing", f"must be {words(o.type)}")
@@ -293,15 +291,6 @@ def _fits(found: object, contract: type) -> bool:
     # `issubclass` refuses protocols that have attributes, so the methods are compared.
     methods = {name for name, value in vars(contract).items() if inspect.isfunction(value)}
     return all(callable(getattr(kind, name, None)) for name in methods - {"__init__", "__subclasshook__"})
-
-
-def _checked(document: Document, key: Key, option: Option, value: Any) -> Any:
-    try:
-        return check(option, value)
-    except ValidationError:
-        raise document.error(key, show(value), f"must be {words(option.type)}") from None
-    except InputError as error:
-        raise document.error(key, show(value), error.allowed) from None
 
 
 def resolved(config: Config) -> dict[str, Any]:

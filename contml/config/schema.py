@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
-from pydantic import ConfigDict, create_model
+from pydantic import ConfigDict, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from contml._support.validation import range_of
+from contml._support.errors import InputError
+from contml._support.validation import check_range, range_of
+from contml.config.document import Document, Key, show
 
 Constructor: TypeAlias = Callable[..., Any]
 EMPTY = inspect.Parameter.empty
@@ -105,9 +107,22 @@ def check(option: Option, value: Any) -> Any:
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
     model = create_model("Value", __config__=model_config, value=(option.type, ...))
     converted = model.model_validate_json(json.dumps({"value": value})).__dict__["value"]
-    if (allowed := range_of(option.type)) is not None and converted is not None:
-        allowed.check(option.name, converted)
+    check_range(option.type, option.name, converted)
     return converted
+
+
+def checked_at(document: Document, key: Key, option: Option, value: Any) -> Any:
+    """The value of an option in a document, converted to its type.
+
+    Raises:
+        InputError: it has another type, or is not in the range of the type.
+    """
+    try:
+        return check(option, value)
+    except ValidationError:
+        raise document.error(key, show(value), f"must be {words(option.type)}") from None
+    except InputError as error:
+        raise document.error(key, show(value), error.allowed) from None
 
 
 def words(kind: Any, many: bool = False) -> str:

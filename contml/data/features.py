@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from contml._support.arrays import read_arrays
+from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError, one_line
 from contml._support.files import atomic
 from contml.data.sources import Vector
@@ -27,8 +28,6 @@ Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 _DAMAGED = (NotImplementedError, SyntaxError, tokenize.TokenError)
 #: A .npz file may unpack to this many times its size, and 1 MB more.
 _UNPACKED = 100
-#: The suffixes of a file of features.
-FORMATS = (".npz", ".npy", ".parquet")
 
 
 class Features(NamedTuple):
@@ -38,34 +37,24 @@ class Features(NamedTuple):
     values: Floats  # [N,F] or [N,P,F]
 
 
-def check_format(path: Path) -> None:
-    """Checks the suffix of a file of features.
-
-    Raises:
-        InputError: it is not one of `FORMATS`.
-    """
-    if path.suffix not in FORMATS:
-        raise InputError(str(path), f"suffix {path.suffix!r}", f"must end in {', '.join(FORMATS)}")
-
-
 def write_features(path: Path, names: Sequence[str], splits: Sequence[str] | None, values: Floats) -> None:
     """Writes vectors `[N, F]` or maps `[N, P, F]` with the name of each, and the split if `splits` are given.
 
     Raises:
         InputError: the format of the suffix cannot hold them.
     """
-    check_format(path)
-    if values.ndim == 3 and path.suffix == ".parquet":
+    suffix = check_suffix(path, FEATURES)
+    if values.ndim == 3 and suffix == ".parquet":
         raise InputError(str(path), "Parquet for maps", "must end in .npz or .npy")
     with atomic(path) as temporary:
-        if path.suffix == ".parquet":
+        if suffix == ".parquet":
             import pyarrow
             from pyarrow import parquet
 
             columns = {"name": list(names), **({} if splits is None else {"split": list(splits)})}
             table = pyarrow.table({**columns, "features": list(values)})
             parquet.write_table(table, temporary)
-        elif path.suffix == ".npy":
+        elif suffix == ".npy":
             np.save(temporary, values)
         else:
             texts: dict[str, Any] = {"names": np.array(names)}
@@ -80,7 +69,7 @@ def read_features(path: Path) -> Features:
     Raises:
         InputError: there is no such file, it has another format, or a vector is not finite.
     """
-    check_format(path)
+    check_suffix(path, FEATURES)
     file = str(path)
     try:
         names, values = _read(path)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from unicodedata import normalize
 
 import numpy as np
@@ -17,8 +17,8 @@ import pyarrow
 from pyarrow import compute
 
 from contml._support.errors import InputError, closest
-from contml._support.validation import check_whole
-from contml.data.text_files import MAX_BYTES, alike, is_missing
+from contml._support.validation import PositiveInt, check_arguments
+from contml.data.text_files import MAX_BYTES, alike, decoded, is_missing, read_content
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -51,30 +51,53 @@ MISSING = (
 MAX_ROWS = 10_000_000
 
 
-class Limits(NamedTuple):
-    """The largest table that is read: its bytes, unpacked, and its rows."""
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table is read, and how large it may be.
 
-    bytes: int = MAX_BYTES
-    rows: int = MAX_ROWS
-    #: Whether they are options, which errors then name.
-    options: bool = False
+    Args:
+        delimiter: the character between the cells of a file of text; null: found automatically.
+        encoding: the encoding of a file of text without a byte-order mark.
+        sheet: the sheet of an Excel file; null: the only one that is filled.
+        missing_words: cells that mean a missing value in upper or lower case, as an empty cell does; null: `MISSING`.
+        max_bytes: the largest file that is read, in bytes after unpacking.
+        max_rows: the most rows that are read.
+        set_by: what an error writes before an option to say how it is set: "set " for those of a task; "": they cannot
+            be set.
+    """
 
-    @classmethod
-    def of(cls, max_bytes: int, max_rows: int) -> Limits:
-        """The limits that a task's options of these names set."""
-        check_whole(1, max_bytes=max_bytes, max_rows=max_rows)
-        return cls(max_bytes, max_rows, options=True)
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+    sheet: str | None = None
+    missing_words: Sequence[str] | None = None
+    max_bytes: PositiveInt = MAX_BYTES
+    max_rows: PositiveInt = MAX_ROWS
+    set_by: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_arguments(TableOptions, vars(self))
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise InputError("delimiter", repr(self.delimiter), "must be one character")
 
     def too_many_bytes(self, path: Path, got: str, limit: int | None = None, hint: str = "") -> InputError:
         """The error of a file that has too many bytes, or so many that they take more memory than its bytes."""
-        hints = [hint, "set max_bytes to read more" if self.options else ""]
-        allowed = f"must be at most {limit or self.bytes:,} bytes"
+        hints = [hint, f"{self.set_by}max_bytes=NUMBER to read more" if self.set_by else ""]
+        allowed = f"must be at most {limit or self.max_bytes:,} bytes"
         return InputError(str(path), got, allowed, ", or ".join(filter(None, hints)))
 
     def too_many_rows(self, path: Path, got: str) -> InputError:
         """The error of a file that has too many rows."""
-        hint = "set max_rows to read more" if self.options else ""
-        return InputError(str(path), got, f"must be at most {self.rows:,} rows", hint)
+        hint = f"{self.set_by}max_rows=NUMBER to read more" if self.set_by else ""
+        return InputError(str(path), got, f"must be at most {self.max_rows:,} rows", hint)
+
+    def text(self, path: Path, option: str = "") -> str:
+        """The text of a file; `option`: the task's option that names it, for errors.
+
+        Raises:
+            InputError: no such file, damaged, too large, or in another encoding.
+        """
+        hint = f", or {self.set_by}encoding=latin-1 or another" if self.set_by else ""
+        return decoded(path, read_content(path, option, self.max_bytes, self.too_many_bytes), self.encoding, hint)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,13 +266,13 @@ class TableBuilder:
 
     Args:
         path: the file, for errors.
-        limits: the largest table.
-        missing_words: texts that mean a missing value.
+        options: how it is read.
     """
 
-    def __init__(self, path: Path, limits: Limits, missing_words: Collection[str]) -> None:
-        self.path, self.limits = path, limits
-        self._words = [word.strip().lower() for word in missing_words]
+    def __init__(self, path: Path, options: TableOptions) -> None:
+        self.path, self.options = path, options
+        words = MISSING if options.missing_words is None else options.missing_words
+        self._words = [word.strip().lower() for word in words]
         self._longest = max((len(word.encode()) for word in self._words), default=0)
         self._chunks: dict[str, list[Any]] = {}
         self._missing: dict[str, Counter[str]] = {}
@@ -267,8 +290,8 @@ class TableBuilder:
         Raises:
             InputError: there are too many rows, or a text is not Unicode.
         """
-        if len(self._lines) + len(lines) > self.limits.rows:
-            raise self.limits.too_many_rows(self.path, f"more than {self.limits.rows:,} rows")
+        if len(self._lines) + len(lines) > self.options.max_rows:
+            raise self.options.too_many_rows(self.path, f"more than {self.options.max_rows:,} rows")
         for name, values in columns.items():
             chunks = getattr(values, "chunks", None)
             for chunk in [self._chunk(name, values, lines)] if chunks is None else chunks:

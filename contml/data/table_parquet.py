@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ import pyarrow
 from pyarrow import compute, parquet
 
 from contml._support.errors import InputError
-from contml.data.table_columns import Limits, Table, TableBuilder, column_names, is_number, is_text
+from contml.data.table_columns import Table, TableBuilder, TableOptions, column_names, is_number, is_text
 from contml.data.text_files import no_such_file, read_content
 
 
-def read_parquet(path: Path, option: str, limits: Limits, missing_words: Collection[str]) -> Table:
+def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
     """Returns the table of a Parquet file; columns of bytes and structures are not read.
 
     Raises:
@@ -24,16 +23,16 @@ def read_parquet(path: Path, option: str, limits: Limits, missing_words: Collect
     """
     try:
         if not path.is_file():
-            read_content(path, option, limits.bytes)  # raises
+            read_content(path, option, options.max_bytes)  # raises
         with parquet.ParquetFile(path) as file:
             schema, metadata = file.schema_arrow, file.metadata
-            if metadata.num_rows > limits.rows:
-                raise limits.too_many_rows(path, f"{metadata.num_rows:,} rows")
+            if metadata.num_rows > options.max_rows:
+                raise options.too_many_rows(path, f"{metadata.num_rows:,} rows")
             opaque = {
                 name: what for name, kind in zip(schema.names, schema.types, strict=True) if (what := _opaque(kind))
             }
             names = [name for name in schema.names if name not in opaque]
-            _check_parquet_size(path, metadata, {*names}, limits)
+            _check_parquet_size(path, metadata, {*names}, options)
         packed = [column.path for column in _leaves(metadata) if column.physical_type == "BYTE_ARRAY"]
         # As dictionaries: a text of a megabyte may be repeated in each of a million rows.
         with parquet.ParquetFile(path, read_dictionary=packed) as file:
@@ -41,8 +40,8 @@ def read_parquet(path: Path, option: str, limits: Limits, missing_words: Collect
         columns = {}
         for name in names:
             cells = arrow_table[name]
-            if (size := _unpacked_size(cells)) > limits.bytes:
-                raise limits.too_many_bytes(path, f"column {name} unpacks to {size:,} bytes")
+            if (size := _unpacked_size(cells)) > options.max_bytes:
+                raise options.too_many_bytes(path, f"column {name} unpacks to {size:,} bytes")
             columns[name] = _plain(cells)
             columns[name].validate(full=True)  # texts are UTF-8
             if pyarrow.types.is_temporal(schema.field(name).type) and not _in_calendar(columns[name]):
@@ -55,7 +54,7 @@ def read_parquet(path: Path, option: str, limits: Limits, missing_words: Collect
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError, KeyError) as error:
         raise InputError(str(path), f"not readable as Parquet ({' '.join(str(error).split())[:160]})") from None
     table_names = dict(zip(schema.names, column_names(path, schema.names), strict=True))
-    builder = TableBuilder(path, limits, missing_words)
+    builder = TableBuilder(path, options)
     builder.name([table_names[name] for name in columns])
     builder.add(np.arange(1, len(arrow_table) + 1), {table_names[name]: cells for name, cells in columns.items()})
     return builder.table("Parquet", lines=False, opaque={table_names[name]: what for name, what in opaque.items()})
@@ -73,7 +72,7 @@ def _leaves(metadata: Any) -> list[Any]:
     return [metadata.schema.column(index) for index in range(metadata.num_columns)]
 
 
-def _check_parquet_size(path: Path, metadata: Any, names: set[str], limits: Limits) -> None:
+def _check_parquet_size(path: Path, metadata: Any, names: set[str], options: TableOptions) -> None:
     """Refuse columns that unpack to too many bytes, as the file declares them, or have too many elements of lists."""
     size = 0
     for group in range(metadata.num_row_groups):
@@ -81,8 +80,8 @@ def _check_parquet_size(path: Path, metadata: Any, names: set[str], limits: Limi
             chunk = metadata.row_group(group).column(index)
             if chunk.path_in_schema.partition(".")[0] in names:
                 size += max(chunk.total_uncompressed_size, 8 * chunk.num_values)
-    if size > limits.bytes:
-        raise limits.too_many_bytes(path, f"unpacks to {size:,} bytes")
+    if size > options.max_bytes:
+        raise options.too_many_bytes(path, f"unpacks to {size:,} bytes")
 
 
 def _opaque(kind: Any) -> str:

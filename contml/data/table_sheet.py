@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Collection
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from contml._support.errors import InputError, one_line
-from contml.data.table_columns import Limits, Table, TableBuilder, column_names
+from contml.data.table_columns import Table, TableBuilder, TableOptions, column_names
 from contml.data.text_files import read_content
 
 #: Sheets are slow to read: their XML may have this share of the bytes of other files. Rows are converted in chunks.
@@ -25,13 +24,14 @@ _NO_VALUE = re.compile(
 )
 
 
-def read_sheet(path: Path, option: str, sheet: str | None, limits: Limits, missing_words: Collection[str]) -> Table:
-    """Returns the table of a sheet of an Excel file; `sheet` None: of the only one that is filled.
+def read_sheet(path: Path, option: str, options: TableOptions) -> Table:
+    """Returns the table of a sheet of an Excel file.
 
     Raises:
         InputError: no such file or sheet, damaged, too large, or it has merged cells or formulas without values.
     """
-    content = read_content(path, option, limits.bytes, limits.too_many_bytes)
+    sheet = options.sheet
+    content = read_content(path, option, options.max_bytes, options.too_many_bytes)
     try:
         import openpyxl
     except ImportError:
@@ -40,11 +40,11 @@ def read_sheet(path: Path, option: str, sheet: str | None, limits: Limits, missi
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
             size = sum(member.file_size for member in packed.infolist())
-            if size > limits.bytes // _SHEET_SHARE:
-                limit, hint = limits.bytes // _SHEET_SHARE, "save the sheet as CSV"
-                raise limits.too_many_bytes(path, f"unpacks to {size:,} bytes", limit, hint)
+            if size > options.max_bytes // _SHEET_SHARE:
+                limit, hint = options.max_bytes // _SHEET_SHARE, "save the sheet as CSV"
+                raise options.too_many_bytes(path, f"unpacks to {size:,} bytes", limit, hint)
             sheets = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True).worksheets
-            filled = {found.title: rows for found in sheets if (rows := _sheet_rows(path, found, limits))}
+            filled = {found.title: rows for found in sheets if (rows := _sheet_rows(path, found, options))}
             if sheet is not None and sheet not in filled:
                 raise InputError(
                     "sheet", f"'{sheet}'", f"must be a sheet that is filled: {', '.join(filled) or 'none is'}"
@@ -64,7 +64,7 @@ def read_sheet(path: Path, option: str, sheet: str | None, limits: Limits, missi
     table_names = column_names(
         path, ["" if value is None else str(_sheet_value(value)) for value in _padded(header, width)]
     )
-    builder = TableBuilder(path, limits, missing_words)
+    builder = TableBuilder(path, options)
     builder.name(table_names)
     for start in range(0, len(rows), _CHUNK):
         numbers, chunk = zip(*rows[start : start + _CHUNK], strict=True)
@@ -77,7 +77,7 @@ def _padded(row: tuple[Any, ...], width: int) -> tuple[Any, ...]:
     return row + (None,) * (width - len(row))
 
 
-def _sheet_rows(path: Path, sheet: Any, limits: Limits) -> list[tuple[int, tuple[Any, ...]]]:
+def _sheet_rows(path: Path, sheet: Any, options: TableOptions) -> list[tuple[int, tuple[Any, ...]]]:
     """The rows of a sheet that have a value, with their numbers, each up to its last value."""
     sheet.reset_dimensions()  # what the file says of its size may be wrong
     rows, size = [], 0
@@ -86,10 +86,10 @@ def _sheet_rows(path: Path, sheet: Any, limits: Limits) -> list[tuple[int, tuple
         size += len(row)
         if last:
             rows.append((number, row[:last]))
-        if len(rows) > limits.rows + 1:
-            raise limits.too_many_rows(path, f"more than {limits.rows:,} rows")
-        if 8 * size > limits.bytes:
-            raise limits.too_many_bytes(path, f"more than {size:,} cells, of 8 bytes")
+        if len(rows) > options.max_rows + 1:
+            raise options.too_many_rows(path, f"more than {options.max_rows:,} rows")
+        if 8 * size > options.max_bytes:
+            raise options.too_many_bytes(path, f"more than {size:,} cells, of 8 bytes")
     return rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -15,7 +15,7 @@ from pyarrow import csv as arrow_csv, large_string
 
 from contml._support.errors import InputError
 from contml.data.decode import names_image
-from contml.data.table_columns import Array, Limits, Table, TableBuilder, column_names
+from contml.data.table_columns import Array, Table, TableBuilder, TableOptions, column_names
 
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 #: Excel's first line, which names the delimiter.
@@ -27,16 +27,13 @@ _SNIFFED, _SNIFFED_BYTES, _BLOCK, _CHUNK = 100, 1 << 20, 1 << 24, 10_000
 _Parsed: TypeAlias = "tuple[int, list[str], Iterator[tuple[Array, Sequence[Any]]]]"
 
 
-def read_delimited(
-    path: Path, text: str, delimiter: str | None, limits: Limits, missing_words: Collection[str]
-) -> Table:
+def read_delimited(path: Path, text: str, options: TableOptions) -> Table:
     """A file of cells between delimiters, perhaps in double quotes, which may enclose delimiters and line breaks.
 
     A text that begins with a quotation mark would swallow all rows up to the next one. So the marks are a part of the
     text where they cannot be quotes, if every line is then a row.
     """
-    if delimiter is not None and len(delimiter) != 1:
-        raise InputError("delimiter", repr(delimiter), "must be one character")
+    delimiter = options.delimiter
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines_before = 0
     if match := _SEP.match(text):
@@ -55,7 +52,7 @@ def read_delimited(
         if unnamed := next(filter(_names_image, names), None):
             allowed = "the first line must name the columns"
             raise InputError(f"{path}:{line}", f"'{unnamed}' where the name of a column is expected", allowed)
-        builder = TableBuilder(path, limits, missing_words)
+        builder = TableBuilder(path, options)
         builder.name(names)
         for numbers, columns in blocks:
             builder.add(numbers, dict(zip(names, columns, strict=True)))

@@ -15,7 +15,7 @@ import ast
 import io
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -31,62 +31,46 @@ from contml.data.table_columns import (
     MISSING as MISSING,
     Array as Array,
     Column as Column,
-    Limits as Limits,
     Table as Table,
     TableBuilder,
+    TableOptions as TableOptions,
     column_names,
 )
 from contml.data.table_parquet import read_parquet
 from contml.data.table_sheet import read_sheet
 from contml.data.table_text import read_delimited
-from contml.data.text_files import MAX_BYTES as MAX_BYTES, decoded, is_missing, no_such_file, parsed_json, read_content
+from contml.data.text_files import MAX_BYTES as MAX_BYTES, is_missing, no_such_file, parsed_json
 
 #: Records are converted in chunks of so many rows.
 _CHUNK = 10_000
 
 
-def read_table(
-    path: Path,
-    *,
-    option: str = "",
-    delimiter: str | None = None,
-    encoding: str = "utf-8",
-    sheet: str | None = None,
-    missing_words: Collection[str] = MISSING,
-    limits: Limits | None = None,
-) -> Table:
+def read_table(path: Path, options: TableOptions | None = None, *, option: str = "") -> Table:
     """Returns the table of a file: CSV, TSV, JSON lines, a JSON list, Parquet or Excel; text and JSON also as .gz.
 
     Args:
         path: the file.
+        options: how it is read.
         option: the task's option that names it, for errors.
-        delimiter: between the cells of a file of text; None: found.
-        encoding: of a file of text without a byte-order mark.
-        sheet: the sheet of an Excel file; None: the only one that is filled.
-        missing_words: texts of cells that mean a missing value, in any case; an empty cell always does.
-        limits: the largest table that is read.
 
     Raises:
         InputError: no such file, another format, damaged, too large, names of columns that are equal or look equal, or
             a row of another length.
     """
-    limits, suffix = limits or Limits(), table_suffix(path)
+    options, suffix = options or TableOptions(), table_suffix(path)
     if not path.exists():
         raise no_such_file(path, option)
     check_table_suffix(path)
-    hint = ", or set encoding=latin-1 or another" if limits.options else ""
     if suffix in (".parquet", ".pq"):
-        table = read_parquet(path, option, limits, missing_words)
+        table = read_parquet(path, option, options)
     elif suffix == ".xlsx":
-        table = read_sheet(path, option, sheet, limits, missing_words)
+        table = read_sheet(path, option, options)
+    elif suffix in (".jsonl", ".ndjson"):
+        table = _read_json_lines(path, options.text(path, option), options)
+    elif suffix == ".json":
+        table = json_table(path, parsed_json(str(path), options.text(path, option)), options)
     else:
-        text = decoded(path, read_content(path, option, limits.bytes, limits.too_many_bytes), encoding, hint)
-        if suffix in (".jsonl", ".ndjson"):
-            table = _read_json_lines(path, text, limits, missing_words)
-        elif suffix == ".json":
-            table = json_table(path, parsed_json(str(path), text), limits, missing_words)
-        else:
-            table = read_delimited(path, text, delimiter, limits, missing_words)
+        table = read_delimited(path, options.text(path, option), options)
     if not table.columns:
         raise InputError(str(path), "is empty", "must have columns")
     if not len(table):
@@ -94,9 +78,7 @@ def read_table(
     return table
 
 
-def json_table(
-    path: Path, content: Any, limits: Limits | None = None, missing_words: Collection[str] = MISSING
-) -> Table:
+def json_table(path: Path, content: Any, options: TableOptions) -> Table:
     """Returns the table of a list of objects, as a JSON file holds it; a column is a key of at least one object.
 
     Raises:
@@ -108,7 +90,7 @@ def json_table(
     for number, record in enumerate(content, start=1):
         if not isinstance(record, dict):
             raise InputError(f"{path}: row {number}", _json_kind(record), example)
-    return records_table(path, "JSON", enumerate(content, start=1), limits, missing_words, numbered=False)
+    return records_table(path, "JSON", enumerate(content, start=1), options, numbered=False)
 
 
 def texts_table(
@@ -116,10 +98,10 @@ def texts_table(
     form: str,
     columns: Mapping[str, Sequence[str]],
     lines: Sequence[Path],
-    missing_words: Collection[str] = (),
+    options: TableOptions,
 ) -> Table:
     """Returns the table of columns of texts, with the file of each row."""
-    builder = TableBuilder(path, Limits(), missing_words)
+    builder = TableBuilder(path, options)
     builder.name(columns)
     builder.add(np.arange(len(lines)), {name: list(cells) for name, cells in columns.items()})
     return replace(builder.table(form), lines=lines)
@@ -129,8 +111,7 @@ def records_table(
     path: Path,
     form: str,
     records: Iterable[tuple[int, Mapping[str, Any]]],
-    limits: Limits | None = None,
-    missing_words: Collection[str] = MISSING,
+    options: TableOptions,
     *,
     numbered: bool = True,
     left_out: Mapping[str, int] | None = None,
@@ -141,12 +122,11 @@ def records_table(
         path: the file, for errors.
         form: its format in words.
         records: the line of each, or its number, and its values.
-        limits: the largest table that is read.
-        missing_words: texts that mean a missing value.
+        options: how large it may be, and what means a missing value.
         numbered: whether the numbers of the records are lines of the file.
         left_out: as in `Table`.
     """
-    builder, rows, names = TableBuilder(path, limits or Limits(), missing_words), iter(records), dict[str, str]()
+    builder, rows, names = TableBuilder(path, options), iter(records), dict[str, str]()
     while chunk := list(islice(rows, _CHUNK)):
         if new := [key for key in dict.fromkeys(key for _, record in chunk for key in record) if key not in names]:
             keys = [*names, *new]
@@ -159,7 +139,7 @@ def records_table(
     return builder.table(form, lines=numbered, left_out=left_out)
 
 
-def _read_json_lines(path: Path, text: str, limits: Limits, missing_words: Collection[str]) -> Table:
+def _read_json_lines(path: Path, text: str, options: TableOptions) -> Table:
     """One JSON object in each line."""
     if not text.strip():
         raise InputError(str(path), "is empty", 'each line must be an object, {"image": "1.jpg", "age": 31}')
@@ -178,7 +158,7 @@ def _read_json_lines(path: Path, text: str, limits: Limits, missing_words: Colle
                 raise InputError(f"{path}:{line}", _json_kind(row), allowed)
             yield line, row
 
-    return records_table(path, "JSON lines", records(), limits, missing_words)
+    return records_table(path, "JSON lines", records(), options)
 
 
 def _json_kind(value: Any) -> str:

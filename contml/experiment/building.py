@@ -265,14 +265,27 @@ def experiment(document: Document, name: str) -> Experiment:
         InputError: an error in the config, with file and line.
     """
     config = validate(document, schema())
-    if "published" in config.parts:
-        config.parts["published"].build()
     _check_captioning(config, document)
     if "loss" in config.parts:
         _check_loss(config, document)
     elif "regularizer" in config.parts:
         raise document.error(("regularizer",), "there is no loss", hint="remove it, or add the section 'loss'")
+    _check_options(config)
     return Experiment(name, config, document)
+
+
+def _check_options(config: Config) -> None:
+    """Build the parts that need no data, so that they check their options before data are read."""
+    for section, part in config.parts.items():
+        if section in ("task", "model") or ":" in part.name:  # these read data, or load weights; the user's own code
+            continue
+        data = config.parts["images"].options if section == "transform" else {}
+        if all(name in data for name, required in data_arguments(part.constructor).items() if required):
+            try:
+                part.build(**data)
+            except InputError as error:
+                if error.subject.startswith(f"{section}."):  # not of what the data will tell
+                    raise
 
 
 def caption_words(split: Split) -> CaptionWords:

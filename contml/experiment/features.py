@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError
 from contml._support.files import check_new_file
-from contml.data.features import Floats, check_format, write_features
+from contml.data.features import Floats, write_features
 from contml.evaluation.embed_parts import Parts
 from contml.experiment.building import Experiment
 
@@ -39,7 +40,7 @@ def extract_features(
     Raises:
         InputError: the file cannot be written there, or an image cannot be read.
     """
-    check_format(out)
+    check_suffix(out, FEATURES)
     check_new_file(out)
     task = experiment.read_task()
     splits = task.splits

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from contml._support.endings import check_table_suffix
 from contml._support.errors import InputError, did_you_mean
 from contml.config import Document, check_name, read
+from contml.config.source import check_numbers
 from contml.experiment.names import config_names, config_path, data_task, task_table
 from contml.runs import Run, open_run
 
@@ -176,6 +177,7 @@ def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
 
 def _experiment(document: Document, name: str) -> Experiment:
     check_name(document, "task", task_table())
+    check_numbers(document, "contml.experiment.parts:schema", task_table().path)
     from contml.experiment.building import experiment  # here: it imports torch
 
     return experiment(document, name)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache, partial
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from contml._support.errors import InputError, did_you_mean
 from contml._support.imports import LazyTable
@@ -17,8 +19,12 @@ def task_table() -> LazyTable:
     """Every installed task by its name `folder/name`, from the entry-point group `contml.tasks`."""
     entries = sorted(entry_points(group="contml.tasks"), key=lambda entry: entry.name)
     packages = {entry.name: entry.load() for entry in entries}
-    names = [(folder, name) for folder, tasks in packages.items() for name in tasks]
-    return LazyTable({f"{folder}/{name}": partial(packages[folder].__getitem__, name) for folder, name in names})
+    parts: dict[str, str | Callable[[], Callable[..., Any]]] = {}
+    for folder, tasks in packages.items():
+        for name in tasks:
+            path = tasks.path(name) if isinstance(tasks, LazyTable) else None
+            parts[f"{folder}/{name}"] = path or partial(tasks.__getitem__, name)
+    return LazyTable(parts)
 
 
 def data_task() -> str:

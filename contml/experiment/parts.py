@@ -29,7 +29,7 @@ from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Training, TrainingStep
 
 #: A transform is anything that can be called with an image and a generator.
 _CALLABLE: Any = Callable
-_SEED: Any = Annotated[int, Range(0, most=2**32 - 1, whole=True)]
+_SEED: Any = Annotated[int, Range(0, most=4294967295, whole=True)]
 
 
 def schema() -> dict[str, Section | Option]:
@@ -53,7 +53,7 @@ def schema() -> dict[str, Section | Option]:
         "training": Section(Training),
         "seed": Option(
             "seed",
-            Annotated[int, Range(0, most=2**32 - 1, whole=True)],
+            Annotated[int, Range(0, most=4294967295, whole=True)],
             0,
             required=False,
             help="seed of the weights, the batches and the augmentation",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from contml._support.progress import progress_bar
-from contml._support.validation import PositiveFloat, check_ranges
+from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
 from contml.contracts import LabelKind
 from contml.distances.cache import fingerprint
 from contml.distances.search import checked
@@ -58,7 +58,10 @@ class NearestLabels(LabelSpace):
     kind: LabelKind = "binary"
     positions: Tensor
 
-    def __init__(self, k: int = 30, cache: Path | None = None, *, space: LabelSpace, quiet: bool = True) -> None:
+    @check_ranges
+    def __init__(
+        self, k: PositiveInt = 30, cache: Path | None = None, *, space: LabelSpace, quiet: bool = True
+    ) -> None:
         check_label_space("space", space)
         super().__init__(positions=torch.arange(len(space), device=space.device))
         self.k = k

@@ -212,13 +212,13 @@ class _Source(NamedTuple):
         """Refuse more bytes than the limit."""
         if num_bytes > self.max_bytes:
             got, allowed = f"more than {self.max_bytes:,} bytes", f"must be at most {self.max_bytes:,} bytes"
-            raise InputError(str(self), got, allowed, "set max_bytes to read more")
+            raise InputError(str(self), got, allowed, "set max_bytes=NUMBER to read more")
 
     def check_rows(self, num_rows: int) -> None:
         """Refuse more vectors than the limit."""
         if num_rows > self.max_rows:
             got, allowed = f"{num_rows:,} vectors or more", f"must be at most {self.max_rows:,}"
-            raise InputError(str(self), got, allowed, "set max_rows to read more")
+            raise InputError(str(self), got, allowed, "set max_rows=NUMBER to read more")
 
 
 def _located(path: Path) -> tuple[Path, str | None]:

@@ -17,12 +17,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from contml._support.validation import (
-    FiniteFloat,
-    NonNegativeFloat,
-    PositiveFloat,
-    check_ranges,
-)
+from contml._support.validation import FiniteFloat, NonNegativeFloat, PositiveFloat, check_ranges
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, Comparison
 from contml.losses.graded_contrastive import GradedSimilarityLoss, Kernel
@@ -53,7 +48,7 @@ class GradedMultiSimilarityLoss(GradedSimilarityLoss):
         base: FiniteFloat = 0.5,
         epsilon: NonNegativeFloat = 0.1,
         kernel: Kernel = "linear",
-        sigma: float = 1.0,
+        sigma: PositiveFloat = 1.0,
         label_scale: LabelScale = "median",
         *,
         labels: LabelSpace | None = None,
@@ -101,7 +96,7 @@ class GradedInstanceCrossEntropyLoss(GradedSimilarityLoss, InstanceCrossEntropyL
         scale: PositiveFloat = 64.0,
         reweight: bool = True,
         kernel: Kernel = "linear",
-        sigma: float = 1.0,
+        sigma: PositiveFloat = 1.0,
         label_scale: LabelScale = "median",
         *,
         labels: LabelSpace | None = None,

@@ -18,13 +18,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from contml._support.validation import (
-    NonNegativeFloat,
-    PositiveFloat,
-    check_choice,
-    check_positive,
-    check_ranges,
-)
+from contml._support.validation import NonNegativeFloat, PositiveFloat, check_choice, check_ranges
 from contml.distances.euclidean import Distance
 from contml.distances.unit_vectors import full_precision
 from contml.labels.base import LabelSpace
@@ -48,10 +42,12 @@ class GradedSimilarityLoss(ScaledLabelLoss):
         labels: the labels of the training set, for "median".
     """
 
-    def __init__(self, kernel: Kernel, sigma: float, label_scale: LabelScale, labels: LabelSpace | None) -> None:
+    @check_ranges
+    def __init__(
+        self, kernel: Kernel, sigma: PositiveFloat, label_scale: LabelScale, labels: LabelSpace | None
+    ) -> None:
         super().__init__(label_scale, labels)
         check_choice(("linear", "exponential"), kernel=kernel)
-        check_positive(sigma=sigma)
         self.kernel, self.sigma = kernel, sigma
 
     def similarity(self, label_distances: Tensor) -> Tensor:
@@ -81,7 +77,7 @@ class GeneralizedContrastiveLoss(GradedSimilarityLoss):
         self,
         margin: NonNegativeFloat = 0.5,
         kernel: Kernel = "linear",
-        sigma: float = 1.0,
+        sigma: PositiveFloat = 1.0,
         label_scale: LabelScale = "median",
         *,
         labels: LabelSpace | None = None,

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.validation import check_choice, check_positive
+from contml._support.validation import PositiveFloat, check_choice, check_ranges
 from contml.contracts import Requirement
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, Comparison, PairLoss
 
-LabelScale: TypeAlias = float | Literal["median"]
+LabelScale: TypeAlias = PositiveFloat | Literal["median"]
 
 #: Random pairs for the median: blocks of rows by columns.
 _BLOCKS, _SIDE = 100, 10
@@ -33,12 +33,11 @@ class ScaledLabelLoss(PairLoss):
     label_exponent: ClassVar[int | None] = 1
     label_unit: Tensor
 
+    @check_ranges
     def __init__(self, label_scale: LabelScale, labels: LabelSpace | None) -> None:
         super().__init__()
         if isinstance(label_scale, str):
             check_choice(("median",), label_scale=label_scale)
-        else:
-            check_positive(label_scale=label_scale)
         self.label_scale = label_scale
         if not isinstance(label_scale, str):
             label_unit = label_scale

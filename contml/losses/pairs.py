@@ -52,9 +52,10 @@ class ContrastiveLoss(PairLoss):
         distance: "cosine" or "euclidean".
     """
 
+    @check_ranges
     def __init__(
         self,
-        margin: float | None = None,
+        margin: FiniteFloat | None = None,
         distance: Literal["cosine", "euclidean"] = "cosine",
         *,
         miner: Miner | None = None,
@@ -130,11 +131,12 @@ class BinomialDevianceLoss(_ScaledLoss):
             does with a miner: the slope of a violated pair is then 2, whatever its scale.
     """
 
+    @check_ranges
     def __init__(
         self,
-        alpha: float = 2.0,
-        beta: float = 50.0,
-        base: float = 0.5,
+        alpha: PositiveFloat = 2.0,
+        beta: PositiveFloat = 50.0,
+        base: FiniteFloat = 0.5,
         scaled: bool = False,
         *,
         miner: Miner | None = None,
@@ -181,6 +183,13 @@ class MultiSimilarityLoss(RAWLoss):
         epsilon: how far a pair may be from violating a triplet, at least 0.
     """
 
-    def __init__(self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, epsilon: float = 0.1) -> None:
+    @check_ranges
+    def __init__(
+        self,
+        alpha: PositiveFloat = 2.0,
+        beta: PositiveFloat = 50.0,
+        base: FiniteFloat = 0.5,
+        epsilon: NonNegativeFloat = 0.1,
+    ) -> None:
         super().__init__(alpha, beta, base, miner=VTHM(epsilon))
         self.epsilon = epsilon

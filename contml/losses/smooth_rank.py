@@ -50,7 +50,7 @@ class SmoothRankLoss(GradedSimilarityLoss):
         temperature: PositiveFloat = 0.01,
         k: PositiveInt = 10,
         kernel: Kernel = "linear",
-        sigma: float = 1.0,
+        sigma: PositiveFloat = 1.0,
         label_scale: LabelScale = "median",
         *,
         labels: LabelSpace | None = None,

@@ -154,6 +154,7 @@ class LSTMDecoder(Decoder):
             learns much faster with it: otherwise its gradient passes through all earlier words.
     """
 
+    @check_ranges
     def __init__(
         self,
         hidden: PositiveInt = 512,

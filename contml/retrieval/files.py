@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from contml._support.endings import EMBEDDINGS, check_suffix
 from contml._support.errors import InputError
 from contml._support.files import atomic, check_new_file
 from contml.data.features import Floats, write_features
@@ -16,9 +17,6 @@ from contml.evaluation.embed import BATCH
 from contml.evaluation.embed_parts import Parts
 from contml.retrieval.embedder import Embedder
 from contml.retrieval.images import Item, split_of
-
-#: The suffixes of a file of embeddings, and the package that each needs.
-_PACKAGES = {".parquet": ("pyarrow", ""), ".npz": ("numpy", ""), ".h5": ("h5py", "hloc")}
 
 
 class Written(NamedTuple):
@@ -36,11 +34,8 @@ def check_file(out: Path) -> None:
     Raises:
         InputError: it exists, has another suffix, or needs a package that is not installed.
     """
-    if out.suffix not in _PACKAGES:
-        raise InputError(str(out), f"suffix {out.suffix!r}", f"must end in {', '.join(_PACKAGES)}")
-    package, extra = _PACKAGES[out.suffix]
-    if find_spec(package) is None:
-        raise InputError(str(out), f"{out.suffix} needs {package}", hint=f'pip install "contml[{extra}]"')
+    if check_suffix(out, EMBEDDINGS) == ".h5" and find_spec("h5py") is None:
+        raise InputError(str(out), ".h5 needs h5py", hint='pip install "contml[hloc]"')
     check_new_file(out)
 
 
@@ -85,7 +80,7 @@ def embed_to_file(
         name, cause = next(iter(broken.items()))
         raise InputError(name, f"cannot be decoded ({cause}), nor can any other image", hint="check the image files")
     embeddings = np.concatenate(embedding_parts)
-    if out.suffix == ".h5":
+    if out.suffix.lower() == ".h5":
         _write_hloc(out, names, embeddings)
     else:
         write_features(out, names, None, embeddings)

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
+from contml._support.endings import GRAPHS, check_suffix
 from contml._support.errors import InputError, one_line
 from contml._support.files import check_new_file, write
 from contml.data.features import Floats
@@ -95,7 +96,7 @@ def write_graph(embedder: Embedder, file: Path) -> Graph:
     with torch.no_grad():
         expected = module(checked).numpy()
         try:
-            save, run = _WRITERS[file.suffix](_program(module, traced), traced, name, description)
+            save, run = _WRITERS[file.suffix.lower()](_program(module, traced), traced, name, description)
         except Exception as error:  # a user's own network may raise anything, and so may the libraries
             raise _not_exported(embedder, file, one_line(error)) from error
         difference = 0.0
@@ -121,10 +122,9 @@ def check_graph(file: Path) -> None:
     Raises:
         InputError: the file has another suffix, exists, or needs a package that is not installed.
     """
-    if file.suffix not in _WRITERS:
-        raise InputError(str(file), f"suffix {file.suffix!r}", f"must end in {', '.join(_WRITERS)}")
+    suffix = check_suffix(file, GRAPHS)
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
-    if file.suffix == ".onnx" and missing:
+    if suffix == ".onnx" and missing:
         raise InputError(str(file), f".onnx needs {', '.join(missing)}", hint='pip install "contml[onnx]"')
     check_new_file(file)
 
@@ -203,5 +203,5 @@ _WRITERS: dict[str, Callable[[ExportedProgram, Tensor, str, str], _Writer]] = {"
 
 
 def _not_exported(embedder: Embedder, file: Path, cause: str) -> InputError:
-    name = {".onnx": "ONNX", ".pt2": "torch.export"}[file.suffix]
+    name = {".onnx": "ONNX", ".pt2": "torch.export"}[file.suffix.lower()]
     return InputError(embedder.bundle.name, f"cannot be exported to {name} ({cause})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from contml.data.sources import ImageFile, ImageSource, Pixels, Vector, images_b
 from contml.data.split import Split
 from contml.data.text_files import read_lines
 from contml.labels.vectors import VectorLabels
+
+if TYPE_CHECKING:
+    from contml.data.tables import TableOptions
 
 #: What a model embeds: a file or a folder, a picture, pixels uint8 `[H, W, 3]`, an image source, or several of these.
 ImageInput: TypeAlias = "str | os.PathLike[str] | Image.Image | np.ndarray[Any, Any] | ImageSource | Iterable[Any]"
@@ -96,8 +99,8 @@ def _files(path: Path) -> Iterator[Item]:
         yield Item(str(path), ImageFile(path))
 
 
-def named_images(arguments: Sequence[str]) -> list[Item]:
-    """The images that a command names: files, folders, and lists of files.
+def named_images(arguments: Sequence[str], options: TableOptions | None = None) -> list[Item]:
+    """The images that a command names: files, folders, and lists of files; `options`: how tables are read.
 
     The images of a folder are named by their paths below it; all others by their paths as they are written.
     `@list.txt` is a list of paths, one per line; `@items.csv:image` the column "image" of a table. Paths in a list are
@@ -106,7 +109,7 @@ def named_images(arguments: Sequence[str]) -> list[Item]:
     Raises:
         InputError: there is no such file or folder, a folder or a list has no image, or two images have one name.
     """
-    items = [item for argument in arguments for item in _named(argument)]
+    items = [item for argument in arguments for item in _named(argument, options)]
     file_by_name: dict[str, Path] = {}
     for name, source in items:
         assert isinstance(source, ImageFile)
@@ -117,9 +120,9 @@ def named_images(arguments: Sequence[str]) -> list[Item]:
     return items
 
 
-def _named(argument: str) -> Iterator[Item]:
+def _named(argument: str, options: TableOptions | None) -> Iterator[Item]:
     if argument.startswith("@"):
-        folder, names = _listed(argument)
+        folder, names = _listed(argument, options)
         yield from (Item(name, ImageFile(folder / name)) for name in names)
         return
     path = Path(argument).expanduser()
@@ -132,7 +135,7 @@ def _named(argument: str) -> Iterator[Item]:
         raise InputError(argument, "no such file or folder", hint=did_you_mean(path.name, names))
 
 
-def _listed(argument: str) -> tuple[Path, list[str]]:
+def _listed(argument: str, options: TableOptions | None) -> tuple[Path, list[str]]:
     """The folder of a list, and the paths in it."""
     path, column = Path(argument[1:]).expanduser(), None
     if not path.exists() and ":" in path.name:
@@ -141,11 +144,11 @@ def _listed(argument: str) -> tuple[Path, list[str]]:
     if not path.exists():
         raise InputError(argument, "no such list", hint="write @FILE, or @FILE:COLUMN for a table")
     if column is None and (path.suffix.lower() == ".txt" or table_suffix(path) not in TABLES):
-        names = [line for _, line in read_lines(path)]
+        names = [line for _, line in read_lines(path, encoding=None if options is None else options.encoding)]
     else:
         from contml.data.tables import read_table  # here: it imports pyarrow
 
-        table = read_table(path, missing_words=())
+        table = read_table(path, options)
         if column is None or column not in table:
             problem = f"no column {column!r}" if column else "a table"
             otherwise = f"write @{path}:COLUMN, with one of {', '.join(table.columns)}"

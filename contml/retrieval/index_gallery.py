@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 from PIL import Image, ImageDraw, ImageOps
 
-from contml._support.errors import InputError
+from contml._support.endings import GALLERIES, check_suffix
 from contml._support.files import check_new_file, write
 from contml._support.text import page_text, score_text
 from contml.data.decode import decode
@@ -21,7 +21,6 @@ from contml.retrieval.index_images import FILE, QueryResult, SearchHit
 #: Side of a picture in pixels, space between two, height of a line of text.
 _SIDE, _GAP, _TEXT = 220, 16, 22
 _EMPTY, _FRAME, _INK, _GREY = "#f1f1f1", "#cfcfcf", "#222222", "#555555"
-SUFFIXES = (".html", ".png")
 
 
 def check_gallery(path: Path) -> None:
@@ -30,8 +29,7 @@ def check_gallery(path: Path) -> None:
     Raises:
         InputError: it has another suffix, or exists.
     """
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(str(path), f"suffix {path.suffix!r}", f"must end in {' or '.join(SUFFIXES)}")
+    check_suffix(path, GALLERIES)
     check_new_file(path)
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from filecmp import cmp
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from contml.contracts import Measure
 from contml.labels.dates import days_since_1970, parse_date
 from contml.retrieval.index import ImageEmbedder, Index, SearchResult
 from contml.retrieval.index_store import Floats
+
+if TYPE_CHECKING:
+    from contml.data.tables import TableOptions
 
 #: Images that are embedded and added at a time: an interrupted build loses at most so many.
 CHUNK = 512
@@ -177,7 +180,9 @@ def bind(index: Index, model: Model, run: str) -> Bound:
     return Bound(len(checked), float(shares.max()))
 
 
-def read_metadata(table: Path, images: Sequence[NamedImage], column: str = "image") -> dict[str, dict[str, str]]:
+def read_metadata(
+    table: Path, images: Sequence[NamedImage], column: str = "image", options: TableOptions | None = None
+) -> dict[str, dict[str, str]]:
     """Reads the metadata of images from a table; the cells of a row are the metadata of its image.
 
     Args:
@@ -185,13 +190,14 @@ def read_metadata(table: Path, images: Sequence[NamedImage], column: str = "imag
             `images`.
         images: the images that are wanted; other rows are not used.
         column: the column of image paths.
+        options: how the table is read; None: every cell that is not empty has a value.
 
     Raises:
         InputError: there is no such file or column, an image has two rows, or no row is of these images.
     """
-    from contml.data.tables import read_table  # here: it imports pyarrow
+    from contml.data.tables import TableOptions, read_table  # here: it imports pyarrow
 
-    rows = read_table(table, missing_words=())
+    rows = read_table(table, options or TableOptions(missing_words=[]))
     paths = rows.texts(column, "images")
     if FILE in rows:
         raise InputError(str(table), f"a column '{FILE}'", hint="rename it: the path of the image has this name")

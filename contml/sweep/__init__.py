@@ -1,4 +1,10 @@
-"""Sweeps: try values of options, judge each trial on the validation split, choose the best."""
+"""Sweeps: try values of options, judge each trial on the validation split, choose the best.
 
-from contml.sweep.results import Sweep as Sweep
-from contml.sweep.search import sweep as sweep
+`__init__.pyi` lists the names.
+"""
+
+from __future__ import annotations
+
+from contml._support.imports import lazy_names, names_in_stub
+
+__getattr__, __dir__ = lazy_names(__name__, names_in_stub(__file__))

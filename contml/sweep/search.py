@@ -19,7 +19,6 @@ from typing import Any, Literal, TypeAlias
 
 from contml._support.errors import InputError
 from contml._support.files import locked, write
-from contml.config import data_arguments
 from contml.contracts import Measure
 from contml.data.identity import DataRecord
 from contml.data.split import Task
@@ -76,9 +75,7 @@ def sweep(
         InputError: an error in the arguments, or the file belongs to another sweep. Nothing is trained then.
         KeyboardInterrupt: a signal stopped the sweep.
     """
-    space = parse_space(tries)
-    _check_numbers(space, trials=trials, seeds=seeds, folds=folds, processes=processes)
-    _check_overrides(space, overrides)
+    space = parse_space(tries, overrides, trials=trials, seeds=seeds, folds=folds, processes=processes)
     source = Source(config, tuple(overrides), own)
     base = source.load(overrides_of({dimension.key: dimension.points[0] for dimension in space}))
     folder = runs / base.name / (f"sweep_{name}" if name else "sweep")
@@ -260,21 +257,6 @@ def _fixed(run: tuple[int, int | None], folds: int) -> list[str]:
     return [f"seed={seed}", "training.select=val", *validation]
 
 
-def _check_numbers(space: Space, **numbers: int | None) -> None:
-    if not space:
-        raise InputError("--try", "missing", hint="name a key and its values, such as --try loss.margin=0.05,0.1")
-    for name, value in numbers.items():
-        if value is not None and value < 1:
-            raise InputError(f"--{name}", str(value), "must be at least 1")
-
-
-def _check_overrides(space: Space, overrides: Sequence[str]) -> None:
-    keys = {dimension.key for dimension in space}
-    if repeated := next((override for override in overrides if override.partition("=")[0] in keys), None):
-        key = repeated.partition("=")[0]
-        raise InputError(f"--try {key}", f"set by {repeated} as well", hint="omit one of them")
-
-
 def _check_points(source: Source, space: Space, fixed: Sequence[str]) -> None:
     """Load the config with the ends of ranges and all choices; refuse values that a part does not accept.
 
@@ -286,14 +268,9 @@ def _check_points(source: Source, space: Space, fixed: Sequence[str]) -> None:
         combinations = list(itertools.product(*points))
     else:  # each value once; a table is read each time
         combinations = [tuple(values[n % len(values)] for values in points) for n in range(max(map(len, points)))]
-    sections = {dimension.key.partition(".")[0] for dimension in space}
     for values in combinations:
         params = {dimension.key: value for dimension, value in zip(space, values, strict=True)}
         experiment = source.load([*overrides_of(params), *fixed])
-        for section, part in experiment.config.parts.items():
-            # Parts that can be built without the data check their options.
-            if section in sections and section != "model" and not any(data_arguments(part.constructor).values()):
-                part.build()
         if experiment.config.parts["training"].options["epochs"] == 0:
             raise InputError("training.epochs", "0", "must be at least 1 in a sweep")
 

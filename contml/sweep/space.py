@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from contml._support.errors import InputError
+from contml._support.validation import check_whole
 from contml.config import from_overrides
 from contml.config.document import show
 
@@ -85,16 +86,30 @@ class Range:
 Space: TypeAlias = "Sequence[Choice | Range]"
 
 
-def parse_space(tries: Sequence[str]) -> list[Choice | Range]:
+def parse_space(tries: Sequence[str], overrides: Sequence[str] = (), **numbers: int | None) -> list[Choice | Range]:
     """Parse `KEY=A,B,C` and `KEY=LOW..HIGH`.
 
+    Args:
+        tries: the texts.
+        overrides: changes to the config, which set none of these keys.
+        numbers: numbers of trials, seeds, ..., each at least 1.
+
     Raises:
-        InputError: a text has another form, a range is empty, or a key appears twice or is not allowed.
+        InputError: a text has another form, a range is empty, a key appears twice or is not allowed, or a number is
+            below 1.
     """
+    if not tries:
+        raise InputError("--try", "missing", hint="name a key and its values, such as --try loss.margin=0.05,0.1")
+    for name, number in numbers.items():
+        if number is not None:
+            check_whole(1, **{f"--{name}": number})
     space = [_parse(text) for text in tries]
     keys = [dimension.key for dimension in space]
     if repeated := [key for key in keys if keys.count(key) > 1]:
         raise _refusal(repeated[0], "appears twice", hint="give each key once")
+    for override in overrides:
+        if (key := override.partition("=")[0]) in keys:
+            raise _refusal(key, f"set by {override} as well", hint="omit one of them")
     return space
 
 

@@ -12,7 +12,7 @@ Variant of Self-Critical Sequence Training", 2020. Scheduled sampling: Bengio et
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -27,6 +27,8 @@ from contml.models.captioner import Captioner
 from contml.models.vocabulary import Vocabulary
 from contml.training.processes import gather_rows, world
 from contml.training.step import TrainingStep
+
+_Share: TypeAlias = Annotated[float, Range(0, most=1)]
 
 
 class CaptioningStep(TrainingStep):
@@ -64,8 +66,8 @@ class CaptioningStep(TrainingStep):
         embedding_epochs: NonNegativeInt = 0,
         cross_entropy_epochs: NonNegativeInt | None = None,
         samples: Annotated[int, Range(2, whole=True)] = 5,
-        label_smoothing: float = 0.0,
-        scheduled_sampling: float = 0.0,
+        label_smoothing: _Share = 0.0,
+        scheduled_sampling: _Share = 0.0,
         *,
         loss: nn.Module | None = None,
         captions: Sequence[Sequence[Sequence[str]]],
@@ -80,9 +82,6 @@ class CaptioningStep(TrainingStep):
             raise InputError(
                 "embedding_epochs", f"{embedding_epochs} {'without' if loss is None else 'with'} a loss", hint=hint
             )
-        for name, value in {"label_smoothing": label_smoothing, "scheduled_sampling": scheduled_sampling}.items():
-            if not 0 <= value <= 1:
-                raise InputError(name, f"{value:g}", "must be 0 to 1")
         self.samples, self.label_smoothing, self.scheduled_sampling = samples, label_smoothing, scheduled_sampling
         #: The steps at which cross entropy and self-critical training begin.
         self.begin = embedding_epochs * steps_per_epoch

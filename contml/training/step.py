@@ -87,7 +87,8 @@ class TrainingStep(nn.Module):
 class EmbeddingStep(TrainingStep):
     """The default step: embed the images, gather the embeddings of all processes, compute the loss."""
 
-    def __init__(self, chunk_size: int | None = None, *, loss: nn.Module) -> None:
+    @check_ranges
+    def __init__(self, chunk_size: PositiveInt | None = None, *, loss: nn.Module) -> None:
         check_loss(loss)
         super().__init__(chunk_size, loss=loss)
 

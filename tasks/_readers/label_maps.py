@@ -10,9 +10,8 @@ import numpy as np
 from PIL import Image
 
 from contml import InputError
-from contml._support.validation import check_whole
 from contml.data.decode import cause, from_file, orientation
-from contml.data.tables import read_table
+from contml.data.tables import TableOptions, read_table
 from contml.data.values import whole_number
 
 from .mat import read_variable
@@ -133,7 +132,7 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
         InputError: no such file or column, a bad or repeated class number, or a group that is not in the column.
     """
     text_of: dict[int, str] = {}
-    table = read_table(path, option="names", missing_words=())
+    table = read_table(path, TableOptions(missing_words=[]), option="names")
     numbers = next(iter(table.columns.values())).texts()
     for row, (cell, text) in enumerate(zip(numbers, table.texts(column, "groups", "column"), strict=True)):
         number = whole_number(cell)
@@ -194,7 +193,6 @@ def to_classes(
         if highest >= _MOST_CLASSES:
             raise unknown(highest, f"must be below {_MOST_CLASSES:,}")
         classes = highest + 1
-    check_whole(1, classes=classes)
     if classes > _MOST_CLASSES:
         raise InputError("classes", f"{classes:,}", f"must be at most {_MOST_CLASSES:,}")
     if invalid_numbers := {number for number in used if not 0 <= number < classes}:

@@ -14,14 +14,14 @@ from contml.data import Task
 from contml.data.tables import (
     MAX_BYTES,
     MAX_ROWS,
-    Limits,
     Table,
+    TableOptions,
     json_table,
     read_table,
     refuse_object,
     text_lists,
 )
-from contml.data.text_files import read_json
+from contml.data.text_files import parsed_json
 
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists
@@ -40,6 +40,8 @@ def files(
     lists: str | None = None,
     delimiter: str | None = None,
     encoding: str = "utf-8",
+    sheet: str | None = None,
+    missing_words: list[str] | None = None,
     distance: str | dict[str, float] = "wmd",
     word_weights: WordWeights = "count",
     vectors: str | None = None,
@@ -73,6 +75,9 @@ def files(
         lists: a JSON file in root with lists of names, instead of a column.
         delimiter: the character between the cells of a CSV file; null: found automatically.
         encoding: the encoding of the file of captions.
+        sheet: the sheet of an Excel file; null: the only one that is filled.
+        missing_words: cells that mean a missing value, as an empty cell does; null: NA, N/A, NaN, null, None, -, ? and
+            others that programs write; []: none, so that they are values.
         distance: how captions are compared: wmd, tfidf, mean_vector, or module:name, a function that returns vectors of
             a list of captions; or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in training.
         word_weights: the weights of words of wmd and mean_vector: count (1), or idf, of the training captions.
@@ -92,14 +97,15 @@ def files(
     choice = Choice(distance, word_weights)
     options = Options(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
     path = folder / captions
-    limits = Limits.of(max_bytes, max_rows)
-    content = read_json(path, "captions", encoding) if table_suffix(path) == ".json" else None
+    table_options = TableOptions(delimiter, encoding, sheet, missing_words, max_bytes, max_rows, set_by="set ")
+    is_json = table_suffix(path) == ".json"
+    content = parsed_json(str(path), table_options.text(path, "captions")) if is_json else None
     if isinstance(content, dict):
         content = [{image: name, caption: texts} for name, texts in content.items()]
     if content is not None:
-        source = json_table(path, content, limits)
+        source = json_table(path, content, table_options)
     else:
-        source = read_table(path, option="captions", delimiter=delimiter, encoding=encoding, limits=limits)
+        source = read_table(path, table_options, option="captions")
     table = _by_image(source, image, caption, split)
     if lists:
         parts = split_by_lists(folder / lists, **read_lists(folder / lists, "lists"))

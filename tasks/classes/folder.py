@@ -12,7 +12,7 @@ from contml._support.validation import PositiveInt, check_ranges
 from contml.data import Split, Task
 from contml.data.decode import FORMAT_NAMES
 from contml.data.sources import images_among, skipped_text, walk
-from contml.data.tables import read_table
+from contml.data.tables import TableOptions, read_table
 
 from .._readers.folders import data_folder
 from .._readers.splits import TEST_PARTS, part_of, parts_of
@@ -84,7 +84,7 @@ def _split_by_folders(path: Path, depth: int) -> Task:
 
 def _listed_parts(path: Path, found: Mapping[str, list[Item]], folder: Path) -> dict[str, str]:
     """The part of each class, by a CSV file."""
-    table = read_table(path, option="split", missing_words=())
+    table = read_table(path, TableOptions(missing_words=[]), option="split")
     names = table.texts("class", "the folders of the classes")
     for row, name in enumerate(names):
         if name not in found:

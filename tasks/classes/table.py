@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from contml import InputError
+from contml._support.validation import PositiveInt, check_ranges
 from contml.data import Split, Task
-from contml.data.tables import MAX_BYTES, MAX_ROWS, Limits, read_table, refuse_object
+from contml.data.tables import MAX_BYTES, MAX_ROWS, TableOptions, read_table, refuse_object
 
 from .._readers.folders import Missing, data_folder
 from .._readers.splits import TEST_PARTS, parts_of, refuse_split_columns
@@ -17,6 +18,7 @@ from .reading import Item, LabelKind, half_of_classes, items_on_disk, make_split
 _ROLES = ("query", "gallery")
 
 
+@check_ranges
 def csv(
     root: str,
     table: str = "images.csv",
@@ -26,8 +28,12 @@ def csv(
     role: str = "role",
     labels: LabelKind = "class",
     missing: Literal["refuse", "drop"] = "refuse",
-    max_bytes: int = MAX_BYTES,
-    max_rows: int = MAX_ROWS,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    sheet: str | None = None,
+    missing_words: list[str] | None = None,
+    max_bytes: PositiveInt = MAX_BYTES,
+    max_rows: PositiveInt = MAX_ROWS,
 ) -> Task:
     """Images listed in a table with the columns image, class and split; one row per image.
 
@@ -44,13 +50,18 @@ def csv(
         role: the column with "query" or "gallery" for test images: for all of them or for none.
         labels: what is compared: "class"; or "year", which ends the name of the class, as in "Audi S4 Sedan 2012".
         missing: what to do with rows without an image file: "refuse", or "drop" and count them.
+        delimiter: the character between the cells of a CSV file; null: found automatically.
+        encoding: the encoding of a file of text.
+        sheet: the sheet of an Excel file; null: the only one that is filled.
+        missing_words: cells that mean a missing value, as an empty cell does; null: NA, N/A, NaN, null, None, -, ? and
+            others that programs write; []: none, so that they are values.
         max_bytes: the largest file that is read, unpacked.
         max_rows: the most rows that are read.
     """
-    limits = Limits.of(max_bytes, max_rows)
+    options = TableOptions(delimiter, encoding, sheet, missing_words, max_bytes, max_rows, set_by="set ")
     folder = data_folder(root, "your images")
     path = folder / table
-    rows = _read(path, folder, {"image": image, "label": label, "split": split, "role": role}, limits)
+    rows = _read(path, folder, {"image": image, "label": label, "split": split, "role": role}, options)
     parts = {part: [row for row in rows if row.split == part] for part in ("train", "val", "test")}
     for part, members in parts.items():
         classes = {row.item.label for row in members}
@@ -75,8 +86,8 @@ class _Row(NamedTuple):
     drawn: bool  # whether the file has no column of the split
 
 
-def _read(path: Path, folder: Path, columns: Mapping[str, str], limits: Limits) -> list[_Row]:
-    table = read_table(path, option="table", limits=limits)
+def _read(path: Path, folder: Path, columns: Mapping[str, str], options: TableOptions) -> list[_Row]:
+    table = read_table(path, options, option="table")
     images, labels = (
         table.texts(columns[option], use, option) for option, use in (("image", "images"), ("label", "classes"))
     )
@@ -85,7 +96,10 @@ def _read(path: Path, folder: Path, columns: Mapping[str, str], limits: Limits) 
             row = cells.index("")
             words = ", ".join(f"'{word}'" for word in table.column(columns[option], option).missing)
             problem = f"empty, or one of {words}, which mean a missing value" if words else "empty"
-            raise InputError(f"{table.where(row)}: {columns[option]}", problem, "every row needs an image and a class")
+            hint = "set missing_words=[] if it is a value" if words else ""
+            raise InputError(
+                f"{table.where(row)}: {columns[option]}", problem, "every row needs an image and a class", hint
+            )
     for row, cell in table.column(columns["label"], "classes").in_brackets():
         refuse_object(cell, f"{table.where(row)}: {columns['label']}", "a class")
     table.refuse_repeated([str(folder / image) for image in images])

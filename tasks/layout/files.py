@@ -32,7 +32,7 @@ def files(
     images: str | list[str] = "images",
     labels: str = "labels",
     split: str | None = None,
-    classes: int | None = None,
+    classes: PositiveInt | None = None,
     ignore: int | None = None,
     names: str | None = None,
     column: str | None = None,

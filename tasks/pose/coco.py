@@ -35,7 +35,7 @@ def coco(
     test: str = "annotations/person_keypoints_val2017.json",
     train_images: str | list[str] = "train2017",
     test_images: str | list[str] = "val2017",
-    min_joints: int = 12,
+    min_joints: PositiveInt = 12,
     min_size: PositiveInt = 64,
     occluded: bool = True,
     box: Literal["joints", "bbox"] = "joints",

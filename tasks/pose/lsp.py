@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from contml import InputError
-from contml._support.validation import NonNegativeInt, check_ranges
+from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
 from contml.data import Task
 from contml.data.decode import from_file
 
@@ -29,7 +29,7 @@ def lsp(
     root: str,
     lsp: str | None = "lsp_dataset",
     lspet: str | None = "lspet_dataset",
-    min_joints: int = 10,
+    min_joints: PositiveInt = 10,
     occluded: bool = True,
     margin: Margin = 1.3,
     side: Side = 144,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from contml import InputError
-from contml._support.validation import NonNegativeInt, Range, check_ranges
+from contml._support.validation import NonNegativeInt, PositiveInt, Range, check_ranges
 from contml.data import Task, draw
 from contml.data.text_files import no_such_file
 
@@ -32,7 +32,7 @@ def mpii(
     root: str,
     annotations: str = "mpii_human_pose_v1_u12_1.mat",
     images: str | list[str] = "images",
-    min_joints: int = 16,
+    min_joints: PositiveInt = 16,
     occluded: bool = True,
     box: Literal["joints", "scale"] = "joints",
     margin: Margin = 1.3,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from contml import InputError
-from contml.data.tables import Limits, Table, records_table
+from contml.data.tables import Table, TableOptions, records_table
 from contml.data.values import flag
 
 from .._readers.coco import Field, check_coco, listed_images
@@ -24,7 +24,7 @@ _KNOWN = frozenset(
 _POSES = "keypoints, which the task pose/coco reads: contml train pose/coco task.root=FOLDER"
 
 
-def coco_table(path: Path, content: dict[str, Any], limits: Limits, missing_words: Collection[str]) -> Table:
+def coco_table(path: Path, content: dict[str, Any], options: TableOptions) -> Table:
     """The images of an annotation file, with the labels of their annotations.
 
     `category` holds the names of the categories of an image, each once; a single one where every image has at most one
@@ -33,8 +33,7 @@ def coco_table(path: Path, content: dict[str, Any], limits: Limits, missing_word
     Args:
         path: the file.
         content: what it holds.
-        limits: the largest table that is read.
-        missing_words: texts that mean a missing value.
+        options: how large it may be, and what means a missing value.
 
     Raises:
         InputError: the file has another form.
@@ -75,9 +74,7 @@ def coco_table(path: Path, content: dict[str, Any], limits: Limits, missing_word
         if captions:
             record["caption"] = captions
         records.append(record)
-    table = records_table(
-        path, "COCO", enumerate(records, start=1), limits, missing_words, numbered=False, left_out=left_out
-    )
+    table = records_table(path, "COCO", enumerate(records, start=1), options, numbered=False, left_out=left_out)
     if keypoints:
         return Table(path, table.form, table.columns, opaque={"keypoints": _POSES}, left_out=left_out)
     return table

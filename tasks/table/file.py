@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from contml import InputError
 from contml._support.validation import NonNegativeInt, PositiveFloat, PositiveInt, Range, check_ranges
 from contml.data import Task
-from contml.data.tables import MAX_BYTES, MAX_ROWS, MISSING, Limits
+from contml.data.tables import MAX_BYTES, MAX_ROWS, TableOptions
 
 from .._readers.folders import data_folder
 from .cells import CellFiles, Decimal
@@ -38,7 +38,7 @@ def file(
     decimal: Decimal = "auto",
     separator: str | None = None,
     levels: dict[str, list[str | int | float]] | None = None,
-    classes: int | None = None,
+    classes: PositiveInt | None = None,
     ignore: int | None = None,
     side: PositiveInt | None = 112,
     vectors: str | None = None,
@@ -107,8 +107,8 @@ def file(
     """
     if exclude_group and group is None:
         raise InputError("exclude_group", "no group", hint="set group to the column of groups")
-    words, limits = MISSING if missing_words is None else missing_words, Limits.of(max_bytes, max_rows)
-    table = read_data(Path(data).expanduser(), pattern, delimiter, encoding, sheet, words, limits)
+    table_options = TableOptions(delimiter, encoding, sheet, missing_words, max_bytes, max_rows, set_by="set ")
+    table = read_data(Path(data).expanduser(), pattern, table_options)
     files = CellFiles(table.root if root is None else data_folder(root, "the images"))
     ordered_levels = {name: [str(level) for level in values] for name, values in (levels or {}).items()}
     for name in ordered_levels:

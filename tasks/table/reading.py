@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from unicodedata import normalize
 
@@ -11,14 +12,13 @@ from contml import InputError
 from contml._support.endings import TABLES, check_table_suffix, table_suffix
 from contml.data.sources import images_below
 from contml.data.tables import (
-    MISSING,
-    Limits,
     Table,
+    TableOptions,
     json_table,
     read_table,
     texts_table,
 )
-from contml.data.text_files import decoded, no_such_file, parsed_json, read_content
+from contml.data.text_files import no_such_file, parsed_json
 
 from .._readers.splits import part_of
 from .coco import coco_table
@@ -28,50 +28,33 @@ _FIELD = re.compile(r"(\{[^{}]*\}|\*)")
 _PATTERN_HINT = "say what the names mean: --pattern '{age}_*.jpg'; or give a table"
 
 
-def read_data(
-    path: Path,
-    pattern: str | None = None,
-    delimiter: str | None = None,
-    encoding: str = "utf-8",
-    sheet: str | None = None,
-    missing_words: Collection[str] = MISSING,
-    limits: Limits | None = None,
-) -> Table:
+def read_data(path: Path, pattern: str | None, options: TableOptions) -> Table:
     """A table, the annotation file of a data set in the format of COCO, or a folder of images.
 
     Args:
         path: the file or the folder.
         pattern: the columns in the names of a folder's images.
-        delimiter: as in `read_table`, with the others.
-        encoding: of a file of text.
-        sheet: of an Excel file.
-        missing_words: texts of cells that mean a missing value.
-        limits: the largest table that is read.
+        options: how a file is read.
 
     Raises:
         InputError: no such file, another format, damaged, or a pattern that fits no image.
     """
     if path.is_dir():
-        return _read_folder(path, pattern, missing_words)
+        return _read_folder(path, pattern, options)
     if pattern is not None:
         raise InputError("pattern", f"used with the file {path}", hint="give the folder of the images as data")
     if not path.exists():
         raise no_such_file(path)
     check_table_suffix(path, "be a folder, or ")
     if table_suffix(path) != ".json":
-        return read_table(
-            path, delimiter=delimiter, encoding=encoding, sheet=sheet, missing_words=missing_words, limits=limits
-        )
-    limits = limits or Limits()
-    hint = ", or set encoding=latin-1 or another"
-    text = decoded(path, read_content(path, limit=limits.bytes, too_large=limits.too_many_bytes), encoding, hint)
-    content = parsed_json(str(path), text)
+        return read_table(path, options)
+    content = parsed_json(str(path), options.text(path))
     if isinstance(content, dict) and "images" in content:
-        return coco_table(path, content, limits, missing_words)
-    return json_table(path, content, limits, missing_words)
+        return coco_table(path, content, options)
+    return json_table(path, content, options)
 
 
-def _read_folder(folder: Path, pattern: str | None, missing_words: Collection[str]) -> Table:
+def _read_folder(folder: Path, pattern: str | None, options: TableOptions) -> Table:
     """The images below a folder: their parts of a split by folders, and their fields by a pattern, or their classes."""
     files = images_below(folder)
     folders = [file.relative_to(folder).parts[:-1] for file in files]
@@ -83,7 +66,7 @@ def _read_folder(folder: Path, pattern: str | None, missing_words: Collection[st
         folders = [parts[1:] for parts in folders]
     if pattern is not None:
         columns |= _fields(folder, pattern, columns["image"])
-        return texts_table(folder, f"names like {pattern}", columns, files, missing_words)
+        return texts_table(folder, f"names like {pattern}", columns, files, options)
     # A text is often no table.
     endings = [ending for ending in TABLES if ending != ".txt"]
     tables = [path for path in sorted(folder.iterdir()) if table_suffix(path) in endings and path.name[0] != "."][:3]
@@ -96,7 +79,7 @@ def _read_folder(folder: Path, pattern: str | None, missing_words: Collection[st
         description += ", the outer of several"
     if tables:
         description += f"; {', '.join(table.name for table in tables)} not read"
-    return texts_table(folder, description, columns, files)
+    return texts_table(folder, description, columns, files, replace(options, missing_words=[]))  # a class may be None
 
 
 def _fields(folder: Path, pattern: str, names: Sequence[str]) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 from support.refusals import refuses
 
-from contml.data.tables import Limits, read_table
+from contml.data.tables import TableOptions, read_table
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def write(tmp_path):
 
 
 def texts(path, **options):
-    table = read_table(path, **options)
+    table = read_table(path, TableOptions(**options))
     return {name: column.texts() for name, column in table.columns.items()}
 
 
@@ -139,17 +139,17 @@ def test_excel(tmp_path):
 def test_limits(write, tmp_path):
     packed = write("a.csv.gz", gzip.compress(b"image,x\n" + b"1.jpg,1\n" * 500_000))
     with refuses("a.csv.gz", "unpacks to more than 1,000,000 bytes", hint="max_bytes"):
-        read_table(packed, limits=Limits(1_000_000, 100, options=True))
+        read_table(packed, TableOptions(max_bytes=1_000_000, max_rows=100, set_by="set "))
     with refuses("a.csv.gz", "more than 1,000 rows", "1,000 rows", "max_rows"):
-        read_table(packed, limits=Limits(1 << 30, 1_000, options=True))
+        read_table(packed, TableOptions(max_rows=1_000, set_by="set "))
     with refuses("b.csv", "1,000,008 bytes", "1,000,000 bytes"):
-        read_table(write("b.csv", b"image,x\n" + b"a" * 1_000_000), limits=Limits(1_000_000))
+        read_table(write("b.csv", b"image,x\n" + b"a" * 1_000_000), TableOptions(max_bytes=1_000_000))
     with refuses("b.csv:2", "a line of more than 16,777,216 bytes"):
         read_table(write("b.csv", b"image,x\n" + b"a" * 20_000_000 + b"\n" + b"a" * 20_000_000))
     runs = pyarrow.array(["x" * 1000]).take(pyarrow.array([0] * 200_000))
     parquet.write_table(pyarrow.table({"image": runs}), tmp_path / "c.parquet")
     assert (tmp_path / "c.parquet").stat().st_size < 100_000
     with refuses("c.parquet", "column image unpacks to 200,000,000 bytes"):
-        read_table(tmp_path / "c.parquet", limits=Limits(100_000_000))
+        read_table(tmp_path / "c.parquet", TableOptions(max_bytes=100_000_000))
     with refuses("c.parquet", "200,000 rows"):
-        read_table(tmp_path / "c.parquet", limits=Limits(rows=1000))
+        read_table(tmp_path / "c.parquet", TableOptions(max_rows=1000))

@@ -127,7 +127,7 @@ GRADED, CLASSES = False, True
         (CLASSES, "loss: proxy_nca\nminer: vthm", ["own.yaml:11: miner", "proxy_nca"]),
         (CLASSES, "loss: pml:NTXentLoss\nminer: vthm", ["own.yaml:11: miner", "pml:NTXentLoss"]),
         (CLASSES, "loss: raw\nminer: vtm", ["own.yaml:11: miner", "'vtm'", "'vthm'"]),
-        (CLASSES, "loss: raw\nminer: {name: vthm, epsilon: -1}", ["own.yaml:11: ", "epsilon", "-1.0"]),
+        (CLASSES, "loss: raw\nminer: {name: vthm, epsilon: -1}", ["own.yaml:11: ", "epsilon", "-1"]),
         (CLASSES, "loss: raw\nmemory: {start: 6}", ["own.yaml:11: memory.start: 6", "below 6"]),
         (CLASSES, "loss: raw\nmemory: {size: 0}", ["own.yaml:11: ", "size", "0", "at least 1"]),
         (CLASSES, "loss: raw\nmemory: {szie: 3}", ["own.yaml:11: memory.szie: unknown key", "'size'"]),

@@ -96,6 +96,20 @@ def test_lists(contml, trained, exported, images, tmp_path):
     assert np.allclose(found, trained.embeddings[[4, 2, 5, 6, 7, 0]], atol=1e-5)
 
 
+def test_how_a_list_is_read(contml, refused, exported, images, tmp_path):
+    """The options of every table, as `--table`."""
+    (tmp_path / "t.csv").write_bytes("place|image\nKöln|photos/0005.png\nBonn|-\n".encode("latin-1"))
+    options = ["--table", "encoding=latin-1", "--table", "delimiter=|"]
+    command = ["embed", exported, "@t.csv:image", "--out", "f.npz"]
+    assert "save it as UTF-8, or --table encoding=latin-1" in refused(*command)
+    assert "t.csv:3: no path in column" in refused(*command, *options, "--table", "missing_words=[-]")
+    says = "must be at most 1 rows; --table max_rows=NUMBER to read more"
+    assert says in refused(*command, *options, "--table", "max_rows=1")
+    assert "did you mean 'table.encoding'?" in refused(*command, "--table", "encodin=latin-1")
+    assert "at least 1" in refused(*command, "--table", "max_rows=0")
+    assert contml(*command, *options)[0] == 0
+
+
 REFUSED = {
     "photos": ("exists.npz", "exists.npz: exists already"),
     "phots": ("f.npz", "phots: no such file or folder; did you mean 'photos'?"),
@@ -111,7 +125,7 @@ REFUSED = {
     "@t.csv:imag": ("f.npz", "t.csv: no column 'imag'; did you mean 'image'?"),
     "@t.csv:age": ("f.npz", "t.csv:3: no path in column age"),
     "bad.png": ("f.npz", "bad.png: cannot be decoded"),
-    "photos/0000.png": ("f.txt", "f.txt: suffix '.txt'; must end in .parquet, .npz, .h5"),
+    "photos/0000.png": ("f.txt", "f.txt: suffix '.txt'; must end in .parquet, .npz or .h5"),
     "photos/0001.png": ("f.npy", "f.npy: suffix '.npy'"),
 }
 

@@ -21,6 +21,7 @@ import contml.cli.index as command
 from contml import InputError
 from contml.cli.commands import app
 from contml.contracts import PLAIN, Measure
+from contml.data.tables import TableOptions
 from contml.retrieval import Index, index as index_module, index_images, index_structure
 from contml.retrieval.index import IndexModel
 from contml.retrieval.index_gallery import write_gallery
@@ -584,3 +585,7 @@ def test_metadata_of_every_format(photos):
     parquet.write_table(pyarrow.table(columns), photos / "g.parquet")
     for name in ("e.jsonl", "f.json", "g.parquet"):
         assert read_metadata(photos / name, images) == expected, name
+    table = photos / "a.csv"
+    assert read_metadata(table, images, options=TableOptions())["00.png"] == {"place": "", "year": "2024"}
+    with refuses("a.csv", "more than 1 rows"):
+        read_metadata(table, images, options=TableOptions(max_rows=1))

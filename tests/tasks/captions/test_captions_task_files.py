@@ -297,7 +297,7 @@ def test_the_limits_of_word_vectors_can_be_raised(own_folder, flickr_folder, mon
     for name, limit, allowed in (("MAX_BYTES", 99, "99 bytes"), ("MAX_ROWS", 9, "at most 9")):
         monkeypatch.setattr(f"contml.tasks._readers.word_vectors.{name}", limit)
         option = name.lower()
-        with refuses("vectors.txt", allowed=allowed, hint=f"set {option} to read more"):
+        with refuses("vectors.txt", allowed=allowed, hint=f"set {option}=NUMBER to read more"):
             flickr(str(flickr_folder), vectors="vectors.txt", **{option: 1})
         for task in (flickr, files):
             assert "cat" in task(str(flickr_folder), vectors="vectors.txt").train.explainer.vectors
@@ -515,6 +515,20 @@ def test_other_columns_and_delimiters(own_folder):
     fields = ("results.csv:11", "2 cells, but the header has 3", "", "delimiter is '|'")
     rejected(fields, files, own_folder, lists="lists.json", **options)
     rejected(("delimiter", "||", "one character"), files, own_folder, delimiter="||")
+
+
+def test_words_of_missing_captions_and_limits(own_folder):
+    path = own_folder / "captions.csv"
+    lines = path.read_text().splitlines()
+    image, _, part = next(csv.reader([lines[1]]))
+    path.write_text("\n".join([*lines, f"{image},none,{part}"]))
+    assert ("read as missing captions", "none (1)") in files(str(own_folder), dim=10).summary
+    kept = files(str(own_folder), dim=10, missing_words=[])
+    assert "none" in kept.train.renderer.captions[0]
+    rejected(("captions.csv", "more than 9 rows", "", "set max_rows"), files, own_folder, max_rows=9)
+    (own_folder / "captions.json").write_text(json.dumps([{"image": "0.png", "caption": "a dog", "split": "train"}]))
+    fields = ("captions.json", "bytes", "at most 20 bytes", "set max_bytes")
+    rejected(fields, files, own_folder, captions="captions.json", max_bytes=20)
 
 
 def names(rows):

@@ -164,6 +164,19 @@ def test_a_table_with_a_split(tmp_path):
     assert task.test.queries is None
 
 
+def test_how_a_table_is_read(tmp_path):
+    write_table(tmp_path, "image;class\n0.png;None\n1.png;9\n2.png;1\n3.png;2\n")
+    rejected(("images.csv:2: class", "one of 'None'", "", "set missing_words=[]"), csv, tmp_path)
+    task = csv(str(tmp_path), missing_words=[])
+    assert "None" in {*classes_of(task.train), *classes_of(task.test)}
+    assert len(csv(str(tmp_path), missing_words=["na"], delimiter=";").train) == 2
+    rejected(("images.csv", "more than 3 rows", "at most 3", "set max_rows="), csv, tmp_path, max_rows=3)
+    (tmp_path / "images.csv").write_bytes("image,class\n0.png,ä\n1.png,9\n2.png,1\n3.png,2\n".encode("latin-1"))
+    rejected(("images.csv:2", "not utf-8", "", "set encoding=latin-1"), csv, tmp_path)
+    task = csv(str(tmp_path), encoding="latin-1")
+    assert "ä" in {*classes_of(task.train), *classes_of(task.test)}
+
+
 def test_a_table_without_a_split_is_halved_by_class(tmp_path):
     write_table(tmp_path, "image,class\n0.png,10\n1.png,9\n2.png,1\n3.png,2\n")
     task = csv(str(tmp_path))

@@ -1,0 +1,134 @@
+"""Numbers of options: their ranges are in annotations, which configs and callers are checked with."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Annotated
+
+import pytest
+from support.refusals import refuses
+
+from contml._support.validation import (
+    FiniteFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Range,
+    check_ranges,
+    range_of,
+)
+from contml.config import Section, from_overrides, options
+from contml.config.schema import words
+from contml.config.source import check_numbers
+from contml.experiment import load, schema, task_table
+from contml.losses import GeneralizedContrastiveLoss
+from contml.sampling import UniformSampler
+from contml.training import Training
+
+
+def parts():
+    for key, section in schema().items():
+        if isinstance(section, Section):
+            table = section.parts.items() if hasattr(section.parts, "items") else [("", section.parts)]
+            for name, part in table:
+                yield pytest.param(key, name, part, id=f"{key} {name}".strip())
+
+
+@check_ranges
+def function(count: PositiveInt = 1, share: Annotated[float, Range(above=0, most=0.5)] | None = None) -> tuple:
+    return count, share
+
+
+def test_a_call_is_checked_against_the_annotations():
+    assert function() == (1, None)
+    assert function(2, share=0.5) == (2, 0.5)
+    assert function(3, None) == (3, None)
+    with refuses("count", "0", "must be a whole number of at least 1"):
+        function(0)
+    with refuses("count", "1.0", "a whole number"):
+        function(count=1.0)
+    for share in (0, 0.6, math.nan, math.inf, "0.1"):
+        with refuses("share", str(share), "above 0 and at most 0.5"):
+            function(share=share)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'shares'"):
+        function(shares=1)
+    with refuses("label_scale", "0", "above 0"):
+        GeneralizedContrastiveLoss(label_scale=0)
+    assert GeneralizedContrastiveLoss(label_scale="median").label_scale == "median"
+
+
+def test_a_range_in_words():
+    assert words(PositiveInt) == "a whole number of at least 1"
+    assert words(NonNegativeInt | None) == "a whole number of at least 0 or null"
+    assert words(PositiveFloat) == "a number above 0"
+    assert words(FiniteFloat) == "a finite number"
+
+
+@pytest.mark.parametrize(("section", "name", "part"), [*parts()])
+def test_ranges_are_read_from_the_source_and_checked_by_the_part(section, name, part):
+    """The same ranges, without an import; and the part checks them where it is called from Python."""
+    ranges = {option.name: range_of(option.type) for option in options(part) if range_of(option.type) is not None}
+    for option, allowed in ranges.items():
+        outside = next(value for value in (-1, 0, 1, 5, 20, 1000, math.nan) if not inside(allowed, value))
+        written = "null" if outside is None else f"{outside:g}".replace("nan", ".nan")
+        changes = [f"{section}.name={name}"] * bool(name) + [f"{section}.{option}={written}"]
+        with refuses(f"{section}.{option}", allowed=str(allowed)):
+            check_numbers(from_overrides(changes), "contml.experiment.parts:schema", task_table().path)
+    if ranges and part is not Training:
+        made_by = part.__init__ if inspect.isclass(part) else part
+        assert inspect.unwrap(made_by) is not made_by, f"{section} {name} has ranges without @check_ranges"
+
+
+def inside(allowed, value):
+    try:
+        allowed.check("value", value)
+    except ValueError:
+        return False
+    return True
+
+
+def test_every_number_of_a_part_has_a_range():
+    """Except those whose limits depend on other options."""
+    free = {"ignore"}
+    for param in parts():
+        section, name, part = param.values
+        for option in options(part):
+            if option.type in (int, float, int | None, float | None):
+                assert option.name in free, f"{section} {name}: {option.name}"
+
+
+@pytest.mark.parametrize(
+    ("override", "subject", "allowed"),
+    [
+        ("training.epochs=-1", "training.epochs", "at least 0"),
+        ("training.val_share=1.5", "training.val_share", "at most 0.5"),
+        ("training.val_fold=99", "training.val_fold", "must be 0 to 9"),
+        ("training.clip_norm=.inf", "training.clip_norm", "above 0"),
+        ("images.crop=0", "images.crop", "at least 1"),
+        ("images.crop=9999", "images.crop", "1 to resize"),
+        ("transform.scale_jitter=44", "transform.scale_jitter", "0 to crop - 1"),
+        ("sampler.instances=0", "sampler.instances", "at least 1"),
+        ("optimizer.lr=.nan", "optimizer.lr", "at least 0"),
+        ("seed=4294967296", "seed", "at most 4294967295"),
+    ],
+)
+def test_a_config_is_refused_before_data_are_read(override, subject, allowed):
+    with refuses(subject, allowed=allowed, origin="command line"):
+        load("classes/synthetic", [override])
+
+
+def test_an_option_that_does_not_fit_another_is_refused_before_data_are_read():
+    with refuses("loss.margin", "2.0", "-1 to 1"):
+        load("classes/synthetic", ["loss=contrastive", "loss.margin=2"])
+    with refuses("miner.cutoff", "1.9", "below upper, 1.4"):
+        load("classes/synthetic", ["loss=contrastive", "miner=distance_weighted", "miner.cutoff=1.9"])
+
+
+def test_a_training_of_python_is_checked():
+    with refuses("val_share", "0.6", "above 0 and at most 0.5"):
+        Training(val_share=0.6)
+    with refuses("clip_value", "0", "above 0"):
+        Training(clip_value=0)
+    with refuses("batch_size", "1", "at least 2"):
+        UniformSampler(1, labels=[0, 1])
