@@ -65,7 +65,8 @@ def prepare(
         InputError: there is no such config or task, it reads no files, or the data set is not complete.
     """
     task, options = _read(name, root, overrides)
-    from contml.data import Images  # here: it imports torch, which is not needed to report a mistyped name
+    from contml.data import Images  # here: these import torch, which is not needed to report a mistyped name
+    from contml.data.copies import find_copies
 
     splits = task.splits
     if all(image.stamp is None for split in splits.values() for image in split.images):
@@ -87,7 +88,7 @@ def prepare(
         size,
         None if cache is None else str(cache),
         max(report.size for report in reports),
-        list(task.summary),
+        [*task.summary, *([("repeated images", copies)] if (copies := str(find_copies(splits))) else [])],
     )
 
 

@@ -158,6 +158,8 @@ def from_overrides(overrides: Sequence[str]) -> Document:
 def _parse(
     text: str, origin_of_line: Callable[[int], str], key: Key, lines: dict[Key, int], line: int | None = None
 ) -> Any:
+    if text in ("|", ">"):  # of YAML the beginning of a block, which an override does not have
+        text = f"'{text}'"
     try:
         node = yaml.compose(text, Loader=_Loader)
         return None if node is None else _value(node, origin_of_line, key, lines, line, set())

@@ -22,8 +22,8 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int
     """The task with a validation split drawn from its training items; unchanged if it has one.
 
     Items of one group are not divided: `task.val_groups` if given; else classes, if labels are classes and no class of
-    the test split is in training; else every item is a group of its own. Groups that share an image are one, but for
-    classes.
+    the test split is in training; else every item is a group of its own. Groups that share an image are one,
+    if enough are left.
 
     Args:
         task: the task.
@@ -39,9 +39,12 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int
     if task.val is not None:
         return task
     classes = _unseen_classes(task) if task.val_groups is None else None
-    groups = classes or joined(task.val_groups or names, same_images(stamps_of(task.train.images)))
+    whole = classes or task.val_groups or names
     # The split must not be one class, or one group, which its own queries do not search.
     least = 1 if classes is None and task.train.groups is None else 2
+    groups = joined(whole, same_images(stamps_of(task.train.images)))
+    if len(set(groups)) < 2 * least:
+        groups = list(whole)
     try:
         val_mask = _drawn(groups, share, fold or 0, seed, least)
         masks = [] if fold is None else [_drawn(groups, share, number, seed, least) for number in range(folds(share))]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from contml.tasks.table.file import file
 from PIL import Image
 from support.images import noise
 from support.tables import dials, write_table
@@ -17,7 +18,6 @@ from contml.data.carve import with_validation
 from contml.data.copies import find_copies, joined, same_files, same_images, stamps_of
 from contml.experiment import OwnData, audit_run, check, load_table, train
 from contml.labels import ClassLabels, VectorLabels
-from tasks.table.file import file
 
 
 def written(folder, **contents):
@@ -123,16 +123,20 @@ def test_a_drawn_validation_split_does_not_divide_copies(images):
         assert len(carved.train) + len(carved.val) == 12
 
 
-def test_classes_are_divided_whole_and_files_are_not_compared(images, monkeypatch):
-    monkeypatch.setattr("contml.data.carve.same_images", lambda _: pytest.fail("compared"))
+def test_classes_are_divided_whole_and_those_that_share_an_image_stay_together(images):
+    """2.png, 3.png and 4.png are the same: classes 1 and 2."""
     names = [f"{number}.png" for number in range(12)]
     sources = [ImageFile(images / name) for name in names]
-    train = Split(sources, names, ClassLabels([number // 3 for number in range(12)]))
+    train = Split(sources, names, ClassLabels([number // 2 for number in range(12)]))
     test = Split(sources[:3], names[:3], ClassLabels(["a", "a", "b"]))
-    carved = with_validation(Task(train, test), names, share=0.5)
-    parts = [{int(name[:-4]) // 3 for name in split.names} for split in (carved.train, carved.val)]
-    assert parts[0] | parts[1] == {0, 1, 2, 3}
-    assert not parts[0] & parts[1]
+    for seed in range(6):
+        carved = with_validation(Task(train, test), names, share=0.4, seed=seed)
+        parts = [{int(name[:-4]) // 2 for name in split.names} for split in (carved.train, carved.val)]
+        assert parts[0] | parts[1] == {*range(6)}
+        assert not parts[0] & parts[1]
+        assert {1, 2} <= parts[0] or {1, 2} <= parts[1]
+    few = with_validation(Task(train.subset([0, 1, 2, 3, 4, 5, 6, 7]), test), names[:8], share=0.4)
+    assert len(few.val) in (2, 4, 6)  # of four classes, which are not joined
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from contml.tasks.table.file import file
 from PIL import Image
 from support.images import PHONE, phone, without_heif
 from support.refusals import refuses
@@ -13,7 +14,6 @@ from contml._support import progress
 from contml.data.decode import IMAGE_SUFFIXES, decode as decode_image
 from contml.data.sources import images_below, skipped_text
 from tasks.classes.folder import folder as classes_folder
-from tasks.table.file import file
 
 KINDS = {
     ".jfif": "JPEG",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from support.caption_sets import write_csv
@@ -28,6 +29,20 @@ def test_a_data_set_of_classes(contml, tmp_path):
     assert "5 to 5" in out
     assert ["cannot", "be", "decoded", "0", "0"] in lines
     assert out.splitlines()[-1].startswith("classes/csv: all 60 images ")
+
+
+def test_copies_are_counted(contml, tmp_path):
+    """As `contml check` does, and nothing is said where all images differ."""
+    write_class_table(tmp_path / "own")
+    assert "repeated images" not in contml("prepare", "classes/csv", "own", *TABLE)[1]
+    first, *_, last = sorted(path for path in (tmp_path / "own").rglob("*") if path.suffix in (".png", ".jpg"))
+    shutil.copy(first, last)
+    status, out, err = contml("prepare", "classes/csv", "own", *TABLE)
+    assert status == 0, err
+    (line,) = [line for line in out.splitlines() if line.startswith("repeated images: ")]
+    assert line.startswith("repeated images: 1 item has the image of another; 1 of the test split is also in the")
+    notes = json.loads(contml("prepare", "classes/csv", "own", *TABLE, "--json")[1])["notes"]
+    assert [*line.split(": ", 1)] in notes
 
 
 def test_queries_gallery_and_excluded_images(contml, tmp_path):

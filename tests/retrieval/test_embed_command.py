@@ -105,7 +105,7 @@ def test_how_a_list_is_read(contml, refused, exported, images, tmp_path):
     assert "t.csv:3: no path in column" in refused(*command, *options, "--table", "missing_words=[-]")
     says = "must be at most 1 rows; --table max_rows=NUMBER to read more"
     assert says in refused(*command, *options, "--table", "max_rows=1")
-    assert "did you mean 'table.encoding'?" in refused(*command, "--table", "encodin=latin-1")
+    assert "did you mean 'encoding'?" in refused(*command, "--table", "encodin=latin-1")
     assert "at least 1" in refused(*command, "--table", "max_rows=0")
     assert contml(*command, *options)[0] == 0
 

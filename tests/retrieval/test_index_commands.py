@@ -67,7 +67,7 @@ def model(monkeypatch):
     made = Colours()
     monkeypatch.setattr(command, "_load", lambda run, trust: made)
 
-    def images(arguments):
+    def images(arguments, options):
         found = []
         for argument in arguments:
             path = Path(argument)

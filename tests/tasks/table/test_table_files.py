@@ -341,7 +341,7 @@ def test_files_that_are_not_tables(folder, name, fields):
 @pytest.mark.parametrize(
     ("options", "fields"),
     [
-        ({"test": 1.0}, ("test", "1.0", "between 0 and 1")),
+        ({"test": 1.0}, ("test", "1.0", "above 0 and below 1")),
         ({"seed": -1}, ("seed",)),
         ({"delimiter": "||"}, ("delimiter", "||", "one character")),
         ({"encoding": "klingon"}, ("encoding", "klingon", "utf-8, latin-1, utf-16")),
