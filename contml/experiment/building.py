@@ -284,7 +284,7 @@ def _check_options(config: Config) -> None:
             try:
                 part.build(**data)
             except InputError as error:
-                if error.subject.startswith(f"{section}."):  # not of what the data will tell
+                if error.subject.startswith(f"{section}."):  # not one of what the data add
                     raise
 
 

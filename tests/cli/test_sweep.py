@@ -83,7 +83,7 @@ def test_ctrl_c_says_how_to_go_on(contml, trainings):
         ([*MARGINS, "loss.margin=1"], "--try loss.margin: set by loss.margin=1 as well"),
         ([*MARGINS, "--name", "a/b"], "--name: 'a/b'"),
         ([*MARGINS, "--sampler", "gird"], "'gird'"),
-        ([*MARGINS, "--processes", "0"], "--processes: 0; must be at least 1"),
+        ([*MARGINS, "--processes", "0"], "--processes: 0; must be a whole number of at least 1"),
     ],
 )
 def test_refused_in_one_line(refused, trainings, tmp_path, arguments, words):
