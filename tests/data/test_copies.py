@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contml.tasks.table.file import file
 from PIL import Image
 from support.images import noise
 from support.tables import dials, write_table
@@ -18,6 +17,7 @@ from contml.data.carve import with_validation
 from contml.data.copies import find_copies, joined, same_files, same_images, stamps_of
 from contml.experiment import OwnData, audit_run, check, load_table, train
 from contml.labels import ClassLabels, VectorLabels
+from contml.tasks.table.file import file
 
 
 def written(folder, **contents):

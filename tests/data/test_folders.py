@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from contml.tasks.table.file import file
 from PIL import Image
 from support.images import PHONE, phone, without_heif
 from support.refusals import refuses
@@ -13,6 +12,7 @@ from support.refusals import refuses
 from contml._support import progress
 from contml.data.decode import IMAGE_SUFFIXES, decode as decode_image
 from contml.data.sources import images_below, skipped_text
+from contml.tasks.table.file import file
 from tasks.classes.folder import folder as classes_folder
 
 KINDS = {
