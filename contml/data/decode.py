@@ -75,6 +75,13 @@ _UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 _BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # TIFF tags
+#: How files of a format begin; only Pillow knows all others.
+_STARTS = {
+    "JPEG": (b"\xff\xd8\xff",),
+    "PNG": (b"\x89PNG\r\n",),
+    "GIF": (b"GIF8",),
+    "TIFF": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+}
 _ARRAYS = "an image as an array must be [H, W] or [H, W, 1 to 4], of uint8, uint16, bool, or floats from 0 to 1"
 #: The largest file in bytes that is read without its metadata.
 _LARGEST = 1 << 28
@@ -201,6 +208,9 @@ def _unknown_format(file: Path | BinaryIO) -> str:
     head = _head(file)
     if "HEIF" in _MISSING and head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1", b"hevc"):
         return f"HEIF; pip install {_MISSING['HEIF']} reads it"
+    for name, starts in _STARTS.items():
+        if head.startswith(starts):
+            return f"a {name} file that is damaged, or of a kind that Pillow does not read"
     return f"not an image, or of a format that is not read: must be {FORMAT_NAMES}"
 
 

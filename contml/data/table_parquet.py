@@ -14,6 +14,9 @@ from contml._support.errors import InputError
 from contml.data.table_columns import Table, TableBuilder, TableOptions, column_names, is_number, is_text
 from contml.data.text_files import no_such_file, read_content
 
+#: A duration is a number of seconds, whatever its unit in the file.
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+
 
 def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
     """Returns the table of a Parquet file; columns of bytes and structures are not read.
@@ -141,5 +144,5 @@ def _plain(cells: Any) -> Any:
         with suppress(pyarrow.ArrowInvalid):
             cells = cells.cast(pyarrow.timestamp("s", kind.tz))
     if types.is_duration(kind):
-        return cells.cast(pyarrow.int64())
+        return compute.divide(cells.cast(pyarrow.int64()).cast(pyarrow.float64(), safe=False), _PER_SECOND[kind.unit])
     return cells.cast(pyarrow.large_string())

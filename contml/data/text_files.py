@@ -28,6 +28,13 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+#: How other files begin: what they are, and what to do with a table that they may hold.
+_FILES_OF_BYTES = {
+    b"\x1f\x8b": ("a gzip file", "add .gz to its name"),
+    b"PAR1": ("a Parquet file", "let its name end in .parquet"),
+    b"PK\x03\x04": ("an Excel file or another archive", "let the name of an Excel file end in .xlsx; unpack others"),
+    b"\xd0\xcf\x11\xe0": ("an Excel file of the form before 2007", "save the sheet as CSV or .xlsx"),
+}
 
 
 def _too_large(path: Path, got: str) -> InputError:
@@ -90,7 +97,10 @@ def decoded(path: Path, content: bytes, encoding: str = "utf-8", hint: str = "")
     """
     codec = next((codec for mark, codec in _MARKS if content.startswith(mark)), encoding)
     if codec in ("utf-8", "utf-8-sig") and b"\0" in content[:1000]:
-        raise InputError(str(path), "not text (it has NUL bytes)", hint="save it as text in UTF-8")
+        problem, remedy = next(
+            (found for start, found in _FILES_OF_BYTES.items() if content.startswith(start)), _utf_16(content, hint)
+        )
+        raise InputError(str(path), problem, hint=remedy)
     try:
         text = content.decode(codec)
     except UnicodeDecodeError as error:
@@ -103,6 +113,14 @@ def decoded(path: Path, content: bytes, encoding: str = "utf-8", hint: str = "")
         line = text.count("\n", 0, text.index("\0")) + 1
         raise InputError(f"{path}:{line}", "not text (it has NUL bytes)", hint=f"save it as text in UTF-8{hint}")
     return text
+
+
+def _utf_16(content: bytes, hint: str) -> tuple[str, str]:
+    """What a file with NUL bytes is, and what to do: perhaps UTF-16 without a mark, where every second byte is 0."""
+    for place, codec in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if len(content) % 2 == 0 and content[place:200:2].count(0) == len(content[place:200:2]):
+            return "UTF-16 text without a byte-order mark", "save it as UTF-8" + (hint and f", or set encoding={codec}")
+    return "not text (it has NUL bytes)", "save it as text in UTF-8"
 
 
 def read_text(path: Path, option: str = "", encoding: str | None = None) -> str:

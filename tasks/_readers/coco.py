@@ -74,7 +74,7 @@ def listed_images(path: Path, content: dict[str, Any]) -> dict[int, dict[str, An
     """The images of an annotation file by their ids.
 
     Raises:
-        InputError: an id is used for two files.
+        InputError: an id is used for two files, or is a number here and a text in an annotation.
     """
     listed: dict[int, dict[str, Any]] = {}
     for image in content["images"]:
@@ -82,6 +82,12 @@ def listed_images(path: Path, content: dict[str, Any]) -> dict[int, dict[str, An
         name = listed.setdefault(image["id"], image)["file_name"]
         if name != image["file_name"]:
             raise InputError(f"{path}: image id {image['id']}", f"used for both {name} and {image['file_name']}")
+    texts = {str(number): number for number in listed}
+    for note in content["annotations"]:
+        number = note["image_id"]
+        if number not in listed and str(number) in texts:
+            problem = f"image_id is {number!r}, where 'images' has {texts[str(number)]!r}"
+            raise InputError(f"{path}: annotation {note['id']}", problem, "must be both numbers, or both texts")
     return listed
 
 

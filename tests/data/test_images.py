@@ -3,6 +3,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -390,3 +391,14 @@ def test_ctrl_c_prints_no_tracebacks(tmp_path):
     out, err = process.communicate(timeout=60)
     assert out.endswith("interrupted\n")
     assert err == ""
+
+
+def test_a_tiff_of_a_kind_that_is_not_read_is_not_called_no_image(tmp_path):
+    header = struct.pack("<2sHI", b"II", 42, 8)
+    tags = {256: 2, 257: 2, 258: 64, 259: 1, 262: 1, 273: 200, 277: 1, 278: 2, 279: 32, 339: 3}  # float64
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    directory = struct.pack("<H", len(tags)) + entries + bytes(4)
+    path = tmp_path / "float64.tif"
+    path.write_bytes((header + directory).ljust(200, b"\0") + np.full(4, 0.5).tobytes())
+    with refuses("float64.tif", got="a TIFF file that is damaged, or of a kind that Pillow does not read"):
+        list(Images().test_batches(split_of([path]), None, 1))

@@ -153,3 +153,32 @@ def test_limits(write, tmp_path):
         read_table(tmp_path / "c.parquet", TableOptions(max_bytes=100_000_000))
     with refuses("c.parquet", "200,000 rows"):
         read_table(tmp_path / "c.parquet", TableOptions(max_rows=1000))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem", "hint"),
+    [
+        (gzip.compress(b"image,x\n1.jpg,1\n" + bytes(100)), "a gzip file", "add .gz"),
+        (b"PK\x03\x04" + bytes(100), "an Excel file or another archive", ".xlsx"),
+        (b"PAR1" + bytes(100), "a Parquet file", ".parquet"),
+        (b"\xd0\xcf\x11\xe0" + bytes(100), "an Excel file of the form before 2007", "CSV or .xlsx"),
+        ("image,x\n1.jpg,1\n".encode("utf-16-le"), "UTF-16 text without a byte-order mark", "encoding=utf-16-le"),
+        ("image,x\n1.jpg,1\n".encode("utf-16-be"), "UTF-16 text without a byte-order mark", "encoding=utf-16-be"),
+        (b"image,x\n1.jpg,\0\n", "NUL bytes", "save it as text"),
+    ],
+)
+def test_a_file_of_another_kind_under_the_name_of_a_text_is_named(write, content, problem, hint):
+    with refuses("a.csv", problem, hint=hint):
+        read_table(write("a.csv", content), limits=Limits(options=True))
+
+
+def test_the_encoding_that_the_hint_names_reads_the_file(write):
+    path = write("a.csv", "image,x\n1.jpg,ä\n".encode("utf-16-le"))
+    assert texts(path, encoding="utf-16-le") == {"image": ["1.jpg"], "x": ["ä"]}
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_durations_of_parquet_are_seconds_in_every_unit(tmp_path, unit):
+    durations = pyarrow.array([90, None, -1], pyarrow.duration("s")).cast(pyarrow.duration(unit))
+    parquet.write_table(pyarrow.table({"x": durations}), tmp_path / "a.parquet")
+    assert [float(cell) if cell else None for cell in texts(tmp_path / "a.parquet")["x"]] == [90, None, -1]
