@@ -141,8 +141,11 @@ def _add(
             echo(json.dumps({"index": str(out), **counts, **facts, "broken": broken}))
             return
         echo(f"{out}: {result.added:,} images added, {len(index):,} in all")
+        if table is not None and (without := sum(image.name not in table for image in image_files)):
+            echo(f"{metadata}: no row for {without:,} of {len(image_files):,} images")
         if result.present:
-            echo(f"{result.present:,} images were in the index already")
+            kept = "" if table is None else "; their metadata stay as they were"
+            echo(f"{result.present:,} images were in the index already{kept}")
         if result.removed:
             echo(f"{result.removed:,} images were removed from the index earlier and stay out of it")
         if result.broken:

@@ -253,8 +253,10 @@ def column_names(path: Path, header: Sequence[str]) -> list[str]:
         InputError: two of them are equal, or look equal.
     """
     names = [normalize("NFC", cell.strip()) or f"(column {number})" for number, cell in enumerate(header, start=1)]
+    first_indices: dict[str, int] = {}
     for index, name in enumerate(names):
-        if (first_index := names.index(name)) < index and header[first_index].strip() == header[index].strip():
+        first_index = first_indices.setdefault(name, index)
+        if first_index < index and header[first_index].strip() == header[index].strip():
             raise InputError(str(path), f"columns {first_index + 1} and {index + 1} are both named '{name}'")
     if problem := alike(tuple(cell for cell in header if cell.strip())):
         raise InputError(str(path), f"names of columns: {problem}", hint="rename one")

@@ -6,6 +6,7 @@ import codecs
 import gzip
 import json
 import math
+import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
@@ -212,6 +213,22 @@ def alike(names: tuple[str, ...]) -> str:
 def is_missing(value: object) -> bool:
     """Returns whether a value of JSON is null or NaN."""
     return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+# Files that a table, a list or an annotation file names
+
+
+def written_path(text: str) -> str:
+    """Returns the path that a text names: backslashes are those of Windows, `~` is the user's folder."""
+    text = text.strip()
+    if "\\" in text and "/" not in text and os.sep == "/":
+        text = text.replace("\\", "/")
+    return os.path.expanduser(text) if text.startswith("~") else text  # noqa: PTH111
+
+
+def spellings(path: str) -> list[str]:
+    """Returns a path, and how else Unicode writes it: ä as one character or as two."""
+    return [path] if path.isascii() else list(dict.fromkeys((path, normalize("NFC", path), normalize("NFD", path))))
 
 
 # Files that do not exist

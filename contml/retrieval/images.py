@@ -15,7 +15,7 @@ from contml._support.endings import TABLES, table_suffix
 from contml._support.errors import InputError, did_you_mean
 from contml.data.sources import ImageFile, ImageSource, Pixels, Vector, images_below
 from contml.data.split import Split
-from contml.data.text_files import read_lines
+from contml.data.text_files import read_lines, spellings, written_path
 from contml.labels.vectors import VectorLabels
 
 if TYPE_CHECKING:
@@ -123,7 +123,9 @@ def named_images(arguments: Sequence[str], options: TableOptions | None = None) 
 def _named(argument: str, options: TableOptions | None) -> Iterator[Item]:
     if argument.startswith("@"):
         folder, names = _listed(argument, options)
-        yield from (Item(name, ImageFile(folder / name)) for name in names)
+        for name in names:
+            paths = [folder / spelling for spelling in spellings(written_path(name))]
+            yield Item(name, ImageFile(next(filter(Path.exists, paths), paths[0])))
         return
     path = Path(argument).expanduser()
     if path.is_dir():

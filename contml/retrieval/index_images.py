@@ -10,12 +10,14 @@ from filecmp import cmp
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from unicodedata import normalize
 
 import numpy as np
 
 from contml._support.errors import InputError
 from contml._support.text import number, percent
 from contml.contracts import Measure
+from contml.data.text_files import written_path
 from contml.labels.dates import days_since_1970, parse_date
 from contml.retrieval.index import ImageEmbedder, Index, SearchResult
 from contml.retrieval.index_store import Floats
@@ -201,10 +203,11 @@ def read_metadata(
     paths = rows.texts(column, "images")
     if FILE in rows:
         raise InputError(str(table), f"a column '{FILE}'", hint="rename it: the path of the image has this name")
-    names = {image.name: image.name for image in images}
-    names |= {str(image.file.absolute()): image.name for image in images}
+    names = {normalize("NFC", image.name): image.name for image in images}
+    names |= {normalize("NFC", str(image.file.absolute())): image.name for image in images}
     row_by_name: dict[str, int] = {}
     for row, path in enumerate(paths):
+        path = normalize("NFC", written_path(path))
         name = names.get(str((table.parent / path).absolute()), names.get(path))
         if name is not None and row_by_name.setdefault(name, row) != row:
             raise InputError(rows.where(row), f"{path} has two rows", hint="remove one")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from contml import InputError
-from contml.data.text_files import not_unpacked
+from contml.data.text_files import not_unpacked, spellings, written_path
 
 #: What to do with missing images or labels: raise an error, or omit and count them.
 Missing: TypeAlias = Literal["refuse", "drop"]
@@ -71,7 +71,7 @@ class Files:
 
     def locate(self, folders: Sequence[Path], name: str) -> Path:
         """The path of the file in the first folder that has it; if none has it, its path in the first folder."""
-        paths = [folder / name for folder in folders]
+        paths = [folder / spelling for folder in folders for spelling in spellings(written_path(name))]
         return self.find(*paths) or paths[0]
 
     def names(self, folder: str | Path) -> frozenset[str]:

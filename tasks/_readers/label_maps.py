@@ -18,7 +18,8 @@ from .mat import read_variable
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-_LOSSY = (".jpg", ".jpeg", ".webp")
+#: The formats that keep every number, as Pillow names them.
+_LOSSLESS = ("PNG", "TIFF", "BMP", "DIB", "GIF", "PPM")
 _ROTATED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 #: The aspect ratios of a map and its image may differ by this factor: sizes are rounded, borders are cropped.
 _SLACK = 1.04
@@ -43,12 +44,8 @@ def read_image_map(path: Path) -> Array:
     Raises:
         InputError: no such file, not an image, lossy, or in colour.
     """
-    if path.suffix.lower() in _LOSSY:
-        raise InputError(
-            str(path), f"{path.suffix} is lossy, which changes class numbers", hint="save label maps as PNG"
-        )
     try:
-        values, mode = from_file(path, _numbers)
+        values, mode = from_file(path, lambda picture: _numbers(path, picture))
     except FileNotFoundError:
         raise InputError(str(path), "no such label map") from None
     except OSError as error:
@@ -62,8 +59,12 @@ def read_image_map(path: Path) -> Array:
     return values.astype(np.uint8) if values.dtype == bool else values
 
 
-def _numbers(picture: Image.Image) -> tuple[Array, str]:
+def _numbers(path: Path, picture: Image.Image) -> tuple[Array, str]:
     """The numbers in a file, and Pillow's mode."""
+    if picture.format not in _LOSSLESS or picture.info.get("compression") in ("jpeg", "tiff_jpeg"):
+        raise InputError(
+            str(path), f"{picture.format} is lossy, which changes class numbers", hint="save label maps as PNG"
+        )
     # Pillow scales grey of 2 and 4 bits to 0..255; class numbers are the values in the file.
     tiles = getattr(picture, "tile", ())
     raw_mode = str(tiles[0].args) if tiles and picture.mode == "L" else ""

@@ -11,7 +11,7 @@ from contml._support.validation import PositiveInt, check_ranges
 from contml.data import Split, Task
 from contml.data.tables import MAX_BYTES, MAX_ROWS, TableOptions, read_table, refuse_object
 
-from .._readers.folders import Missing, data_folder
+from .._readers.folders import Files, Missing, data_folder
 from .._readers.splits import TEST_PARTS, parts_of, refuse_split_columns
 from .reading import Item, LabelKind, half_of_classes, items_on_disk, make_split, val_groups
 
@@ -102,7 +102,9 @@ def _read(path: Path, folder: Path, columns: Mapping[str, str], options: TableOp
             )
     for row, cell in table.column(columns["label"], "classes").in_brackets():
         refuse_object(cell, f"{table.where(row)}: {columns['label']}", "a class")
-    table.refuse_repeated([str(folder / image) for image in images])
+    on_disk = Files()
+    files = [on_disk.locate([folder], image) for image in images]
+    table.refuse_repeated([str(file) for file in files])
     roles = table.texts(columns["role"], "roles") if columns["role"] in table else [""] * len(table)
     for row, role in enumerate(roles):
         if role not in ("", *_ROLES):
@@ -118,12 +120,12 @@ def _read(path: Path, folder: Path, columns: Mapping[str, str], options: TableOp
     return [
         _Row(
             table.where(row),
-            Item(folder / image, label),
+            Item(file, label),
             "test" if part in TEST_PARTS else part,
             part if part in _ROLES else role,
             drawn,
         )
-        for row, (image, label, part, role) in enumerate(zip(images, labels, parts, roles, strict=True))
+        for row, (file, label, part, role) in enumerate(zip(files, labels, parts, roles, strict=True))
     ]
 
 

@@ -164,14 +164,15 @@ def _pairs_by_table(path: Path) -> list[_Pair]:
         InputError: no such file, no such columns, an empty cell, or an image twice.
     """
     pairs: list[_Pair] = []
-    table = read_table(path, option="pairs")
+    table, on_disk = read_table(path, option="pairs"), Files()
     images, labels = table.texts("image", "images"), table.texts("label", "label maps")
     splits = table.texts("split", "the split") if "split" in table else [None] * len(table)
     for row, (image, label, split) in enumerate(zip(images, labels, splits, strict=True)):
         if not image or not label:
             raise InputError(table.where(row), f"no {'label' if image else 'image'}", hint="give both of each pair")
-        pairs.append(_Pair(image, path.parent / image, path.parent / label, split, table.where(row)))
-    table.refuse_repeated(images)
+        files = [on_disk.locate([path.parent], name) for name in (image, label)]
+        pairs.append(_Pair(image, *files, split, table.where(row)))
+    table.refuse_repeated([str(pair.image) for pair in pairs])
     return pairs
 
 

@@ -131,6 +131,7 @@ def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Mis
     """
     content = read_coco(path, option, "person_keypoints", _FIELDS)
     body = _body(path, option, content["categories"])
+    categories = [category.get("id") for category in content["categories"]]
     images_by_id, on_disk = listed_images(path, content), Files()
     annotations = [note for note in content["annotations"] if not _is_crowd(path, note)]
     if missing == "refuse":
@@ -138,6 +139,9 @@ def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Mis
     people: list[Person] = []
     excluded = Counter({"crowds": len(content["annotations"]) - len(annotations)})
     for annotation in annotations:
+        if "category_id" in annotation and annotation["category_id"] not in categories:
+            problem = f"category_id is {annotation['category_id']!r:.40}"
+            raise InputError(f"{path}: annotation {annotation['id']}", problem, "must be a category of the file")
         image = images_by_id.get(annotation["image_id"])
         if image is None:
             excluded["of images that are not listed"] += 1
@@ -193,10 +197,10 @@ def _person(
     file = on_disk.locate(images, image["file_name"])
     name, group = f"{file}, annotation {annotation['id']}", str(image["file_name"])
     image_size = int(size[0]), int(size[1])
-    return Person(name, file, joints, marked, values[:, 2] > 1, group, _place(where, annotation), image_size)
+    return Person(name, file, joints, marked, values[:, 2] > 1, group, _place(where, annotation, image), image_size)
 
 
-def _place(where: str, annotation: dict[str, Any]) -> tuple[float, float, float] | None:
+def _place(where: str, annotation: dict[str, Any], image: dict[str, Any]) -> tuple[float, float, float] | None:
     """Centre and longer side of the bounding box; its edges lie between pixels, joints at pixel centres."""
     if annotation.get("bbox") is None:
         return None
@@ -206,4 +210,9 @@ def _place(where: str, annotation: dict[str, Any]) -> tuple[float, float, float]
             raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise InputError(where, f"bbox is {annotation['bbox']!s:.40}", "must be x, y, width, height") from None
-    return (x + width / 2 - 0.5, y + height / 2 - 0.5, max(width, height)) if max(width, height) > 0 else None
+    if max(width, height) <= 0:
+        return None
+    if not (x < image["width"] and y < image["height"] and x + width > 0 and y + height > 0):
+        allowed = f"must overlap its image {image['file_name']} of {image['width']} x {image['height']} pixels"
+        raise InputError(where, f"bbox is {annotation['bbox']!s:.40}", allowed, "check whether the images were resized")
+    return x + width / 2 - 0.5, y + height / 2 - 0.5, max(width, height)

@@ -113,7 +113,7 @@ def _table(path: Path, values: dict[str, Any]) -> _Table:
     if missing_keys := [key for key in ("names", "joints") if key not in values]:
         problem = f"no '{missing_keys[0]}', only {', '.join(values) or 'nothing'}"
         raise InputError(str(path), problem, "must have names and joints")
-    names = [str(name) for name in values["names"]]
+    names = [_name(path, row, name) for row, name in enumerate(values["names"])]
     joints = _by_item(path, "joints", names, values["joints"], points)
     if joints.ndim != 3 or joints.shape[2] != 2:
         raise InputError(str(path), f"joints are {list(joints.shape)}", "must be numbers [items, joints, 2]")
@@ -132,6 +132,14 @@ def _table(path: Path, values: dict[str, Any]) -> _Table:
     if values.get("split") is not None:
         split = [_part(part) for part in values["split"]]
     return _Table(names, joints, visible, split, Body(joint_names, skeleton))
+
+
+def _name(path: Path, row: int, value: Any) -> str:
+    """The name of an item; numpy writes some as bytes."""
+    name = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{path}: item {row}", f"its name is {value!r:.40}", "must be the name of an image file")
+    return str(name)
 
 
 def _by_item(path: Path, key: str, names: Sequence[str], values: Any, convert: Callable[[Any, str], Array]) -> Array:
@@ -168,6 +176,8 @@ def _columns(path: Path, content: Any) -> dict[str, Any]:
             values[column] = [person[key] for person in people]
     if not all(isinstance(joints, list) for joints in values.get("joints", [])):
         raise InputError(str(path), "a person's joints are no list", "must be [[x, y], ...]")
+    if "joints" in values:  # null is an unknown joint
+        values["joints"] = [[[None, None] if joint is None else joint for joint in row] for row in values["joints"]]
     lengths = {len(joints) for joints in values.get("joints", [])}
     if len(lengths) > 1:
         hint = "list all joints of each person, and set 'visible' to 0 where a joint is unknown"

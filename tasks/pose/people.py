@@ -18,6 +18,7 @@ from contml.data.renderers.poses import LEGEND, PoseExplainer, PoseRenderer
 from contml.labels import PoseLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
+from .._readers.label_maps import image_size
 from .._readers.splits import kept_split
 from .bodies import Body
 
@@ -29,6 +30,8 @@ Margin: TypeAlias = Annotated[float, Range(1, most=10)]
 Side: TypeAlias = Annotated[int, Range(8, whole=True)]
 
 _NO_IMAGE = "without an image file"
+#: A person who is larger than the median person by this factor may have a joint outside of the image.
+_MUCH_LARGER = 8
 
 
 class Person(NamedTuple):
@@ -204,6 +207,7 @@ def make_crop_split(
     check_queries(queries, len(people))
     query_rows = range(queries) if seed is None else draw_queries(queries, [person.group for person in people], seed)
     squares = [options.square(person) for person in people]
+    _refuse_far(people, squares, options)
     crops = [SquareCrop(p.file, square, options.side, p.image_size) for p, square in zip(people, squares, strict=True)]
     split = make_split(
         crops,
@@ -217,6 +221,20 @@ def make_crop_split(
         pixels=f"pixels of a crop of {options.side}",
     )
     return replace(split, excluded=dict(counts))
+
+
+def _refuse_far(people: Sequence[Person], squares: Sequence[Square], options: Options) -> None:
+    """Refuse people who are much larger than their images: a joint is far outside.
+
+    Only the images of people who are much larger than the others are opened.
+    """
+    median = float(np.median([square.side for square in squares]))
+    for person, square in zip(people, squares, strict=True):
+        size = person.image_size or image_size(person.file) if square.side > _MUCH_LARGER * median else None
+        extent = square.side / options.margin
+        if size is not None and extent > 2 * max(size):
+            problem = f"the joints span {extent:,.0f} pixels, its image has {size[0]} x {size[1]}"
+            raise InputError(person.name, problem, "joints must be in the pixels of the images")
 
 
 def _count_excluded(people: Iterable[Person]) -> Counter[str]:

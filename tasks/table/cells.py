@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -16,6 +15,7 @@ from pyarrow import compute
 
 from contml.data.decode import from_file, names_image
 from contml.data.tables import Array, Column
+from contml.data.text_files import spellings, written_path
 from contml.labels.dates import parse_date
 
 from .._readers.folders import Files
@@ -131,8 +131,12 @@ def numbers(cell: str, comma: bool) -> list[float] | None:
     if content[:1] in ("[", "(") and content[-1:] in ("]", ")"):
         content = content[1:-1].strip()
     parts = (_BETWEEN_COMMAS if comma else _BETWEEN).split(content)
-    values = [number(part, comma) for part in parts if part]
-    return None if not values or None in values else [value for value in values if value is not None]
+    values = []
+    for part in filter(None, parts):
+        if (value := number(part, comma)) is None:
+            return None
+        values.append(value)
+    return values or None
 
 
 def separator(cells: Sequence[str]) -> str | None:
@@ -155,20 +159,12 @@ class CellFiles(Files):
 
     def place(self, cell: str) -> str:
         """The path of a cell's file; its name may have another Unicode form (ä as one character or two)."""
-        path = os.path.join(self._start, _path(cell))  # noqa: PTH118
-        variants = [] if path.isascii() else [unicodedata.normalize("NFC", path), unicodedata.normalize("NFD", path)]
-        return next((variant for variant in (path, *variants) if self.has(variant)), path) if variants else path
+        path = os.path.join(self._start, written_path(cell))  # noqa: PTH118
+        return path if path.isascii() else next(filter(self.has, spellings(path)), path)
 
     def key(self, cell: str) -> str:
         """The path of a cell's file in the root folder: the same when the folder was moved."""
-        return os.path.normpath(_path(cell)).removeprefix(self._inside)
-
-
-def _path(cell: str) -> str:
-    cell = cell.strip()
-    if "\\" in cell and "/" not in cell and os.sep == "/":  # written on Windows
-        cell = cell.replace("\\", "/")
-    return os.path.expanduser(cell) if cell.startswith("~") else cell  # noqa: PTH111
+        return os.path.normpath(written_path(cell)).removeprefix(self._inside)
 
 
 def looks_like_paths(cells: Sequence[str]) -> bool:

@@ -208,7 +208,10 @@ TABLE = "image,place,year\n04.png,garden,2024\nsub/05.png,kitchen,\nelse.png,att
 
 def test_metadata_of_a_table(contml, model, photos):
     (photos / "table.csv").write_text(TABLE)
-    contml("index", "run", "photos", "--out", "i", "--metadata", "photos/table.csv")
+    out = contml("index", "run", "photos", "--out", "i", "--metadata", "photos/table.csv")[1]
+    assert "photos/table.csv: no row for 10 of 12 images" in out
+    out = contml("index", "run", "photos", "--out", "i", "--metadata", "photos/table.csv")[1]
+    assert "12 images were in the index already; their metadata stay as they were" in out
     with Index.open("i") as index:
         assert index.metadata(["04.png", "sub/05.png", "06.png"]) == [
             {"place": "garden", "year": "2024", "file": str(photos / "04.png")},

@@ -324,7 +324,13 @@ def test_sixteen_bits_keep_large_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("saved", "got"),
     [
-        (lambda path: Image.effect_noise((8, 8), 50).convert("L").save(path.with_suffix(".jpg")), ".jpg is lossy"),
+        (lambda path: Image.effect_noise((8, 8), 50).convert("L").save(path.with_suffix(".jpg")), "JPEG is lossy"),
+        (lambda path: Image.effect_noise((8, 8), 50).save(path, "JPEG"), "JPEG is lossy"),
+        (lambda path: Image.effect_noise((8, 8), 50).save(path, "WEBP"), "WEBP is lossy"),
+        (
+            lambda path: Image.effect_noise((8, 8), 50).save(path.with_suffix(".tif"), compression="jpeg"),
+            "TIFF is lossy",
+        ),
         (
             lambda path: Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(path),
             "RGB pixels",

@@ -253,6 +253,11 @@ def test_files_that_are_not_annotations_of_coco(own, edit, fields):
         ),
         (of_note(3, bbox=[1, 2]), ("annotation 11", "bbox is [1, 2]", "x, y, width, height")),
         (
+            of_note(3, bbox=[5000, 5000, 20, 20]),
+            ("annotation 11", "bbox is [5000, ", "000000000001.jpg of 200 x 90", "resized"),
+        ),
+        (of_note(3, category_id=9), ("annotation 11", "category_id is 9", "a category of the file")),
+        (
             lambda content: content["categories"][0].pop("keypoints"),
             ("", "no category has keypoints", "train must be a person_keypoints_*.json"),
         ),

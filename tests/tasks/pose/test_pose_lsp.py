@@ -176,6 +176,16 @@ def test_a_joint_that_is_not_a_number(own):
         lsp(own("lsp_dataset", edit), **SMALL)
 
 
+def test_a_joint_far_outside_of_its_image_is_refused(tmp_path):
+    write_lsp(tmp_path, lsp=20, lspet=0)
+    path = tmp_path / "lsp_dataset" / "joints.mat"
+    joints = loadmat(path)["joints"]
+    joints[0, 9, 4] = 99999
+    savemat(path, {"joints": joints})
+    with refuses("lsp_dataset/images/im0005.jpg", "its image has 64 x 64", "pixels of the images"):
+        lsp(str(tmp_path), lspet=None, **SMALL)
+
+
 def test_missing_files(own, tmp_path):
     root = own("lsp_dataset", lambda joints: joints)
     (tmp_path / "lsp_dataset" / "images" / "im0003.jpg").unlink()

@@ -136,3 +136,26 @@ def test_visible_joints_are_in_their_image(tmp_path, point):
         own_json(tmp_path, joints=joints)
     if point[0] != "3":
         own_json(tmp_path, joints=joints, visible=[1, 0, 1, 1])
+
+
+def test_null_is_an_unknown_joint(tmp_path):
+    joints = [[3, 3], None, [5, 5], [6, 6]]
+    unknown = own_json(tmp_path, joints=joints, visible=[1, 0, 1, 1])
+    assert (unknown == own_json(tmp_path, joints=[[3, 3], [0, 0], *joints[2:]], visible=[1, 0, 1, 1])).all()
+    with refuses("joints.json", "joint 1 (1) of 0.png is not a number"):
+        own_json(tmp_path, joints=joints, visible=[1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("name", [None, 7, ["0.png"], ""])
+def test_a_name_that_is_no_text_is_refused(tmp_path, name):
+    with refuses("joints.json: item 0", repr(name), "name of an image file"):
+        own_json(tmp_path, name=name)
+
+
+def test_names_may_be_bytes(folder, tmp_path):
+    root, _ = folder()
+    expected = files(root).train.names
+    with np.load(tmp_path / "joints.npz") as arrays:
+        values = dict(arrays)
+    np.savez(tmp_path / "joints.npz", **{**values, "names": values["names"].astype("S")})
+    assert files(root).train.names == expected

@@ -1,0 +1,81 @@
+"""Paths of images as Windows and macOS write them, in every file that names images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from unicodedata import normalize
+
+import numpy as np
+import pytest
+from contml.tasks.captions.files import files as captions
+from contml.tasks.classes.table import csv as classes
+from contml.tasks.layout.files import files as layouts
+from contml.tasks.pose.files import files as poses
+from contml.tasks.table.file import file as table
+from PIL import Image
+
+from contml.retrieval.images import named_images
+from contml.retrieval.index_images import NamedImage, read_metadata
+
+NAMES = [f"ä/{number}.png" for number in range(20)]
+SPLIT = ["train"] * 10 + ["test"] * 10
+
+
+@pytest.fixture(params=["windows", "nfd"])
+def written(request, tmp_path):
+    """The names of the images as the file has them."""
+    (tmp_path / "images" / "ä").mkdir(parents=True)
+    for number, name in enumerate(NAMES):
+        Image.new("L", (8, 8), number).save(tmp_path / "images" / name)
+    return [name.replace("/", "\\") if request.param == "windows" else normalize("NFD", name) for name in NAMES]
+
+
+def csv(path, header, rows):
+    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]), encoding="utf-8")
+
+
+def read(task, folder, written):
+    """The images of a task whose file names them."""
+    root = str(folder)
+    match task:
+        case "table":
+            csv(folder / "images" / "t.csv", "image,x,split", zip(written, range(20), SPLIT, strict=True))
+            return table(str(folder / "images" / "t.csv"), {"x": "number"})
+        case "captions":
+            texts = [f"a dog {number}" for number in range(20)]
+            csv(folder / "captions.csv", "image,caption,split", zip(written, texts, SPLIT, strict=True))
+            return captions(root, dim=2)
+        case "classes":
+            names = [f"{part}{number % 2}" for number, part in enumerate(SPLIT)]
+            csv(folder / "images" / "c.csv", "image,class,split", zip(written, names, SPLIT, strict=True))
+            return classes(str(folder / "images"), "c.csv")
+        case "layouts":
+            csv(folder / "images" / "p.csv", "image,label,split", zip(written, written, SPLIT, strict=True))
+            return layouts(root, pairs="images/p.csv", side=4)
+        case _:
+            joints = np.random.default_rng(0).uniform(1, 7, (20, 3, 2)).tolist()
+            people = [
+                {"name": name, "joints": pose, "split": part}
+                for name, pose, part in zip(written, joints, SPLIT, strict=True)
+            ]
+            (folder / "joints.json").write_text(json.dumps({"people": people}))
+            return poses(root, "joints.json")
+
+
+@pytest.mark.parametrize("task", ["table", "captions", "classes", "layouts", "poses"])
+def test_images_are_found_in_every_task(tmp_path, written, task):
+    found = read(task, tmp_path, written)
+    images = [image.file for split in found.splits.values() for image in split.images]
+    assert {*images} == {tmp_path / "images" / name for name in NAMES}
+
+
+def test_images_of_a_column_and_metadata_are_found(tmp_path, written):
+    csv(tmp_path / "images" / "t.csv", "image,x", zip(written, range(20), strict=True))
+    items = named_images([f"@{tmp_path / 'images' / 't.csv'}:image"])
+    assert [item.source.file for item in items] == [tmp_path / "images" / name for name in NAMES]
+    images = [NamedImage(name, tmp_path / "images" / name) for name in NAMES]
+    found = read_metadata(tmp_path / "images" / "t.csv", images)
+    assert found == {name: {"x": str(number)} for number, name in enumerate(NAMES)}
+    csv(tmp_path / "t.csv", "image,x", zip([f".{Path('/')}images/{NAMES[0]}", NAMES[1]], "ab", strict=True))
+    assert read_metadata(tmp_path / "t.csv", images) == {NAMES[0]: {"x": "a"}, NAMES[1]: {"x": "b"}}
