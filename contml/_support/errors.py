@@ -45,8 +45,15 @@ def _printable(text: str) -> str:
 
 
 def one_line(error: Exception) -> str:
-    """Returns the message of an error on one line, at most 200 characters; its type if it has no message."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    """Returns the message of an error on one line, at most 200 characters; its type if it has no message.
+
+    Of an error of pydantic, the first problem: `dim: Input should be greater than 0`.
+    """
+    message = str(error)
+    if problems := getattr(error, "errors", None):
+        details = problems(include_url=False, include_input=False)[0]
+        message = ": ".join(filter(None, (".".join(map(str, details["loc"])), details["msg"])))
+    return " ".join(message.split())[:200] or type(error).__name__
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:

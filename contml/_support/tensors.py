@@ -56,6 +56,22 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return tensors, values
 
 
+def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path | str) -> None:
+    """Checks weights that a file holds, which PyTorch would convert: floats stay floats, and all are finite.
+
+    Raises:
+        InputError: a tensor is of another kind than the one of its name in `expected`, or has a number that is not
+            finite.
+    """
+    for name, tensor in weights.items():
+        same_name = expected.get(name, tensor)
+        if tensor.is_complex() or tensor.is_floating_point() != same_name.is_floating_point():
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise InputError(str(path), f"{name} is {kind}", f"must be {same_name.dtype}".replace("torch.", ""))
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise InputError(str(path), f"{name} has numbers that are not finite", hint="train the model again")
+
+
 def load_values(path: Path) -> dict[str, Any]:
     """Reads the values alone; raises the errors of `load_tensors`."""
     with _opened(path) as file:

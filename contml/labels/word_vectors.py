@@ -420,10 +420,16 @@ def _dimension(source: _Source, header: Sequence[int], rows: Sequence[list[bytes
     dim = counts.most_common(1)[0][0] if counts else 0
     if not rows and len(header) == 2:
         raise source.damaged(f"its header declares {header[0]} vectors of {header[1]} numbers, but it has none")
+    # Between all fields, or between the word and the first number.
+    marks = (
+        mark
+        for mark in (b",", b";")
+        if rows and all(_is_number(row[0].partition(mark)[2].split(mark)[0]) for row in rows)
+    )
+    if mark := next(marks, None):
+        got = f"its fields are separated by '{mark.decode()}'"
+        raise InputError(f"{source}:1", got, "must be separated by spaces or tabs")
     if dim < 1 + (not header):
-        if rows and (comma := next((c for c in (b",", b";") if rows[0][0].count(c) > 1), None)):
-            got = f"its fields are separated by '{comma.decode()}'"
-            raise InputError(f"{source}:1", got, "must be separated by spaces or tabs")
         raise InputError(str(source), "no word vectors", _ALLOWED)
     if len(header) == 1:  # one of the two numbers
         return dim, 0 if header[0] == dim else header[0]

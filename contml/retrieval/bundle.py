@@ -37,6 +37,8 @@ _LIMIT, _LARGEST_SIDE = 1 << 24, 1 << 13
 
 _Channels: TypeAlias = tuple[float, float, float]
 _DAMAGED = "export the run again"
+#: Pixels are divided by their standard deviations.
+_LEAST_STD = 1e-6
 
 
 class Pixels(BaseModel):
@@ -51,8 +53,8 @@ class Pixels(BaseModel):
 
     @model_validator(mode="after")
     def _positive(self) -> Self:
-        if min(self.std) <= 0:
-            raise ValueError("std must be above 0")
+        if min(self.std) < _LEAST_STD:
+            raise ValueError(f"std must be at least {_LEAST_STD}")
         return self
 
 
@@ -160,7 +162,7 @@ def _read_bundle(folder: Path) -> Source:
 def _check_format(path: Path, values: Any) -> None:
     """Refuse a format that this version does not know."""
     format_number = values.get("format") if isinstance(values, dict) else None
-    if not isinstance(format_number, int) or format_number < 1:
+    if type(format_number) is not int or format_number < 1:
         raise InputError(str(path), "not a bundle of contml", hint=_DAMAGED)
     if format_number > FORMAT:
         versions = values.get("versions")

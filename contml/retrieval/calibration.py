@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from contml._support.errors import InputError
+from contml._support.errors import InputError, one_line
 from contml._support.files import read_bytes, write
 from contml._support.text import number, percent
 from contml.contracts import PLAIN, LabelKind, Measure
@@ -131,6 +131,8 @@ class Calibration(BaseModel):
             raise ValueError("distances, estimates and margins differ in length")
         if self.distances[0] < 0 or not bool((np.diff(self.distances) > 0).all()):
             raise ValueError("distances do not ascend from 0 or above")
+        if bool((np.diff(self.estimates if interval else self.estimates[::-1]) < 0).any()):
+            raise ValueError(f"estimates {'fall' if interval else 'rise'} with the distance")
         if min(*self.estimates, *(self.margins or ()), 0) < 0 or (not interval and max(self.estimates) > 1):
             raise ValueError("an estimate or a margin is out of range")
         return self
@@ -213,10 +215,7 @@ class Calibration(BaseModel):
 
 def damaged(path: Path, error: ValidationError, hint: str) -> InputError:
     """The error of a JSON file that does not fit its schema: the first of its problems."""
-    details = error.errors(include_url=False, include_input=False)[0]
-    location = ".".join(map(str, details["loc"]))
-    problem = " ".join(details["msg"].split())[:200]
-    return InputError(str(path), f"cannot be read ({location + ': ' if location else ''}{problem})", hint=hint)
+    return InputError(str(path), f"cannot be read ({one_line(error)})", hint=hint)
 
 
 def calibrate(pairs: Pairs, kind: LabelKind, level: float = LEVEL) -> Calibration | None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError, one_line
+from contml._support.tensors import check_weights
 from contml._support.validation import check_whole
 from contml._support.versions import versions
 from contml.config import Document, Section, import_user_code, validate
@@ -221,6 +222,10 @@ class Embedder:
                 chunk_outputs = np.repeat(empty[None], len(split), 0)
                 if len(rows):
                     chunk_outputs[rows.numpy()] = outputs.numpy()
+                for row in rows[~torch.isfinite(outputs).flatten(1).all(1)].tolist():
+                    if broken == "fail":
+                        raise InputError(split.names[row], _NOT_FINITE, hint="train the model again")
+                    self.left_out[split.names[row]] = _NOT_FINITE
                 all_outputs.append(chunk_outputs)
         finally:
             loader.close()
@@ -343,6 +348,8 @@ def _resized(item: Item, side: int) -> Item:
     return item
 
 
+#: Why an image has no embedding.
+_NOT_FINITE = "its embedding is not finite"
 #: The parts of a model, by their sections in a config.
 _SCHEMA = {
     "model": Section(EmbeddingModel),
@@ -381,6 +388,7 @@ def _build(found: Source, trust: bool) -> EmbeddingModel | Captioner:
     if pixels is not None:
         model.pixel_format = PixelFormat(pixels.mean, pixels.std, pixels.maximum, pixels.order)
         model.mean, model.std = (torch.tensor(values).view(1, 3, 1, 1) for values in (pixels.mean, pixels.std))
+    check_weights(found.weights, network.state_dict(), file)
     try:
         network.load_state_dict(found.weights)
     except RuntimeError as error:

@@ -38,7 +38,7 @@ import numpy as np
 from pydantic import Field, JsonValue, NonNegativeInt, PositiveInt, TypeAdapter
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import atomic, locked, remove_temporaries, unwritable, write
+from contml._support.files import atomic, check_new_folder, locked, remove_temporaries, unwritable, write
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -196,6 +196,7 @@ class Store:
         """
         if (folder / FILE).exists():
             raise InputError(str(folder), "exists already", hint="open it, or choose another folder")
+        check_new_folder(folder)
 
         def save(temporary: Path) -> None:
             connection = sqlite3.connect(temporary, isolation_level=None)

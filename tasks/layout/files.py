@@ -170,8 +170,8 @@ def _pairs_by_table(path: Path) -> list[_Pair]:
     for row, (image, label, split) in enumerate(zip(images, labels, splits, strict=True)):
         if not image or not label:
             raise InputError(table.where(row), f"no {'label' if image else 'image'}", hint="give both of each pair")
-        files = [on_disk.locate([path.parent], name) for name in (image, label)]
-        pairs.append(_Pair(image, *files, split, table.where(row)))
+        image_file, label_file = (on_disk.locate([path.parent], name) for name in (image, label))
+        pairs.append(_Pair(image, image_file, label_file, split, table.where(row)))
     table.refuse_repeated([str(pair.image) for pair in pairs])
     return pairs
 

@@ -253,6 +253,7 @@ def test_files_of_other_kinds(tmp_path):
         (b"5 0\n\0 \0\0\0\0", "no word vectors"),
         (b"\0\1\2" * 99, "no word vectors"),
         (b"the,0.1,0.2\ndog,1,2\n", "separated by ','"),
+        (b"the,0.1 0.2\ndog,1 2\n", "separated by ','"),
         (b"the 0.1 0.2\rdog 1 2\r", "carriage returns"),
     ):
         with refuses("vectors", got=got):

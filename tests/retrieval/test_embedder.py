@@ -237,7 +237,7 @@ def changed(**values):
 
 DAMAGE = {
     **{f"no {key}": changed(**{key: ...}) for key in ("format", "name", "sha256", "feature_dim", "transform", "unit")},
-    **{f"format {value}": changed(format=value) for value in (0, -1, 2, 99, "1", None, 1.5)},
+    **{f"format {value}": changed(format=value) for value in (0, -1, 2, 99, "1", None, 1.5, True)},
     "sha256": changed(sha256="0" * 64),
     "epoch": changed(epoch=-1),
     "checkpoint": changed(checkpoint="worst"),
@@ -252,8 +252,12 @@ DAMAGE = {
     "order": changed(transform__pixels__order="GBR"),
     "mean": changed(transform__pixels__mean=[0.5]),
     "std": changed(transform__pixels__std=[1, 1, 0]),
+    "tiny std": changed(transform__pixels__std=[1, 1, 1e-300]),
     "maximum": changed(transform__pixels__maximum=0),
     "calibration": changed(calibration__distances=[3, 2, 1]),
+    "falling calibration": changed(
+        calibration__distances=[1.0, 2.0], calibration__estimates=[9.0, 2.0], calibration__margins=[1.0, 1.0]
+    ),
     "calibration kind": changed(calibration__kind="other"),
     "calibration level": changed(calibration__level=2),
     "versions": changed(versions=[1]),
@@ -335,7 +339,20 @@ OPTIONS = {
     "no head": (lambda tensors, _: tensors.pop("head.weight"), "does not fit"),
     "one more": (lambda tensors, _: tensors.update(extra=torch.zeros(1)), "does not fit"),
     "huge": (lambda _, values: values["config"]["model"].update(dim=10**15), ""),
+    "integers": (lambda tensors, _: tensors.update({"head.bias": tensors["head.bias"].long()}), "head.bias is int64"),
+    "complex": (lambda tensors, _: tensors.update({"head.bias": tensors["head.bias"] + 1j}), "head.bias is complex64"),
+    "booleans": (lambda tensors, _: tensors.update({"head.bias": tensors["head.bias"] > 0}), "head.bias is bool"),
+    "NaN": (lambda tensors, _: tensors["head.bias"].fill_(float("nan")), "head.bias has numbers that are not finite"),
 }  # fmt: skip
+
+
+def test_embeddings_that_are_not_finite_are_refused_or_left_out(bundle, pictures):
+    with_options(bundle, lambda tensors, _: tensors["head.weight"].fill_(3e38))
+    model = contml.load(bundle)
+    with refuses("image 0", got="its embedding is not finite", hint="train the model again"):
+        model.embed(pictures[:2])
+    model.embed(pictures[:2], broken="skip")
+    assert model.left_out == dict.fromkeys(("image 0", "image 1"), "its embedding is not finite")
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -305,3 +305,18 @@ def test_a_place_of_the_model_that_is_none(tmp_path, run):
     put_state(folder, state_of(folder) | {"model": {"identity": "a", "run": run}})
     with Index.open(folder) as index:
         assert index.model.folder is None or not index.model.folder.exists()
+
+
+@pytest.mark.parametrize(("changes", "problem"), [({"dim": 0}, "dim: Input should be"), ({"kind": "x"}, "kind: Input")])
+def test_a_state_of_other_values_names_the_value(tmp_path, changes, problem):
+    folder = make(tmp_path / "x", "flat")
+    put_state(folder, {**state_of(folder), **changes})
+    with refuses(str(folder), got=problem):
+        Index.open(folder)
+
+
+def test_an_index_is_not_made_among_other_files(tmp_path):
+    (tmp_path / "photo.jpg").touch()
+    with refuses(str(tmp_path), got="not empty"):
+        Index.create(tmp_path, DIM)
+    assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
