@@ -49,9 +49,11 @@ def one_line(error: Exception) -> str:
 
     Of an error of pydantic, the first problem: `dim: Input should be greater than 0`.
     """
+    from pydantic_core import ValidationError  # here: most errors are none
+
     message = str(error)
-    if problems := getattr(error, "errors", None):
-        details = problems(include_url=False, include_input=False)[0]
+    if isinstance(error, ValidationError):
+        details = error.errors(include_url=False, include_input=False)[0]
         message = ": ".join(filter(None, (".".join(map(str, details["loc"])), details["msg"])))
     return " ".join(message.split())[:200] or type(error).__name__
 

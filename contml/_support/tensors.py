@@ -60,7 +60,7 @@ def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor],
     """Checks weights that a file holds, which PyTorch would convert: floats stay floats, and all are finite.
 
     Raises:
-        InputError: a tensor is of another kind than the one of its name in `expected`, or has a number that is not
+        InputError: a tensor is not of the kind of the one with its name in `expected`, or has a number that is not
             finite.
     """
     for name, tensor in weights.items():

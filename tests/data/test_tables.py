@@ -182,3 +182,10 @@ def test_durations_of_parquet_are_seconds_in_every_unit(tmp_path, unit):
     durations = pyarrow.array([90, None, -1], pyarrow.duration("s")).cast(pyarrow.duration(unit))
     parquet.write_table(pyarrow.table({"x": durations}), tmp_path / "a.parquet")
     assert [float(cell) if cell else None for cell in texts(tmp_path / "a.parquet")["x"]] == [90, None, -1]
+
+
+def test_many_columns_are_read_and_too_many_refused(write):
+    names = [f"c{number}" for number in range(5000)]
+    assert len(read_table(write("a.csv", f"{','.join(names)}\n{'1,' * 4999}1\n")).columns) == 5000
+    with refuses("b.csv", "20,001 columns", "at most 20,000"):
+        read_table(write("b.csv", f"{','.join(map(str, range(20_001)))}\n{'1,' * 20_000}1\n"))
