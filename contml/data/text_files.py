@@ -120,7 +120,8 @@ def _utf_16(content: bytes, hint: str) -> tuple[str, str]:
     """What a file with NUL bytes is, and what to do: perhaps UTF-16 without a mark, where every second byte is 0."""
     for place, codec in ((1, "utf-16-le"), (0, "utf-16-be")):
         if len(content) % 2 == 0 and content[place:200:2].count(0) == len(content[place:200:2]):
-            return "UTF-16 text without a byte-order mark", "save it as UTF-8" + (hint and f", or set encoding={codec}")
+            how = f"{hint.partition('encoding=')[0]}encoding={codec}" if hint else ""
+            return "UTF-16 text without a byte-order mark", f"save it as UTF-8{how}"
     return "not text (it has NUL bytes)", "save it as text in UTF-8"
 
 

@@ -169,7 +169,7 @@ def test_limits(write, tmp_path):
 )
 def test_a_file_of_another_kind_under_the_name_of_a_text_is_named(write, content, problem, hint):
     with refuses("a.csv", problem, hint=hint):
-        read_table(write("a.csv", content), limits=Limits(options=True))
+        read_table(write("a.csv", content), TableOptions(set_by="set "))
 
 
 def test_the_encoding_that_the_hint_names_reads_the_file(write):

@@ -8,15 +8,15 @@ from unicodedata import normalize
 
 import numpy as np
 import pytest
+from PIL import Image
+
+from contml.retrieval.images import named_images
+from contml.retrieval.index_images import NamedImage, read_metadata
 from contml.tasks.captions.files import files as captions
 from contml.tasks.classes.table import csv as classes
 from contml.tasks.layout.files import files as layouts
 from contml.tasks.pose.files import files as poses
 from contml.tasks.table.file import file as table
-from PIL import Image
-
-from contml.retrieval.images import named_images
-from contml.retrieval.index_images import NamedImage, read_metadata
 
 NAMES = [f"ä/{number}.png" for number in range(20)]
 SPLIT = ["train"] * 10 + ["test"] * 10
