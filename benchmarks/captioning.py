@@ -222,14 +222,15 @@ def baseline_scores(given: argparse.Namespace) -> str:
     task = load(_CONFIG, places(given)).read_task()
     names = [name for split in task.splits.values() for name in split.names]
     train_rows, test_rows = len(task.train), len(names) - len(task.splits["test"])
-    assert task.train.captions is not None
+    captions = task.train.labels.captions
+    assert captions is not None
     scores = []
     for name in NETWORKS:
         found = read_features(features(name, maps=False, given=given))
         assert found.names == names
         unit = torch.nn.functional.normalize(torch.from_numpy(found.values), dim=1)
         nearest = (unit[test_rows:] @ unit[:train_rows].T).argmax(1).tolist()
-        texts = [task.train.captions[row][0] for row in nearest]
+        texts = [captions[row][0] for row in nearest]
         scores.append(f"{_cider(texts, task.splits['test']):.3f} ({name})")
     return (
         f"CIDEr-D of the test images without a captioner: first caption of the nearest image {', '.join(scores)}; "
@@ -243,11 +244,12 @@ def _cider(texts: list[str], split: Split) -> float:
 
 def _constant(task: Task) -> list[str]:
     """For all test images the training caption, of 1,000 drawn ones, with the best CIDEr-D on 200 validation images."""
-    assert task.train.captions is not None
-    assert task.splits["val"].captions is not None
+    captions, val_captions = task.train.labels.captions, task.splits["val"].labels.captions
+    assert captions is not None
+    assert val_captions is not None
     drawn = np.random.default_rng(0).permutation(len(task.train))[:1000].tolist()
-    candidates = [task.train.captions[row][0] for row in drawn]
-    references = [list(texts) for texts in task.splits["val"].captions[:200]]
+    candidates = [captions[row][0] for row in drawn]
+    references = [list(texts) for texts in val_captions[:200]]
     best = max(candidates, key=lambda text: score_captions([text] * len(references), references).corpus["cider_d"])
     return [best] * len(task.splits["test"])
 

@@ -117,10 +117,11 @@ def noisy_rooms(task: Task, bad: Tensor, random: np.random.Generator) -> LabelSp
 
 def noisy_captions(task: Task, bad: Tensor, random: np.random.Generator) -> LabelSpace:
     """Three of the captions are those of another photograph."""
-    labels, captions = task.train.labels, [list(each) for each in task.train.captions or ()]
+    labels = task.train.labels
     assert isinstance(labels, CaptionLabels)
+    given, captions = labels.captions, labels.captions
     for row, other in zip(bad.tolist(), _others(len(labels), bad, random).tolist(), strict=True):
-        captions[row][:3] = (task.train.captions or ())[other][:3]
+        captions[row][:3] = given[other][:3]
     return CaptionLabels(captions, dict(zip(labels.words, labels._costs.vectors, strict=True)))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from contml._support.text import MISSING, number, plain_text
 
@@ -125,6 +125,42 @@ class Measure:
 
 #: Label distances without a unit, printed as they are.
 PLAIN = Measure()
+
+
+class Part(NamedTuple):
+    """One part of the label distance of two items, in words: a line of the table that explains a pair.
+
+    Attributes:
+        label: what is compared, such as "age" or "left knee".
+        a: its value for the first item.
+        b: its value for the second item.
+        difference: how much they differ, such as "4.10 years".
+        contribution: of a sum of labels, what this label adds to the label distance; "" if it is no sum.
+    """
+
+    label: str
+    a: str
+    b: str
+    difference: str
+    contribution: str = ""
+
+
+@dataclass(frozen=True)
+class Colours:
+    """The labels of items as colours, for maps and plots.
+
+    Attributes:
+        values: `[N]`: a number per item, or its position in `classes`.
+        title: what the numbers or classes are.
+        classes: the names of the classes; empty for numbers.
+        scale: how numbers are placed on a scale of colours: "linear", or "log" if their ratio counts; "date": linear,
+            and the numbers are days from 1970-01-01.
+    """
+
+    values: Tensor
+    title: str
+    classes: Sequence[str] = ()
+    scale: Literal["linear", "log", "date"] = "linear"
 
 
 @runtime_checkable

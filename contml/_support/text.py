@@ -36,6 +36,13 @@ def score_text(value: float) -> str:
     return number(value) if not abs(value) < 1e-4 or value == 0 else f"{value:.4f}".removeprefix("-")
 
 
+def value_text(value: float) -> str:
+    """Returns a number of the data: whole ones with all digits, `2012`, others with four significant digits or more."""
+    value = float(f"{value:.12g}")  # without the rounding of a change of units
+    whole = 1e4 <= abs(value) < 1e15 or (value.is_integer() and abs(value) < 1e15)
+    return f"{value:.0f}" if whole else f"{value:.4g}"
+
+
 def percent(fraction: float) -> str:
     """Returns a fraction as a whole percentage: `73 %`; a dash for NaN and infinities."""
     return f"{100 * fraction + 0.0:.0f} %".replace("-0 %", "0 %") if math.isfinite(fraction) else MISSING

@@ -70,7 +70,7 @@ def comparison_page(
         queries=queries,
         album=album,
         classes=has_classes,
-        legend=[(colour, text(name)) for colour, name in split.legend],
+        legend=[(colour, text(name)) for colour, name in split.view.legend],
         unit=text(unit_words(evaluation)),
         unit_of_numbers=text(unit_of_numbers(evaluation)),
         notes=[text(note) for note in notes],

@@ -7,7 +7,6 @@ label; it is independent of the other items, so other rows of a table do not cha
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 import zlib
@@ -45,7 +44,7 @@ class DataRecord:
         splits = task.splits
         return cls(
             {name: item_names(split, root) for name, split in splits.items()},
-            {name: _label_digests(split) for name, split in splits.items()},
+            {name: split.labels.digests() for name, split in splits.items()},
             {name: [] if split.queries is None else split.queries.tolist() for name, split in splits.items()},
         )
 
@@ -169,11 +168,3 @@ def with_recorded_items(task: Task, record: DataRecord, root: str = "") -> Task:
     groups = None if task.val_groups is None else [task.val_groups[row] for row in rows["train"]]
     splits = {name: task.splits[name].subset(rows[name]) for name in rows}
     return Task(splits["train"], splits.get("test"), splits.get("val"), groups)
-
-
-def _label_digests(split: Split) -> list[str]:
-    if split.label_texts is None:
-        return split.labels.digests()
-    return [
-        hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=6).hexdigest() for text in split.label_texts
-    ]

@@ -15,6 +15,7 @@ from contml._support.errors import InputError
 from contml._support.validation import as_rows
 from contml.contracts import Rows
 from contml.data.decode import ImageItem, decode
+from contml.data.renderers.text import class_colour, draw_words
 from contml.data.sources import ImageSource, Stamp, Vector, as_sources
 from contml.labels.base import LabelSpace, check_label_space
 
@@ -22,34 +23,43 @@ from contml.labels.base import LabelSpace, check_label_space
 Renderer: TypeAlias = Callable[[Image.Image, int, int], Image.Image]
 #: `facts(row, caption)` returns what a caption states about a row: kind, text, and whether it is true.
 Facts: TypeAlias = Callable[[int, str], list[tuple[str, str, bool]]]
-#: `describer(row)` returns the label of a row in words, one line or several.
-Describer: TypeAlias = Callable[[int], str]
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why two rows are near or far.
-
-    Args:
-        pictures: a title and a picture each, to be shown beside or below each other.
-        header: the titles of the columns of a table: the parts of the label distance.
-        rows: its rows.
-    """
-
-    pictures: Sequence[tuple[str, Image.Image]]
-    header: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
-
-
-#: `explainer((query, row), (picture, picture), size)` explains why two rows are near or far, in pictures of at most
-#: `size` pixels.
-Explainer: TypeAlias = Callable[[tuple[int, int], tuple[Image.Image, Image.Image], int], Explanation]
+#: Pictures with a title each, to be shown beside or below each other.
+TitledPictures: TypeAlias = Sequence[tuple[str, Image.Image]]
+#: `explainer((query, row), (picture, picture), size)` shows why two rows are near or far, in pictures of at most `size`
+#: pixels.
+Explainer: TypeAlias = Callable[[tuple[int, int], tuple[Image.Image, Image.Image], int], TitledPictures]
 
 #: The names of splits in messages.
 SPLIT_TITLES = {"train": "training", "val": "validation", "test": "test"}
 
 #: Side in pixels of the blank picture of an item that has only features.
 _BLANK = 64
+
+
+@dataclass(frozen=True)
+class View:
+    """What pages draw of a split, where the words of its label space do not say all.
+
+    The functions must be picklable, such as frozen dataclasses at the top level of a module: worker processes receive
+    them.
+
+    Args:
+        renderer: draws the label of a row on its picture; None: the words of the label space, below the picture.
+        legend: what the colours of the renderer mean: "#rrggbb" and a name each.
+        explainer: shows why two rows are near or far; None: both pictures. The words are those of the label space.
+        facts: finds the facts that a caption states about a row; None: what is true is not known.
+        rows: the rows that the functions know, one for each row of the split; None: the same.
+    """
+
+    renderer: Renderer | None = None
+    legend: Sequence[tuple[str, str]] = ()
+    explainer: Explainer | None = None
+    facts: Facts | None = None
+    rows: Sequence[int] | None = None
+
+    def row(self, row: int) -> int:
+        """The row that the functions know for a row of the split."""
+        return row if self.rows is None else self.rows[row]
 
 
 @dataclass(frozen=True)
@@ -67,16 +77,8 @@ class Split:
         places: rankings are cut at so many places, so that splits of other sizes, such as folds, have the same K; None:
             they are not.
         recall_at: the values of K that papers on this data set report Recall@K for.
-        label_texts: what identifies the label of each item in the record of a run, such as the cells of a table; None:
-            the content of the label space.
         excluded: number of items left out, by reason.
-        renderer: draws the label of a row on its picture; None: the picture alone.
-        describer: the label of a row in words, which a page writes below the picture of the row; None: it has no words.
-            Without a legend, the page shows the picture without what the renderer draws on it.
-        legend: what the colours of the renderer mean: "#rrggbb" and a name each.
-        explainer: explains why two rows are near or far; None: the label space alone says it.
-        captions: the captions of each item, which a captioner learns and is compared with; None: the data have none.
-        facts: finds the facts that a caption states about a row; None: what is true is not known.
+        view: what pages draw besides the words of the label space.
     """
 
     images: Sequence[ImageSource]
@@ -87,14 +89,8 @@ class Split:
     groups: Tensor | None = None
     places: int | None = None
     recall_at: Sequence[int] | None = None
-    label_texts: Sequence[str] | None = None
     excluded: Mapping[str, int] = field(default_factory=dict)
-    renderer: Renderer | None = None
-    describer: Describer | None = None
-    legend: Sequence[tuple[str, str]] = ()
-    explainer: Explainer | None = None
-    captions: Sequence[Sequence[str]] | None = None
-    facts: Facts | None = None
+    view: View = View()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "images", as_sources(self.images))
@@ -172,70 +168,27 @@ class Split:
             queries=moved(self.queries),
             gallery=moved(self.gallery),
             groups=None if self.groups is None else self.groups[index],
-            label_texts=None if self.label_texts is None else [self.label_texts[row] for row in kept_rows],
-            renderer=None if self.renderer is None else _SubsetRenderer(self.renderer, kept_rows),
-            describer=None if self.describer is None else _SubsetDescriber(self.describer, kept_rows),
-            explainer=None if self.explainer is None else _SubsetExplainer(self.explainer, kept_rows),
-            captions=None if self.captions is None else [self.captions[row] for row in kept_rows],
-            facts=None if self.facts is None else _SubsetFacts(self.facts, kept_rows),
+            view=replace(self.view, rows=[self.view.row(row) for row in kept_rows]),
         )
 
     def draw(self, row: int, size: int) -> Image.Image:
-        """Returns the image of a row, `size` pixels square, with its label drawn on it."""
-        picture = self.picture(row)
-        if self.renderer is None:
-            return picture.resize((size, size), Image.Resampling.BICUBIC)
-        return self.renderer(picture, row, size)
+        """Returns the image of a row, `size` pixels square, with its label drawn on it, or in words below it."""
+        if self.view.renderer is not None:
+            return self.view.renderer(self.picture(row), self.view.row(row), size)
+        classes = self.labels.class_ids
+        colour = None if classes is None else class_colour(int(classes[row]))
+        return draw_words(self.picture(row), self.labels.text(row), size, colour)
 
-    def explain(self, query: int, row: int, size: int) -> Explanation | None:
-        """Explains why two rows are near or far, in pictures of at most `size` pixels; None without an explainer."""
-        if self.explainer is None:
+    def explain(self, query: int, row: int, size: int) -> TitledPictures | None:
+        """Shows why two rows are near or far, in pictures of at most `size` pixels; None without an explainer."""
+        if self.view.explainer is None:
             return None
-        return self.explainer((query, row), (self.picture(query), self.picture(row)), size)
+        rows = self.view.row(query), self.view.row(row)
+        return self.view.explainer(rows, (self.picture(query), self.picture(row)), size)
 
-
-@dataclass(frozen=True)
-class _SubsetRenderer:
-    """The renderer of some rows of a split."""
-
-    renderer: Renderer
-    rows: Sequence[int]
-
-    def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
-        return self.renderer(picture, self.rows[row], size)
-
-
-@dataclass(frozen=True)
-class _SubsetDescriber:
-    """The describer of some rows of a split."""
-
-    describer: Describer
-    rows: Sequence[int]
-
-    def __call__(self, row: int) -> str:
-        return self.describer(self.rows[row])
-
-
-@dataclass(frozen=True)
-class _SubsetExplainer:
-    """The explainer of some rows of a split."""
-
-    explainer: Explainer
-    rows: Sequence[int]
-
-    def __call__(self, pair: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
-        return self.explainer((self.rows[pair[0]], self.rows[pair[1]]), pictures, size)
-
-
-@dataclass(frozen=True)
-class _SubsetFacts:
-    """The facts of some rows of a split."""
-
-    facts: Facts
-    rows: Sequence[int]
-
-    def __call__(self, row: int, caption: str) -> list[tuple[str, str, bool]]:
-        return self.facts(self.rows[row], caption)
+    def facts(self, row: int, caption: str) -> list[tuple[str, str, bool]]:
+        """The facts that a caption states about a row; none where it is not known what is true."""
+        return [] if self.view.facts is None else self.view.facts(self.view.row(row), caption)
 
 
 @dataclass(frozen=True)

@@ -137,9 +137,10 @@ def evaluate_captions(texts: Sequence[str], split: Split, rows: Tensor) -> tuple
     """
     from contml.evaluation.captions import score_captions  # here: it compiles code
 
-    if split.captions is None:
+    captions = split.labels.captions
+    if captions is None:
         raise InputError("task", "its data have no captions", hint="choose a task of captions")
-    references = [list(split.captions[row]) for row in rows.tolist()]
+    references = [list(captions[row]) for row in rows.tolist()]
     random = np.random.default_rng(0)
     order = random.permutation(len(rows))
     other_image = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))  # of each image, another one
@@ -159,10 +160,10 @@ def evaluate_captions(texts: Sequence[str], split: Split, rows: Tensor) -> tuple
     curves = {"bleu": curve_of("bleu", *bleu.T)}
     scores = {name: score_of(name, *values_by_name[name]) for name in _SCORES}
     facts: list[list[tuple[str, str, bool]]] = []
-    if split.facts is not None:
+    if split.view.facts is not None:
         fact_lists = [
-            [split.facts(row, text) for row, text in zip(rows.tolist(), captions, strict=True)]
-            for captions in (texts, [references[other_image[n]][0] for n in range(len(rows))])
+            [split.facts(row, text) for row, text in zip(rows.tolist(), written, strict=True)]
+            for written in (texts, [references[other_image[n]][0] for n in range(len(rows))])
         ]
         facts = fact_lists[0]
         scores["facts"] = score_of("facts", *(_share_right(each) for each in fact_lists))

@@ -297,10 +297,11 @@ def caption_words(split: Split) -> CaptionWords:
     from contml.evaluation.captions import tokenize
     from contml.labels.words import refuse_unspaced
 
-    if split.captions is None:
+    captions = split.labels.captions
+    if captions is None:
         raise InputError("captioner", "the data have no captions", hint="choose a task of captions, or omit it")
-    refuse_unspaced(split.captions)
-    return [[tokenize(caption) for caption in captions] for captions in split.captions]
+    refuse_unspaced(captions)
+    return [[tokenize(caption) for caption in image] for image in captions]
 
 
 def _check_captioning(config: Config, document: Document) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.contracts import PLAIN, Measure
+from contml.contracts import PLAIN, Colours, Measure
 from contml.data.identity import item_names
 from contml.data.sources import ImageFile
 from contml.data.split import Split
@@ -24,10 +24,8 @@ from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.query import recorded_items
 from contml.experiment.recorded import read_evaluation, recorded_task, saved_embeddings
-from contml.labels import OrdinalLabels, PoseLabels, SegmentationLabels, VectorLabels, WeightedLabels
 from contml.labels.base import LabelSpace
 from contml.report.embedding_map import MIN_TSNE, principal_components, tsne
-from contml.report.pictures import label_texts
 from contml.report.plots import Array
 from contml.retrieval import Index
 from contml.retrieval.images import Item, split_of
@@ -82,23 +80,6 @@ class View:
 
 
 @dataclass(frozen=True)
-class Colour:
-    """The colour of the items on the map.
-
-    Attributes:
-        title: what it says.
-        values: `[N]`: numbers, or positions in `classes`.
-        classes: the names of the classes; None for numbers.
-        dates: the numbers are days from 1970-01-01.
-    """
-
-    title: str
-    values: Tensor
-    classes: Sequence[str] | None = None
-    dates: bool = False
-
-
-@dataclass(frozen=True)
 class Explored:
     """The items of a page.
 
@@ -106,12 +87,11 @@ class Explored:
         title: the heading.
         split: the items, in the order of all `[N]`; without labels, its label space says nothing.
         texts: the label of each item in words; "" where only its picture shows it.
-        drawn: draw the labels on the pictures.
         views: one for each run; of an index, one.
         unit: what a label distance is, in words; "" without labels.
         measure: how label distances are printed.
         error_k: number of retrieved items of which the error is the mean.
-        colour: the labels as colours; None without labels.
+        colours: the labels as colours; None without labels.
         metadata: of each item, by name.
         notes: sentences about what is not shown.
     """
@@ -119,12 +99,11 @@ class Explored:
     title: str
     split: Split
     texts: Sequence[str]
-    drawn: bool
     views: Sequence[View]
     unit: str = ""
     measure: Measure = PLAIN
     error_k: int = 0
-    colour: Colour | None = None
+    colours: Colours | None = None
     metadata: Sequence[dict[str, Any]] | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -195,19 +174,15 @@ def explore_runs(
     views = [view for view, _, _ in run_views]
     if len(rows) < MIN_TSNE:
         notes.append(f"The map shows principal components: t-SNE needs at least {MIN_TSNE} items.")
-    texts = label_texts(split)
-    spaces = split.labels.spaces if isinstance(split.labels, WeightedLabels) else (split.labels,)
-    drawn = texts is None or any(isinstance(space, PoseLabels | SegmentationLabels) for space in spaces)
     return Explored(
         title=" and ".join(dict.fromkeys(its_run.name for _, its_run in runs)),
         split=split,
-        texts=texts or [""] * len(split),
-        drawn=drawn,
+        texts=[split.labels.text(row) for row in range(len(split))],
         views=views,
         unit=run_views[0][1],
         measure=split.labels.measure,
         error_k=run_views[0][2],
-        colour=_colour(split, texts),
+        colours=split.labels.colours() or _main_direction(split.labels),
         notes=notes,
     )
 
@@ -280,24 +255,8 @@ def _points(embeddings: Tensor) -> Array:
     return tsne(embeddings, SEED) if len(embeddings) >= MIN_TSNE else principal_components(embeddings)[0]
 
 
-def _colour(split: Split, texts: Sequence[str] | None) -> Colour:
-    labels = split.labels
-    if labels.class_ids is not None:
-        assert texts is not None  # of classes
-        unique_ids, ids = torch.unique(labels.class_ids.cpu(), return_inverse=True)
-        row_of_class = {class_id: row for row, class_id in enumerate(ids.tolist())}
-        return Colour("label", ids, [texts[row_of_class[class_id]] for class_id in range(len(unique_ids))])
-    if isinstance(labels, OrdinalLabels):
-        return Colour("label", labels.ranks.double())
-    if isinstance(labels, VectorLabels) and labels.values.shape[1] == 1:
-        convert = float if labels.squared else labels.measure.of  # back from the scale of the label space
-        values = torch.tensor([convert(value) for value in labels.values[:, 0].tolist()], dtype=torch.float64)
-        return Colour("label", values, dates=labels.measure.dates)
-    return Colour("label (main direction)", _main_direction(labels))
-
-
-def _main_direction(labels: LabelSpace) -> Tensor:
-    """The places `[N]`, from 0 to 1, of the labels in their order along the direction in which they vary most.
+def _main_direction(labels: LabelSpace) -> Colours:
+    """The places, from 0 to 1, of the labels in their order along the direction in which they vary most.
 
     The direction is that of multidimensional scaling by the label distances to some items (landmarks). Places, since a
     few far labels would take most of a scale of coordinates.
@@ -309,7 +268,8 @@ def _main_direction(labels: LabelSpace) -> Tensor:
     distances = labels.pairwise(None, landmarks).cpu().double()  # [N,L]
     points = principal_components(distances - distances.mean(1, keepdim=True))[0][:, 0]
     points = (points / (abs(points).max() or 1.0)).round(9)  # equal labels have equal places
-    return torch.from_numpy((rankdata(points) - 1) / max(1, len(points) - 1))
+    places = (rankdata(points) - 1) / max(1, len(points) - 1)
+    return Colours(torch.from_numpy(places), f"{labels.title} (main direction)")
 
 
 # -- an index ----------------------------------------------------------------------------------------------------------
@@ -351,4 +311,4 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
     )
     split = split_of([Item(name, ImageFile(Path(file))) for name, file in zip(ids, files, strict=True)])
     split = split.with_short_names()
-    return Explored(str(folder), split, [""] * len(ids), drawn=False, views=[view], metadata=metadata, notes=notes)
+    return Explored(str(folder), split, [""] * len(ids), [view], metadata=metadata, notes=notes)

@@ -87,9 +87,9 @@ def _page(title: str) -> str:
 
 
 def _picture(explored: Explored, row: int) -> Image.Image:
-    """The picture of an item: with its label drawn where words do not say it, and crossed out where it is broken."""
+    """The picture of an item: with what the renderer of the split draws, and crossed out where it is broken."""
     split = explored.split
-    if explored.drawn:
+    if split.view.renderer is not None:
         return draw(split, row, SIDE, {})
     try:
         return ImageOps.contain(split.picture(row, 2 * SIDE), (SIDE, SIDE), Image.Resampling.LANCZOS)
@@ -111,7 +111,7 @@ def _jpeg(picture: Image.Image) -> bytes:
 
 def _data(explored: Explored, own_images: str) -> dict[str, Any]:
     """What the page reads. Numbers have five digits: the page shows three. Label distances are in their unit."""
-    split, colour, metadata = explored.split, explored.colour, explored.metadata
+    split, colours, metadata = explored.split, explored.colours, explored.metadata
     return {
         "notes": [page_text(note) for note in explored.notes],
         "unit": page_text(explored.unit),
@@ -122,12 +122,12 @@ def _data(explored: Explored, own_images: str) -> dict[str, Any]:
         "texts": [_lines(text) for text in explored.texts],
         "metadata": None if metadata is None else [_pairs_of_texts(each) for each in metadata],
         "colour": None
-        if colour is None
+        if colours is None
         else {
-            "title": colour.title,
-            "values": _numbers(colour.values),
-            "classes": colour.classes and [_lines(name) for name in colour.classes],
-            "dates": colour.dates,
+            "title": page_text(colours.title),
+            "values": _numbers(colours.values),
+            "classes": [_lines(name) for name in colours.classes] or None,
+            "scale": colours.scale,
         },
         "views": [_view(view, explored.measure) for view in explored.views],
         "ownImages": own_images,
@@ -191,10 +191,9 @@ def _write_parquet(path: Path, explored: Explored, pictures: Sequence[bytes]) ->
         "name": [page_text(name) for name in explored.split.names],
         "image": list(pictures),
     }
-    if explored.colour is not None:
+    if explored.colours is not None:
         columns["label"] = [_lines(text) for text in explored.texts]
-        values = explored.colour.values
-        columns["label_value"] = None if explored.colour.classes else values.tolist()
+        columns["label_value"] = None if explored.colours.classes else explored.colours.values.tolist()
     if explored.metadata is not None:
         columns["metadata"] = [json.dumps(each) for each in explored.metadata]
     for number, view in enumerate(explored.views, start=1):

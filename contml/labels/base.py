@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,12 +14,12 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.validation import as_rows, is_whole
-from contml.contracts import PLAIN, LabelKind, Measure, Rows
+from contml.contracts import PLAIN, Colours, LabelKind, Measure, Part, Rows
 from contml.distances.cache import Cache, fingerprint
 from contml.distances.search import MEMORY, Neighbours, checked, chunks, stream_nearest
 
 #: Attributes that do not change label distances: they are not part of a fingerprint.
-_NOT_HASHED = ("unit", "measure", "rows", "_root", "_tokens")
+_NOT_HASHED = ("unit", "measure", "title", "part_names", "rows", "_root", "_tokens", "_texts", "_identity")
 
 
 class LabelSpace(ABC):
@@ -37,6 +37,9 @@ class LabelSpace(ABC):
         kind: "graded": distances are numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1 from `class_ids`.
         unit: what a label distance of 1 means, in words.
         measure: how label distances are printed; the default prints them as plain numbers.
+        title: what the labels are, in a word or two: "age".
+        part_names: the names of the parts of a label, such as joints, the classes of a map, or the numbers of a vector;
+            empty: they are numbered.
         class_ids: the class of each item `[N]`, if labels are classes.
         rows: row numbers in the root `[N]`; None if a loss made the labels from a plain tensor.
     """
@@ -44,10 +47,14 @@ class LabelSpace(ABC):
     kind: LabelKind = "graded"
     unit: str = "label distance"
     measure: Measure = PLAIN
+    title: str = "label"
+    part_names: Sequence[str] = ()
     class_ids: Tensor | None = None
     rows: Tensor | None = None
     _root: Self | None = None
     _packed: tuple[str, ...] = ()
+    _texts: Sequence[str] = ()  # of the root, as `_identity`
+    _identity: Sequence[str] = ()
 
     def __init__(self, **packed: Tensor | LabelSpace) -> None:
         if not packed:
@@ -133,6 +140,49 @@ class LabelSpace(ABC):
         return None
 
     @property
+    def captions(self) -> Sequence[Sequence[str]] | None:
+        """The captions of each item, which a captioner learns; None where labels are no captions."""
+        return None
+
+    def text(self, row: int) -> str:
+        """The label of an item in words, with its unit, in one line or several; "" where only a picture shows it.
+
+        The default is its text of `with_texts`.
+        """
+        texts = self.root._texts
+        return texts[row if self.rows is None else int(self.rows[row])] if texts else ""
+
+    def parts(self, a: int, b: int) -> list[Part]:  # noqa: ARG002
+        """Why two items are near or far: what is compared, both values, and how much they differ.
+
+        Empty if the labels have no values.
+        """
+        return []
+
+    def colours(self) -> Colours | None:
+        """The labels as colours; None if they are neither numbers nor classes."""
+        return None
+
+    def with_texts(self, texts: Sequence[str] = (), *, identity: Sequence[str] = ()) -> Self:
+        """The same items as a new root, with texts that `text` returns. Label distances and fingerprint stay the same.
+
+        Args:
+            texts: the label of each item in words; default: those that it has.
+            identity: what identifies the label of each item in the record of a run, such as the cells of a table;
+                default: its content.
+
+        Raises:
+            InputError: there is not one text for each item.
+        """
+        root = self.as_root()
+        for name, given in (("texts", texts), ("identity", identity)):
+            if len(given) not in (0, len(self)):
+                raise InputError(name, f"{len(given)} for {len(self)} items", "must be one for each item")
+            if given:
+                setattr(root, f"_{name}", list(given))
+        return root
+
+    @property
     def root(self) -> Self:
         """The space that `rows` refers to."""
         return self if self._root is None else self._root
@@ -141,6 +191,11 @@ class LabelSpace(ABC):
         """The same items as a new root: `rows` start at 0. The labels of a split are a root."""
         root = copy.copy(self)
         root.rows, root._root = torch.arange(len(self), device=self.device), None
+        if self.rows is not None:
+            root._texts, root._identity = (
+                [kept[row] for row in self.rows.tolist()] if kept else ()
+                for kept in (self.root._texts, self.root._identity)
+            )
         return root
 
     def pairwise(
@@ -214,8 +269,8 @@ class LabelSpace(ABC):
     def fingerprint(self) -> str:
         """A hash of the labels and of all options of the distance, the same on every device: the key of caches.
 
-        It covers every attribute except `unit`, `measure` and `rows`. A subclass whose distance depends on more than
-        its attributes overrides it.
+        It covers every attribute except `unit`, `measure`, `title`, `part_names`, `rows` and the texts of
+        `with_texts`. A subclass whose distance depends on more than its attributes overrides it.
 
         Raises:
             InputError: an attribute is of a type that cannot be hashed by content.
@@ -226,7 +281,9 @@ class LabelSpace(ABC):
 
     def digests(self) -> list[str]:
         """A short hash of the label of each item, independent of the other items: a run recognizes its data by it."""
-        return [hashlib.blake2b(content, digest_size=6).hexdigest() for content in self._item_contents()]
+        root, rows = self.root, range(len(self)) if self.rows is None else self.rows.tolist()
+        contents = [root._identity[row].encode(errors="surrogateescape") for row in rows if root._identity]
+        return [hashlib.blake2b(each, digest_size=6).hexdigest() for each in contents or self._item_contents()]
 
     def _item_contents(self) -> list[bytes]:
         """The label of each item as bytes. A subclass whose packed numbers depend on other items overrides it."""
@@ -246,6 +303,10 @@ class LabelSpace(ABC):
     def _contents(self) -> str:
         """A few words about the labels, for `repr`."""
         return f"unit: {self.unit}"
+
+    def _part_name(self, number: int, default: str) -> str:
+        """The name of a part of a label."""
+        return self.part_names[number] if number < len(self.part_names) else f"{default} {number + 1}"
 
     def _side(self, rows: Rows | LabelSpace) -> Self:
         """These items: rows of this space, or a part of its root, as it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Self
@@ -11,13 +12,36 @@ from torch import Tensor
 
 from contml._support.progress import progress_bar
 from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
-from contml.contracts import LabelKind
+from contml.contracts import Colours, LabelKind, Part
 from contml.distances.cache import fingerprint
 from contml.distances.search import checked
 from contml.labels.base import LabelSpace, check_label_space
 
 
-class ThresholdLabels(LabelSpace):
+class _BinaryLabels(LabelSpace):
+    """A label space of 0 / 1 that says of an item what the label space that it binarizes says."""
+
+    kind: LabelKind = "binary"
+
+    @property
+    @abstractmethod
+    def _graded(self) -> LabelSpace:
+        """The same items with graded labels."""
+
+    def text(self, row: int) -> str:
+        """The text of the graded label."""
+        return super().text(row) or self._graded.text(row)
+
+    def parts(self, a: int, b: int) -> list[Part]:
+        """The parts of the graded label distance."""
+        return self._graded.parts(a, b)
+
+    def colours(self) -> Colours | None:
+        """The colours of the graded labels."""
+        return self._graded.colours()
+
+
+class ThresholdLabels(_BinaryLabels):
     """A label space binarized to 0 / 1: items nearer than a threshold are positives.
 
     Args:
@@ -25,7 +49,6 @@ class ThresholdLabels(LabelSpace):
             negatives (1).
     """
 
-    kind: LabelKind = "binary"
     space: LabelSpace
 
     @check_ranges
@@ -39,11 +62,15 @@ class ThresholdLabels(LabelSpace):
         """0 or 1, `[X, Y]`."""
         return checked(self.space.distances(x.space, y.space).float()) >= self.threshold
 
+    @property
+    def _graded(self) -> LabelSpace:
+        return self.space
+
     def _contents(self) -> str:
         return f"positives below {self.threshold:g} of {self.space!r}"
 
 
-class NearestLabels(LabelSpace):
+class NearestLabels(_BinaryLabels):
     """A label space binarized to 0 / 1: the positives of an item are its k nearest items.
 
     The label distances are **not symmetric**: i may be among the k nearest of j, but j not among i's nearest. Row a
@@ -55,7 +82,6 @@ class NearestLabels(LabelSpace):
         cache: a folder that keeps the neighbours for later runs on these labels; None: they are computed in each run.
     """
 
-    kind: LabelKind = "binary"
     positions: Tensor
 
     @check_ranges
@@ -64,7 +90,7 @@ class NearestLabels(LabelSpace):
     ) -> None:
         check_label_space("space", space)
         super().__init__(positions=torch.arange(len(space), device=space.device))
-        self.k = k
+        self.k, self._space = k, space
         with nullcontext() if quiet else progress_bar(len(space)) as progress:
             self.neighbours = space.nearest(k, progress=progress, cache=cache).rows  # [N,k] of the whole space
         self.unit = f"not among the {k} nearest"
@@ -78,8 +104,12 @@ class NearestLabels(LabelSpace):
     def to(self, device: torch.device | str) -> Self:
         """The same labels on another device."""
         moved = super().to(device)
-        moved.neighbours = self.neighbours.to(device)
+        moved.neighbours, moved._space = self.neighbours.to(device), self._space.to(device)
         return moved
+
+    @property
+    def _graded(self) -> LabelSpace:
+        return self._space[self.positions]
 
     def fingerprint(self) -> str:
         """A hash of the neighbours, the same on every device: the key of caches."""

@@ -31,8 +31,7 @@ from contml.distances.cache import fingerprint
 from contml.distances.euclidean import recompute
 from contml.distances.search import Neighbours
 from contml.distances.vectors import neighbours_by_value
-from contml.labels.base import LabelSpace
-from contml.labels.captions import checked_captions, word_weights
+from contml.labels.captions import CaptionSets, checked_captions, word_weights
 from contml.labels.word_vectors import vector_matrix, vector_source
 from contml.labels.words import caption_tokens, split_words
 from contml.transport.bags import set_members, split_sets
@@ -48,7 +47,7 @@ _TILE = 1280
 _CANCELS = 2.0**-20
 
 
-class CaptionVectorLabels(LabelSpace):
+class CaptionVectorLabels(CaptionSets):
     """Images with captions, each caption a vector: two images are near if their captions point the same way.
 
     The label distance of two captions is 1 - their cosine, in [0, 2]. That of two images compares the means of their
@@ -79,7 +78,6 @@ class CaptionVectorLabels(LabelSpace):
         InputError: an image has no captions left, an option has another value, or the encoder returns no such vectors.
     """
 
-    kept: Tensor
     hashes: Tensor
 
     def __init__(
@@ -131,6 +129,7 @@ class CaptionVectorLabels(LabelSpace):
         hashes = [int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), signed=True) for text in contents]
         super().__init__(kept=torch.from_numpy(kept), hashes=torch.tensor(hashes))
         self._rows: _Rows = rows
+        self._captions = captions
         self._edges: Ints = np.concatenate(([0], np.cumsum(sizes[kept])))
         self.sets = sets
         self.unit = "1 - cosine" if sets == "mean" else "1 - cosine, summed over captions"

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from contml._support.conversion import as_items
 from contml._support.errors import InputError
+from contml._support.text import number, percent
+from contml.contracts import Part
 from contml.distances.cache import fingerprint
 from contml.distances.search import Neighbours
 from contml.labels.base import LabelSpace
 from contml.labels.word_vectors import load_word_vectors as load_word_vectors, vector_matrix, vector_source
-from contml.labels.words import caption_tokens, spelling, tokens as tokens
+from contml.labels.words import caption_tokens, spelling, split_words, tokens as tokens
 from contml.transport import set_distances
 from contml.transport.bags import check_weights, most_words, pack, take, whole_weights
+from contml.transport.captions import Match, word_movers_distance, word_movers_plan
 from contml.transport.word_costs import WordCosts
+
+#: Token files have a space before punctuation; a full stop could be alone on a line.
+_SPACED = re.compile(r" (?=[.,;:!?]|'s\b)")
 
 
 def idf_weights(captions: Sequence[Sequence[str]], others: Sequence[Sequence[str]] = ()) -> dict[str, float]:
@@ -55,7 +62,40 @@ def word_weights(weights: object, captions: Sequence[Sequence[str]]) -> Mapping[
     return idf_weights(captions) if weights == "idf" else None
 
 
-class CaptionLabels(LabelSpace):
+class CaptionSets(LabelSpace):
+    """A label space of images with captions, whose texts it keeps: those of the rows `kept` of the input."""
+
+    title = "captions"
+    kept: Tensor
+    _captions: Sequence[Sequence[str]]
+
+    @property
+    def captions(self) -> list[list[str]]:
+        """The captions of each image that are not blank."""
+        return [[text for text in self._captions[row] if text.strip()] for row in self.kept.tolist()]
+
+    def text(self, row: int) -> str:
+        """The captions of an image, one per line."""
+        captions = self._captions[int(self.kept[row])]
+        return super().text(row) or "\n".join(
+            _SPACED.sub("", " ".join(text.split())) for text in captions if text.strip()
+        )
+
+    def parts(self, a: int, b: int) -> list[Part]:
+        """All captions of both images, and their label distance."""
+        return [Part(self.title, self.text(a), self.text(b), number(float(self.pairwise([a], [b]))))]
+
+
+class NearestCaptions(NamedTuple):
+    """A caption of one image, the nearest caption of another, their Word Mover's Distance, and what moves."""
+
+    first: str
+    second: str
+    distance: float
+    plan: list[Match]
+
+
+class CaptionLabels(CaptionSets):
     """Images with captions: two images are near if every caption of one has a near caption of the other.
 
     The label distance is D(i, j) = sum over the captions of i of the least Word Mover's Distance to a caption of j,
@@ -87,8 +127,6 @@ class CaptionLabels(LabelSpace):
         InputError: an image has no captions left, the word vectors cannot be read or are not finite, or a weight is not
             a finite number above 0.
     """
-
-    kept: Tensor
 
     def __init__(
         self,
@@ -129,10 +167,41 @@ class CaptionLabels(LabelSpace):
         self._bags = pack((image for image in usable if image), self._weights)
         self._costs = WordCosts(vector_matrix(source, vocabulary, normalize), vocabulary)
         self.unit = "word-vector distance, summed over captions"
+        self._captions = captions
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Label distances `[X, Y]`; half the work where x is y."""
         return set_distances(x._bags, x._bags if y is x else y._bags, self._costs, device=self.device)
+
+    def parts(self, a: int, b: int) -> list[Part]:
+        """The nearest captions of both images, their distance, and the words that move, with their share."""
+        parts = []
+        for n, pair in enumerate(self.nearest_captions(a, b), start=1):
+            moves = sorted((m for m in pair.plan if m.distance > 0), key=lambda m: -m.share * m.distance)
+            words = ", ".join(f"{m.source} to {m.target} ({percent(m.share)})" for m in moves)
+            distance = number(pair.distance) + (f": {words}" if words else "")
+            parts.append(Part(f"captions {n}", _line(pair.first), _line(pair.second), distance))
+        return parts
+
+    def nearest_captions(self, a: int, b: int, most: int = 3) -> list[NearestCaptions]:
+        """The pairs of a caption of image a and one of b with the least distance; a caption is in at most one pair."""
+        vectors = dict(zip(self.words, self._costs.vectors, strict=True))
+        weights = None if self._weights is None else dict(zip(self.words, self._weights.tolist(), strict=True))
+        x, y = (
+            [(text, words) for text in self._captions[row] if (words := [w for w in split_words(text) if w in vectors])]
+            for row in self.kept[[a, b]].tolist()
+        )
+        x_words, y_words = ([words for _, words in side] for side in (x, y))
+        distances = word_movers_distance(x_words, y_words, vectors, weights=weights)
+        used: set[tuple[str, int]] = set()
+        pairs: list[NearestCaptions] = []
+        for position in distances.flatten().argsort(stable=True).tolist():
+            i, j = divmod(position, len(y))
+            if len(pairs) < most and used.isdisjoint({("x", i), ("y", j)}):
+                used |= {("x", i), ("y", j)}
+                plan = word_movers_plan(x_words[i], y_words[j], vectors, weights)
+                pairs.append(NearestCaptions(x[i][0], y[j][0], float(distances[i, j]), plan))
+        return pairs
 
     def fingerprint(self) -> str:
         """A hash of the words of the captions and of their vectors, the same on every device: the key of caches."""
@@ -170,6 +239,10 @@ class CaptionLabels(LabelSpace):
     def longest(self) -> int:
         """The number of distinct words of the longest caption."""
         return most_words(self._bags)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def checked_captions(captions: object) -> list[list[str]]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_items, is_hashable, is_missing
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
-from contml.contracts import LabelKind, Rows
+from contml.contracts import Colours, LabelKind, Part, Rows
 from contml.distances.labels import class_distance
 from contml.distances.search import MEMORY
 from contml.labels.base import LabelSpace
@@ -35,6 +35,7 @@ class ClassLabels(LabelSpace):
 
     kind: LabelKind = "classes"
     unit = "another class"
+    title = "class"
     class_ids: Tensor
 
     def __init__(self, labels: Numbers | Sequence[Hashable]) -> None:
@@ -76,6 +77,22 @@ class ClassLabels(LabelSpace):
         ids = self.class_ids  # needs no check and no temporaries
         r, c = (ids if index is None else ids[as_rows(index, len(ids), ids.device)] for index in (rows, cols))
         return class_distance(r, c)
+
+    def text(self, row: int) -> str:
+        """The class of an item."""
+        class_id = int(self.class_ids[row])
+        return super().text(row) or str(self.names[class_id] if self.names else class_id)
+
+    def parts(self, a: int, b: int) -> list[Part]:
+        """Both classes."""
+        same = bool(self.class_ids[a] == self.class_ids[b])
+        return [Part(self.title, self.text(a), self.text(b), "same" if same else "different")]
+
+    def colours(self) -> Colours:
+        """The class of each item."""
+        unique_ids, positions = torch.unique(self.class_ids.cpu(), return_inverse=True)
+        row_of = {position: row for row, position in enumerate(positions.tolist())}
+        return Colours(positions, self.title, [self.text(row_of[position]) for position in range(len(unique_ids))])
 
     def as_root(self) -> Self:
         """The same items as a new root: classes are numbered anew, without those that have no item."""

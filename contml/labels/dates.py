@@ -14,7 +14,8 @@ from torch import Tensor
 from contml._support.conversion import as_items, is_missing
 from contml._support.errors import InputError
 from contml._support.validation import check_positive
-from contml.contracts import Measure
+from contml.contracts import Colours, Measure
+from contml.labels.base import LabelSpace
 from contml.labels.vectors import VectorLabels
 
 _MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
@@ -33,6 +34,8 @@ class DateLabels(VectorLabels):
         scale: the number of days in a label distance of 1, such as 365.25 for a year.
     """
 
+    title = "date"
+
     def __init__(self, dates: np.ndarray[Any, Any] | Sequence[date | str | np.datetime64], scale: float = 1.0) -> None:
         check_positive(scale=scale)
         super().__init__(_days(dates) / scale, squared=False, unit="days" if scale == 1 else f"{scale:g} days")
@@ -42,6 +45,16 @@ class DateLabels(VectorLabels):
     def date(self, row: int) -> datetime:
         """The date of an item without a time zone, to the microsecond; in UTC if the dates have time zones."""
         return _1970.replace(tzinfo=None) + timedelta(days=float(self.values[row, 0]) * self.scale)
+
+    def text(self, row: int) -> str:
+        """The date of an item, and the time of day where it has one."""
+        moment = self.date(row)
+        words = moment.isoformat(" ", "minutes") if moment.time() != time() else f"{moment.date()}"
+        return LabelSpace.text(self, row) or words
+
+    def colours(self) -> Colours:
+        """The days from 1970-01-01 to each date."""
+        return Colours(self.values[:, 0].cpu() * self.scale, self.title, scale="date")
 
     def _contents(self) -> str:
         if not len(self):

@@ -98,7 +98,7 @@ class FunctionLabels(LabelSpace):
         try:
             return [fingerprint(self._items[position]).encode() for position in self.positions.tolist()]
         except InputError as error:
-            hint = "give the split label_texts, which identify the labels of a run"
+            hint = "give labels.with_texts(identity=...), texts that identify the labels of a run"
             raise InputError("items", error.got, "must be numbers, strings, arrays or lists of them", hint) from None
 
     def _compute(self, pairs: np.ndarray[Any, Any], low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]) -> Any:

@@ -9,10 +9,14 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
+from contml._support.text import number
 from contml._support.validation import check_choice
-from contml.contracts import Measure
+from contml.contracts import Measure, Part
 from contml.distances.labels import pose_distance
 from contml.labels.base import MetricLabels
+
+#: Joints that `PoseLabels.parts` lists: those that are the farthest apart.
+_LISTED = 8
 
 
 class PoseLabels(MetricLabels):
@@ -35,6 +39,7 @@ class PoseLabels(MetricLabels):
             person's scale.
     """
 
+    title = "pose"
     joints: Tensor
     visible: Tensor
     kept: Tensor
@@ -94,6 +99,18 @@ class PoseLabels(MetricLabels):
     def distances(self, x: Self, y: Self) -> Tensor:
         """Pose distances `[X, Y]`."""
         return pose_distance(x.joints, y.joints, x.visible, y.visible, squared=self.squared)
+
+    def parts(self, a: int, b: int) -> list[Part]:
+        """The joints that are visible in both and the farthest apart: their coordinates, and the distance."""
+        distances = (self.joints[a] - self.joints[b]).norm(dim=1)
+        distances = torch.where(self.visible[a] & self.visible[b], distances, -1.0)
+        unit, parts = self.measure.unit.removesuffix("/joint"), []
+        for n in distances.argsort(descending=True, stable=True)[:_LISTED].tolist():
+            if distances[n] >= 0:
+                x, y = (", ".join(map(number, self.joints[row, n].tolist())) for row in (a, b))
+                name = self._part_name(n, "joint").replace("_", " ")
+                parts.append(Part(name, x, y, f"{number(float(distances[n]))} {unit}"))
+        return parts
 
     def _contents(self) -> str:
         return f"{self.joints.shape[1]} joints; unit: {self.unit}"

@@ -12,7 +12,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing
 from contml._support.errors import InputError
 from contml._support.validation import check_choice, is_finite
-from contml.contracts import Measure
+from contml.contracts import Colours, Measure, Part
 from contml.distances.labels import great_circle, heading_difference
 from contml.distances.search import Neighbours
 from contml.distances.vectors import neighbours_by_value
@@ -29,6 +29,7 @@ class OrdinalLabels(LabelSpace):
     """
 
     unit = "the whole scale"
+    title = "level"
     ranks: Tensor
 
     def __init__(self, labels: Numbers | Sequence[Hashable], levels: Sequence[Hashable] | None = None) -> None:
@@ -65,6 +66,19 @@ class OrdinalLabels(LabelSpace):
     def distances(self, x: Self, y: Self) -> Tensor:
         """Rank differences divided by the largest possible one, `[X, Y]`."""
         return (x.ranks[:, None] - y.ranks).abs().double() / (len(self.levels) - 1)
+
+    def text(self, row: int) -> str:
+        """The level of an item."""
+        return super().text(row) or str(self.levels[int(self.ranks[row])])
+
+    def parts(self, a: int, b: int) -> list[Part]:
+        """Both levels, and how many levels are between them."""
+        steps = abs(int(self.ranks[a] - self.ranks[b]))
+        return [Part(self.title, self.text(a), self.text(b), f"{steps} level{'s' * (steps != 1)}")]
+
+    def colours(self) -> Colours:
+        """The place of each level, from 0."""
+        return Colours(self.ranks.double().cpu(), self.title)
 
     @property
     def vectors(self) -> Tensor:
@@ -103,6 +117,7 @@ class GeoLabels(LabelSpace):
         unit: the unit of the label distance, "km" or "m".
     """
 
+    title = "place"
     places: Tensor
     headings: Tensor | None = None
 
@@ -149,3 +164,24 @@ class GeoLabels(LabelSpace):
         if x.headings is not None and y.headings is not None:
             metres += self.heading_weight * heading_difference(x.headings, y.headings)
         return metres / self.metres_per_unit
+
+    def text(self, row: int) -> str:
+        """Latitude, longitude and heading of an item in degrees."""
+        heading = "" if self.headings is None else f", {float(self.headings[row]):.0f}°"
+        return super().text(row) or _degrees(self.places[row]) + heading
+
+    def parts(self, a: int, b: int) -> list[Part]:
+        """Both places and the distance between them; both headings and the angle between them."""
+        x, y = self.places[[a]], self.places[[b]]
+        distance = 1000 / self.metres_per_unit * float(great_circle(x, y))
+        parts = [Part(self.title, _degrees(x[0]), _degrees(y[0]), self.measure.text(distance))]
+        if self.headings is not None:
+            u, v = self.headings[[a]], self.headings[[b]]
+            parts.append(
+                Part("heading", f"{float(u):.0f}°", f"{float(v):.0f}°", f"{float(heading_difference(u, v)):.0f}°")
+            )
+        return parts
+
+
+def _degrees(place: Tensor) -> str:
+    return ", ".join(f"{degrees:.5f}" for degrees in place.tolist())

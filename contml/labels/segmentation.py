@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
+from contml._support.text import percent
+from contml.contracts import Part
 from contml.distances.segmentation import Maps, PackedMaps, pack_maps, packed_segmentation_distance
 from contml.labels.base import LabelSpace
 
@@ -26,6 +29,7 @@ class SegmentationLabels(LabelSpace):
     """
 
     unit = "1 - mIoU"
+    title = "label map"
     masks: Tensor
     areas: Tensor
 
@@ -44,6 +48,17 @@ class SegmentationLabels(LabelSpace):
         b = a if y is x else PackedMaps(y.masks, y.areas)
         names = None if x.rows is None or y.rows is None else (x.rows, y.rows)
         return packed_segmentation_distance(a, b, names=names)
+
+    def parts(self, a: int, b: int) -> list[Part]:
+        """Each class of one of both maps: its share of each, and its intersection over union."""
+        x, y = (np.unpackbits(self.masks[row].cpu().numpy().view(np.uint8), axis=1).astype(bool) for row in (a, b))
+        x, y = x & y.any(0), y & x.any(0)  # [C,P]: pixels that neither ignores
+        parts = []
+        for n in np.flatnonzero((x | y).any(1)).tolist():
+            name = self.part_names[n] if n < len(self.part_names) else f"class {n}"
+            overlap = percent((x[n] & y[n]).sum() / (x[n] | y[n]).sum())
+            parts.append(Part(name, percent(x[n].sum() / x.sum()), percent(y[n].sum() / y.sum()), f"{overlap} IoU"))
+        return parts
 
     def _select(self, index: Tensor) -> Self:
         if self.device.type != "cpu":

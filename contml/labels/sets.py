@@ -13,6 +13,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_items, as_numbers, is_missing
 from contml._support.errors import InputError
 from contml._support.validation import check_choice
+from contml.contracts import Part
 from contml.distances.labels import hamming_distance, jaccard_distance, tag_distance
 from contml.labels.base import LabelSpace
 
@@ -26,6 +27,7 @@ class TagLabels(LabelSpace):
     """
 
     unit = "Jaccard distance of tags"
+    title = "tags"
     ids: Tensor
 
     def __init__(self, tags: Sequence[Iterable[Hashable]]) -> None:
@@ -38,6 +40,15 @@ class TagLabels(LabelSpace):
 
     def _item_contents(self) -> list[bytes]:
         return [repr(sorted(map(repr, self.tags(row)))).encode() for row in range(len(self))]
+
+    def text(self, row: int) -> str:
+        """The tags of an item."""
+        return super().text(row) or ", ".join(map(str, self.tags(row))) or "none"
+
+    def parts(self, a: int, b: int) -> list[Part]:
+        """The tags of both, and how many of them are shared."""
+        x, y = set(self.tags(a)), set(self.tags(b))
+        return [Part(self.title, self.text(a), self.text(b), f"{len(x & y)} of {len(x | y)} shared")]
 
     def tags(self, row: int) -> list[Hashable]:
         """The tags of an item."""
@@ -53,6 +64,7 @@ class MultiHotLabels(LabelSpace):
             "hamming", the share of the L entries that differ.
     """
 
+    title = "labels"
     labels: Tensor
 
     def __init__(self, labels: Numbers, distance: Literal["jaccard", "hamming"] = "jaccard") -> None:
@@ -72,6 +84,18 @@ class MultiHotLabels(LabelSpace):
     def distances(self, x: Self, y: Self) -> Tensor:
         """Jaccard distances or Hamming shares, `[X, Y]`."""
         return (jaccard_distance if self.distance == "jaccard" else hamming_distance)(x.labels, y.labels)
+
+    def text(self, row: int) -> str:
+        """The names or numbers of the attributes that an item has."""
+        held = [
+            self.part_names[n] if self.part_names else str(n + 1) for n in self.labels[row].nonzero()[:, 0].tolist()
+        ]
+        return super().text(row) or ", ".join(held) or "none"
+
+    def parts(self, a: int, b: int) -> list[Part]:
+        """The attributes of both, and how many differ."""
+        x, y = self.labels[a], self.labels[b]
+        return [Part(self.title, self.text(a), self.text(b), f"{int((x != y).sum())} of {len(x)} differ")]
 
 
 def token_ids(name: str, items: object, also: type[Set[Any]] | type[str]) -> tuple[Tensor, list[Any]]:

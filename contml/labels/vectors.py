@@ -10,11 +10,15 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
-from contml.contracts import Measure
+from contml._support.text import value_text
+from contml.contracts import Colours, Measure, Part
 from contml.distances.euclidean import euclidean, squared_euclidean
 from contml.distances.search import Neighbours
 from contml.distances.vectors import neighbours_by_value
 from contml.labels.base import MetricLabels
+
+#: Numbers of a label that are written, and that are compared in words.
+_WRITTEN, _LISTED = 6, 8
 
 
 class VectorLabels(MetricLabels):
@@ -27,6 +31,7 @@ class VectorLabels(MetricLabels):
         unit: the unit of the labels, such as "years"; label distances are printed in it, squared ones as their root.
     """
 
+    title = "number"
     values: Tensor
 
     def __init__(self, values: Numbers, squared: bool = True, unit: str = "") -> None:
@@ -47,6 +52,35 @@ class VectorLabels(MetricLabels):
     def vectors(self) -> Tensor:
         """The labels `[N, D]`."""
         return self.values
+
+    def text(self, row: int) -> str:
+        """The numbers of an item; of more than six, the first six."""
+        values = self.values[row].tolist()
+        words = " ".join([*map(self._written, values[:_WRITTEN]), *(["…"] if len(values) > _WRITTEN else [])])
+        return super().text(row) or words + self.measure.after
+
+    def parts(self, a: int, b: int) -> list[Part]:
+        """Both numbers; of vectors without texts, the numbers that differ most."""
+        differences, measure = (self.values[a] - self.values[b]).abs(), self.measure.linear
+        if len(differences) == 1 or self.root._texts:
+            return [Part(self.title, self.text(a), self.text(b), measure.text(float(differences.norm())))]
+        order = differences.argsort(descending=True, stable=True)[:_LISTED].tolist()
+        texts = [[self._written(value) for value in self.values[row].tolist()] for row in (a, b)]
+        return [
+            Part(self._part_name(n, "number"), texts[0][n], texts[1][n], measure.text(float(differences[n])))
+            for n in order
+        ]
+
+    def colours(self) -> Colours | None:
+        """The number of each item; None for vectors."""
+        if self.values.shape[1] > 1:
+            return None
+        values = torch.tensor(list(map(self.measure.linear.of, self.values[:, 0].tolist())), dtype=torch.float64)
+        return Colours(values, self.title, scale="log" if self.measure.kind == "ratio" else "linear")
+
+    def _written(self, value: float) -> str:
+        """A number in the unit of the labels."""
+        return value_text(self.measure.linear.of(value))
 
     def _contents(self) -> str:
         return f"vectors of {self.values.shape[1]} numbers; unit: {self.unit}"

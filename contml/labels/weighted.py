@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import torch
@@ -10,7 +10,9 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
+from contml._support.text import MISSING, number
 from contml._support.validation import is_finite
+from contml.contracts import Part
 from contml.labels.base import LabelSpace, check_label_space
 
 
@@ -62,6 +64,38 @@ class WeightedLabels(LabelSpace):
     def spaces(self) -> tuple[LabelSpace, ...]:
         """The label spaces that are summed."""
         return tuple(self.__dict__[name] for name in self._packed if name != "present")
+
+    @property
+    def captions(self) -> Sequence[Sequence[str]] | None:
+        """The captions of the first space that has some."""
+        return next((space.captions for space in self.spaces if space.captions is not None), None)
+
+    def has(self, n: int, row: int) -> bool:
+        """Whether an item has a label in space n."""
+        return self.present is None or bool(self.present[row, n])
+
+    def text(self, row: int) -> str:
+        """The labels of an item, each after its title."""
+        texts = [(s.title, s.text(row)) for n, s in enumerate(self.spaces) if self.has(n, row)]
+        return super().text(row) or "\n".join(f"{title}: {text}" for title, text in texts if text)
+
+    def parts(self, a: int, b: int) -> list[Part]:
+        """The parts of each label, and what it contributes to the sum."""
+        parts = []
+        in_both = [self.has(n, a) and self.has(n, b) for n in range(len(self.spaces))]
+        scale = sum(self.weights) / (sum(w for w, both in zip(self.weights, in_both, strict=True) if both) or 1.0)
+        for n, (space, weight) in enumerate(zip(self.spaces, self.weights, strict=True)):
+            if not in_both[n]:
+                x, y = (space.text(row) if self.has(n, row) else "missing" for row in (a, b))
+                parts.append(Part(space.title, x, y, MISSING, number(0)))
+                continue
+            distance = float(space.pairwise([a], [b]))
+            found = [part._replace(contribution="") for part in space.parts(a, b)]
+            if len(found) != 1:
+                found.append(Part(space.title, "", "", space.measure.text(distance)))
+            found[-1] = found[-1]._replace(contribution=number(weight * distance * scale))
+            parts += found
+        return parts
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Weighted sums `[X, Y]` in float64 of the spaces' distances, each rounded to float32."""

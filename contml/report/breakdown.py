@@ -56,8 +56,7 @@ def group_rows(split: Split, ranking: Ranking) -> tuple[int, list[list[str]]]:
     rows = []
     for n in means.argsort(descending=classes is None, stable=True)[:_GROUPS].tolist():
         first_row = int((group_ids == unique_groups[n]).nonzero()[0, 0])
-        described = split.describer is not None and classes is not None
-        name = split.describer(first_row) if described and split.describer else split.name(first_row)
+        name = split.name(first_row) if classes is None else split.labels.text(first_row)
         rows.append([name, f"{int(counts[n]):,}", _value(float(means[n]), split)])
     return len(unique_groups), rows
 

@@ -58,7 +58,8 @@ def caption_examples(
     quality: int,
 ) -> list[dict[str, Any]]:
     """Some images from good to bad captions; rows that could not be drawn are noted in `broken`."""
-    assert split.captions is not None  # of a captioner
+    references = split.labels.captions
+    assert references is not None  # of a captioner
     examples = []
     for position in captions.shown():
         row, text = int(captions.rows[position]), captions.texts[position]
@@ -76,7 +77,7 @@ def caption_examples(
                 "text": text,
                 "score": score_text(float(captions.scores["cider_d"][position])),
                 "facts": [(fact, right) for _, fact, right in captions.facts[position]] if captions.facts else [],
-                "references": list(split.captions[row]),
+                "references": list(references[row]),
                 "words": words,
             }
         )

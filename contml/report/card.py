@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from PIL import Image, ImageDraw
 
 from contml._support.text import page_text, unbroken
-from contml.data.renderers.captions import wrapped
-from contml.data.renderers.text import font_for, shorten
+from contml.data.renderers.text import font_for, shorten, wrapped
 from contml.report.gallery import FRAME, SUBDUED
 from contml.report.plots import BLUE, INK
 

@@ -13,7 +13,6 @@ from contml.data.split import Split
 from contml.evaluation.label_errors import LabelErrors, label_errors
 from contml.report.examples import Example, shown_items
 from contml.report.gallery import TOP
-from contml.report.pictures import label_texts
 
 #: A split of fewer items, or of fewer groups, says too little about its labels.
 _LEAST = 20
@@ -57,11 +56,9 @@ def _example(split: Split, errors: LabelErrors, row: int, place: int) -> Example
 
 def errors_csv(split: Split, errors: LabelErrors, count: int) -> bytes:
     """The items with the highest scores, their labels, and the names, labels and label distances of the nearest."""
-    texts = label_texts(split)
 
     def words(row: int) -> list[str]:
-        label = split.describer(row) if split.describer is not None else texts[row] if texts is not None else ""
-        return [plain_text(split.name(row)), plain_text(label)]
+        return [plain_text(split.name(row)), plain_text(split.labels.text(row))]
 
     k = min(TOP, errors.neighbours.shape[1])
     text = io.StringIO(newline="")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from contml._support.files import write
 from contml._support.text import page_text, unbroken
-from contml.data.split import SPLIT_TITLES, Explanation, Split
+from contml.data.split import SPLIT_TITLES, Split
 from contml.evaluation.evaluators import Captions
 from contml.evaluation.label_errors import LabelErrors
 from contml.evaluation.metrics import title_of
@@ -27,7 +27,7 @@ from contml.report.captions import caption_examples, captions_csv, fact_table, i
 from contml.report.card import card
 from contml.report.embedding_map import MAX_TSNE, map_plot, tsne_plot
 from contml.report.examples import SHOWN, Example, examples, queries_csv, unit_of_numbers
-from contml.report.explanation import explain_pair, explanation_picture
+from contml.report.explanation import Explanation, explain_pair, explanation_picture
 from contml.report.gallery import Strip, gallery_strips, stack
 from contml.report.label_errors import possible_errors, report_errors
 from contml.report.pictures import Album, embedded, panel_pictures
@@ -129,7 +129,7 @@ def write_report(
         write(folder / name, methodcaller("write_bytes", content))
     group_count, groups = group_rows(split, ranking)
     sections = _sections(figures, plot_pictures)
-    names, explanation = explained or ("", Explanation(()))
+    explanation = explained or Explanation("", (), ())
     sections["match"] = [Strip(picture, title) for title, picture in explanation.pictures]
     values = {
         "headline": unbroken(text(headline)),
@@ -138,15 +138,14 @@ def write_report(
         "calibration": "" if calibration is None else calibration.sentence(metrics.measure),
         "classes": classes,
         "chosen_pair": pair is not None,
-        "explained": text(names),
-        "parts_header": [text(cell) for cell in explanation.header],
-        "parts": texts(explanation.rows),
+        "explained": text(explanation.names),
+        "parts": texts(explanation.table),
         "largest_tsne": MAX_TSNE,
         "squared": about.squared,
         "album": album,
         "shown": page_examples,
         "suspects": suspects,
-        "legend": [(colour, text(name)) for colour, name in split.legend],
+        "legend": [(colour, text(name)) for colour, name in split.view.legend],
         "labels": texts(label_rows(split, ranking, missing)),
         "groups": texts(groups),
         "group_count": group_count,
@@ -230,8 +229,8 @@ def _headline(evaluated: Evaluated) -> str:
     return f"Untrained weights. {words}" if evaluated.untrained else words
 
 
-def _match(explained: tuple[str, Explanation] | None) -> dict[str, bytes]:
-    return {} if explained is None else {"match.png": encode(explanation_picture(explained[1]))}
+def _match(explained: Explanation | None) -> dict[str, bytes]:
+    return {} if explained is None else {"match.png": encode(explanation_picture(explained))}
 
 
 def write_errors_page(
@@ -262,7 +261,7 @@ def write_errors_page(
         title=text(title),
         facts=texts(facts),
         unit="" if labels.kind == "classes" else text(unit_of_distances(labels.unit, labels.measure)),
-        legend=[(colour, text(name)) for colour, name in split.legend],
+        legend=[(colour, text(name)) for colour, name in split.view.legend],
         broken=[f"{page_text(split.name(row))}: {page_text(error)}" for row, error in broken.items()],
     )
     return write(path, methodcaller("write_bytes", page))

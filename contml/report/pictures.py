@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from PIL import Image
 
-from contml._support.text import number, page_text
+from contml._support.text import page_text
 from contml.data.split import Split
-from contml.labels import ClassLabels, VectorLabels
 from contml.report.examples import Example
 from contml.report.gallery import draw
 from contml.report.plots import picture_of
@@ -59,30 +58,14 @@ def panel_pictures(figure: Figure) -> list[Image.Image]:
     return pictures
 
 
-def label_texts(split: Split) -> list[str] | None:
-    """The label of each row in words; None where labels are pictures, or too long."""
-    labels = split.labels
-    if split.captions is not None:
-        return ["\n".join(captions) for captions in split.captions]
-    if split.label_texts is not None:
-        return [text.replace("\t", ", ") for text in split.label_texts]
-    if labels.class_ids is not None:
-        names = labels.names if isinstance(labels, ClassLabels) else []
-        return [str(names[class_id]) if names else f"class {class_id}" for class_id in labels.class_ids.tolist()]
-    if isinstance(labels, VectorLabels) and labels.values.shape[1] <= 4:
-        return [", ".join(map(number, values)) for values in labels.values.tolist()]
-    return None
-
-
 class Album:
     """The pictures of a split for a page, encoded with `quality`; rows that could not be drawn are noted in `broken`.
 
-    Where the label of a row has words and no colours, the picture is shown without label: the page writes it below.
+    The page writes the words of a label below its picture: on it is only what the renderer of the split draws.
     """
 
     def __init__(self, split: Split, broken: dict[int, str]) -> None:
         self.split, self.broken, self.quality = split, broken, 80
-        self.drawn = bool(split.legend) or split.describer is None
         self._pictures: dict[tuple[int, int], Image.Image] = {}
 
     def prepare(self, examples: Sequence[Example]) -> None:
@@ -96,7 +79,9 @@ class Album:
     def picture(self, row: int, size: int = ITEM) -> Image.Image:
         """The picture of a row, `size` pixels square."""
         if (row, size) not in self._pictures:
-            self._pictures[row, size] = draw(self.split, row, size, self.broken, label=self.drawn)
+            self._pictures[row, size] = draw(
+                self.split, row, size, self.broken, label=self.split.view.renderer is not None
+            )
         return self._pictures[row, size]
 
     def item(self, row: int) -> str:
@@ -112,11 +97,9 @@ class Album:
         return page_text(self.split.name(row))
 
     def label(self, row: int) -> str:
-        """The label of a row in words; empty if it has none, or if the describer fails, which is noted."""
-        if self.split.describer is None:
-            return ""
+        """The label of a row in words; empty if it has none, or if the label space fails, which is noted."""
         try:
-            return page_text(self.split.describer(row), lines=True)
+            return page_text(self.split.labels.text(row), lines=True)
         except Exception as error:  # as in `draw`
             self.broken.setdefault(row, f"{type(error).__name__}: {error}")
             return ""

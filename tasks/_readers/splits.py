@@ -11,6 +11,7 @@ from contml import InputError
 from contml._support.validation import as_rows
 from contml.contracts import Rows
 from contml.data import ImageSource, Split, draw_queries, query_split
+from contml.data.split import View
 from contml.data.text_files import read_json
 from contml.labels import LabelSpace
 
@@ -219,7 +220,7 @@ def kept_split(
     kept: Sequence[int],
     queries: Rows,
     excluded: Mapping[str, int],
-    **parts: Any,
+    view: View,
 ) -> Split:
     """The split of the items that are kept.
 
@@ -230,9 +231,9 @@ def kept_split(
         kept: the positions of the kept items.
         queries: the positions of the queries among the kept items.
         excluded: number of items left out, by reason; a reason without items is omitted.
-        parts: further arguments of `Split`.
+        view: what pages draw.
     """
     counts = {reason: count for reason, count in excluded.items() if count}
     query_rows = query_split(queries, len(kept))
     kept_names = [names[row] for row in kept]
-    return Split([images[row] for row in kept], kept_names, labels, *query_rows, excluded=counts, **parts)
+    return Split([images[row] for row in kept], kept_names, labels, *query_rows, excluded=counts, view=view)

@@ -14,7 +14,6 @@ from contml._support.errors import did_you_mean
 from contml._support.imports import import_by_name
 from contml._support.validation import check_choice
 from contml.data.draw import positions
-from contml.data.renderers.captions import Vectors
 from contml.labels import CaptionLabels, CaptionVectorLabels, LabelSpace, WeightedLabels, idf_weights
 
 from .._readers.word_vectors import Captions
@@ -81,7 +80,7 @@ class CaptionDistance:
     choice: Choice
     train: Captions
     others: Captions = field(default=(), repr=False)
-    vectors: Vectors = field(default_factory=dict, repr=False)
+    vectors: Mapping[str, Any] = field(default_factory=dict, repr=False)
     normalize: bool = False
     seed: int = 0
 
@@ -91,16 +90,6 @@ class CaptionDistance:
         if self.choice.needs_vectors:
             return "a word that has a vector"
         return "a word" if "tfidf" in self.choice.weights else "a caption with a vector"
-
-    @property
-    def match_weights(self) -> Mapping[str, float] | None:
-        """The word weights by which the words of two images are matched; None for counts."""
-        return self._idf if self.choice.word_weights == "idf" else None
-
-    @property
-    def matches_words(self) -> bool:
-        """Whether the distance is the Word Mover's Distance alone, which a picture can explain."""
-        return [*self.choice.weights] == ["wmd"]
 
     def labels(self, captions: Captions) -> tuple[LabelSpace, list[int]]:
         """The label space of the images that have labels, and their positions.
@@ -125,7 +114,7 @@ class CaptionDistance:
         return WeightedLabels(weights, unit=f"{formula}, each divided by its mean in training"), kept_rows
 
     def _space(self, name: str, captions: Captions) -> CaptionLabels | CaptionVectorLabels:
-        weights: Any = self.match_weights or "count"
+        weights: Any = self._idf if self.choice.word_weights == "idf" else "count"
         if name == "wmd":
             return CaptionLabels(captions, self.vectors, self.normalize, empty="drop", weights=weights)
         if name == "mean_vector":

@@ -11,14 +11,14 @@ from unicodedata import normalize
 from contml import InputError
 from contml._support.validation import check_choice
 from contml.data import ImageFile, ImageSource, Split, Task, draw_queries
-from contml.data.renderers.captions import CaptionExplainer, CaptionRenderer, Vectors
-from contml.data.split import Facts
+from contml.data.renderers.captions import CaptionExplainer
+from contml.data.split import Facts, View
+from contml.labels import CaptionLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
 from .._readers.splits import Parts, kept_split, queries_like, refuse_shared
 from .._readers.word_vectors import Captions, vectors_in_words, word_vectors
 from .distance import CaptionDistance, Choice
-from .explaining import NearestCaptions
 
 
 class Record(NamedTuple):
@@ -76,7 +76,7 @@ def make_task(root: Path, source: Path, parts: Parts[Record], options: Options) 
     }
     train, *other_parts = ([record.captions for record in records] for records, _ in complete.values())
     other_captions = [texts for part in other_parts for texts in part]
-    vectors: Vectors = {}
+    vectors: Mapping[str, Any] = {}
     summary = []
     if options.distance.needs_vectors:
         path = None if options.vectors is None else _vectors_file(root, options.vectors)
@@ -186,23 +186,11 @@ def make_split(
         query_rows = draw_queries(queries, [(keys or names)[row] for row in kept_rows], seed)
     else:
         query_rows = _kept_queries(queries, kept_rows)
-    kept_captions = [list(captions[row]) for row in kept_rows]
-    renderer = CaptionRenderer(kept_captions)
-    split_options: dict[str, Any] = {"renderer": renderer, "describer": renderer.text}
-    if distance.matches_words:
-        split_options["explainer"] = CaptionExplainer(
-            kept_captions,
-            [names[row] for row in kept_rows],
-            distance.vectors,
-            distance.normalize,
-            distance.match_weights,
-        )
-    else:
-        split_options["explainer"] = NearestCaptions(kept_captions, distance)
-    split_options["captions"] = [[text for text in image_captions if text.strip()] for image_captions in kept_captions]
-    if facts is not None:
-        split_options["facts"] = facts(kept_rows)
-    return kept_split(images, names, labels, kept_rows, query_rows, counts, **split_options)
+    explainer = None
+    if isinstance(labels, CaptionLabels):
+        explainer = CaptionExplainer(labels, [names[row] for row in kept_rows])
+    view = View(explainer=explainer, facts=None if facts is None else facts(kept_rows))
+    return kept_split(images, names, labels, kept_rows, query_rows, counts, view)
 
 
 def _kept_queries(queries: Sequence[int], kept: Sequence[int]) -> list[int]:

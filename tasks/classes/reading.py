@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from contml import InputError
 from contml.data import BoxCrop, ImageFile, Split, Task, draw, query_split
-from contml.data.renderers.classes import ClassRenderer
 from contml.data.text_files import read_lines
 from contml.data.values import whole_number
 from contml.labels import ClassLabels, LabelSpace, VectorLabels
@@ -197,23 +196,19 @@ def make_split(
         missing: how many items were omitted because they have no image file.
         labels: what is compared.
     """
-    classes = ClassLabels([item.label for item in items])
-    space: LabelSpace = classes
+    space: LabelSpace = ClassLabels([item.label for item in items])
     if labels == "year":
-        years = {label: _year(class_names[label]) for label in classes.names}
+        years = {label: _year(class_names[label]) for label in sorted({item.label for item in items}, key=str)}
         space = VectorLabels([years[item.label] for item in items], squared=False, unit="years")
     queries, gallery = query_split([row for row, role in enumerate(roles) if role == "query"], len(items))
-    renderer = ClassRenderer(classes.class_ids, [class_names[label] for label in classes.names])
     return Split(
         images=[ImageFile(item.path) if item.box is None else BoxCrop(item.path, item.box) for item in items],
         names=[str(item.path) for item in items],
-        labels=space,
+        labels=space.with_texts([class_names[item.label] for item in items]),
         queries=queries,
         gallery=gallery,
         recall_at=recall_at if labels == "class" else None,
         excluded={"without an image file": missing} if missing else {},
-        renderer=renderer,
-        describer=renderer.text,
     )
 
 

@@ -6,7 +6,6 @@ from typing import Annotated, TypeAlias
 
 from contml._support.validation import NonNegativeInt, Range, check_ranges
 from contml.data import Pixels, Split, Task
-from contml.data.renderers.classes import ClassRenderer
 from contml.labels import ClassLabels
 
 from .creatures import draw_specimen, species
@@ -57,11 +56,8 @@ def _draw_split(seed: int, first: int, classes: int, per_class: int, size: int) 
     kinds = [species(seed, first + number) for number in range(classes)]
     items = [(number, item) for number in range(classes) for item in range(per_class)]
     labels = ClassLabels([first + number for number, _ in items])  # a test species is none of training
-    renderer = ClassRenderer(labels.class_ids, [kind.name for kind in kinds])
     return Split(
         images=[Pixels(draw_specimen(kinds[number], item, size)) for number, item in items],
         names=[f"{kinds[number].name} {item + 1}" for number, item in items],
-        labels=labels,
-        renderer=renderer,
-        describer=renderer.text,
+        labels=labels.with_texts([kinds[number].name for number, _ in items]),
     )

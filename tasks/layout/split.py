@@ -10,6 +10,7 @@ import numpy as np
 from contml import InputError
 from contml.data import ImageSource, Split
 from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer, map_legend
+from contml.data.split import View
 from contml.labels import SegmentationLabels
 
 from .._readers.splits import kept_split
@@ -57,7 +58,6 @@ def make_split(
     counts = {**(excluded or {}), "without enough labelled pixels": len(names) - len(kept_rows)}
     labels = SegmentationLabels(maps[kept_rows], classes, ignore, side=None)
     renderer = LabelMapRenderer(labels, height=int(maps.shape[1]), width=int(maps.shape[2]))
-    legend = map_legend(class_names or [f"class {number}" for number in range(classes)], ignore)
-    explainer = LabelMapExplainer(renderer, class_names)
-    drawing: dict[str, Any] = {"renderer": renderer, "legend": legend, "explainer": explainer}
-    return kept_split(images, names, labels, kept_rows, range(kept_queries), counts, **drawing)
+    labels.part_names = class_names or [f"class {number}" for number in range(classes)]
+    view = View(renderer, map_legend(labels.part_names, ignore), LabelMapExplainer(renderer))
+    return kept_split(images, names, labels, kept_rows, range(kept_queries), counts, view)

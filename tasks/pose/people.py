@@ -15,6 +15,7 @@ from contml._support.validation import Range, as_rows
 from contml.contracts import Rows
 from contml.data import ImageSource, Split, Square, SquareCrop, check_queries, draw_queries
 from contml.data.renderers.poses import LEGEND, PoseExplainer, PoseRenderer
+from contml.data.split import View
 from contml.labels import PoseLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
@@ -161,7 +162,7 @@ def make_split(
         problem = f"{counts[row]} of {joints.shape[1]} joints are visible ({too_few.sum()} such items)"
         raise InputError(names[row], problem, "must be more than half", "omit these items, or set hidden=drop")
     labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden)
-    labels.unit = labels.unit.replace("pixels", pixels)
+    labels.unit, labels.part_names = labels.unit.replace("pixels", pixels), body.names
     rows: list[int] = labels.kept.tolist()
     query_rows = set(as_rows(queries, len(names)).tolist())
     kept_queries = [position for position, row in enumerate(rows) if row in query_rows]
@@ -171,9 +172,8 @@ def make_split(
     excluded = {"with too few visible joints": int(too_few.sum())}
     legend = LEGEND if any(name.startswith(("right_", "left_")) for name in body.names) else ()
     renderer = PoseRenderer(joints[rows], None if visible is None else visible[rows], body.skeleton, body.names)
-    explainer = PoseExplainer(labels, renderer)
-    drawing: dict[str, Any] = {"renderer": renderer, "legend": legend, "explainer": explainer}
-    return kept_split(images, names, labels, rows, kept_queries, excluded, **drawing)
+    view = View(renderer, legend, PoseExplainer(labels, renderer))
+    return kept_split(images, names, labels, rows, kept_queries, excluded, view)
 
 
 def make_crop_split(

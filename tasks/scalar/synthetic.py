@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, TypeAlias
-
-from PIL import Image
 
 from contml._support.progress import progress_bar
 from contml._support.validation import NonNegativeInt, Range, check_ranges
@@ -14,7 +10,6 @@ from contml.data import Pixels, Split, Task, draw_queries, query_split
 from contml.labels import VectorLabels
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
-from ..table.drawing import draw_lines
 from .gauges import draw_gauge
 
 #: Items of a split: a query, and two others to rank.
@@ -54,29 +49,12 @@ def synthetic(
                 num_done += 1
                 progress(num_done)
             names = [f"gauge {index}" for index in range(first_index, first_index + count)]
-            values = [value for _, value in gauges]
             query_rows, gallery = query_split(draw_queries(num_queries, names, seed), count)
             splits[part] = Split(
                 images=[Pixels(pixels) for pixels, _ in gauges],
                 names=names,
-                labels=VectorLabels(values, squared=False),
+                labels=VectorLabels([value for _, value in gauges], squared=False),
                 queries=query_rows,
                 gallery=gallery,
-                renderer=NumberRenderer(values),
             )
     return Task(splits["train"], splits["test"], splits["val"])
-
-
-@dataclass(frozen=True)
-class NumberRenderer:
-    """Writes the number of a row under its picture.
-
-    Args:
-        values: the number of each row.
-    """
-
-    values: Sequence[float]
-
-    def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
-        """The picture with its number, `size` pixels square."""
-        return draw_lines(picture, [f"{self.values[row]:.1f}"], size)

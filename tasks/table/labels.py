@@ -117,14 +117,6 @@ class Label:
         """The label space of these rows, which have a value."""
         raise NotImplementedError
 
-    def text(self, row: int) -> str:
-        """The value of a row in one line."""
-        return str(self.values[row])
-
-    def lines(self, row: int) -> list[str]:
-        """The lines that are drawn below the image of a row."""
-        return [f"{self.name}: {self.text(row)}"]
-
     def describe(self) -> str:
         """All values in words: their range, or examples."""
         raise NotImplementedError
@@ -239,10 +231,6 @@ class TagsLabel(Label):
         """The label space of these rows."""
         return TagLabels([self.values[row] for row in rows])
 
-    def text(self, row: int) -> str:
-        """The value of a row in one line."""
-        return ", ".join(self.values[row]) or "none"
-
     def describe(self) -> str:
         """All values in words."""
         return f"{len(self.counts)} tags, up to {self.most} per row: {_examples(self.counts)}"
@@ -291,14 +279,6 @@ class CaptionsLabel(Label):
     def space(self, rows: Array) -> LabelSpace:
         """The label space of these rows."""
         return CaptionLabels([self.values[row] for row in rows], self.vectors, self.options.normalize)
-
-    def text(self, row: int) -> str:
-        """The value of a row in one line."""
-        return " / ".join(self.values[row])
-
-    def lines(self, row: int) -> list[str]:
-        """The lines that are drawn below the image of a row."""
-        return list(self.values[row])
 
     def describe(self) -> str:
         """All values in words."""
@@ -352,19 +332,6 @@ class MapLabel(Label):
         """The label space of these rows."""
         maps = self.maps[[self.position[int(row)] for row in rows]]
         return SegmentationLabels(maps, self.classes, self.ignore, side=None)
-
-    def map(self, row: int) -> Array:
-        """The label map of a row `[H, W]` as it is compared: class ids, -1 where ignored."""
-        ids = self.maps[self.position[row]].astype(np.int64)
-        return ids if self.ignore is None else np.where(ids == self.ignore, -1, ids)
-
-    def text(self, row: int) -> str:  # noqa: ARG002
-        """The value of a row in one line."""
-        return "its label map"
-
-    def lines(self, row: int) -> list[str]:  # noqa: ARG002
-        """No lines: a map is drawn, not written."""
-        return []
 
     def describe(self) -> str:
         """All values in words."""

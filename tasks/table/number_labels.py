@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from contml import InputError
+from contml._support.text import value_text
 from contml.contracts import PLAIN, Measure
 from contml.data.tables import Column
 from contml.labels import DateLabels, GeoLabels, LabelSpace, VectorLabels
@@ -107,11 +108,7 @@ class NumberLabel(Label):
 
     def _text(self, value: float) -> str:
         """A value as the table writes it."""
-        return _plain(value)
-
-    def text(self, row: int) -> str:
-        """The value of a row in one line."""
-        return self._text(self.values[row, 0])
+        return value_text(value)
 
     def describe(self) -> str:
         """All values in words."""
@@ -133,7 +130,7 @@ class LogNumberLabel(NumberLabel):
         invalid_rows = np.flatnonzero(self.values[:, 0] <= 0)
         if len(invalid_rows):
             location = f"{self.table.where(invalid_rows[0])}: {self.name}"
-            raise InputError(location, _plain(self.values[invalid_rows[0], 0]), "must be above 0 for number:log")
+            raise InputError(location, value_text(self.values[invalid_rows[0], 0]), "must be above 0 for number:log")
         self.values = np.log(self.values)
 
     def _measure(self) -> Measure:
@@ -149,7 +146,7 @@ class LogNumberLabel(NumberLabel):
         return float(np.exp(value))
 
     def _text(self, value: float) -> str:
-        return _plain(float(f"{np.exp(value):.12g}"))
+        return value_text(float(f"{np.exp(value):.12g}"))
 
     def describe(self) -> str:
         """All values in words."""
@@ -244,14 +241,14 @@ class VectorLabel(NumberLabel):
         unit_suffix = "" if self.options.scale == "none" else f", in units of {_SCALES[self.options.scale]}"
         return f"Euclidean distance of {self.name}{unit_suffix}"
 
-    def text(self, row: int) -> str:
-        """The value of a row in one line."""
-        values = " ".join(_plain(value) for value in self.values[row, :6])
-        return f"{values}{' …' if self.values.shape[1] > 6 else ''}"
+    def _space(self, rows: Array) -> VectorLabels:
+        texts = VectorLabels(self.values[rows])  # each column has a unit of its own
+        return super()._space(rows).with_texts([texts.text(row) for row in range(len(rows))])
 
     def describe(self) -> str:
         """All values in words."""
-        return f"{self.values.shape[1]} numbers, {_plain(self.low.min())} to {_plain(self.high.max())}; {self.unit}"
+        low, high = value_text(self.low.min()), value_text(self.high.max())
+        return f"{self.values.shape[1]} numbers, {low} to {high}; {self.unit}"
 
 
 class GeoLabel(VectorLabel):
@@ -276,7 +273,10 @@ class GeoLabel(VectorLabel):
             invalid = np.flatnonzero(np.abs(np.nan_to_num(self.values[:, index])) > limit)
             if len(invalid):
                 location = f"{self.table.where(invalid[0])}: {self.columns[min(index, len(self.columns) - 1)]}"
-                value, allowed = _plain(self.values[invalid[0], index]), f"{name} must be -{limit} to {limit} degrees"
+                value, allowed = (
+                    value_text(self.values[invalid[0], index]),
+                    f"{name} must be -{limit} to {limit} degrees",
+                )
                 raise InputError(location, value, allowed, "latitude comes first")
 
     def fit(self, train: Array) -> None:
@@ -290,15 +290,6 @@ class GeoLabel(VectorLabel):
             return GeoLabels(coordinates)
         return GeoLabels(coordinates, headings[:, 0], self.options.heading_weight, unit="m")
 
-    def text(self, row: int) -> str:
-        """The value of a row in one line."""
-        latitude, longitude, *heading = self.values[row]
-        return f"{latitude:.4f}, {longitude:.4f}" + "".join(f", {_plain(degrees)}°" for degrees in heading)
-
-    def lines(self, row: int) -> list[str]:
-        """The lines that are drawn below the image of a row."""
-        return [self.text(row)]
-
     def describe(self) -> str:
         """All values in words."""
         (south, west), (north, east) = self.low[:2], self.high[:2]
@@ -306,7 +297,3 @@ class GeoLabel(VectorLabel):
         if len(self.low) == 2:
             return f"{range_}; distance in km"
         return f"{range_}; distance in metres, a degree of heading as {self.options.heading_weight:g} m"
-
-
-def _plain(value: float) -> str:
-    return f"{value:,.0f}".replace(",", "") if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"

@@ -10,15 +10,14 @@ import torch
 
 from contml._support.text import number
 from contml.data import ImageFile, Split, query_split
-from contml.data.renderers.captions import CaptionExplainer, CaptionRenderer
-from contml.data.renderers.classes import ClassRenderer
+from contml.data.renderers.captions import CaptionExplainer
 from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer, map_legend
-from contml.data.split import Renderer
-from contml.labels import ClassLabels, LabelSpace, SegmentationLabels, WeightedLabels
+from contml.data.split import View
+from contml.labels import CaptionLabels, LabelSpace, SegmentationLabels, WeightedLabels
 
-from .drawing import TableExplainer, TableRenderer
+from .drawing import SumRenderer
 from .items import Items
-from .labels import Array, CaptionsLabel, MapLabel
+from .labels import Array, MapLabel
 
 
 def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | None = None) -> Split:
@@ -32,8 +31,7 @@ def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | 
     """
     rows = items.parts.used[part]
     names = [items.names[row] for row in rows]
-    space = _label_space(items, rows)
-    renderer = _renderer(items, rows, space)
+    space = _label_space(items, rows).with_texts(identity=[items.texts[row] for row in rows])
     query_rows, gallery = query_split(queries.tolist(), len(rows))
     if groups is not None:
         group_ids = torch.from_numpy(np.unique([groups[row] for row in rows], return_inverse=True)[1])
@@ -45,23 +43,22 @@ def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | 
         gallery=gallery,
         excluded=items.excluded[part],
         groups=None if groups is None else group_ids,
-        label_texts=[items.texts[row] for row in rows],
-        renderer=renderer,
-        describer=None if isinstance(renderer, LabelMapRenderer) else renderer.text,
-        legend=_legend(items),
-        explainer=_explainer(items, rows, names, renderer),
+        view=_view(items, space, names),
     )
 
 
 def _label_space(items: Items, rows: Array) -> LabelSpace:
     if len(items.labels) == 1:
-        return items.labels[0].space(rows)
+        space = items.labels[0].space(rows)
+        space.title = items.labels[0].name
+        return space
     present = np.stack([label.present[rows] for label in items.labels], 1)
     # A row without a label takes the place of a row that has one; it does not count.
     fillers = [items.parts.train[label.present[items.parts.train]][0] for label in items.labels]
     filled_rows = [np.where(is_present, rows, filler) for is_present, filler in zip(present.T, fillers, strict=True)]
     spaces = [label.space(label_rows) for label, label_rows in zip(items.labels, filled_rows, strict=True)]
     for label, space in zip(items.labels, spaces, strict=True):
+        space.title = label.name
         if label.name not in space.unit:  # a report has a row for each label
             space.unit = f"{label.name}: {space.unit}"
     terms = [
@@ -72,30 +69,17 @@ def _label_space(items: Items, rows: Array) -> LabelSpace:
     return WeightedLabels(weights, unit, present=None if present.all() else torch.from_numpy(present))
 
 
-def _legend(items: Items) -> list[tuple[str, str]]:
-    maps = [label for label in items.labels if isinstance(label, MapLabel)]
-    return map_legend([f"class {number}" for number in range(max(label.classes for label in maps))]) if maps else []
-
-
-def _renderer(
-    items: Items, rows: Array, space: LabelSpace
-) -> ClassRenderer | LabelMapRenderer | CaptionRenderer | TableRenderer:
-    label = items.labels[0]
-    if isinstance(space, ClassLabels):
-        return ClassRenderer(space.class_ids, space.names)
-    if isinstance(space, SegmentationLabels) and isinstance(label, MapLabel):
-        return LabelMapRenderer(space, *label.maps.shape[1:])
-    if len(items.labels) == 1 and isinstance(label, CaptionsLabel):
-        return CaptionRenderer([label.values[row] for row in rows])
-    return TableRenderer(items.labels, rows)
-
-
-def _explainer(
-    items: Items, rows: Array, names: list[str], renderer: Renderer
-) -> TableExplainer | CaptionExplainer | LabelMapExplainer:
-    label = items.labels[0]
-    if isinstance(renderer, LabelMapRenderer):
-        return LabelMapExplainer(renderer)
-    if len(items.labels) == 1 and isinstance(label, CaptionsLabel):
-        return CaptionExplainer([label.values[row] for row in rows], names, label.vectors, label.options.normalize)
-    return TableExplainer(items.labels, items.weights, rows)
+def _view(items: Items, space: LabelSpace, names: list[str]) -> View:
+    if isinstance(space, CaptionLabels):
+        return View(explainer=CaptionExplainer(space, names))
+    spaces = space.spaces if isinstance(space, WeightedLabels) else (space,)
+    maps, classes = {}, 0
+    for n, (label, each) in enumerate(zip(items.labels, spaces, strict=True)):
+        if isinstance(label, MapLabel) and isinstance(each, SegmentationLabels):
+            maps[n], classes = LabelMapRenderer(each, *label.maps.shape[1:]), max(classes, label.classes)
+    if not maps:
+        return View()
+    legend = map_legend([f"class {number}" for number in range(classes)])
+    if isinstance(space, WeightedLabels):
+        return View(SumRenderer(space, maps), legend)
+    return View(maps[0], legend, LabelMapExplainer(maps[0]))

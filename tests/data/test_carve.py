@@ -16,7 +16,7 @@ from support.refusals import refuses
 from contml.data import Pixels, Split, Task
 from contml.data.carve import with_validation
 from contml.data.sources import Vector
-from contml.data.split import Explanation, query_split
+from contml.data.split import View, query_split
 from contml.evaluation.evaluators import RetrievalEvaluator
 from contml.labels import ClassLabels, VectorLabels
 
@@ -33,8 +33,16 @@ class RowRenderer:
 class RowExplainer:
     """A picture whose colour is its two rows."""
 
-    def __call__(self, pair: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
-        return Explanation([("both", Image.new("RGB", (size, size), (*pair, 0)))])
+    def __call__(self, pair: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int):
+        return [("both", Image.new("RGB", (size, size), (*pair, 0)))]
+
+
+@dataclass(frozen=True)
+class RowFacts:
+    """A fact that is its row."""
+
+    def __call__(self, row, caption):
+        return [("row", f"{caption} {row}", True)]
 
 
 def split_of(labels, start=0):
@@ -43,10 +51,8 @@ def split_of(labels, start=0):
         [Pixels(pixels) for pixels in noise(count, 4, 4, seed=start)],
         [f"{start + row}.png" for row in range(count)],
         labels,
-        label_texts=[f"label {start + row}" for row in range(count)],
         excluded={"without a label": 3},
-        renderer=RowRenderer(),
-        explainer=RowExplainer(),
+        view=View(RowRenderer(), explainer=RowExplainer(), facts=RowFacts()),
     )
 
 
@@ -237,13 +243,14 @@ def test_a_subset_has_the_labels_images_and_drawings_of_its_rows(name, tmp_path)
     assert torch.equal(again.labels.pairwise(), labels.pairwise([0, 3], [0, 3]))
     for found, expected in ((part, rows), (again, [0, 3])):
         assert list(found.names) == [split.names[row] for row in expected]
-        assert list(found.label_texts) == [split.label_texts[row] for row in expected]
+        assert [found.labels.text(row) for row in range(len(found))] == [labels.text(row) for row in expected]
         for place, row in enumerate(expected):
             assert np.array_equal(found.image(place), split.image(row))
             assert found.draw(place, 2).getpixel((0, 0)) == (row, 0, 0)
-        assert found.explain(0, 1, 2).pictures[0][1].getpixel((0, 0)) == (expected[0], expected[1], 0)
-    pickled = pickle.loads(pickle.dumps(again.renderer))
-    assert pickled(Image.new("RGB", (2, 2)), 1, 2).getpixel((0, 0)) == (3, 0, 0)
+        assert found.explain(0, 1, 2)[0][1].getpixel((0, 0)) == (expected[0], expected[1], 0)
+        assert found.facts(1, "of") == [("row", f"of {expected[1]}", True)]
+    pickled = pickle.loads(pickle.dumps(again.view))
+    assert pickled.renderer(Image.new("RGB", (2, 2)), pickled.row(1), 2).getpixel((0, 0)) == (3, 0, 0)
 
 
 def test_queries_gallery_and_groups_of_a_subset():

@@ -107,7 +107,7 @@ def test_other_queries_are_a_change():
 def test_texts_identify_a_label_where_they_are_given():
     def record(unit, texts):
         labels = VectorLabels(torch.tensor([1.0, 2.0, 3.0]) / unit)
-        split = replace(split_of(TEST), labels=labels, label_texts=texts)
+        split = replace(split_of(TEST), labels=labels.with_texts(identity=texts))
         return DataRecord.of(Task(split, split))
 
     # The scale of the numbers depends on the other items, the text does not.

@@ -16,9 +16,9 @@ from contml.evaluation.table import sentence, summary
 def test_scores_of_the_references_themselves():
     split = described_squares()
     rows = torch.arange(30)
-    texts = [captions[0] for captions in split.captions]
+    texts = [captions[0] for captions in split.labels.captions]
     evaluation, captions = evaluate_captions(texts, split, rows)
-    scores = score_captions(texts, split.captions)
+    scores = score_captions(texts, split.labels.captions)
     assert evaluation.scores["cider_d"].model == pytest.approx(scores.corpus["cider_d"], abs=1e-12)
     assert evaluation.curves["bleu"].model == pytest.approx([scores.corpus[f"bleu_{k}"] for k in (1, 2, 3, 4)])
     assert evaluation.headline == "cider_d"

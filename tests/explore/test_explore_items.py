@@ -12,15 +12,11 @@ from PIL import Image
 from support.refusals import refuses
 
 from contml._support.tensors import load_tensors, save_tensors
-from contml.contracts import Measure
-from contml.data import Split
-from contml.data.sources import Pixels
 from contml.evaluation import evaluate
 from contml.experiment import load_run, read_evaluation
 from contml.explore import explore_index, explore_runs, items as items_module
-from contml.explore.items import _colour
-from contml.labels import ClassLabels, MultiHotLabels, OrdinalLabels, PoseLabels, VectorLabels
-from contml.report.pictures import label_texts
+from contml.explore.items import _main_direction
+from contml.labels import ClassLabels, MultiHotLabels, VectorLabels
 from contml.retrieval import Index
 
 
@@ -87,7 +83,7 @@ def test_the_map_is_the_same_again(explored, runs):
     again = explore_runs([runs.first])
     assert np.array_equal(again.views[0].points, explored.views[0].points)
     assert torch.equal(again.views[0].by_embedding.rows, explored.views[0].by_embedding.rows)
-    assert explored.drawn
+    assert explored.split.view.renderer is not None
     assert set(explored.texts) == {""}
     assert explored.notes == []
 
@@ -130,42 +126,15 @@ def test_runs_that_cannot_be_explored(runs, copied, tmp_path):
         explore_runs([copied])
 
 
-def of_labels(labels, **options):
-    pixels = Pixels(np.zeros((4, 4, 3), np.uint8))
-    return Split([pixels] * len(labels), [str(row) for row in range(len(labels))], labels, **options)
-
-
-def test_labels_in_words_and_as_colours():
-    split = of_labels(ClassLabels(["cat", "ape", "cat"]))
-    texts = label_texts(split)
-    assert texts == ["cat", "ape", "cat"]
-    colour = _colour(split, texts)
-    assert [colour.classes[each] for each in colour.values] == texts
-    split = of_labels(VectorLabels([1.5, 2000.0]))
-    assert label_texts(split) == ["1.50", "2,000"]
-    assert _colour(split, None).values.tolist() == [1.5, 2000.0]
-    split = of_labels(VectorLabels([1.5, 2.0], squared=False), label_texts=["3", "4e3"])
-    assert label_texts(split) == ["3", "4e3"]
-    split.labels.measure = Measure("days", 2.0, dates=True)  # the cells of a table were scaled
-    assert _colour(split, None).dates
-    assert _colour(split, None).values.tolist() == [3.0, 4.0]
-    split.labels.measure = Measure("", 2.0, "ratio", "price")
-    assert _colour(split, None).values.tolist() == pytest.approx([math.exp(3), math.exp(4)])
-    assert _colour(of_labels(OrdinalLabels([3, 1, 2])), None).values.tolist() == [2.0, 0.0, 1.0]
-    assert label_texts(of_labels(VectorLabels(np.zeros((2, 5))))) is None
-    assert label_texts(of_labels(PoseLabels(torch.rand(2, 14, 2)))) is None
-    assert label_texts(of_labels(VectorLabels([1.0]), captions=[["a", "b"]])) == ["a\nb"]
-
-
 def test_the_main_direction_orders_the_labels():
     values = np.random.default_rng(0).normal(size=(300, 1)) ** 3  # a few far labels
     plane = VectorLabels(np.hstack([values, 0 * values]))
-    colour = _colour(of_labels(plane), None).values.numpy()
+    colour = _main_direction(plane).values.numpy()
     assert colour.min() == 0
     assert colour.max() == 1
     places = np.argsort(np.argsort(values[:, 0])) / 299
     assert min(abs(colour - places).max(), abs(1 - colour - places).max()) < 1e-9  # either end may be 0
-    equal = _colour(of_labels(MultiHotLabels(torch.ones(5, 3))), None).values
+    equal = _main_direction(MultiHotLabels(torch.ones(5, 3))).values
     assert equal.tolist() == [0.5] * 5
 
 
@@ -191,7 +160,7 @@ def test_an_index(index, tmp_path):
     names = [f"{row}.png" for row in range(30) if row != 5]
     assert found.split.names == names
     assert found.metadata[0] == {"colour": "<b>0"}
-    assert found.colour is None
+    assert found.colours is None
     (view,) = found.views
     assert view.model == tmp_path / "run"
     assert view.by_label is None

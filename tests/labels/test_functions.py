@@ -279,7 +279,7 @@ def test_items_that_cannot_be_hashed():
     assert space.pairwise().tolist() == [[0, 1], [1, 0]]
     with refuses("cache", got="object"):
         space.fingerprint()
-    with refuses("items", got="object", hint="label_texts"):
+    with refuses("items", got="object", hint="with_texts(identity=...)"):
         space.digests()
 
 

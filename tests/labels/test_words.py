@@ -238,11 +238,11 @@ def test_a_captioner_takes_no_sentences_without_spaces(captioning_split):
 @pytest.fixture
 def captioning_split():
     from contml.data import Pixels, Split
-    from contml.labels import ClassLabels
+    from contml.labels import CaptionVectorLabels
 
     def make(captions):
         names = [f"image {row}" for row in range(len(captions))]
         pixels = [Pixels(np.zeros((4, 4, 3), np.uint8)) for _ in names]
-        return Split(pixels, names, ClassLabels.from_ids(torch.arange(len(names))), captions=captions)
+        return Split(pixels, names, CaptionVectorLabels(captions, lambda texts: np.ones((len(texts), 1))))
 
     return make

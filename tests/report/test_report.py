@@ -18,7 +18,7 @@ from support.refusals import refuses
 
 from contml._support.text import number, percent
 from contml.data import Pixels, Split
-from contml.data.split import Explanation
+from contml.data.split import TitledPictures, View
 from contml.evaluation import evaluate
 from contml.evaluation.results import Curve, Evaluated, Evaluation, Ranking, Selection, headline_k
 from contml.evaluation.table import further, sentence, summary
@@ -221,17 +221,18 @@ def test_the_curve_of_the_evaluations_names_its_split() -> None:
     assert curve_titles([evaluation_row(**values)], of_test())[0] == "Test split: Mean label distance@10"
 
 
-def beside(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
+def beside(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> TitledPictures:
     """An explainer: the two pictures beside each other."""
     both = Image.new("RGBA", (size, size // 2))
     for place, picture in enumerate(pictures):
         both.paste(picture.resize((size // 2, size // 2)), (place * (size // 2), 0))
-    return Explanation([("both", both)], ("part", "difference"), [(HOSTILE, "1.5 <b>px</b>")])
+    return [("both", both)]
 
 
 def test_a_split_that_explains_gets_a_picture_of_the_first_query_and_its_best(tmp_path: Path) -> None:
     _, ranking = fake()
-    split = colours(prefix=HOSTILE, explainer=beside)
+    split = colours(prefix=HOSTILE, view=View(explainer=beside))
+    split.labels.title = f"1.5 <b>px</b>{HOSTILE}"
     page = check_self_contained(write(tmp_path, split=split))
     assert "1.5 <b>px</b>" in page.text
     assert "The first query and its nearest item" in page.text
@@ -245,13 +246,15 @@ def test_a_split_that_explains_gets_a_picture_of_the_first_query_and_its_best(tm
 
 
 def test_an_explanation_that_fails_is_omitted_and_noted(tmp_path: Path) -> None:
-    def failing(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
+    def failing(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> TitledPictures:
         raise ValueError("no words")
 
-    page = check_self_contained(write(tmp_path / "failing", without=["match.png"], split=colours(explainer=failing)))
+    page = check_self_contained(
+        write(tmp_path / "failing", without=["match.png"], split=colours(view=View(explainer=failing)))
+    )
     assert "ValueError: no words" in page.text
     assert "The first query and its nearest item" not in page.text
-    write(tmp_path / "nothing", without=["match.png"], ranking=no_ranking(), split=colours(explainer=beside))
+    write(tmp_path / "nothing", without=["match.png"], ranking=no_ranking(), split=colours(view=View(explainer=beside)))
 
 
 def test_page_holds_every_number_of_the_table(tmp_path: Path) -> None:
@@ -272,7 +275,7 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
             title=HOSTILE + "\udcff\x00",
             config=HOSTILE + "\nlone: \udcff\x00",
             evaluation=of_test(replace(evaluation, curves={**evaluation.curves, "hostile": curve})),
-            split=colours(prefix=HOSTILE + "\n\udcff", renderer=broken_renderer),
+            split=colours(prefix=HOSTILE + "\n\udcff", view=View(broken_renderer)),
             ranking=ranking,
         )
     )
@@ -391,13 +394,13 @@ def test_broken_pictures_keep_the_layout() -> None:
     noted: dict[int, str] = {}
     whole, holes = (
         gallery_strips(colours(), ranking, {}),
-        gallery_strips(colours(renderer=broken_renderer), ranking, noted),
+        gallery_strips(colours(view=View(broken_renderer)), ranking, noted),
     )
     assert stack(whole).size == stack(holes).size
     assert noted
     assert all(row % 4 == 0 and text.startswith("OSError") for row, text in noted.items())
     for row in range(8):
-        picture = draw(colours(renderer=broken_renderer), row, 40, {})
+        picture = draw(colours(view=View(broken_renderer)), row, 40, {})
         assert (picture.size, picture.mode) == ((40, 40), "RGB")
 
 

@@ -7,6 +7,7 @@ import torch
 from PIL import Image
 
 from contml.data import Pixels, Split
+from contml.data.split import View
 from contml.evaluation import Evaluated, evaluate
 from contml.labels import ClassLabels, VectorLabels, WeightedLabels
 from contml.report.page import About, write_report
@@ -26,10 +27,9 @@ def page_file(tmp_path_factory):
     split = Split(
         images,
         [f"{HOSTILE}{row}" for row in range(40)],
-        WeightedLabels(spaces),
+        WeightedLabels(spaces).with_texts([f"{row} 歳\n{HOSTILE}" for row in range(40)]),
         groups=torch.arange(40) // 4,
-        describer=lambda row: f"{row} 歳\n{HOSTILE}",
-        legend=[("#ff0000", HOSTILE)],
+        view=View(legend=[("#ff0000", HOSTILE)]),
     )
     evaluation, ranking = evaluate(values + torch.randn(40, 1), split.labels, groups=split.groups)
     rows = [{"event": "train", "step": step, "loss": 1 / (step + 1), "learning_rate": 0.1} for step in range(9)]

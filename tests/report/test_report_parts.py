@@ -15,6 +15,7 @@ from PIL import Image
 from contml._support.text import number, percent, plain_text
 from contml.contracts import Measure
 from contml.data import Pixels, Split
+from contml.data.split import View
 from contml.evaluation import Evaluated, evaluate
 from contml.evaluation.table import headline_words, shortened, summary
 from contml.labels import ClassLabels, OrdinalLabels, PoseLabels, VectorLabels, WeightedLabels
@@ -246,21 +247,16 @@ def test_a_label_with_words_is_text_and_not_drawn():
     def renderer(picture, row, size):
         return Image.new("RGB", (size, size), "red")
 
-    labels = VectorLabels(torch.arange(3.0))
-    described = split_of(labels, renderer=renderer, describer=lambda row: f"{row} 歳\x00<b>")
-    album = Album(described, {})
+    labels = VectorLabels(torch.arange(3.0)).with_texts([f"{row} 歳\x00<b>" for row in range(3)])
+    album = Album(split_of(labels), {})
     assert album.label(2) == "2 歳\\x00<b>"
-    assert album.picture(0).getpixel((80, 80)) != (255, 0, 0)
-    drawn = Album(replace(described, legend=[("#ff0000", "red")]), {})
+    assert album.picture(0) == draw(split_of(labels), 0, ITEM, {}, label=False) != draw(split_of(labels), 0, ITEM, {})
+    drawn = Album(split_of(labels, view=View(renderer)), {})
     assert drawn.picture(0).getpixel((80, 80)) == (255, 0, 0)
     broken = {}
-    assert Album(replace(described, describer=lambda row: [][row]), broken).label(1) == ""
+    labels.text = lambda row: [][row]
+    assert Album(split_of(labels), broken).label(1) == ""
     assert "IndexError" in broken[1]
-
-
-def test_a_subset_keeps_the_words_of_its_rows():
-    split = split_of(VectorLabels(torch.arange(4.0)), describer=lambda row: f"label {row}")
-    assert split.subset([3, 1]).describer(0) == "label 3"
 
 
 def test_the_card():

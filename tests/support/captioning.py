@@ -11,6 +11,7 @@ import torch
 from contml.data import Vector
 from contml.evaluation.captions import tokenize
 from contml.evaluation.evaluators import CaptionEvaluator
+from contml.labels import VectorLabels
 from contml.losses import LogRatioLoss
 from contml.models import EmbeddingModel
 from contml.models.captioner import Captioner, DecoderFactory
@@ -33,6 +34,14 @@ LSTM = ["decoder={name: lstm, hidden: 16, words: 8}"]
 _WORDS = ("left", "middle", "right"), ("top", "centre", "bottom")
 
 
+class Described(VectorLabels):
+    """Places whose texts are captions."""
+
+    @property
+    def captions(self):
+        return [self.text(row).split("\n") for row in range(len(self))]
+
+
 def described_squares(items=30, seed=0, maps=False):
     """Squares as feature vectors of their place, or maps of 4 places; two captions each, the first ones longer."""
     split = squares(items, seed)
@@ -46,11 +55,12 @@ def described_squares(items=30, seed=0, maps=False):
         captions.append([first, f"{_WORDS[0][x]} {_WORDS[1][y]} square"] + ["just a square"] * (row % 2))
     if maps:
         values = np.stack([values * scale for scale in (1, 2, 0, 1)], 1)
-    return replace(split, images=[Vector(each) for each in values], captions=captions)
+    labels = Described(split.labels.values).with_texts(["\n".join(texts) for texts in captions])
+    return replace(split, images=[Vector(each) for each in values], labels=labels)
 
 
 def words_of(split):
-    return [[tokenize(text) for text in of_image] for of_image in split.captions]
+    return [[tokenize(text) for text in of_image] for of_image in split.labels.captions]
 
 
 def small_captioner(split, *, decoder="lstm", dim=5, dropout=0.0, seed=0, **options):

@@ -236,7 +236,7 @@ def test_two_folders_of_one_part_are_refused(tmp_path):
 def test_another_class_moves_no_class(tmp_path):
     def parts():
         task = class_folder(str(tmp_path), split="half")
-        return {name: part for part, split in task.splits.items() for name in split.renderer.class_names}
+        return {name: part for part, split in task.splits.items() for name in split.labels.colours().classes}
 
     for number in range(12):
         save(tmp_path / f"{number}/0.png", number, 0)
@@ -272,7 +272,7 @@ def test_synthetic_data_draw_a_validation_split_of_their_own(draw, sizes):
 
 def test_validation_beetles_are_of_other_genera():
     task = beetles(classes=8, per_class=2, val_classes=8, val_per_class=2, test_classes=8, test_per_class=2, size=12)
-    genera = [{name.split()[0] for name in split.renderer.class_names} for split in task.splits.values()]
+    genera = [{name.split()[0] for name in split.labels.colours().classes} for split in task.splits.values()]
     assert [len(split) for split in task.splits.values()] == [16, 16, 16]
     assert len(set.union(*genera)) == sum(map(len, genera)), "two genera each"
 

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image
 
-from contml._support.text import percent
-from contml.data.split import Explanation
+from contml.data.split import TitledPictures
 from contml.labels.segmentation import SegmentationLabels
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -36,6 +35,11 @@ def class_colours(classes: int) -> Array:
     colours = np.array(generated) * 255
     colours[: len(_FIRST)] = _FIRST[:classes]
     return colours.round().astype(np.uint8)
+
+
+def map_colours(labels: Array) -> Array:
+    """A label map `[H, W]` in colours of its classes `[H, W, 3]`; -1, ignored, is light grey."""
+    return np.concatenate((class_colours(int(labels.max(initial=-1)) + 1), np.array([_IGNORED], np.uint8)))[labels]
 
 
 def map_legend(names: Sequence[str], ignore: int | None = None) -> list[tuple[str, str]]:
@@ -76,40 +80,30 @@ class LabelMapRenderer:
 
 @dataclass(frozen=True, eq=False)
 class LabelMapExplainer:
-    """Draws two label maps and where they differ, and lists the intersection over union of each class.
+    """Draws two label maps and where they differ.
 
     Args:
         renderer: has the maps.
-        names: the name of each class; default its number.
     """
 
     renderer: LabelMapRenderer
-    names: Sequence[str] = ()
 
-    def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
-        """The label maps of both pictures, where they differ, and a line for each class that is in one of them."""
+    def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> TitledPictures:
+        """The label maps of both pictures, and where they differ."""
         side = size // 3
         x, y = (self.renderer.map(row) for row in rows)
-        valid = (x >= 0) & (y >= 0)
-        table, unions = [], []
-        for class_id in np.unique(np.concatenate((x[valid], y[valid]))).tolist():
-            a, b = (x == class_id) & valid, (y == class_id) & valid
-            union = float((a & b).sum() / (a | b).sum())
-            unions.append(union)
-            name = self.names[class_id] if class_id < len(self.names) else f"class {class_id}"
-            table.append([name, percent(a.sum() / valid.sum()), percent(b.sum() / valid.sum()), percent(union)])
-        table.append(["mean", "", "", percent(float(np.mean(unions))) if unions else ""])
-        distance = float(self.renderer.labels.pairwise([rows[0]], [rows[1]]))
-        table.append(["label distance", "", "", f"{distance:.3f}"])
-        differs = np.where(x == y, 0, 1)
-        difference = np.array([_SAME, _DIFFERENT, _IGNORED], np.uint8)[np.where(valid, differs, 2)]
-        titled_pictures = [
-            (title, draw_label_map(picture, label_map, side, share=0.6))
-            for title, picture, label_map in zip(("query", "item"), pictures, (x, y), strict=True)
+        states = np.where((x >= 0) & (y >= 0), np.where(x == y, 0, 1), 2)
+        difference = np.array([_SAME, _DIFFERENT, _IGNORED], np.uint8)[states]
+        return [
+            *(
+                (title, draw_label_map(picture, label_map, side, share=0.6))
+                for title, picture, label_map in zip(("query", "item"), pictures, (x, y), strict=True)
+            ),
+            (
+                "orange: where the maps differ",
+                Image.fromarray(difference).resize((side, side), Image.Resampling.NEAREST),
+            ),
         ]
-        difference_picture = Image.fromarray(difference).resize((side, side), Image.Resampling.NEAREST)
-        titled_pictures.append(("orange: where the maps differ", difference_picture))
-        return Explanation(titled_pictures, ("class", "of the query", "of the item", "intersection over union"), table)
 
 
 def draw_label_map(image: Image.Image, labels: Array, size: int, share: float = _SHARE) -> Image.Image:
@@ -120,10 +114,9 @@ def draw_label_map(image: Image.Image, labels: Array, size: int, share: float = 
     """
     picture = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
     side, frame = round(share * size), max(1, round(size / 100))
-    colours = np.concatenate((class_colours(int(labels.max(initial=-1)) + 1), np.array([_IGNORED], np.uint8)))
     corner = size - side
     picture.paste(_FRAME, (corner - frame, corner - frame, size, size))
-    picture.paste(Image.fromarray(colours[shrink(labels, side)]), (corner, corner))
+    picture.paste(Image.fromarray(map_colours(shrink(labels, side))), (corner, corner))
     return picture
 
 

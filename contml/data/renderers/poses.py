@@ -10,8 +10,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from contml._support.errors import InputError
-from contml._support.text import number
-from contml.data.split import Explanation
+from contml.data.split import TitledPictures
 from contml.labels.poses import PoseLabels
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -27,8 +26,6 @@ LEGEND = tuple(
 _TRUNK = ("shoulder", "hip")
 #: Colours of two poses over each other, and of the lines between them.
 _TWO, _JOINED = ("#0072b2", "#e07000"), "#9a9a9a"
-#: Joints that an explanation lists: those that are the farthest apart.
-_LISTED = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,27 +87,14 @@ class PoseExplainer:
     labels: PoseLabels
     renderer: PoseRenderer
 
-    def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> Explanation:
-        """Both pictures and the poses over each other, and the joints that are the farthest apart."""
-        side, names = size // 3, self.renderer.joint_names
-        first_row, second_row = rows
-        visible = (self.labels.visible[first_row] & self.labels.visible[second_row]).cpu().numpy()
-        poses = self.labels.joints[[first_row, second_row]].cpu().numpy()
-        distances = np.where(visible, np.linalg.norm(poses[0] - poses[1], axis=1), -1)
-        joints = [int(n) for n in np.argsort(-distances, kind="stable")[:_LISTED] if visible[n]]
-        titles = [str(names[n]).replace("_", " ") if len(names) == len(distances) else f"joint {n + 1}" for n in joints]
-        measure = self.labels.measure
-        table = [[title, number(distances[n])] for title, n in zip(titles, joints, strict=True)]
-        distance = float(self.labels.pairwise([first_row], [second_row]))
-        table.append([f"all {len(distances)} joints, root mean square", number(measure.of(distance))])
-        pose_pictures = [self.renderer(picture, row, side) for picture, row in zip(pictures, rows, strict=True)]
+    def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> TitledPictures:
+        """Both pictures, and the poses over each other."""
+        side, both = size // 3, list(rows)
+        poses = self.labels.joints[both].cpu().numpy()
+        visible = self.labels.visible[both].all(0).cpu().numpy()
+        first, second = (self.renderer(picture, row, side) for picture, row in zip(pictures, rows, strict=True))
         overlay = draw_difference(poses[:, :, :2], visible, self.renderer.skeleton, side)
-        titled_pictures = [
-            ("query", pose_pictures[0]),
-            ("item", pose_pictures[1]),
-            ("query blue, item orange; a line joins the same joint", overlay),
-        ]
-        return Explanation(titled_pictures, ("joint", f"distance, {measure.unit.removesuffix('/joint')}"), table)
+        return [("query", first), ("item", second), ("query blue, item orange; a line joins the same joint", overlay)]
 
 
 def draw_difference(poses: Array, shown: Array, skeleton: Sequence[tuple[int, int]], size: int) -> Image.Image:

@@ -1,11 +1,53 @@
-"""The font of drawn text, and shortening of text to a width."""
+"""Words below a picture, the font of drawn text, and texts that fit a width."""
 
 from __future__ import annotations
 
+import colorsys
 from functools import cache, lru_cache
 from pathlib import Path
 
-from PIL import ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+#: In smaller pictures text is not readable, so it is omitted.
+READABLE = 120
+_PAPER, _INK = "#f4f3ef", "#222222"
+#: The largest share of the height for text.
+_TEXT_SHARE = 0.42
+
+
+def draw_words(picture: Image.Image, text: str, size: int, colour: tuple[int, int, int] | None = None) -> Image.Image:
+    """A picture with the lines of a text below, `size` pixels square, in a frame if it has a colour.
+
+    A line longer than two lines of the picture is cut, and so are lines without room.
+    """
+    canvas = picture.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+    texts = text.split("\n") if text and size >= READABLE else []
+    if texts:
+        font_size = round(9 + 0.03 * size)
+        line_height, margin = round(1.3 * font_size), round(0.6 * font_size)
+        font, _ = font_for("".join(texts), font_size)
+        max_lines, lines = int(_TEXT_SHARE * size) // line_height, list[str]()
+        for each in texts:
+            printable = " ".join(font_for(each, font_size)[1].split())
+            lines += wrapped(printable, font, size - 2 * margin, 2 if len(texts) <= max_lines else 1)
+        lines = lines[:max_lines]
+        height = size - len(lines) * line_height - margin
+        canvas = Image.new("RGB", (size, size), _PAPER)
+        fitted = ImageOps.contain(picture, (size, height), Image.Resampling.BICUBIC)
+        canvas.paste(fitted, ((size - fitted.width) // 2, (height - fitted.height) // 2))
+        pen = ImageDraw.Draw(canvas)
+        for index, line in enumerate(lines):
+            pen.text((margin, height + margin // 2 + index * line_height), line, fill=_INK, font=font)
+    if colour is not None:
+        ImageDraw.Draw(canvas).rectangle((0, 0, size - 1, size - 1), outline=colour, width=max(2, size // 56))
+    return canvas
+
+
+def class_colour(number: int) -> tuple[int, int, int]:
+    """A colour for a class; classes with similar numbers get different colours."""
+    # Golden-ratio steps give each number a hue far from the hues of the previous numbers.
+    red, green, blue = colorsys.hsv_to_rgb(0.618034 * number % 1, 0.85 - 0.3 * (number % 2), 0.95 - 0.25 * (number % 3))
+    return round(255 * red), round(255 * green), round(255 * blue)
 
 
 @cache
@@ -67,3 +109,17 @@ def shorten(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if font.getlength(text[:middle] + "…") <= width else (low, middle - 1)
     return text[:low].rstrip() + "…"
+
+
+def wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, max_lines: int) -> list[str]:
+    """The text in at most `max_lines` lines, broken between words; what does not fit is cut and ends in "…"."""
+    lines: list[str] = []
+    words = text.split(" ")
+    while words and len(lines) < max_lines:
+        count = 1
+        while count < len(words) and font.getlength(" ".join(words[: count + 1])) <= width:
+            count += 1
+        is_last = len(lines) == max_lines - 1 and count < len(words)
+        lines.append(shorten(" ".join(words if is_last else words[:count]), font, width))
+        words = words[count:]
+    return lines

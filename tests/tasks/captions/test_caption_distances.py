@@ -43,49 +43,49 @@ def own_code(tmp_path, monkeypatch):
     sys.modules.pop("caption_encoder", None)
 
 
+def vectors_of(split):
+    return dict(zip(split.labels.words, split.labels._costs.vectors, strict=True))
+
+
 def test_the_default_is_the_distance_of_the_paper():
     task = synthetic(**SMALL)
-    captions, vectors = task.train.captions, task.train.explainer.vectors
+    captions, vectors = task.train.labels.captions, vectors_of(task.train)
     assert torch.equal(task.train.labels.pairwise(), CaptionLabels(captions, vectors).pairwise())
-    assert task.train.explainer.weights is None
 
 
 def test_idf_is_that_of_the_training_captions_in_every_split():
     task = synthetic(**SMALL, word_weights="idf")
-    others = [*task.val.captions, *task.test.captions]
-    weights = idf_weights(task.train.captions, others)
+    others = [*task.val.labels.captions, *task.test.labels.captions]
+    weights = idf_weights(task.train.labels.captions, others)
     for split in (task.train, task.val, task.test):
-        expected = CaptionLabels(split.captions, split.explainer.vectors, weights=weights)
+        expected = CaptionLabels(split.labels.captions, vectors_of(split), weights=weights)
         assert torch.equal(split.labels.pairwise(), expected.pairwise())
-        assert split.explainer.weights == weights
     plain = synthetic(**SMALL)
     assert not torch.equal(task.test.labels.pairwise(), plain.test.labels.pairwise())
     assert task.test.labels.digests() == plain.test.labels.digests()
     first, second = task.test.picture(0), task.test.picture(1)
-    assert task.test.explainer((0, 1), (first, second), 200).pictures[0][1].width == 200
+    assert task.test.view.explainer((0, 1), (first, second), 200)[0][1].width == 200
 
 
 def test_tfidf_needs_no_word_vectors():
     task = synthetic(**SMALL, distance="tfidf")
-    weights = idf_weights(task.train.captions, [*task.val.captions, *task.test.captions])
-    expected = CaptionVectorLabels(task.test.captions, "tfidf", weights=weights)
+    weights = idf_weights(task.train.labels.captions, [*task.val.labels.captions, *task.test.labels.captions])
+    expected = CaptionVectorLabels(task.test.labels.captions, "tfidf", weights=weights)
     assert torch.equal(task.test.labels.pairwise(), expected.pairwise())
-    found = task.test.explain(0, 1, 300)
-    apart = CaptionVectorLabels([[row[0]] for row in found.rows[:1]] + [[found.rows[0][1]]], "tfidf", weights=weights)
-    assert found.rows[0][0] in task.test.captions[0]
-    assert found.rows[0][1] in task.test.captions[1]
-    assert found.rows[0][2] == number(float(apart.pairwise([0], [1])))
-    assert found.rows[-1] == ["label distance", "", number(float(expected.pairwise([0], [1])))]
+    assert task.test.explain(0, 1, 300) is None
+    assert task.test.labels.parts(0, 1) == [
+        ("captions", task.test.labels.text(0), task.test.labels.text(1), number(float(expected.pairwise([0], [1]))), "")
+    ]
     check_label_space(task.train.labels)
 
 
 @pytest.mark.parametrize("weights", ["count", "idf"])
 def test_mean_vectors(weights):
-    vectors = synthetic(**SMALL).train.explainer.vectors
+    vectors = vectors_of(synthetic(**SMALL).test)
     task = synthetic(**SMALL, distance="mean_vector", word_weights=weights)
-    idf = idf_weights(task.train.captions, [*task.val.captions, *task.test.captions])
+    idf = idf_weights(task.train.labels.captions, [*task.val.labels.captions, *task.test.labels.captions])
     given = idf if weights == "idf" else "count"
-    expected = CaptionVectorLabels(task.test.captions, "mean_vector", vectors, weights=given)
+    expected = CaptionVectorLabels(task.test.labels.captions, "mean_vector", vectors, weights=given)
     assert torch.equal(task.test.labels.pairwise(), expected.pairwise())
 
 
@@ -124,7 +124,7 @@ def with_distance(*overrides):
 
 def test_an_encoder_of_a_config(own_code):
     task = with_distance(f"task.distance={own_code}").read_task()
-    codes = np.array([[len(t), 1.0, t.count("a")] for image in task.test.captions for t in image])
+    codes = np.array([[len(t), 1.0, t.count("a")] for image in task.test.labels.captions for t in image])
     units = codes / np.linalg.norm(codes, axis=1, keepdims=True)
     means = units.reshape(20, 5, 3).sum(1)
     means /= np.linalg.norm(means, axis=1, keepdims=True)

@@ -18,7 +18,8 @@ from support.refusals import refuses
 from contml.cli import main
 from contml.data import Pixels, Split, Task
 from contml.data.renderers import captions as renderer
-from contml.data.renderers.captions import CaptionExplainer, CaptionRenderer
+from contml.data.renderers.captions import CaptionExplainer
+from contml.data.renderers.text import READABLE, draw_words, wrapped
 from contml.experiment import load, train
 from contml.labels import CaptionLabels
 from contml.labels.captions import tokens
@@ -217,28 +218,28 @@ def test_the_task_is_the_same_each_time(task):
     again = synthetic(train=120, test=40, queries=8, size=32)
     torch.testing.assert_close(again.test.labels.pairwise(), task.test.labels.pairwise(), rtol=0, atol=0)
     assert torch.equal(again.test.queries, task.test.queries)
-    assert again.train.renderer.captions == task.train.renderer.captions
+    assert again.train.labels.captions == task.train.labels.captions
     other = synthetic(train=120, test=40, queries=8, size=32, seed=1)
-    assert other.train.renderer.captions != task.train.renderer.captions
+    assert other.train.labels.captions != task.train.labels.captions
 
 
 def test_both_splits_have_the_vectors_of_the_training_captions(task):
     """Vectors trained on the training captions alone, and the words of the test captions are known."""
-    captions = task.train.renderer.captions
+    captions = task.train.labels.captions
     alone = CaptionLabels(captions, word_vectors(None, captions, [], dim=100, seed=0))
     backwards = word_vectors(None, captions[::-1], [], dim=100, seed=0)
     assert all((backwards[word] == vector).all() for word, vector in word_vectors(None, captions, [], 100, 0).items())
     torch.testing.assert_close(task.train.labels.pairwise([0], None), alone.pairwise([0], None), rtol=0, atol=0)
     unknown = task.test.labels.unknown
     assert sum(unknown.values()) < 0.01 * sum(
-        len(tokens(text)) for texts in task.test.renderer.captions for text in texts
+        len(tokens(text)) for texts in task.test.labels.captions for text in texts
     )
     assert not synthetic(train=600, test=40, queries=4, size=16).test.labels.unknown
 
 
 def test_near_scenes_share_words(task):
     labels = task.train.labels.pairwise()
-    words = [{word for text in texts for word in tokens(text)} for texts in task.train.renderer.captions]
+    words = [{word for text in texts for word in tokens(text)} for texts in task.train.labels.captions]
     shared = torch.tensor([[len(a & b) / len(a | b) for b in words] for a in words])
     apart = ~torch.eye(120, dtype=torch.bool)
     assert torch.corrcoef(torch.stack((labels[apart], shared[apart])))[0, 1] < -0.5
@@ -274,7 +275,7 @@ def test_images_without_words_are_refused_by_name_or_dropped():
     split = split_of(captions, empty="drop", queries=[2, 3], excluded={"without a caption": 4})
     assert split.names == ["images/0.jpg", "images/2.jpg", "images/4.jpg"]
     assert split.excluded == {"without a caption": 4, "without a word that has a vector": 2}
-    assert split.renderer.captions[1] == ["a red car", "xyz"]
+    assert split.labels.captions[1] == ["a red car", "xyz"]
     assert (split.queries.tolist(), split.gallery.tolist()) == ([1], [0, 2])
     assert split.image(1)[0, 0, 0] == 40 * 3
     assert len(split) == len(split.labels) == 3
@@ -333,32 +334,29 @@ def test_captions_are_under_the_image(task):
     text = pixels[122:, 8:].min(axis=2)
     assert (text < 90).mean() > 0.03, "dark letters"
     assert (text > 220).mean() > 0.6, "on pale paper"
-    small = task.test.draw(0, renderer._MIN_SIZE - 1)
-    assert small.size == (renderer._MIN_SIZE - 1, renderer._MIN_SIZE - 1)
+    small = task.test.draw(0, READABLE - 1)
+    assert small.size == (READABLE - 1, READABLE - 1)
 
 
 @pytest.mark.parametrize("size", [40, 120, 200, 420])
 @pytest.mark.parametrize("shape", [(10, 400), (400, 10), (1, 1)])
 def test_any_image_and_any_caption_is_drawn(size, shape):
     captions = ["", "x" * 300, "words " * 200, "漢字 \u2028 \U0001f600", "a\nb\tc"]
-    assert CaptionRenderer([captions])(Image.new("RGB", shape), 0, size).size == (size, size)
-    assert CaptionRenderer([[]])(Image.new("RGB", shape), 0, size).size == (size, size)
+    assert draw_words(Image.new("RGB", shape), "\n".join(captions), size).size == (size, size)
+    assert draw_words(Image.new("RGB", shape), "", size).size == (size, size)
 
 
 def test_punctuation_of_token_files_follows_its_word():
-    image = Image.new("RGB", (40, 40))
-    texts = ("a woman 's hat , red .", "a woman's hat, red.")
-    spaced, plain = (CaptionRenderer([[text]])(image, 0, 240) for text in texts)
-    assert spaced.tobytes() == plain.tobytes()
+    assert CaptionLabels([["a woman 's hat , red .", " "]], VECTORS).text(0) == "a woman's hat, red."
 
 
 def test_lines_are_as_wide_as_they_may_be():
     font = renderer.load_font(13)
     text = "a large striped cat sits in front of a very small brown box on the carpet"
-    lines = renderer.wrapped(text, font, 120, 99)
+    lines = wrapped(text, font, 120, 99)
     assert " ".join(lines) == text
     assert all(font.getlength(line) <= 120 for line in lines)
-    cut = renderer.wrapped(text, font, 120, 2)
+    cut = wrapped(text, font, 120, 2)
     assert cut[0] == lines[0]
     assert cut[1].endswith("…")
     assert font.getlength(cut[1]) <= 120
@@ -366,7 +364,7 @@ def test_lines_are_as_wide_as_they_may_be():
 
 def picture_of(split, query, row, size):
     """The picture of an explanation."""
-    ((_, picture),) = split.explain(query, row, size).pictures
+    ((_, picture),) = split.explain(query, row, size)
     return picture
 
 
@@ -394,7 +392,7 @@ def test_an_explanation_shows_the_label_distance(monkeypatch):
         split = split_of([["a red cat", "the"], ["a dog", "red car on a road"], ["cat"]], normalize=normalize)
         split.explain(0, 1, 600)
         distance = float(split.labels.pairwise([0], [1]))
-        assert f"Label distance {distance:.3g}: sum over 1 + 2 captions" in " ".join(written)
+        assert f"Label distance {distance:.3g}: sum over all captions" in " ".join(written)
         assert "0.jpg" in written
 
 
@@ -406,14 +404,15 @@ def test_lines_go_where_the_plan_says(monkeypatch):
         lambda pen, ends, colour, width: curves.append((ends, colour, width)),
     )
     image = Image.new("RGB", (8, 8))
-    found = CaptionExplainer([["red cat"], ["red dog"]], ["a", "b"], VECTORS)((0, 1), (image, image), 600)
+    labels = CaptionLabels([["red cat"], ["red dog"]], VECTORS)
+    CaptionExplainer(labels, ["a", "b"])((0, 1), (image, image), 600)
     assert len(curves) == 2
     by_colour = {colour: ends for ends, colour, _ in curves}
     same, far = by_colour[(0, 114, 178)], by_colour[(213, 94, 0)]
     assert same[0] == same[2], "red stays"
     assert far[0] > same[0], "cat, the second word, moves to dog"
     assert len({width for *_, width in curves}) == 1, "equal shares"
-    assert found.rows == [["red cat", "red dog", "0.500", "cat to dog (50 %)"], ["label distance", "", "1.00", ""]]
+    assert labels.parts(0, 1) == [("captions 1", "red cat", "red dog", "0.500: cat to dog (50 %)", "")]
     assert float(word_movers_distance([["red", "cat"]], [["red", "dog"]], VECTORS)) == 0.5
 
 

@@ -83,7 +83,7 @@ def test_token_file_and_lists(flickr_folder):
     assert (len(task.train), len(task.test)) == (TRAIN, TEST)
     assert task.test.queries is None
     assert task.train.name(0) == str(flickr_folder / "Flicker8k_Dataset" / "1000000_0000000000.jpg")
-    assert task.train.renderer.captions[0] == [f"{caption.capitalize()} ." for caption in scenes(1)[0][1]]
+    assert task.train.labels.captions[0] == [f"{caption.capitalize()} ." for caption in scenes(1)[0][1]]
     batch = next(iter(Images(resize=16, crop=16).test_batches(task.test, None, 8)))
     assert batch.images.shape == (8, 3, 16, 16)
     picture = task.train.draw(0, 200)
@@ -206,7 +206,7 @@ def test_the_table_of_kaggle_is_no_token_file_and_is_read_as_a_table(flickr_fold
     options = {"captions": "captions.txt", "images": "Flicker8k_Dataset", "lists": "lists.json"}
     task = files(str(flickr_folder), **options)
     assert (len(task.train), len(task.test)) == (30, 10)
-    assert task.train.renderer.captions[0] == texts[listed[0]]
+    assert task.train.labels.captions[0] == texts[listed[0]]
 
 
 def test_files_that_are_not_there(flickr_folder, tmp_path):
@@ -300,7 +300,7 @@ def test_the_limits_of_word_vectors_can_be_raised(own_folder, flickr_folder, mon
         with refuses("vectors.txt", allowed=allowed, hint=f"set {option}=NUMBER to read more"):
             flickr(str(flickr_folder), vectors="vectors.txt", **{option: 1})
         for task in (flickr, files):
-            assert "cat" in task(str(flickr_folder), vectors="vectors.txt").train.explainer.vectors
+            assert "cat" in task(str(flickr_folder), vectors="vectors.txt").train.labels.words
         monkeypatch.undo()
     with refuses("max_bytes"):
         flickr(str(flickr_folder), max_bytes=0)
@@ -313,7 +313,7 @@ def test_captions_are_in_one_form(flickr_folder):
     for form in ("NFC", "NFD"):
         file.write_text(normalize(form, text.replace("cat", "chaton doré")))
         task = flickr(str(flickr_folder), dim=5)
-        captions = [caption for image in task.train.captions for caption in image]
+        captions = [caption for image in task.train.labels.captions for caption in image]
         assert any("doré" in caption for caption in captions)
         assert all(caption == normalize("NFC", caption) for caption in captions)
 
@@ -324,7 +324,8 @@ def test_vectors_of_a_file_are_those_of_both_splits(flickr_folder, monkeypatch, 
     (flickr_folder / "vectors.txt").write_text(f"{len(words)} 3\n" + "\n".join(lines) + "\n")
     task = flickr(str(flickr_folder), vectors="vectors.txt")
     for split in (task.train, task.test):
-        assert split.explainer.vectors["cat"].tolist() == [words.index("cat"), words.index("cat") % 7, 1.5]
+        vector = split.labels._costs.vectors[split.labels.words.index("cat")]
+        assert vector.tolist() == [words.index("cat"), words.index("cat") % 7, 1.5]
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     Path("here.txt").write_bytes((flickr_folder / "vectors.txt").read_bytes())
     here = flickr(str(flickr_folder), vectors="here.txt")
@@ -360,7 +361,7 @@ def test_karpathys_file_of_flickr(tmp_path):
     write_karpathy(tmp_path, coco=False)
     task = flickr(str(tmp_path), karpathy="dataset_flickr8k.json", dim=10)
     assert (len(task.train), len(task.test)) == (TRAIN, 15), "restval is trained on"
-    assert task.train.renderer.captions[1][0] == f"{scenes(2)[1][1][0]}."
+    assert task.train.labels.captions[1][0] == f"{scenes(2)[1][1][0]}."
     assert len(task.val) == 5
 
 
@@ -415,7 +416,7 @@ def test_official_files_of_coco(coco_folder, capsys):
     assert capsys.readouterr().out == ""
     for index, (_, captions) in enumerate(scenes(TRAIN)):
         # In the order of their ids, stripped, of any number.
-        assert task.train.renderer.captions[index] == [f"{caption}." for caption in captions[: 3 + index % 3]]
+        assert task.train.labels.captions[index] == [f"{caption}." for caption in captions[: 3 + index % 3]]
         assert task.train.name(index).endswith(f"train2014/COCO_train2014_{100 + 7 * index:012d}.jpg")
 
 
@@ -483,7 +484,7 @@ def test_a_broken_file_of_coco(coco_folder):
 def test_a_csv_file_of_pairs(own_folder):
     task = files(str(own_folder), dim=10)
     assert (len(task.train), len(task.test)) == (TRAIN, TEST)
-    assert task.train.renderer.captions == [texts for _, texts in scenes(TRAIN)], "commas and all"
+    assert task.train.labels.captions == [texts for _, texts in scenes(TRAIN)], "commas and all"
     query_names = [Path(task.test.name(row)).stem for row in task.test.queries.tolist()]
     assert query_names == [str(TRAIN + number) for number in range(4)]
 
@@ -496,8 +497,8 @@ def test_rows_of_an_image_need_not_be_adjacent(own_folder):
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([header, *rows[::-1]])
     after = files(str(own_folder), dim=10)
-    assert {n: sorted(c) for n, c in zip(after.test.names, after.test.renderer.captions, strict=True)} == {
-        n: sorted(c) for n, c in zip(before.test.names, before.test.renderer.captions, strict=True)
+    assert {n: sorted(c) for n, c in zip(after.test.names, after.test.labels.captions, strict=True)} == {
+        n: sorted(c) for n, c in zip(before.test.names, before.test.labels.captions, strict=True)
     }
 
 
@@ -509,7 +510,7 @@ def test_other_columns_and_delimiters(own_folder):
     (own_folder / "lists.json").write_text(json.dumps({"train": names(range(40)), "test": names(range(40, 60))}))
     options = {"captions": "results.csv", "image": "image_name", "caption": "comment", "delimiter": "|"}
     task = files(str(own_folder), lists="lists.json", queries=5, dim=10, **options)
-    assert task.train.renderer.captions[7] == scenes(8)[7][1]
+    assert task.train.labels.captions[7] == scenes(8)[7][1]
     assert len(task.test.queries) == 5
     path.write_text("\n".join(["image_name| comment_number| comment", *rows[:9], "9.png| 4   A dog runs .", *rows[9:]]))
     fields = ("results.csv:11", "2 cells, but the header has 3", "", "delimiter is '|'")
@@ -551,9 +552,9 @@ def test_json_files(own_folder, form):
     )
     lists = "lists.json" if form == "object" else None
     task = files(str(own_folder), "own.json", lists=lists, dim=10)
-    assert task.train.renderer.captions == texts[:TRAIN]
+    assert task.train.labels.captions == texts[:TRAIN]
     numbers = [int(Path(name).stem) for name in task.test.names]
-    assert (sorted(numbers), task.test.renderer.captions) == (list(range(40, 60)), [texts[n] for n in numbers])
+    assert (sorted(numbers), task.test.labels.captions) == (list(range(40, 60)), [texts[n] for n in numbers])
     queries = None if task.test.queries is None else sorted(numbers[row] for row in task.test.queries)
     assert queries == ([41, 59] if lists else None)
 
@@ -666,12 +667,12 @@ def test_real_flickr8k():
     rejected((f"{root}/images", "no such image (4,909 of 6,000 training images"), flickr, root, **lists, **options)
     ours = flickr(root, train="split.trainImages.txt", val=None, test="split.testImages.txt", queries=60, **options)
     assert (len(ours.train), len(ours.test), len(ours.test.queries)) == (1200, 300, 60)
-    assert all(len(texts) == 5 for texts in ours.train.renderer.captions)
+    assert all(len(texts) == 5 for texts in ours.train.labels.captions)
     near = ours.test.labels.pairwise([0], None)[0]
     assert 20 < near[1:].min() < near.mean() < 60
     form = flickr(root, karpathy="dataset_flickr8k.karpathy_form.json", **options)
-    by_name = dict(zip(form.test.names, form.test.renderer.captions, strict=True))
-    assert all(by_name[name] == texts for name, texts in zip(ours.test.names, ours.test.renderer.captions, strict=True))
+    by_name = dict(zip(form.test.names, form.test.labels.captions, strict=True))
+    assert all(by_name[name] == texts for name, texts in zip(ours.test.names, ours.test.labels.captions, strict=True))
     assert ours.test.explain(0, int(near[1:].argmin()) + 1, 600).pictures[0][1].width == 600
     assert ours.test.draw(0, 200).size == (200, 200)
 
@@ -695,8 +696,8 @@ def test_real_coco():
     annotations = [f"annotations/captions_{part}2017.json" for part in ("train", "val")]
     task = coco(root, *annotations, "train2017", "val2017", queries=50, vectors=str(GLOVE))
     assert (len(task.train), len(task.test), len(task.test.queries)) == (130, 470, 50)
-    assert sum(map(len, task.test.renderer.captions)) == 2352
-    assert all(text == text.strip() for texts in task.test.renderer.captions for text in texts)
+    assert sum(map(len, task.test.labels.captions)) == 2352
+    assert all(text == text.strip() for texts in task.test.labels.captions for text in texts)
     form = coco(root, karpathy="dataset_coco.karpathy_form.json", queries=30, vectors=str(GLOVE))
     assert (len(form.train), len(form.test)) == (480, 120)
     wrong = "annotations/instances_train2017.json"

@@ -10,7 +10,7 @@ from support.refusals import refuses
 
 from contml import InputError
 from contml.data import ImageFile, Split, Task
-from contml.data.renderers.classes import ClassRenderer, class_colour
+from contml.data.renderers.text import class_colour, draw_words
 from contml.evaluation.retrieval import evaluate
 from contml.experiment import check, load
 from contml.losses import LOSSES
@@ -47,7 +47,7 @@ def test_sizes_labels_and_protocol(task):
 
 def test_no_species_and_no_genus_is_in_both_splits():
     split = synthetic(classes=60, per_class=2, test_classes=40, test_per_class=2, size=8)
-    train, test = set(split.train.renderer.class_names), set(split.test.renderer.class_names)
+    train, test = set(split.train.labels.colours().classes), set(split.test.labels.colours().classes)
     assert (len(train), len(test)) == (60, 40)
     assert not train & test
     assert not {name.split()[0] for name in train} & {name.split()[0] for name in test}
@@ -58,14 +58,14 @@ def test_the_seed_determines_the_data_set(task):
     for split in ("train", "test"):
         first = getattr(task, split)
         assert torch.equal(pixels(first), pixels(getattr(again, split)))
-        assert first.renderer.class_names == getattr(again, split).renderer.class_names
+        assert first.labels.colours().classes == getattr(again, split).labels.colours().classes
         assert not torch.equal(pixels(first), pixels(getattr(other, split)))
-        assert first.renderer.class_names != getattr(other, split).renderer.class_names
+        assert first.labels.colours().classes != getattr(other, split).labels.colours().classes
 
 
 def test_a_larger_data_set_contains_the_smaller(task):
     larger = synthetic(**{**SMALL, "classes": 9, "per_class": 6, "test_classes": 6})
-    assert larger.train.renderer.class_names[:6] == task.train.renderer.class_names
+    assert larger.train.labels.colours().classes[:6] == task.train.labels.colours().classes
     assert torch.equal(pixels(larger.train).view(9, 6, 32, 32, 3)[:6, :4].flatten(0, 1), pixels(task.train))
     assert torch.equal(pixels(larger.test)[: len(task.test)], pixels(task.test))
 
@@ -121,12 +121,11 @@ def test_a_drawn_label_is_framed_and_named(task):
         assert (picture.size, picture.mode) == ((size, size), "RGB")
         assert picture.getpixel((0, size // 2)) == class_colour(int(task.test.labels.class_ids[4]))
     plain = Image.new("RGB", (40, 40), "white")
-    draw = ClassRenderer(torch.arange(3), ["Ulfeger ulpifer", "x" * 500, ""])
-    named = np.asarray(draw(plain, 0, 200))
-    assert named[175:196, 8:-8].mean() < 100  # the band of the name
+    named = np.asarray(draw_words(plain, "Ulfeger ulpifer", 200))
+    assert named[175:196, 8:-8].min() < 100  # the name
     assert named[50:100, 50:100].min() == 255
-    assert draw(plain, 1, 200).size == (200, 200)
-    assert np.asarray(draw(plain, 2, 100))[80:95, 20:80].min() == 255  # no room for a name
+    assert draw_words(plain, "x" * 500, 200).size == (200, 200)
+    assert np.asarray(draw_words(plain, "name", 100))[80:95, 20:80].min() == 255  # no room for a name
 
 
 def test_class_colours_are_apart():
@@ -141,7 +140,7 @@ def test_a_split_of_files_keeps_names_by_class(tmp_path):
     split = make_split([Item(file, number) for number in (7, 2, 7)], {2: "two", 7: "seven"})
     assert split.labels.class_ids.tolist() == [1, 0, 1]
     assert split.labels.names == [2, 7]
-    assert split.renderer.class_names == ["two", "seven"]
+    assert split.labels.colours().classes == ["two", "seven"]
     assert split.draw(0, 30).size == (30, 30)
     with pytest.raises(InputError) as error:
         Split([ImageFile(file)] * 3, ["a", "b"], split.labels)

@@ -26,8 +26,8 @@ def test_cub_is_split_by_species_and_joined_by_image(tmp_path, monkeypatch):
     root = write_cub(tmp_path)
     published(monkeypatch, "cub")
     before = cub(str(root))
-    assert before.train.renderer.class_names[0] == "Black footed Bird 1"
-    assert before.test.renderer.class_names[0] == "Black footed Bird 101"
+    assert before.train.labels.colours().classes[0] == "Black footed Bird 1"
+    assert before.test.labels.colours().classes[0] == "Black footed Bird 101"
     for file in ("image_class_labels.txt", "train_test_split.txt", "classes.txt", "bounding_boxes.txt"):
         edit(root / file, reversed)
     edit(root / "train_test_split.txt", lambda lines: [f"{line.split()[0]} 0" for line in lines])
@@ -146,10 +146,10 @@ def test_cars_in_both_layouts_are_the_same(tmp_path, monkeypatch):
     write_cars_new(tmp_path)
     assert cars(str(tmp_path)).train.names == old.train.names  # the first layout where both exist
     new = cars(str(tmp_path), layout="devkit")
-    assert new.train.renderer.class_names == old.train.renderer.class_names
+    assert new.train.labels.colours().classes == old.train.labels.colours().classes
     assert (
-        new.test.renderer.class_names
-        == old.test.renderer.class_names
+        new.test.labels.colours().classes
+        == old.test.labels.colours().classes
         == [
             "Model 99 Sedan 2012",
             "Model 100 Sedan 2012",
@@ -303,12 +303,12 @@ def test_the_published_devkit(tmp_path, monkeypatch):
         (tmp_path / f"cars_train/{number:05d}.jpg").touch()
     task = cars(str(tmp_path), missing="drop", crop_boxes=True)
     assert (len(task.train), len(task.test)) == (4052, 4092)
-    assert (len(task.train.renderer.class_names), len(task.test.renderer.class_names)) == (98, 98)
-    assert "Ram C/V Cargo Van Minivan 2012" in task.test.renderer.class_names
+    assert (len(task.train.labels.colours().classes), len(task.test.labels.colours().classes)) == (98, 98)
+    assert "Ram C/V Cargo Van Minivan 2012" in task.test.labels.colours().classes
     names = [Path(name).name for name in task.train.names]
     row = names.index("00001.jpg")  # the first record: x 39 to 569, class 14
     assert task.train.images[row].box == (38, 115, 569, 375)
-    assert task.train.renderer.class_names[int(task.train.labels.class_ids[row])] == "Audi TTS Coupe 2012"
+    assert task.train.labels.colours().classes[int(task.train.labels.class_ids[row])] == "Audi TTS Coupe 2012"
     # The miniature's fields and types are those of the true file.
     (tmp_path / "mine").mkdir()
     write_cars_new(tmp_path / "mine")

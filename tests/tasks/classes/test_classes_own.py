@@ -17,7 +17,7 @@ TABLE = {"image": "file", "label": "class_name"}
 
 
 def classes_of(split):
-    return dict(zip(split.renderer.class_names, split.labels.class_ids.bincount().tolist(), strict=True))
+    return dict(zip(split.labels.colours().classes, split.labels.class_ids.bincount().tolist(), strict=True))
 
 
 def write_flat(root, names=("b", "a", "d", "c"), items=2):
@@ -47,7 +47,7 @@ def test_folders_query_and_gallery(tmp_path):
     task = folder(str(tmp_path))
     assert task.test.queries.tolist() == [0, 1]
     assert task.test.gallery.tolist() == list(range(2, 22))
-    assert [task.test.renderer.class_names[int(task.test.labels.class_ids[row])] for row in (0, 1)] == [
+    assert [task.test.labels.colours().classes[int(task.test.labels.class_ids[row])] for row in (0, 1)] == [
         "class 08",
         "class 10",
     ]
@@ -220,7 +220,7 @@ def test_a_slash_in_the_name_of_a_class(tmp_path):
     write_table(
         tmp_path, 'image,class,split\n0.png," Ram C/V, 2012 ",train\n1.png,b,train\n2.png,c,test\n3.png,d,test\n'
     )
-    assert "Ram C/V, 2012" in csv(str(tmp_path)).train.renderer.class_names
+    assert "Ram C/V, 2012" in csv(str(tmp_path)).train.labels.colours().classes
 
 
 def test_missing_images_of_a_table(tmp_path):
@@ -283,7 +283,7 @@ def test_the_packs(pack, label, train, test):
     if not (DATA / pack).is_dir():
         pytest.skip(f"no pack {pack}: set CONTML_DATA to its folder")
     task = csv(str(DATA / pack), image="file", label=label)
-    assert [(len(s), len(s.renderer.class_names)) for s in (task.train, task.test)] == [train, test]
+    assert [(len(s), len(s.labels.colours().classes)) for s in (task.train, task.test)] == [train, test]
     if pack == "omniglot_small":
         task = folder(str(DATA / pack / "images"), split="half", depth=2)
         assert len(task.train) + len(task.test) == 2260
@@ -307,7 +307,8 @@ def test_years_that_end_the_names_of_classes(tmp_path):
     assert task.test.labels.unit == "years"
     expected = [[abs(a - b) for b in years] for a in years]
     assert task.test.labels.pairwise().tolist() == expected
-    assert task.test.renderer.class_names[int(task.test.renderer.class_ids[3])] == "Audi S4 Sedan 2007"
+    assert task.test.labels.text(3) == "Audi S4 Sedan 2007"
+    assert task.test.labels.parts(3, 0)[0][1:] == ("Audi S4 Sedan 2007", task.test.labels.text(0), "5.00 years", "")
     assert task.val_groups == [name for name in names for _ in range(3)]
     assert csv(str(tmp_path), **TABLE).val_groups is None
     (tmp_path / "images.csv").write_text("file,class_name,split\n" + "\n".join(rows).replace("2007", "") + "\n")
@@ -325,8 +326,5 @@ def test_years_of_the_pack_of_cars():
         (1176, 1994, 2012),
         (1176, 1991, 2012),
     ]
-    assert all(
-        f"{int(year)}" == task.train.renderer.class_names[int(c)][-4:]
-        for year, c in zip(years[0], task.train.renderer.class_ids, strict=True)
-    )
+    assert all(f"{int(year)}" == task.train.labels.text(row)[-4:] for row, year in enumerate(years[0]))
     assert len(set(task.val_groups)) == 98

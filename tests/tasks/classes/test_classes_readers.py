@@ -58,7 +58,7 @@ def test_a_complete_copy(whole):
         colours = torch.tensor(np.stack([np.asarray(Image.open(source.file)).mean((0, 1)) for source in split.images]))
         for number in split.labels.class_ids.unique():
             assert colours[split.labels.class_ids == number].std(0).max() < 5
-    assert len(set(task.train.renderer.class_names) | set(task.test.renderer.class_names)) == 12
+    assert len(set(task.train.labels.colours().classes) | set(task.test.labels.colours().classes)) == 12
     assert (task.test.queries is None) == (name != "inshop")
 
 

@@ -19,8 +19,8 @@ def test_products(tmp_path, monkeypatch):
     published(monkeypatch, "sop")
     task = sop(str(root))
     assert all(name.endswith(".JPG") for name in task.train.names)
-    assert task.train.renderer.class_names[:2] == ["cabinet 1", "chair 2"]
-    assert task.train.renderer.class_names[2] == "coffee maker 3"
+    assert task.train.labels.colours().classes[:2] == ["cabinet 1", "chair 2"]
+    assert task.train.labels.colours().classes[2] == "coffee maker 3"
     assert task.test.recall_at == (1, 10, 100, 1000)
 
 
@@ -76,9 +76,9 @@ def test_garments(tmp_path, monkeypatch):
     task = inshop(str(tmp_path))
     assert task.test.queries.tolist() == list(range(8))
     assert task.test.gallery.tolist() == list(range(8, 20))
-    assert not set(task.train.renderer.class_names) & set(task.test.renderer.class_names)
+    assert not set(task.train.labels.colours().classes) & set(task.test.labels.colours().classes)
     assert task.test.recall_at == (1, 10, 20, 30, 40, 50)
-    assert task.train.renderer.class_names[:2] == ["women dresses 1", "men jackets vests 2"]
+    assert task.train.labels.colours().classes[:2] == ["women dresses 1", "men jackets vests 2"]
     # Both colours of a garment are one class.
     assert (
         len({Path(n).name[:2] for n, c in zip(task.train.names, task.train.labels.class_ids, strict=True) if c == 0})

@@ -66,7 +66,7 @@ def test_pairs_by_name_with_lists(folder):
     rows, columns = ((2 * np.arange(112) + 1) * n // 224 for n in (24, 32))
     for row in range(10):
         expected = labels_of(folder, LISTS["train"][row])[rows[:, None], columns]
-        np.testing.assert_array_equal(task.train.renderer.map(row), expected)
+        np.testing.assert_array_equal(task.train.view.renderer.map(row), expected)
     assert task.train.draw(0, 64).size == (64, 64)
 
 
@@ -115,7 +115,7 @@ def test_nested_folders(folder):
     (folder / "split.json").write_text(json.dumps(named))
     task = files(str(folder), split="split.json")
     np.testing.assert_array_equal(
-        task.train.renderer.map(4), shrink(np.asarray(Image.open(folder / "labels" / "train" / "004.png")), 112)
+        task.train.view.renderer.map(4), shrink(np.asarray(Image.open(folder / "labels" / "train" / "004.png")), 112)
     )
 
 
@@ -400,7 +400,7 @@ def test_the_number_of_classes_may_be_given(folder):
 def test_ignored_pixels_do_not_count(folder, ignore):
     task = files(str(folder), split="split.json", ignore=ignore)
     raw = shrink(labels_of(folder, "003"), 112).astype(int)
-    np.testing.assert_array_equal(task.train.renderer.map(3), np.where(raw == ignore, -1, raw))
+    np.testing.assert_array_equal(task.train.view.renderer.map(3), np.where(raw == ignore, -1, raw))
 
 
 def test_a_usual_mark_of_no_class_must_be_ignored_or_counted(folder):
@@ -411,7 +411,7 @@ def test_a_usual_mark_of_no_class_must_be_ignored_or_counted(folder):
         files(str(folder), split="split.json")
     task = files(str(folder), split="split.json", ignore=255)
     assert task.train.labels.masks.shape[1] == 9
-    assert (task.train.renderer.map(5)[:16] == -1).all()
+    assert (task.train.view.renderer.map(5)[:16] == -1).all()
     assert files(str(folder), split="split.json", classes=256).train.labels.masks.shape[1] == 256
 
 
@@ -435,17 +435,17 @@ def test_groups_by_a_column(folder):
     task = files(str(folder), **options, groups=groups)
     assert task.train.labels.masks.shape[1] == 4
     names = ["wall and wall_mounted", "floor and floor_cover", "ceiling", "object"]
-    assert [name for _, name in task.train.legend] == names
+    assert [name for _, name in task.train.view.legend] == names
     assert {row[0] for row in task.train.explain(0, 1, 300).rows[:-2]} <= set(names)
     table = np.array([-1, 0, 1, 3, 2, 0, 1, 3, 3])
     for row, name in enumerate(LISTS["train"]):
-        np.testing.assert_array_equal(task.train.renderer.map(row), table[shrink(labels_of(folder, name), 112)])
+        np.testing.assert_array_equal(task.train.view.renderer.map(row), table[shrink(labels_of(folder, name), 112)])
     ignored = files(str(folder), **options, groups=groups, ignore=3)
     raw = shrink(labels_of(folder, "000"), 112)
-    np.testing.assert_array_equal(ignored.train.renderer.map(0), np.where(raw == 3, -1, table[raw]))
+    np.testing.assert_array_equal(ignored.train.view.renderer.map(0), np.where(raw == 3, -1, table[raw]))
     every = files(str(folder), **options)
     assert every.train.labels.masks.shape[1] == 7
-    assert set(np.unique(every.train.renderer.map(0))) <= set(range(7))
+    assert set(np.unique(every.train.view.renderer.map(0))) <= set(range(7))
 
 
 @pytest.mark.parametrize(

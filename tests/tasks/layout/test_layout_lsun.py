@@ -102,7 +102,7 @@ def assert_canonical(split, truth):
     for row in range(len(split)):
         _, _, _, canonical = truth[split.images[row].file.stem]
         rows, columns = ((2 * np.arange(112) + 1) * n // 224 for n in canonical.shape)
-        assert (split.renderer.map(row) == canonical[rows[:, None], columns]).mean() > 0.97
+        assert (split.view.renderer.map(row) == canonical[rows[:, None], columns]).mean() > 0.97
 
 
 @pytest.mark.parametrize("maps", ["auto", "surface_relabel", "layout_seg", "points"])
@@ -111,7 +111,7 @@ def test_every_source_of_maps_gives_the_canonical_ids(published, maps):
     task = lsun(str(folder), maps, missing="drop")
     assert (len(task.train), len(task.test)) == (14, 10)
     assert task.train.excluded == task.test.excluded == {}
-    assert task.train.renderer.map(0).shape == (112, 112)
+    assert task.train.view.renderer.map(0).shape == (112, 112)
     assert "surface_relabel" in task.train.name(0) or maps in ("layout_seg", "points")
     assert_canonical(task.train, truth)
     assert_canonical(task.test, truth)
@@ -146,7 +146,7 @@ def test_zero_and_unknown_numbers_of_the_corrected_copy_are_ignored(tmp_path):
     savemat(path, {"layout": labels})
     task = lsun(str(tmp_path), missing="drop")
     rows = (2 * np.arange(112) + 1) * len(labels) // 224
-    assert ((task.train.renderer.map(1) == -1).all(1) == (rows < 20)).all()
+    assert ((task.train.view.renderer.map(1) == -1).all(1) == (rows < 20)).all()
 
 
 def test_one_image_is_a_list_of_one(tmp_path):

@@ -187,7 +187,7 @@ def test_the_task_is_rooms_with_their_maps(task):
     for split, first in ((task.train, 0), (task.test, 10_000_000)):
         pixels, labels = draw_room(0, first + 3, 32)
         np.testing.assert_array_equal(split.image(3), pixels)
-        np.testing.assert_array_equal(split.renderer.map(3), labels)
+        np.testing.assert_array_equal(split.view.renderer.map(3), labels)
         assert split.name(3) == f"room {first + 3}"
 
 

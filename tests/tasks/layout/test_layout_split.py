@@ -70,12 +70,12 @@ def test_a_split_keeps_its_contract(rooms):
 def test_maps_come_back_as_they_went_in(rooms):
     split = split_of(rooms)
     for row, (_, labels) in enumerate(rooms):
-        np.testing.assert_array_equal(split.renderer.map(row), labels)
+        np.testing.assert_array_equal(split.view.renderer.map(row), labels)
     wide = np.random.default_rng(0).integers(0, 8, (5, 7, 23))
     images = [Pixels(np.zeros((7, 23, 3), np.uint8))] * 5
     split = make_split(images, list("abcde"), wide, classes=7, ignore=7)
     for row in range(5):
-        np.testing.assert_array_equal(split.renderer.map(row), np.where(wide[row] == 7, -1, wide[row]))
+        np.testing.assert_array_equal(split.view.renderer.map(row), np.where(wide[row] == 7, -1, wide[row]))
 
 
 def test_items_with_half_of_their_map_ignored_are_excluded(rooms):

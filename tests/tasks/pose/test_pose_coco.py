@@ -47,24 +47,24 @@ def annotation_of(name):
 def test_people_and_their_joints(folder):
     task = coco(str(folder[0]), margin=1.5, **SMALL)
     assert (len(task.train), len(task.test)) == (48, 24)
-    assert task.train.renderer.joint_names == tuple(COCO_NAMES)
-    assert list(task.train.renderer.skeleton) == [(a - 1, b - 1) for a, b in COCO_SKELETON]
+    assert task.train.view.renderer.joint_names == tuple(COCO_NAMES)
+    assert list(task.train.view.renderer.skeleton) == [(a - 1, b - 1) for a, b in COCO_SKELETON]
     for split in (task.train, task.test):
         for row, name in enumerate(split.names):
             joints, v = folder[1][annotation_of(name)]
-            np.testing.assert_array_equal(split.renderer.visible[row], v > 0)
+            np.testing.assert_array_equal(split.view.renderer.visible[row], v > 0)
             low, high = joints[v > 0].min(0), joints[v > 0].max(0)
             size = 1.5 * (high - low).max()
             expected = ((joints - (low + high) / 2) / size + 0.5) * 64 - 0.5
-            np.testing.assert_allclose(split.renderer.joints[row][v > 0], expected[v > 0], atol=1e-9)
+            np.testing.assert_allclose(split.view.renderer.joints[row][v > 0], expected[v > 0], atol=1e-9)
 
 
 def test_label_distances_are_over_joints_that_both_have(folder):
     task = coco(str(folder[0]), **SMALL)
     found, joints, visible = (
         task.train.labels.pairwise().numpy(),
-        task.train.renderer.joints,
-        task.train.renderer.visible,
+        task.train.view.renderer.joints,
+        task.train.view.renderer.visible,
     )
     for i, j in [(0, 1), (3, 40), (12, 7), (20, 21)]:
         both = visible[i] & visible[j]
@@ -115,7 +115,7 @@ def test_hidden_joints_can_be_omitted(folder):
         if number < 1000:
             assert (number in kept) is bool((v == 2).sum() >= 9)
         if number in kept:
-            np.testing.assert_array_equal(task.train.renderer.visible[kept[number]], v == 2)
+            np.testing.assert_array_equal(task.train.view.renderer.visible[kept[number]], v == 2)
 
 
 def test_bounding_box(own):

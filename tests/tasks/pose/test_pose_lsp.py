@@ -71,25 +71,25 @@ def test_flags_mean_hidden_in_lsp_and_inside_in_lspet(folder):
     joints, hidden = folder[1]["LSP"]
     inside = folder[1]["LSPET"][1]
     task = lsp(str(folder[0]), **SMALL)
-    assert task.test.renderer.visible.all(), "hidden joints have places"
-    np.testing.assert_array_equal(task.train.renderer.visible[:30], inside)
+    assert task.test.view.renderer.visible.all(), "hidden joints have places"
+    np.testing.assert_array_equal(task.train.view.renderer.visible[:30], inside)
     assert not inside.all()
     seen = lsp(str(folder[0]), occluded=False, **SMALL)
     assert hidden[10:].any()
     rows = [number - 1 for _, number in numbers(seen.test)]
-    np.testing.assert_array_equal(seen.test.renderer.visible, ~hidden[rows])
-    np.testing.assert_array_equal(seen.train.renderer.visible[:30], inside)
+    np.testing.assert_array_equal(seen.test.view.renderer.visible, ~hidden[rows])
+    np.testing.assert_array_equal(seen.train.view.renderer.visible[:30], inside)
     low, high = joints[10].min(0), joints[10].max(0)
     expected = ((joints[10] - (low + high) / 2) / (1.3 * (high - low).max()) + 0.5) * 64 - 0.5
-    np.testing.assert_allclose(task.test.renderer.joints[0], expected, atol=1e-9)
+    np.testing.assert_allclose(task.test.view.renderer.joints[0], expected, atol=1e-9)
 
 
 def test_label_distances_omit_joints_outside_the_image(folder):
     task = lsp(str(folder[0]), **SMALL)
     found, joints, visible = (
         task.train.labels.pairwise().numpy(),
-        task.train.renderer.joints,
-        task.train.renderer.visible,
+        task.train.view.renderer.joints,
+        task.train.view.renderer.visible,
     )
     for i, j in [(0, 1), (2, 33), (14, 29), (35, 36)]:
         both = visible[i] & visible[j]
@@ -219,10 +219,10 @@ def test_real_lspet():
     first_test = int(Path(task.test.names[0]).stem[2:]) - 1
     assert task.train.excluded[reason] == (~enough[:first_test]).sum()
     first = int(np.flatnonzero(enough)[0])
-    np.testing.assert_array_equal(task.train.renderer.visible[0], joints[:, 2, first] == 1)
+    np.testing.assert_array_equal(task.train.view.renderer.visible[0], joints[:, 2, first] == 1)
     assert task.train.image(0).shape == (144, 144, 3)
-    assert (task.train.renderer.joints[task.train.renderer.visible] > -0.5).all()
-    assert (task.train.renderer.joints[task.train.renderer.visible] < 143.5).all()
+    assert (task.train.view.renderer.joints[task.train.view.renderer.visible] > -0.5).all()
+    assert (task.train.view.renderer.joints[task.train.view.renderer.visible] < 143.5).all()
     assert task.train.labels.pairwise().isfinite().all()
 
 

@@ -241,7 +241,7 @@ def test_crops_show_their_person(folder):
         assert task.test.image(row).shape == (48, 48, 3)
         x0, y0, x1, y1 = (max(0, round(v)) for v in (*low, *high))
         inner = whole[y0 : y1 + 1, x0 : x1 + 1].mean((0, 1))
-        joints = task.test.renderer.joints[row]
+        joints = task.test.view.renderer.joints[row]
         a, b = np.maximum(joints.min(0).round().astype(int), 0), joints.max(0).round().astype(int)
         cut = task.test.image(row)[a[1] : b[1] + 1, a[0] : b[0] + 1].mean((0, 1))
         assert np.abs(cut - inner).max() < 8
@@ -446,8 +446,8 @@ def test_real_people_through_engine_training_and_report(tmp_path):
     assert 0.38 < len(task.test) / kept < 0.51
     distances = task.train.labels.pairwise()
     assert 28_000 < distances.median() < 46_000
-    assert (task.train.renderer.joints > 32).all(), "the centre 224 of a crop of 288 holds everybody"
-    assert (task.train.renderer.joints < 256).all()
+    assert (task.train.view.renderer.joints > 32).all(), "the centre 224 of a crop of 288 holds everybody"
+    assert (task.train.view.renderer.joints < 256).all()
     run = train(load("pose/synthetic", [*OPTIONS, f"task.root={tmp_path}"]), tmp_path / "runs")
     assert [row["event"] for row in run.rows()].count("evaluation") == 2
     assert (run.folder / "report.html").stat().st_size > 10_000

@@ -72,7 +72,7 @@ def test_hidden_people_are_dropped_and_counted(folder):
     assert task.test.excluded == {"with too few visible joints": 2}
     numbers = [int(name[-6:-4]) for name in task.test.names]
     assert sorted(numbers) == [13, 14, 15, 16, 17, 18]
-    np.testing.assert_array_equal(task.test.renderer.joints, joints[numbers])
+    np.testing.assert_array_equal(task.test.view.renderer.joints, joints[numbers])
     assert list(task.test.images) == [ImageFile(task.test.image(row)) for row in range(6)]
     expected = ((joints[numbers[0]] - joints[numbers[5]]) ** 2).sum()
     assert task.test.labels.pairwise()[0, 5] == pytest.approx(expected, rel=1e-6)

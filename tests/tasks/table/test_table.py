@@ -20,6 +20,7 @@ from contml.data import Images, Split, Task
 from contml.data.renderers.captions import CaptionExplainer
 from contml.distances import haversine
 from contml.labels import CaptionLabels, ClassLabels, DateLabels, WeightedLabels
+from contml.report.explanation import pair_table
 from contml.tasks.table.file import file
 
 KINDS = {
@@ -68,11 +69,6 @@ def split_line(task):
     """How the rows were split: the column, "split", how, and the sizes."""
     (line,) = (line for line in task.columns if line[1] == "split")
     return line
-
-
-def labels_of(task):
-    """The labels of a task that are drawn as text."""
-    return task.train.renderer.labels
 
 
 def numbers_of(split):
@@ -142,7 +138,7 @@ def test_maps_and_captions_are_those_of_their_own_spaces(folder, rows):
     task = table(folder, {"text": "captions"})
     captions = [[rows[number]["text"]] for number in numbers_of(task.test)]
     assert isinstance(task.test.labels, CaptionLabels)
-    alone = CaptionLabels(captions, task.test.explainer.vectors)
+    alone = CaptionLabels(captions, dict(zip(task.test.labels.words, task.test.labels._costs.vectors, strict=True)))
     torch.testing.assert_close(task.test.labels.pairwise(), alone.pairwise())
 
 
@@ -151,7 +147,8 @@ def test_several_labels_are_summed_on_one_scale(folder):
     task = table(folder, labels, side=16)
     assert isinstance(task.train.labels, WeightedLabels)
     alone = {name: table(folder, {name: kind.split(":")[0]}, side=16) for name, kind in labels.items()}
-    means = [label.weight / weight for label, weight in zip(labels_of(task), task.train.explainer.weights, strict=True)]
+    given = [float(kind.partition(":")[2] or 1) for kind in labels.values()]
+    means = [weight / scaled for weight, scaled in zip(given, task.train.labels.weights, strict=True)]
     total = 0
     for (name, kind), mean in zip(labels.items(), means, strict=True):
         first = alone[name].train.labels.pairwise().double()
@@ -350,12 +347,14 @@ def test_in_a_sum_a_row_counts_by_the_labels_that_it_has(folder, rows):
         expected = sum(weights[k] * parts[k][a, b] for k in shared) * sum(weights) / sum(weights[k] for k in shared)
         assert float(distances[a, b]) == pytest.approx(float(expected), rel=1e-6)
     assert task.train.labels.digests() == own(folder, some, labels=kinds, image="image", dim=8).train.labels.digests()
-    found = task.train.explainer((0, 1), (Image.new("RGB", (8, 8)), Image.new("RGB", (8, 8))), 300)
-    assert [picture.width for _, picture in found.pictures] == [100, 100]
-    assert [row[0] for row in found.rows] == [*(label.name for label in labels_of(task)), "label distance"]
-    assert found.rows[-1][-1] == number_of(float(distances[0, 1]))
+    found = labels.parts(0, 1)
+    assert {part.label for part in found} >= {"reading", "colour"}
+    totals = [part.contribution for part in found if part.contribution]
+    assert len(totals) == 4  # one for each label, also of several parts
+    assert pair_table(labels, 0, 1)[-1] == ["label distance", "", "", "", number_of(float(distances[0, 1]))]
     known = [bool(present[0, k] and present[1, k]) for k in range(4)]
-    assert [row[3] != "-" for row in found.rows[:-1]] == known
+    assert [total != "0" for total in totals] == [k and part[0, 1] > 0 for k, part in zip(known, parts, strict=True)]
+    assert labels.text(0).count("reading:") == int(present[0, 0])
     some[5].update(dict.fromkeys(("reading", "colour", "map", "text"), ""))
     with refuses("own.csv:7", "no label (1 such of 60 rows)", hint="missing=drop"):
         own(folder, some, labels=kinds, image="image", dim=8)
@@ -427,13 +426,11 @@ def test_every_kind_is_drawn(folder, name, size):
 def test_a_sum_is_drawn_and_explained(folder):
     task = table(folder, dict(KINDS.items()))
     assert task.test.draw(0, 420).size == (420, 420)
-    assert len(task.test.explain(0, 1, 1500).rows) == len(KINDS) + 1
-    assert isinstance(table(folder, {"text": "captions"}).test.explainer, CaptionExplainer)
-    plain = table(folder, {"reading": "number"}).test
-    (row,) = plain.explain(0, 1, 1500).rows
-    values = [float(text) for text in row[1:3]]
-    assert row[0] == "reading"
-    assert float(row[3]) == pytest.approx(abs(values[0] - values[1]), rel=0.01)
+    assert sum(bool(part.contribution) for part in task.test.labels.parts(0, 1)) == len(KINDS)
+    assert isinstance(table(folder, {"text": "captions"}).test.view.explainer, CaptionExplainer)
+    (part,) = table(folder, {"reading": "number"}).test.labels.parts(0, 1)
+    assert part.label == "reading"
+    assert float(part.difference) == pytest.approx(abs(float(part.a) - float(part.b)), rel=0.01)
 
 
 def test_a_split_reads_images_in_workers(folder):
@@ -446,7 +443,7 @@ def test_a_split_reads_images_in_workers(folder):
         split = table(folder, dict(KINDS) if name is None else {name: kind}).test
         copy = pickle.loads(pickle.dumps(split))
         assert copy.draw(1, 200).tobytes() == split.draw(1, 200).tobytes()
-        if split.explainer is not None:
+        if split.view.explainer is not None:
             assert copy.explain(0, 1, 600) == split.explain(0, 1, 600)
 
 

@@ -80,7 +80,7 @@ def test_rows_of_one_image_are_drawn_as_queries_in_any_order(folder, rows):
 
     def queries(table):
         task = task_of(folder, table, queries=5)
-        return {(task.test.names[row], task.test.label_texts[row]) for row in task.test.queries.tolist()}
+        return {(task.test.names[row], task.test.labels._identity[row]) for row in task.test.queries.tolist()}
 
     assert queries(twice) == queries(twice[::-1])
 
@@ -98,7 +98,9 @@ def test_validation_groups_and_texts_of_labels(folder, rows):
     assert task_of(folder, rows).val_groups is None
     task = task_of(folder, rows, group="maker", exclude_group=True)
     assert len(set(task.val_groups)) == len(task.train.groups.unique()) < 10
-    assert task.train.label_texts == [row["reading"] for row in rows if f"/{row['image'][4:]}" in str(task.train.names)]
+    assert task.train.labels._identity == [
+        row["reading"] for row in rows if f"/{row['image'][4:]}" in str(task.train.names)
+    ]
     twice = [row for row in rows for _ in range(2)]
     assert sorted(set(task_of(folder, twice).val_groups)) == sorted(
         {name.removeprefix(f"{folder}/") for name in task_of(folder, twice).train.names}
