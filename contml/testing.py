@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml.contracts import LabelKind, Loss, Sampler
+from contml.contracts import LabelKind, Loss, Part, Sampler
 from contml.distances import class_distance
 from contml.labels import ClassLabels, LabelSpace, VectorLabels
 
@@ -28,7 +28,7 @@ _BATCH = 12
 
 
 def check_label_space(space: LabelSpace, *, symmetric: bool = True) -> None:
-    """Check that a label space follows the contract `LabelSpace`: distances, blocks, batches and subsets, classes.
+    """Check that a label space follows the contract `LabelSpace`: distances, blocks, batches, subsets, classes, words.
 
     Args:
         space: at least 3 items; of more than 64, a random 64 are checked.
@@ -143,6 +143,23 @@ def _space_failures(space: LabelSpace) -> Iterator[tuple[str, str]]:
         yield "batch", "labels[rows].pairwise() differs from pairwise(rows, rows)"
     if not all(_close(batch.pairwise(anchors), block[anchors]) for anchors in (two_rows, slice(1, 3))):
         yield "batch", "labels[rows].pairwise(anchors) differs from labels[rows].pairwise()[anchors]"
+
+    part = space[two_rows].as_root()
+    for place, row in enumerate(two_rows.tolist()):
+        if not isinstance(text := space.text(row), str) or part.text(place) != text:
+            yield (
+                "text",
+                f"text of row {row} is {text!r}, and {part.text(place)!r} in a subset; must be the same string",
+            )
+    if not all(isinstance(each, Part) and all(isinstance(text, str) for text in each) for each in space.parts(0, 1)):
+        yield "parts", f"parts(0, 1) is {space.parts(0, 1)!r:.60}; must be a list of Part of strings"
+    if colours := space.colours():
+        values, count = colours.values, len(colours.classes)
+        if values.shape != (n,) or (count and not bool(((values >= 0) & (values < count)).all())):
+            yield (
+                "colours",
+                f"values are {list(values.shape)}; must be [{n}], below the number of classes if there are any",
+            )
 
     moved = space.to("cpu")
     if moved.device != torch.device("cpu") or not _close(moved.pairwise(rows.cpu(), rows.cpu()), matrix.cpu()):

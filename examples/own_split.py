@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from dials import dial
-from PIL import Image, ImageDraw
+from PIL import Image
 
 import contml
 from contml.data import Split, Task, query_split
@@ -29,18 +29,6 @@ class Drawn:
         return dial(self.reading, self.hue)
 
 
-@dataclass(frozen=True)
-class WithReading:
-    """A renderer: writes the label of an item on its picture, in reports and galleries."""
-
-    readings: list[float]
-
-    def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
-        large = picture.resize((size, size))
-        ImageDraw.Draw(large).text((4, 4), f"{self.readings[row]:.0f}", fill="black")
-        return large
-
-
 def dials(items: int = 400, queries: int = 50, seed: int = 0) -> Task:
     """Drawn dials with a reading from 0 to 100.
 
@@ -56,11 +44,11 @@ def dials(items: int = 400, queries: int = 50, seed: int = 0) -> Task:
         labels = contml.VectorLabels(readings, unit="units of the dial")
         names = [f"dial {row}" for row in range(count)]
         images = [Drawn(reading, hue) for reading, hue in zip(readings, random.random(count), strict=True)]
-        return Split(images, names, labels, renderer=WithReading(readings))
+        return Split(images, names, labels)
 
     test = split(5 * queries)
     query_rows, gallery = query_split(range(queries), len(test))
-    return Task(split(items), Split(test.images, test.names, test.labels, query_rows, gallery, renderer=test.renderer))
+    return Task(split(items), Split(test.images, test.names, test.labels, query_rows, gallery))
 
 
 def main() -> None:

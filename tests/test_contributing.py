@@ -1,24 +1,32 @@
-"""The example of CONTRIBUTING works: a data set in one function, checked with a config."""
+"""The examples of CONTRIBUTING work: a data set in one function, checked with a config; a label space, on pages."""
 
 from __future__ import annotations
 
 import re
 
 import numpy as np
+import torch
 from PIL import Image
 from support.paths import ROOT
 
+import contml.labels
+from contml.data import Pixels, Split
+from contml.evaluation import Evaluated, evaluate
 from contml.experiment import check, config_text, load
+from contml.explore.items import Explored
+from contml.explore.page import write_page
+from contml.report.page import write_report
 
 
-def example():
+def example(name):
+    """The code of CONTRIBUTING that defines a class or function."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (block,) = [code for code in re.findall(r"(?m)^```python\n(.*?)^```", text, re.DOTALL) if f" {name}(" in code]
     return block
 
 
 def test_a_data_set_is_one_function_of_at_most_40_lines(tmp_path, monkeypatch):
-    block = example()
+    block = example("wingspans")
     assert len(block[block.index("def wingspans") :].strip().splitlines()) <= 40
     (tmp_path / "birds_of_contributing.py").write_text(block)
     monkeypatch.syspath_prepend(tmp_path)
@@ -38,3 +46,27 @@ def test_a_data_set_is_one_function_of_at_most_40_lines(tmp_path, monkeypatch):
     assert train + val == 15
     assert facts["training images"].endswith("(excluded: 1 without a wingspan)")
     assert facts["label distance"] == "squared cm of wingspan"
+
+
+def test_a_label_space_is_one_class_one_row_one_example_and_one_test(tmp_path, monkeypatch):
+    module = {"__name__": "hues"}
+    exec(example("HueLabels"), module)
+    monkeypatch.setitem(contml.labels.LABELS, "hues", module["HueLabels"])
+    test = {}
+    exec(example("test_hues"), test)
+    test["test_hues"]()
+    labels = module["HueLabels"](np.arange(0.0, 360.0, 15.0))
+    images = [Pixels(np.full((20, 20, 3), 10 * row, np.uint8)) for row in range(24)]
+    split = Split(images, [f"{row}.png" for row in range(24)], labels)
+    radians = labels.degrees.deg2rad()
+    evaluation, ranking = evaluate(torch.stack([radians.cos(), radians.sin()], 1).float(), labels)
+    evaluated = Evaluated(evaluation, "test", "last", epoch=1, epochs=1)
+    page = write_report(
+        tmp_path / "report", title="hues", config="", rows=[], evaluation=evaluated, ranking=ranking, split=split
+    ).read_text(encoding="utf-8")
+    assert '<span class="label">345°</span>' in page
+    assert "<td>hue</td>" in page
+    assert "<td>15.0 degrees</td>" in page
+    explored = Explored("hues", split, [labels.text(row) for row in range(24)], [], colours=labels.colours())
+    write_page(tmp_path / "page", explored, parquet=False)
+    assert '"texts":["0\\u00b0","15\\u00b0"' in (tmp_path / "page" / "data.js").read_text()

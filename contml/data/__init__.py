@@ -15,5 +15,5 @@ from contml.data.sources import (
     Stamp as Stamp,
     Vector as Vector,
 )
-from contml.data.split import Split as Split, Task as Task, query_split as query_split
+from contml.data.split import Split as Split, Task as Task, View as View, query_split as query_split
 from contml.data.transforms import TRANSFORMS as TRANSFORMS, CropTransform as CropTransform, Transform as Transform

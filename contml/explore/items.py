@@ -49,7 +49,7 @@ class Neighbours:
 
 
 @dataclass(frozen=True)
-class View:
+class ModelView:
     """The items as one model sees them.
 
     Attributes:
@@ -99,7 +99,7 @@ class Explored:
     title: str
     split: Split
     texts: Sequence[str]
-    views: Sequence[View]
+    views: Sequence[ModelView]
     unit: str = ""
     measure: Measure = PLAIN
     error_k: int = 0
@@ -206,7 +206,7 @@ def _drawn_rows(rows: Tensor, queries: Tensor | None, items: int) -> tuple[Tenso
     return sampled_rows.sort().values, [note]
 
 
-def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[View, str, int]:
+def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[ModelView, str, int]:
     """A run's view of a split, what its label distances are, and the K of the errors."""
     gallery = torch.arange(len(split)) if split.gallery is None else split.gallery
 
@@ -229,7 +229,7 @@ def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[View, str, in
         rows = rows[:, :NEIGHBOURS]
         return Neighbours(rows, _distances(embeddings, rows), label_distances[:, :NEIGHBOURS])
 
-    view = View(
+    view = ModelView(
         title=run.folder.resolve().name,
         model=run.folder,
         embeddings=embeddings,
@@ -301,7 +301,7 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
     on_start(len(ids))
     k, all_rows = min(NEIGHBOURS, len(ids) - 1), torch.arange(len(ids))
     nearest = nearest_vectors(embeddings, embeddings, k, self_index=all_rows)
-    view = View(
+    view = ModelView(
         title=str(folder),
         model=made_with.folder,
         made_with=made_with,

@@ -22,7 +22,7 @@ from contml._support.errors import InputError
 from contml._support.files import check_new_folder, unwritable, write
 from contml._support.text import page_text
 from contml.contracts import Measure
-from contml.explore.items import Explored, Neighbours, View
+from contml.explore.items import Explored, ModelView, Neighbours
 from contml.report.gallery import draw
 
 #: Side of a picture in pixels, and its quality as JPEG.
@@ -134,7 +134,7 @@ def _data(explored: Explored, own_images: str) -> dict[str, Any]:
     }
 
 
-def _view(view: View, measure: Measure) -> dict[str, Any]:
+def _view(view: ModelView, measure: Measure) -> dict[str, Any]:
     low, high = view.points.min(0), view.points.max(0)
     points = (view.points - (low + high) / 2) / (float((high - low).max()) or 1.0) + 0.5  # in the unit square
     return {

@@ -10,8 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from contml import InputError
 from contml._support.validation import as_rows
 from contml.contracts import Rows
-from contml.data import ImageSource, Split, draw_queries, query_split
-from contml.data.split import View
+from contml.data import ImageSource, Split, View, draw_queries, query_split
 from contml.data.text_files import read_json
 from contml.labels import LabelSpace
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from contml import InputError
-from contml.data import ImageSource, Split
+from contml.data import ImageSource, Split, View
 from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer, map_legend
-from contml.data.split import View
 from contml.labels import SegmentationLabels
 
 from .._readers.splits import kept_split

@@ -13,9 +13,8 @@ import numpy as np
 from contml import InputError
 from contml._support.validation import Range, as_rows
 from contml.contracts import Rows
-from contml.data import ImageSource, Split, Square, SquareCrop, check_queries, draw_queries
+from contml.data import ImageSource, Split, Square, SquareCrop, View, check_queries, draw_queries
 from contml.data.renderers.poses import LEGEND, PoseExplainer, PoseRenderer
-from contml.data.split import View
 from contml.labels import PoseLabels
 
 from .._readers.folders import Files, Missing, refuse_absent

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 
 from contml._support.text import number
-from contml.data import ImageFile, Split, query_split
+from contml.data import ImageFile, Split, View, query_split
 from contml.data.renderers.captions import CaptionExplainer
 from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer, map_legend
-from contml.data.split import View
 from contml.labels import CaptionLabels, LabelSpace, SegmentationLabels, WeightedLabels
 
 from .drawing import SumRenderer

@@ -6,8 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from contml.data import Pixels, Split
-from contml.data.split import View
+from contml.data import Pixels, Split, View
 from contml.evaluation import Evaluated, evaluate
 from contml.labels import ClassLabels, VectorLabels, WeightedLabels
 from contml.report.page import About, write_report

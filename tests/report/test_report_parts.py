@@ -14,16 +14,16 @@ from PIL import Image
 
 from contml._support.text import number, percent, plain_text
 from contml.contracts import Measure
-from contml.data import Pixels, Split
-from contml.data.split import View
+from contml.data import Pixels, Split, View
 from contml.evaluation import Evaluated, evaluate
 from contml.evaluation.table import headline_words, shortened, summary
 from contml.labels import ClassLabels, OrdinalLabels, PoseLabels, VectorLabels, WeightedLabels
 from contml.report.breakdown import group_rows, label_rows
 from contml.report.card import SIZE, card
 from contml.report.examples import by_score, examples, queries_csv, surprises, worst
+from contml.report.gallery import draw
 from contml.report.page import About, write_report
-from contml.report.pictures import Album, embedded, panel_pictures
+from contml.report.pictures import ITEM, Album, embedded, panel_pictures
 from contml.report.plots import density_plot, ideal_curve, metrics_plot, picture_of
 from contml.report.rendering import LIMIT
 
