@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,11 +7,12 @@ import torch
 from support.captioning import described_squares, small_captioner
 from support.refusals import refuses
 
-from contml.data import Images
+from contml.data import Images, View
 from contml.evaluation.captions import score_captions
 from contml.evaluation.evaluators import CaptionEvaluator, evaluate_captions
 from contml.evaluation.results import Evaluated, Evaluation, measurable, measured, usual
 from contml.evaluation.table import sentence, summary
+from contml.labels import VectorLabels
 
 
 def test_scores_of_the_references_themselves():
@@ -30,12 +32,11 @@ def test_scores_of_the_references_themselves():
 
 def test_a_person_is_compared_with_the_others():
     split = described_squares()
-    object.__setattr__(
-        split, "captions", [["one red ball on grass", "one red ball on grass"]] * 15 + [["two cats"]] * 15
-    )
+    texts = ["one red ball on grass\none red ball on grass"] * 15 + ["two cats"] * 15
+    split = replace(split, labels=split.labels.with_texts(texts))
     evaluation, _ = evaluate_captions(["something else"] * 30, split, torch.arange(30))
     assert evaluation.curves["bleu"].oracle == pytest.approx([1] * 4, abs=1e-6)
-    object.__setattr__(split, "captions", [["two cats"]] * 30)  # nobody to compare with
+    split = replace(split, labels=split.labels.with_texts(["two cats"] * 30))  # nobody to compare with
     evaluation, _ = evaluate_captions(["something else"] * 30, split, torch.arange(30))
     assert math.isnan(evaluation.main.oracle)
     assert summary(evaluation)
@@ -57,12 +58,12 @@ def test_unreadable_images_are_left_out():
 
 
 def test_facts():
-    split = described_squares()
-    object.__setattr__(split, "facts", lambda row, text: [("object", "square", "square" in text)] * (row % 2))
+    view = View(facts=lambda row, text: [("object", "square", "square" in text)] * (row % 2))
+    split = replace(described_squares(), view=view)
     evaluation, captions = evaluate_captions(["a square"] * 20 + ["a cat"] * 10, split, torch.arange(30))
     assert evaluation.scores["facts"].model == pytest.approx(2 / 3)
     assert sum(map(len, captions.facts)) == 15
-    object.__setattr__(split, "facts", lambda row, text: [])
+    split = replace(split, view=View(facts=lambda row, text: []))
     assert math.isnan(evaluate_captions(["a"] * 30, split, torch.arange(30))[0].scores["facts"].model)
 
 
@@ -81,8 +82,7 @@ def test_the_result_goes_through_json_and_tables():
 
 
 def test_a_split_without_captions():
-    split = described_squares()
-    object.__setattr__(split, "captions", None)
+    split = replace(described_squares(), labels=VectorLabels(torch.zeros(30)))
     with refuses("task", got="no captions"):
         evaluate_captions(["a"] * 30, split, torch.arange(30))
 

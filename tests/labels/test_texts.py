@@ -165,16 +165,16 @@ def test_colours():
 
 def test_texts_and_names_are_kept_and_change_neither_fingerprint_nor_distances():
     plain = VectorLabels([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    told = plain.with_texts(["one", "two", "three"], identity=["a", "b", "c"])
-    told.title, told.part_names = "pair", ["x", "y"]
-    assert told.fingerprint() == plain.fingerprint()
-    assert torch.equal(told.pairwise(), plain.pairwise())
-    assert told.parts(0, 2)[0][:3] == ("pair", "one", "three")
-    subset = told[[2, 0]]
+    named = plain.with_texts(["one", "two", "three"], identity=["a", "b", "c"])
+    named.title, named.part_names = "pair", ["x", "y"]
+    assert named.fingerprint() == plain.fingerprint()
+    assert torch.equal(named.pairwise(), plain.pairwise())
+    assert named.parts(0, 2)[0][:3] == ("pair", "one", "three")
+    subset = named[[2, 0]]
     for labels in (subset, subset.as_root(), subset.as_root()[[0, 1]]):
         assert [labels.text(row) for row in range(2)] == ["three", "one"]
-        assert labels.digests() == [told.digests()[2], told.digests()[0]]
-    assert told.digests() != plain.digests()
+        assert labels.digests() == [named.digests()[2], named.digests()[0]]
+    assert named.digests() != plain.digests()
     assert plain.with_texts(["one", "two", "three"]).digests() == plain.digests()
     with refuses("texts", got="2 for 3 items", allowed="one for each item"):
         plain.with_texts(["one", "two"])
