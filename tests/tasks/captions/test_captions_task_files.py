@@ -673,7 +673,7 @@ def test_real_flickr8k():
     form = flickr(root, karpathy="dataset_flickr8k.karpathy_form.json", **options)
     by_name = dict(zip(form.test.names, form.test.labels.captions, strict=True))
     assert all(by_name[name] == texts for name, texts in zip(ours.test.names, ours.test.labels.captions, strict=True))
-    assert ours.test.explain(0, int(near[1:].argmin()) + 1, 600).pictures[0][1].width == 600
+    assert ours.test.explain(0, int(near[1:].argmin()) + 1, 600)[0][1].width == 600
     assert ours.test.draw(0, 200).size == (200, 200)
 
 
