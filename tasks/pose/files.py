@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -11,14 +11,13 @@ import numpy as np
 from contml import InputError
 from contml._support.arrays import read_arrays
 from contml.data import ImageFile, Split, Task
-from contml.data.decode import from_file
 from contml.data.text_files import is_missing, no_such_file, read_json
-from contml.data.values import flags, pairs, points, refuse_outside
+from contml.data.values import flags, pairs, points
 
 from .._readers.folders import Files, data_folder, image_folders, refuse_absent
 from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists, with_queries
 from .bodies import LSP, Body
-from .people import Array, make_split
+from .people import Array, make_split, refuse_misplaced
 
 
 def files(
@@ -56,7 +55,12 @@ def files(
     paths = [on_disk.locate(folders, name) for name in table.names]
     missing_files = [paths[row] for part in parts for row in part if not on_disk.has(paths[row])]
     refuse_absent(missing_files, len(paths), f"images of {path.name}", can_drop=False)
-    _check_places(path, table, {row: paths[row] for part in parts for row in part})
+    rows = [row for part in parts for row in part]
+    marked = np.ones(table.joints.shape[:2], bool) if table.visible is None else table.visible
+    refuse_misplaced(
+        ((f"{path}: joints of {table.names[row]}", paths[row], table.joints[row], marked[row]) for row in rows),
+        table.body,
+    )
 
     def make(rows: list[int], queries: int = 0) -> Split:
         return make_split(
@@ -203,18 +207,6 @@ def _check(path: Path, table: _Table) -> None:
         row, joint = (int(index) for index in np.argwhere(missing)[0])
         problem = f"joint {joint} ({table.body.names[joint]}) of {table.names[row]} is not a number"
         raise InputError(str(path), problem, hint="set 'visible' to 0 there")
-
-
-def _check_places(path: Path, table: _Table, paths: Mapping[int, Path]) -> None:
-    """Refuse visible joints that cannot be in their images."""
-    for row, image in paths.items():
-        joints, where = table.joints[row], f"{path}: joints of {table.names[row]}"
-        marked = np.ones(len(joints), bool) if table.visible is None else table.visible[row]
-        try:
-            size = from_file(image, lambda picture: picture.size)
-        except OSError:  # images.broken decides about broken images
-            continue
-        refuse_outside(joints, marked, size, table.body.names, where, image.name)
 
 
 def _split(path: Path, table: _Table, lists_file: Path | None) -> Parts[int]:

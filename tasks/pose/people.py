@@ -15,6 +15,7 @@ from contml._support.validation import Range, as_rows
 from contml.contracts import Rows
 from contml.data import ImageSource, Split, Square, SquareCrop, View, check_queries, draw_queries
 from contml.data.renderers.poses import LEGEND, PoseExplainer, PoseRenderer
+from contml.data.values import refuse_outside
 from contml.labels import PoseLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
@@ -30,8 +31,6 @@ Margin: TypeAlias = Annotated[float, Range(1, most=10)]
 Side: TypeAlias = Annotated[int, Range(8, whole=True)]
 
 _NO_IMAGE = "without an image file"
-#: A person who is larger than the median person by this factor may have a joint outside of the image.
-_MUCH_LARGER = 8
 
 
 class Person(NamedTuple):
@@ -119,6 +118,22 @@ def exclude_unusable(source: Path, people: Sequence[Person], options: Options) -
     return checked
 
 
+def refuse_misplaced(people: Iterable[tuple[str, Path, Array, Array]], body: Body) -> None:
+    """Refuses marked joints that cannot be in their image, whose size is read from its file.
+
+    Args:
+        people: the place of each in a file, for errors; its image; its joints `[J, 2]` in pixels of the image; which
+            joints are marked `[J]`.
+        body: names of the joints.
+    """
+    sizes: dict[Path, tuple[int, int] | None] = {}
+    for where, file, joints, marked in people:
+        if file not in sizes:
+            sizes[file] = image_size(file)  # None where it is broken, about which images.broken decides
+        if (size := sizes[file]) is not None:
+            refuse_outside(joints, marked, size, body.names, where, file.name)
+
+
 def kept(people: Iterable[Person]) -> list[Person]:
     """The people who are not excluded."""
     return [person for person in people if not person.excluded]
@@ -196,17 +211,20 @@ def make_crop_split(
         seed: seed of the draw of queries, which takes whole groups, except the last; None: the first people.
 
     Raises:
-        InputError: there are too few people, or so many queries that fewer than two people are left to find.
+        InputError: there are too few people, or so many queries that fewer than two people are left to find; or a joint
+            cannot be in its image.
     """
     counts = Counter(excluded or {}) + _count_excluded(people)
     people = kept(people)
+    # Where the annotations have the size of the image, their reader has compared it.
+    unchecked = [person for person in people if person.image_size is None]
+    refuse_misplaced(((f"{source}: {p.name}", p.file, p.joints, p.marked) for p in unchecked), body)
     if len(people) < 3:
         raise InputError(str(source), f"{len(people)} people are kept", "a split needs at least 3")
     queries = len(people) // 5 if queries is None else queries
     check_queries(queries, len(people))
     query_rows = range(queries) if seed is None else draw_queries(queries, [person.group for person in people], seed)
     squares = [options.square(person) for person in people]
-    _refuse_far(people, squares, options)
     crops = [SquareCrop(p.file, square, options.side, p.image_size) for p, square in zip(people, squares, strict=True)]
     split = make_split(
         crops,
@@ -220,20 +238,6 @@ def make_crop_split(
         pixels=f"pixels of a crop of {options.side}",
     )
     return replace(split, excluded=dict(counts))
-
-
-def _refuse_far(people: Sequence[Person], squares: Sequence[Square], options: Options) -> None:
-    """Refuse people who are much larger than their images: a joint is far outside.
-
-    Only the images of people who are much larger than the others are opened.
-    """
-    median = float(np.median([square.side for square in squares]))
-    for person, square in zip(people, squares, strict=True):
-        size = person.image_size or image_size(person.file) if square.side > _MUCH_LARGER * median else None
-        extent = square.side / options.margin
-        if size is not None and extent > 2 * max(size):
-            problem = f"the joints span {extent:,.0f} pixels, its image has {size[0]} x {size[1]}"
-            raise InputError(person.name, problem, "joints must be in the pixels of the images")
 
 
 def _count_excluded(people: Iterable[Person]) -> Counter[str]:

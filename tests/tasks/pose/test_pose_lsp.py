@@ -182,8 +182,19 @@ def test_a_joint_far_outside_of_its_image_is_refused(tmp_path):
     joints = loadmat(path)["joints"]
     joints[0, 9, 4] = 99999
     savemat(path, {"joints": joints})
-    with refuses("lsp_dataset/images/im0005.jpg", "its image has 64 x 64", "pixels of the images"):
+    with refuses("lsp_dataset/images/im0005.jpg", "left_shoulder is at 99998", "in its image im0005.jpg of 64 x 64"):
         lsp(str(tmp_path), lspet=None, **SMALL)
+
+@pytest.mark.parametrize(("name", "index"), [("lsp_dataset", np.s_[:2, 9, 4]), ("lspet_dataset", np.s_[9, :2, 4])])
+def test_a_joint_that_cannot_be_in_its_image(own, name, index):
+    def edit(joints):
+        if name == "lspet_dataset":
+            joints[9, 2, 4] = 1  # inside the image
+        joints[index] = 0  # MATLAB counts from 1
+        return joints
+
+    with refuses("im", "left_shoulder is at -1, -1", "must be a place in the image"):
+        lsp(own(name, edit), **SMALL)
 
 
 def test_missing_files(own, tmp_path):

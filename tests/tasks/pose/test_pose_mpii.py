@@ -146,6 +146,13 @@ def test_people_with_a_joint_or_an_image_that_appears_twice_are_excluded(tmp_pat
     assert release.images == 2
 
 
+@pytest.mark.parametrize(("place", "got"), [((9999, 9999), "9998, 9998"), ((0, 0), "-1, -1"), ((-40, 5), "-41, 4")])
+def test_a_joint_that_cannot_be_in_its_image(tmp_path, place, got):
+    one_image(tmp_path, points(*((k + 20, k + 20, k, 1) for k in range(15)), (*place, 15, 1)))
+    with refuses("a.jpg, person 1", f"left_wrist is at {got}", "in"):
+        mpii(str(tmp_path), queries=0)
+
+
 def test_an_image_without_a_video_is_a_group_of_its_own(tmp_path):
     one_image(tmp_path, None, vididx=EMPTY)
     groups = [person.group for person in read_release(tmp_path / MAT).people]
@@ -342,7 +349,7 @@ def test_a_broken_image_is_named(folder, tmp_path):
     [
         ({"min_joints": 8}, ("min_joints", "8", "9 to 16")),
         ({"min_joints": 17}, ("min_joints", "17", "9 to 16")),
-        ({"margin": 0.5}, ("margin", "0.5", "1 to 10")),
+        ({"margin": 0.5}, ("margin", "0.5", "at least 1 and at most 10")),
         ({"test": 1.0}, ("test", "1.0", "above 0 and below 1")),
         ({"test": 0.001}, ("queries", "4", "0 to 2, so that two of 4")),  # one video at least
     ],
