@@ -31,6 +31,7 @@ from PIL import Image
 
 from benchmarks.measure import alternate, heading, table
 from contml.data import Batch, CropTransform, ImageFile, Images, Split
+from contml.data.decode import IMAGE_SUFFIXES
 from contml.labels import ClassLabels
 
 BATCH = 32
@@ -93,7 +94,7 @@ def drawn(folder: Path, width: int, height: int, count: int, resize: int, crop: 
 
 
 def found(folder: Path, count: int, resize: int, crop: int, name: str = "") -> Set | None:
-    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in (".jpg", ".jpeg", ".png"))[:count]
+    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES)[:count]
     files = files[: len(files) // BATCH * BATCH]
     return Set(name or str(folder), files, resize, crop) if files else None
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from support.miniature import Flat, small_trainer
@@ -17,6 +20,14 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and there is none here"),
 ]
+
+
+def test_class_ids_below_0_stop_the_process():
+    """In a process of its own, since the assertion makes the device unusable for it."""
+    code = "import torch; from contml import ClassLabels; ClassLabels.from_ids(torch.tensor([0, -1]).cuda()); "
+    found = subprocess.run([sys.executable, "-c", code + "torch.cuda.synchronize()"], capture_output=True, text=True)
+    assert found.returncode != 0
+    assert "assert" in found.stderr
 
 
 @pytest.mark.parametrize("function", [squared_euclidean, euclidean, cosine])

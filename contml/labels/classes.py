@@ -51,9 +51,14 @@ class ClassLabels(LabelSpace):
     def from_ids(cls, class_ids: Tensor) -> Self:
         """Class labels from integer ids `[N]`, not renumbered; without row numbers.
 
+        On a GPU, an id below 0 stops the process as an index out of bounds does there ("device-side assert"): an
+        `InputError` would wait for the GPU in each step.
+
         Raises:
-            InputError: an id is below 0, on the CPU: ids on a GPU are not checked, which would wait for it.
+            InputError: an id is below 0, on the CPU.
         """
+        if class_ids.device.type == "cuda" and class_ids.dtype.is_signed:
+            torch._assert_async((class_ids >= 0).all(), "class ids must be integers from 0 on")
         if class_ids.device.type == "cpu" and class_ids.dtype.is_signed and bool((negative := class_ids < 0).any()):
             row = int(negative.nonzero()[0, 0])
             raise InputError(f"class of item {row}", str(int(class_ids[row])), _CLASS, "omit items without a class")

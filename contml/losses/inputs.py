@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, get_args
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from contml._support.conversion import as_numbers
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
 from contml.contracts import LabelKind, Loss, Requirement
@@ -99,14 +99,14 @@ def as_anchors(anchors: Any, embeddings: Tensor) -> Tensor | None:
     """
     if anchors is None:
         return None
-    batch, allowed = len(embeddings), "must be positions [A] in the batch, or a mask [B]"
-    positions = _as_tensor("anchors", anchors, allowed).to(embeddings.device)
+    batch, allowed = len(embeddings), "positions [A] in the batch, or a mask [B]"
+    positions = as_numbers("anchors", anchors, allowed).to(embeddings.device)
     if positions.dtype == torch.bool:
         if positions.shape != (batch,):
             raise InputError("anchors", _describe(positions), f"must be a mask [{batch}], one entry per item")
         return positions.nonzero()[:, 0]
-    if positions.numel() and (positions.ndim != 1 or positions.is_floating_point() or positions.is_complex()):
-        raise InputError("anchors", _describe(positions), allowed)
+    if positions.numel() and (positions.ndim != 1 or positions.is_floating_point()):
+        raise InputError("anchors", _describe(positions), f"must be {allowed}")
     try:
         return as_rows(positions, batch, embeddings.device)
     except InputError:
@@ -151,17 +151,17 @@ def _as_space(
     rows = batch if anchors is None else len(anchors)
     takes_classes = requires in ("binary", "classes")
     of_items = f"integer classes [{batch}]" if takes_classes else f"numbers [{batch}] as floats"
-    accepted = f"must be labels[rows] of a label space, {of_items}, or label distances [{rows}, {batch}]"
+    accepted = f"labels[rows] of a label space, {of_items}, or label distances [{rows}, {batch}]"
     categories = getattr(labels, "cat", labels)  # of a column of a data frame: the codes are the same in all batches
     if hasattr(categories, "categories") and hasattr(categories, "codes"):
-        codes = _as_tensor("labels", categories.codes, accepted)
+        codes = as_numbers("labels", categories.codes, accepted)
         if bool((codes < 0).any()):
             raise InputError("labels", "a missing category", "must be a class for each item")
         return ClassLabels.from_ids(codes.to(embeddings.device))
-    tensor = _as_tensor("labels", labels, accepted).to(embeddings.device)
-    if tensor.is_complex() or (tensor.dtype == torch.bool and tensor.ndim != 1):
+    tensor = as_numbers("labels", labels, accepted).to(embeddings.device)
+    if tensor.dtype == torch.bool and tensor.ndim != 1:
         hint = "give label distances, such as (~mask).float() where True is a positive" if tensor.ndim == 2 else ""
-        raise InputError("labels", _describe(tensor), accepted, "" if tensor.is_complex() else hint)
+        raise InputError("labels", _describe(tensor), f"must be {accepted}", hint)
     if tensor.ndim == 1 and tensor.is_floating_point():
         numbers = VectorLabels(tensor, squared=exponent == 2)
         numbers.rows = None
@@ -176,35 +176,12 @@ def _as_space(
         raise InputError("labels", got, f"{name} must know whether they are numbers or classes", hint)
     if tensor.shape != (rows, batch):
         hint = "give one number per item: labels[:, 0]" if tensor.shape == (batch, 1) else ""
-        raise InputError("labels", _describe(tensor), accepted, hint)
+        raise InputError("labels", _describe(tensor), f"must be {accepted}", hint)
     # Checked only for losses that need 0 / 1, since it takes three passes over the matrix.
     binary = takes_classes and bool(((tensor == 0) | (tensor == 1)).all())
     matrix = MatrixLabels(tensor, anchors, kind="binary" if binary else "graded")
     matrix.rows = None
     return matrix
-
-
-def _as_tensor(name: str, values: Any, allowed: str) -> Tensor:
-    """A tensor of what a caller has as a tensor, an array, a list, or a column of a data frame.
-
-    Raises:
-        InputError: it does not hold numbers.
-    """
-    if isinstance(values, Tensor):
-        return values
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind == "O":  # numbers in a column that can hold missing values
-            array = np.asarray(array.tolist())
-        return torch.as_tensor(
-            array.copy() if not array.flags.writeable or min(array.strides, default=0) < 0 else array
-        )
-    except (TypeError, ValueError, RuntimeError):
-        pass  # not numbers
-    kind = type(values).__name__
-    content = next(iter(values), None) if isinstance(values, Sequence | np.ndarray) and len(values) else None
-    got = kind if content is None else f"{kind} of {type(content).__name__}"
-    raise InputError(name, got, allowed)
 
 
 def _describe(tensor: Tensor) -> str:

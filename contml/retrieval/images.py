@@ -21,7 +21,7 @@ from contml.labels.vectors import VectorLabels
 if TYPE_CHECKING:
     from contml.data.tables import TableOptions
 
-#: What a model embeds: a file or a folder, a picture, pixels uint8 `[H, W, 3]`, an image source, or several of these.
+#: What a model embeds: a file or a folder, a picture, pixels `[H, W]` or `[H, W, C]`, an image source, or several.
 ImageInput: TypeAlias = "str | os.PathLike[str] | Image.Image | np.ndarray[Any, Any] | ImageSource | Iterable[Any]"
 
 _ALLOWED = "must be files, folders, PIL images, uint8 arrays [H, W, 3], or several of these"

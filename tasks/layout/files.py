@@ -12,6 +12,7 @@ from contml import InputError
 from contml._support.progress import progress_bar
 from contml._support.validation import PositiveInt, check_ranges
 from contml.data import ImageFile, Split, Task
+from contml.data.decode import LOSSLESS_SUFFIXES
 from contml.data.renderers.label_maps import shrink
 from contml.data.sources import images_below
 from contml.data.tables import read_table
@@ -21,8 +22,6 @@ from .._readers.folders import Files, data_folder, image_folders
 from .._readers.label_maps import Array, check_shape, read_groups, read_image_map, to_classes
 from .._readers.splits import Parts, name_lists, part_of, read_lists, split_by_column, split_by_lists, with_queries
 from .split import make_split
-
-_MAPS = (".png", ".tif", ".tiff", ".bmp", ".gif")
 
 
 @check_ranges
@@ -202,7 +201,7 @@ def _split_by_names(path: Path, pairs: list[_Pair]) -> Parts[_Pair]:
 
 
 def _is_map(file: Path) -> bool:
-    return file.suffix.lower() in _MAPS and not file.name.startswith(".")
+    return file.suffix.lower() in LOSSLESS_SUFFIXES and not file.name.startswith(".")
 
 
 def _by_stem(paths: Mapping[Path, Sequence[Path]]) -> dict[str, tuple[Path, Path]]:

@@ -420,9 +420,10 @@ def test_a_subset_keeps_the_neighbours_of_the_whole(values, data):
 
 def test_nearest_needs_as_many_items():
     source = VectorLabels([0.0, 1.0, 2.0])
-    for k in (0, 3):
-        with refuses("k", got=str(k), allowed="1 to 2"):
-            NearestLabels(k, space=source)
+    with refuses("k", got="3", allowed="1 to 2"):
+        NearestLabels(3, space=source)
+    with refuses("k", got="0", allowed="at least 1"):
+        NearestLabels(0, space=source)
     with refuses("k", got="30", allowed="1 to 2"):
         NearestLabels(space=source)
 

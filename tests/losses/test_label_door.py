@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -220,6 +221,19 @@ def test_integers_are_classes_to_losses_on_classes(name, way):
     torch.testing.assert_close(loss(embeddings, INTEGERS[way](ids)), expected)
 
 
+def test_numbers_are_converted_as_everywhere():
+    """By the function that reads the numbers of label spaces: a mask was ignored, and Decimal and sets were not."""
+    loss, embeddings = LogRatioLoss(), torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    expected = loss(embeddings, torch.tensor([1.5, 2.0, 4.0]))
+    assert torch.equal(loss(embeddings, [Decimal("1.5"), Decimal(2), Decimal(4)]), expected)
+    with refuses("labels", "masked values", hint="omit"):
+        loss(embeddings, np.ma.masked_array([1.5, 2.0, 4.0], [False, True, False]))
+    with refuses("labels of item 1", "missing (None)"):
+        loss(embeddings, [1.5, None, 4.0])
+    with refuses("anchors", "text (a)", "positions [A]"):
+        loss(embeddings, torch.tensor([1.5, 2.0, 4.0]), anchors=["a"])
+
+
 @pytest.mark.parametrize("name", [*CLASS_LOSSES, *LOOPS])
 def test_booleans_and_categories_are_classes(name):
     embeddings = torch.randn(6, 4, dtype=torch.float64)
@@ -243,15 +257,14 @@ def test_booleans_and_categories_are_classes(name):
 @pytest.mark.parametrize(
     ("labels", "got"),
     [
-        (list("abcabc"), "list of str"),
-        (np.array(list("abcabc")), "ndarray of str"),
-        ([1.0, None, 2.0, 3.0, 4.0, 5.0], "list of float"),
+        (list("abcabc"), "text (a)"),
+        (np.array(list("abcabc")), "text (a)"),
         ({"a": 1}, "dict"),
-        (None, "NoneType"),
-        ("abcabc", "str"),
+        (None, "None"),
+        ("abcabc", "'abcabc'"),
         (np.array(["2026-11-25"] * 6, "datetime64[D]"), "datetime64"),
-        (torch.zeros(6, dtype=torch.complex64), "complex64 [6]"),
-        (torch.zeros(6, 6, dtype=torch.complex64), "complex64 [6, 6]"),
+        (torch.zeros(6, dtype=torch.complex64), "torch.complex64"),
+        (torch.zeros(6, 6, dtype=torch.complex64), "torch.complex64"),
         (torch.ones(6, 6, dtype=torch.bool), "bool [6, 6]"),
         (torch.rand(6, 1), "float32 [6, 1]"),
         (torch.rand(5, 6), "float32 [5, 6]"),

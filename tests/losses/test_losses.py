@@ -608,7 +608,7 @@ def test_bad_input_is_refused(loss, embeddings, labels, fields):
 
 
 @pytest.mark.parametrize(
-    ("anchors", "got"), [(2, "[]"), (torch.tensor(2), "[]"), ([0.5], "torch.float"), ("first", "str")]
+    ("anchors", "got"), [(2, "[]"), (torch.tensor(2), "[]"), ([0.5], "torch.float"), ("first", "'first'")]
 )
 def test_anchors_in_another_form(anchors, got):
     with refuses("anchors", got=got, allowed="positions [A] in the batch"):

@@ -401,7 +401,7 @@ def test_bad_options(options, fields):
     [
         (torch.randn(4, 3), torch.zeros(4, 4), ("labels", "MatrixLabels(4 items;", "row numbers")),
         (torch.randn(4, 3), torch.ones(4, 4).bool(), ("labels", "torch.bool [4, 4]", "integer classes [4]", "~mask")),
-        (torch.randn(4, 3), list("abca"), ("labels", "list of str", "labels[rows] of a label space")),
+        (torch.randn(4, 3), list("abca"), ("labels", "text (a)", "labels[rows] of a label space")),
         (torch.randn(4, 3), torch.randn(4), ("CrossBatchMemory", "graded", "0 and 1", "threshold")),
         (torch.randn(4, 3), torch.tensor([0, 1, 2]), ("labels", "3 labels for 4 embeddings")),
         (torch.randn(4), torch.tensor([0, 1, 2, 3]), ("embeddings", "torch.float32 [4]", "floats [items, dim]")),

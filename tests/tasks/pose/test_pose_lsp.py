@@ -185,6 +185,7 @@ def test_a_joint_far_outside_of_its_image_is_refused(tmp_path):
     with refuses("lsp_dataset/images/im0005.jpg", "left_shoulder is at 99998", "in its image im0005.jpg of 64 x 64"):
         lsp(str(tmp_path), lspet=None, **SMALL)
 
+
 @pytest.mark.parametrize(("name", "index"), [("lsp_dataset", np.s_[:2, 9, 4]), ("lspet_dataset", np.s_[9, :2, 4])])
 def test_a_joint_that_cannot_be_in_its_image(own, name, index):
     def edit(joints):

@@ -283,6 +283,9 @@ def test_lists_of_numbers(write):
         ("tags", ["['a', 'b']", "['b']", "[]"], "tags"),
         ("text", ["a dog runs on grass", "two men at a bar", "the sea in the sun"], "captions"),
         ("text", ['["a dog runs on grass", "x y z w"]', '["two men at a bar, one old"]'], "captions"),
+        ("text", ["Anna - Bern - 3a", "Beat - Genf - 7c", "Cleo - Chur - 2b"], ""),  # three words and two dashes
+        ("text", ["dog/cat, grass/sea", "man/boy, bar/inn", "sun/sky, car/bus"], "captions"),  # four words
+        ("code", ["1f0c-77ab-90cd-11aa", "2e1d-88bc-01de-22bb", "3d2e-99cd-12ef-33cc"], ""),
         ("day", ["2021-03-04", "2022-01-01T09:30", "2021-03-04"], "date"),
         ("day", ["04.03.2021", "01.01.2022", "04.03.2021"], ""),
         ("day", ["20240131", "20231201", "20240101"], "date"),
