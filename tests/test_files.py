@@ -124,10 +124,12 @@ def test_names_of_temporary_files_are_not_predictable(tmp_path):
 
 
 def test_a_file_or_link_with_the_temporary_name_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("secrets.token_hex", lambda _: "0" * 16)
+    monkeypatch.setattr("secrets.token_hex", lambda _: "0" * 6)
+    with atomic(tmp_path / "a.json") as temporary:
+        pass
     other = tmp_path / "other"
     other.write_text("mine")
-    (tmp_path / f".contml-{'0' * 16}.json").symlink_to(other)
+    temporary.symlink_to(other)
     with refuses("a.json", got="File exists"):
         write(tmp_path / "a.json", lambda temporary: temporary.write_text("1"))
     assert other.read_text() == "mine"
@@ -144,15 +146,24 @@ with atomic(Path(sys.argv[1])) as temporary:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
-def test_the_temporary_file_of_a_killed_process_is_removed_later(tmp_path):
+def test_the_temporary_file_of_a_killed_process_is_removed_by_the_next_one(tmp_path):
     subprocess.run([sys.executable, "-c", KILLED, tmp_path / "a.json"], check=False)
     (left,) = tmp_path.iterdir()
+    machine = left.name[len(".contml-") :][:4]
     (tmp_path / ".contml-mine").write_text("another name")
-    remove_temporaries(tmp_path, age=3600)
-    assert left.exists(), "its process may live"
-    os.utime(left, (time.time() - 7200,) * 2)
+    living = tmp_path / f".contml-{machine}{os.getpid():06x}abcdef"
+    elsewhere = tmp_path / left.name.replace(machine, f"{int(machine, 16) ^ 1:04x}")
+    for path in (living, elsewhere):
+        path.mkdir()
+        (path / "half").write_text("half")
     write(tmp_path / "b.json", lambda temporary: temporary.write_text("1"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".contml-mine", "b.json"]
+    assert not left.exists()
+    assert living.is_dir()
+    assert elsewhere.is_dir(), "its process may live on another machine"
+    os.utime(elsewhere, (time.time() - 7200,) * 2)
+    os.utime(elsewhere / "half", (time.time() - 7200,) * 2)
+    remove_temporaries(tmp_path, age=3600)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([".contml-mine", "b.json", living.name])
 
 
 def test_a_run_that_is_locked_removes_all_temporary_files_of_its_checkpoints(tmp_path):

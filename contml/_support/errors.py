@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Self
 
@@ -47,7 +48,8 @@ def _printable(text: str) -> str:
 def one_line(error: Exception) -> str:
     """Returns the message of an error on one line, at most 200 characters; its type if it has no message.
 
-    Of an error of pydantic, the first problem: `dim: Input should be greater than 0`.
+    Of an error of pydantic, the first problem: `dim: Input should be greater than 0`. An object that the message names by
+    its address in memory is left out: a reader cannot know it.
     """
     from pydantic_core import ValidationError  # here: most errors are none
 
@@ -55,6 +57,7 @@ def one_line(error: Exception) -> str:
     if isinstance(error, ValidationError):
         details = error.errors(include_url=False, include_input=False)[0]
         message = ": ".join(filter(None, (".".join(map(str, details["loc"])), details["msg"])))
+    message = re.sub(r"\s*<[^<>]* at 0x[0-9a-fA-F]+>", "", message)
     return " ".join(message.split())[:200] or type(error).__name__
 
 

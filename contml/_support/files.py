@@ -1,15 +1,30 @@
-"""Files that are written completely or not at all, and read up to a limit."""
+"""Files that are written completely or not at all, and read up to a limit.
+
+A command that makes a new file or folder can be killed at any moment and called again. The same call finishes what is
+there, or finds it complete; what anything else has made is refused, and never overwritten:
+
+    check_new_file, check_new_folder   before the work: what is there cannot be the output of this command
+    write_new, write_folder            after it: what is there has this content, or is refused
+
+Commands whose work takes long keep in the file what it was made from (`contml.data.features`), to know it before.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import secrets
+import shutil
+import socket
 import stat
+import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from functools import cache
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +32,24 @@ from filelock import FileLock, Timeout
 
 from contml._support.errors import InputError, one_line
 
-#: Names of temporary files: 16 random digits, and the suffix of the file.
-_TEMPORARY = re.compile(r"\.contml-[0-9a-f]{16}(\.[^/]*)?")
-#: Seconds without a change after which the process that wrote a temporary file is assumed to have ended.
+#: Names of temporary files: 4 digits of the machine, 6 of the process, 6 random ones, and the suffix of the file.
+_TEMPORARY = re.compile(r"\.contml-([0-9a-f]{4})([0-9a-f]{6})[0-9a-f]{6}(\.[^/]*)?")
+#: Seconds without a change after which a process of another machine is assumed to have ended.
 _STALE = 3600.0
+#: What the files of commands have at a position, by suffix: another file with this suffix is another program's.
+_SIGNATURES = {
+    ".png": (0, b"\x89PNG\r\n"),
+    ".html": (0, b"<!DOCTYPE html>"),
+    ".js": (0, b"const DATA = "),
+    ".json": (0, b"{"),
+    ".safetensors": (8, b"{"),
+    ".npz": (0, b"PK"),
+    ".npy": (0, b"\x93NUMPY"),
+    ".parquet": (0, b"PAR1"),
+    ".h5": (0, b"\x89HDF"),
+    ".pt2": (0, b"PK"),
+    ".onnx": (0, b"\x08"),
+}
 
 
 def write(path: Path, save: Callable[[Path], Any]) -> Path:
@@ -39,7 +68,7 @@ def atomic(path: Path) -> Iterator[Path]:
     """
     # A new file with a random name: no other process writes to it, and it is not a link to another file. Other users
     # can read it, unlike a file of `tempfile`. The suffix is kept, since some libraries choose the format by it.
-    temporary = path.with_name(f".contml-{secrets.token_hex(8)}{path.suffix}")
+    temporary = path.parent / _temporary_name(path.suffix)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _clean_once(path.parent.absolute())
@@ -59,27 +88,155 @@ def atomic(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-def check_new_file(*paths: Path, hint: str = "choose another file") -> None:
-    """Checks that files can be made: no command overwrites a file, except those of its own run or index.
+def check_new_file(*paths: Path, begins: bytes = b"", hint: str = "choose another file") -> None:
+    """Checks before the work that files can be made, or may be what the same command has made: no command overwrites.
+
+    Args:
+        paths: the files, in the order in which they are written.
+        begins: what the first one begins with, if its suffix does not say it.
+        hint: what to do about a file that is there.
 
     Raises:
-        InputError: something has one of these names.
+        InputError: one of the names is that of another file.
     """
-    for path in paths:
-        if os.path.lexists(path):
-            raise InputError(str(path), "exists already", hint=hint)
+    is_expected = True  # so far, each file is there, as after a kill
+    for number, path in enumerate(paths):
+        if not os.path.lexists(path):
+            is_expected = False
+        elif not is_expected or not _may_be_ours(path, b"" if number else begins):
+            raise taken(path, hint)
 
 
-def check_new_folder(folder: Path, kept: Collection[str] = ()) -> None:
-    """Checks that a folder can be filled: it is new, or has nothing but hidden files and the files `kept`.
+def write_new(files: Mapping[Path, bytes], *, hint: str = "choose another file", date: str = "") -> None:
+    """Writes the files of a command, all that are not there; those that are must have this content.
+
+    Args:
+        files: the content of each file, in the order in which they are written.
+        hint: what to do about a file with another content.
+        date: a regular expression of the part that may differ: the date of a page.
+
+    Raises:
+        InputError: a file has another content, and nothing is written; or one cannot be written.
+    """
+    missing = [path for path in files if not os.path.lexists(path)]
+    for path in files.keys() - {*missing}:
+        if not _has(path, files[path], date.encode()):
+            raise taken(path, hint)
+    for path in missing:
+        write(path, methodcaller("write_bytes", files[path]))
+
+
+def taken(path: Path, hint: str = "choose another file") -> InputError:
+    """The error of a name that another file has."""
+    return InputError(str(path), "exists already", hint=hint)
+
+
+def _may_be_ours(path: Path, begins: bytes = b"") -> bool:
+    position, signature = (0, begins) if begins else _SIGNATURES.get(path.suffix.lower(), (0, b""))
+    if not path.is_file():  # a folder, a pipe, a link to nothing
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(position + len(signature))[position:] == signature
+    except OSError:
+        return False
+
+
+def _has(path: Path, content: bytes, date: bytes = b"") -> bool:
+    try:
+        found = path.read_bytes() if path.is_file() else None
+    except OSError:
+        return False
+    if found is None or not date:
+        return found == content
+    return re.sub(date, b"", found) == re.sub(date, b"", content)
+
+
+def check_new_folder(folder: Path, own: Collection[str] = (), *, hint: str = "choose another folder") -> None:
+    """Checks that a folder can be made or filled: every command that makes a folder refuses one with other files.
+
+    Args:
+        folder: it may be absent, empty, or hold hidden files, as a folder of git does.
+        own: patterns of the names that the command writes: it may have been killed, or be complete.
+        hint: what to do about a folder with other files.
 
     Raises:
         InputError: it has other files, or is a file.
     """
     if not os.path.lexists(folder):
         return
-    if not folder.is_dir() or any(path.name not in kept and path.name[0] != "." for path in folder.iterdir()):
-        raise InputError(str(folder), "exists already and is not empty", hint="choose another folder")
+    visible = [path for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else [folder]
+    for path in visible:
+        is_own = any(fnmatchcase(path.name, pattern) for pattern in own)
+        if path == folder or not is_own or not (path.is_dir() or _may_be_ours(path)):
+            raise InputError(str(folder), "exists already and is not empty", hint=hint)
+
+
+def write_folder(
+    folder: Path,
+    build: Callable[[Path], Any],
+    *,
+    own: Collection[str],
+    kept: Collection[str] = (),
+    last: str,
+    same: Callable[[Path, Path], bool] = lambda found, made: _has(found, made.read_bytes()),
+) -> None:
+    """Makes a folder completely or not at all, like `write`; a complete one that is there must have this content.
+
+    Args:
+        folder: new, empty, or made by the same command.
+        build: writes its files in the folder that it is given.
+        own: as in `check_new_folder`.
+        kept: names that may be there with any content, and stay.
+        last: the file that marks a complete folder: where others exist, it is moved to them last.
+        same: whether a file that is there is the one that was made.
+
+    Raises:
+        InputError: it has other files, or cannot be written, as on a full disk. Nothing of it is left then.
+    """
+    check_new_folder(folder, own)
+    # Inside, if it is there: the folder above may be another disk.
+    with temporary_folder(folder if folder.is_dir() else folder.parent, folder) as temporary:
+        build(temporary)
+        made = {path.relative_to(temporary): path for path in _files(temporary)}
+        found = {path.relative_to(folder): path for path in _files(folder) if path.name not in kept}
+        for name, path in found.items():
+            if name not in made or not same(path, made[name]):
+                raise taken(path, "choose another folder")
+        if temporary.parent != folder:
+            temporary.rename(folder)
+            return
+        missing = sorted(made.keys() - found.keys(), key=lambda name: (name == Path(last), name))
+        for name in missing:
+            (folder / name).parent.mkdir(exist_ok=True)
+            made[name].rename(folder / name)
+
+
+@contextmanager
+def temporary_folder(folder: Path, path: Path) -> Iterator[Path]:
+    """Yields a new folder inside of `folder`, in which `path` is prepared; it is removed in the end.
+
+    Raises:
+        InputError: `path` cannot be written, as on a full disk.
+    """
+    temporary = folder / _temporary_name()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _clean_once(folder.absolute())
+        temporary.mkdir()
+        yield temporary
+    except OSError as error:
+        if error.filename is not None and not Path(error.filename).is_relative_to(folder):
+            raise  # the block read another file
+        raise unwritable(path, error) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files below a folder, without the hidden ones at its top."""
+    for top in folder.glob("[!.]*"):
+        yield from (path for path in (top, *top.rglob("*")) if not path.is_dir())
 
 
 def unwritable(path: Path, error: OSError) -> InputError:
@@ -92,13 +249,51 @@ def _clean_once(folder: Path) -> None:
     remove_temporaries(folder, _STALE)
 
 
+def _temporary_name(suffix: str = "") -> str:
+    return f".contml-{_machine()}{os.getpid() & 0xFFFFFF:06x}{secrets.token_hex(3)}{suffix}"
+
+
+@cache
+def _machine() -> str:
+    """Four digits that stand for this machine, or for this container on it, whose processes have their own numbers."""
+    name = socket.gethostname()
+    with suppress(OSError):
+        name += str(Path("/proc/self/ns/pid").readlink())
+    return f"{zlib.crc32(name.encode()) & 0xFFFF:04x}"
+
+
+def _has_ended(machine: str, process: str) -> bool:
+    """Whether the process that made a temporary file is known to have ended."""
+    if machine != _machine() or sys.platform == "win32":
+        return False
+    try:
+        os.kill(int(process, 16), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass  # it belongs to another user
+    return False
+
+
 def remove_temporaries(folder: Path, age: float = 0.0) -> None:
-    """Removes the temporary files of killed processes from a folder if they have not changed for `age` seconds."""
+    """Removes the temporary files of killed processes from a folder.
+
+    Also those of other machines that have not changed for `age` seconds.
+    """
     for entry in os.scandir(folder):
-        if _TEMPORARY.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+        if match := _TEMPORARY.fullmatch(entry.name):
+            path = Path(entry.path)
             with suppress(OSError):  # another process removed it, or it belongs to another user
-                if time.time() - entry.stat(follow_symlinks=False).st_mtime >= age:
-                    Path(entry.path).unlink()
+                is_folder = entry.is_dir(follow_symlinks=False)
+                changed = [entry.stat(follow_symlinks=False).st_mtime]
+                if is_folder:
+                    changed += [each.stat().st_mtime for each in path.iterdir()]
+                if time.time() - max(changed) < age and not _has_ended(match[1], match[2]):
+                    continue
+                if is_folder:
+                    shutil.rmtree(path)
+                elif entry.is_file(follow_symlinks=False):
+                    path.unlink()
 
 
 def append_line(path: Path, line: bytes) -> None:
@@ -130,6 +325,9 @@ def locked(folder: Path, busy: str, hint: str) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from None
+    try:
         # filelock closes it in forked worker processes: they would keep it after this process is killed.
         lock = FileLock(folder / ".lock", timeout=0).acquire()
     except Timeout:

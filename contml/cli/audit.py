@@ -9,14 +9,16 @@ from typing import Annotated, Literal
 import typer
 
 from contml._support.endings import check_suffix
-from contml._support.files import check_new_file, write
+from contml._support.files import check_new_file, write, write_new
 from contml.cli.options import RunFolder, Trust
-from contml.cli.printing import echo, print_table
+from contml.cli.printing import complete, echo, print_table
 
 AUDIT_EXAMPLE = """Example: contml audit runs/pose/synthetic/2026-11-23_10-00-00 --top 50"""
 
 #: Items in the printed table, and on the page.
 _PRINTED, _ON_PAGE = 10, 50
+#: What the file begins with.
+_HEADER = b"item,score,error,"
 
 
 def audit(
@@ -50,10 +52,10 @@ def audit(
     """
     if out is not None:
         check_suffix(out, (".csv",))
-        check_new_file(out, out.with_suffix(".html"))
+        check_new_file(out, out.with_suffix(".html"), begins=_HEADER)
     from contml.experiment import audit_run
     from contml.report.label_errors import errors_csv
-    from contml.report.page import write_errors_page
+    from contml.report.page import errors_page
 
     try:
         result = audit_run(run, split=split, folds=folds, k=k, trust=trust, on_line=lambda line: echo(line, err=True))
@@ -61,15 +63,18 @@ def audit(
         echo("contml: stopped; the same command continues this audit", err=True)
         raise typer.Exit(130) from None
     file = out or run / "audit" / f"{split}.csv"
-    write(file, methodcaller("write_bytes", errors_csv(result.split, result.errors, top)))
-    page = write_errors_page(
-        file.with_suffix(".html"),
-        result.split,
-        result.errors,
-        title=result.run.name,
-        facts=result.facts,
-        count=min(top, _ON_PAGE),
-    )
+    page = file.with_suffix(".html")
+    count = min(top, _ON_PAGE)
+    files = {
+        file: errors_csv(result.split, result.errors, top),
+        page: errors_page(result.split, result.errors, title=result.run.name, facts=result.facts, count=count),
+    }
+    before = complete(page) if out is not None else ""
+    if out is not None:
+        write_new(files)
+    else:
+        for path, content in files.items():  # those of the run itself are replaced
+            write(path, methodcaller("write_bytes", content))
     order = result.errors.order.tolist()
     rows = [[f"{result.errors.scores[row]:.3f}", result.split.name(row)] for row in order[: min(top, _PRINTED)]]
     print_table([["score", "item"], *rows])
@@ -77,4 +82,5 @@ def audit(
         echo(f"{unscored:,} of {len(result.split):,} items have no score: unreadable, or without a label to compare")
     if result.untrained:
         echo(f"note: {result.untrained}")
-    echo(f"{file}: the {min(top, len(order)):,} items with the highest scores of {len(order):,}; page: {page}")
+    written = f"the {min(top, len(order)):,} items with the highest scores of {len(order):,}; page: {page}"
+    echo(f"{file}: {before}{written}")

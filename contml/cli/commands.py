@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from operator import methodcaller
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +16,7 @@ import typer
 from contml import experiment
 from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError, did_you_mean
-from contml._support.files import check_new_file, write
+from contml._support.files import check_new_file, write_new
 from contml.cli import listing
 from contml.cli.audit import AUDIT_EXAMPLE, audit
 from contml.cli.compare import EXAMPLE as COMPARE_EXAMPLE, compare
@@ -44,7 +43,7 @@ from contml.cli.options import (
     load_experiment,
     own_data,
 )
-from contml.cli.printing import echo, print_broken, print_calibration, print_evaluation, print_table
+from contml.cli.printing import complete, echo, print_broken, print_calibration, print_evaluation, print_table
 from contml.cli.sweep import EXAMPLE as SWEEP_EXAMPLE, sweep
 from contml.config import dump
 from contml.runs import Run, open_run
@@ -237,14 +236,15 @@ def check(
     """Read the data, build everything and run one batch, without training. --images all decodes every image."""
     columns: list[Sequence[str]] = []
     if save_config is not None:
-        check_new_file(save_config)
+        check_new_file(save_config, begins=b"task:")
     loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
     facts = experiment.check(loaded_experiment, images=images, on_columns=columns.extend, on_broken=print_broken)
     if data is not None and loaded_experiment.values["model"]["backbone"] == "small_cnn":
         facts.append(("network", "a small CNN from scratch; for photographs add --preset photos"))
     if save_config is not None:
-        write(save_config, methodcaller("write_text", dump(loaded_experiment.values), encoding="utf-8"))
-        facts.append(("config", f"written: contml train {save_config}"))
+        before = complete(save_config) or "written: "
+        write_new({save_config: dump(loaded_experiment.values).encode()})
+        facts.append(("config", f"{before}contml train {save_config}"))
     if as_json:
         table = {"columns": [dict(zip(columns[0], row, strict=True)) for row in columns[1:]]} if columns else {}
         echo(json.dumps({**dict(facts), **table}))
@@ -275,19 +275,20 @@ def features(
     contml features classes/synthetic --out f.npz; contml train classes/synthetic images.features=f.npz
     model.backbone=features
 
-    If it is interrupted, the same command continues.
+    If it is interrupted, the same command continues; if the file is complete, it stays as it is.
     """
     from contml._support.progress import progress_bar
 
     check_suffix(out, FEATURES)
     check_new_file(out, hint="choose another file with --out")
+    before = complete(out)
     loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
     task = loaded_experiment.read_task()
     total = sum(map(len, task.splits.values()))
     with progress_bar(total, "features") as progress:
         written = experiment.extract_features(replace(loaded_experiment, task=task), out, progress, maps=maps)
     resumed = f" ({written.resumed:,} from an interrupted run)" if written.resumed else ""
-    echo(f"{out}: {written.items:,} {'maps' if maps else 'vectors'} of {written.dim:,} numbers{resumed}")
+    echo(f"{out}: {before}{written.items:,} {'maps' if maps else 'vectors'} of {written.dim:,} numbers{resumed}")
     named = loaded_experiment.config.parts["model"].options["weights"] != "none"
     changes = f"images.features={out} model.backbone=features" + " model.weights=none" * named
     echo(f"train a head on them with: {changes}")
@@ -392,9 +393,9 @@ def copy(
     text = experiment.config_text(config)
     if file.is_dir():
         file = file / f"{config.split('/')[-1]}.yaml"
-    check_new_file(file)
-    write(file, methodcaller("write_text", text, encoding="utf-8"))
-    echo(f"{file}: train it with 'contml train {file}'")
+    before = complete(file)
+    write_new({file: text.encode()})
+    echo(f"{file}: {before}train it with 'contml train {file}'")
 
 
 @app.command()
@@ -431,5 +432,7 @@ def weights(
     if as_json:
         echo(json.dumps({"setup": SETUP, "curves": [curve.as_data() for curve in weight_curves]}))
         return
-    write(output, methodcaller("write_bytes", png(weights_plot(weight_curves))))
-    echo(output)
+    hint = "choose another file with --output"
+    before = complete(output)
+    write_new({output: png(weights_plot(weight_curves))}, hint=hint)
+    echo(f"{before}{output}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from operator import methodcaller
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +10,16 @@ import typer
 
 from contml import experiment
 from contml._support.endings import check_suffix
-from contml._support.files import check_new_file, write
+from contml._support.files import check_new_file, check_new_folder, write_new
 from contml.cli.options import Json, Trust
-from contml.cli.printing import echo, print_table
+from contml.cli.printing import complete, echo, print_table
 
 EXAMPLE = """Example: for d in 16 32 64 128; do contml train pose/synthetic model.dim=$d; done;
 contml compare runs/pose/synthetic/* --by model.dim"""
+
+#: The files that it writes, in this order, and where a page has its date.
+_SAVED = ("plot.png", "curves.png", "table.md", "table.csv", "query.png")
+_DATE = "<dt>Page</dt><dd>[^<]*</dd>"
 
 
 def compare(
@@ -89,9 +92,12 @@ def compare(
     from contml.report.plots import encode, png
 
     folder = save or Path()
-    option_of = {"plot.png": by, "query.png": query, **dict.fromkeys(("curves.png", "table.md", "table.csv"), save)}
-    wanted = [folder / name for name, option in option_of.items() if option is not None]
-    check_new_file(*wanted, hint="choose another folder with --save")
+    hint = "choose another folder with --save"
+    if save is not None:
+        check_new_folder(save, _SAVED, hint=hint)
+    options = (by, save, save, save, query)
+    wanted = [folder / name for name, option in zip(_SAVED, options, strict=True) if option is not None]
+    check_new_file(*wanted, hint=hint)
     if report is not None:
         check_new_file(report)
     comparison = compare_runs(runs, metric or (), by, group or ())
@@ -110,8 +116,10 @@ def compare(
         files[folder / "query.png"] = encode(picture)
     if report is not None:
         files[report] = experiment.comparison_report(comparison, metric or (), trust=trust)
-    for path, content in files.items():
-        write(path, methodcaller("write_bytes", content))
+    page = {path: files.pop(path) for path in [*files] if path == report}
+    lines = [f"{complete(path)}{path}" for path in (*files, *page)]
+    write_new(files, hint=hint)
+    write_new(page, date=_DATE)
     for note in notes:
         echo(note, err=True)
     if as_json:
@@ -123,5 +131,5 @@ def compare(
             echo("\n".join([*remarks(table), ""]), lines=True)
         for line in (*comparison.notes, *comparison.left_out):
             echo(line)
-    for path in files:
-        echo(path, err=as_json)
+    for line in lines:
+        echo(line, err=as_json)

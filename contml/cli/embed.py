@@ -11,7 +11,7 @@ import typer
 from contml._support.endings import EMBEDDINGS, check_suffix
 from contml._support.errors import InputError
 from contml.cli.options import Json, Tables, Trust, table_options
-from contml.cli.printing import echo, print_broken, print_table
+from contml.cli.printing import complete, echo, print_broken, print_table
 
 EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
 CAPTION_EXAMPLE = """Example: contml caption runs/captioning/synthetic/2026-11-23_10-00-00 photos/ a.jpg"""
@@ -57,7 +57,7 @@ def export(
     files.
     """
     from contml.retrieval import load
-    from contml.retrieval.bundle import check_folder
+    from contml.retrieval.bundle import RECORD, check_folder
     from contml.retrieval.graph import check_graph
     from contml.retrieval.model_card import GALLERY
 
@@ -65,16 +65,17 @@ def export(
         check_folder(folder)
     else:
         check_graph(folder / _GRAPHS[kind])
+    before = complete(folder / _GRAPHS.get(kind, RECORD))
     model = load(run, trust=trust)
     if kind == "bundle":
         model.save(folder, pictures=pictures)
-        echo(f"{folder}: {model}")
+        echo(f"{folder}: {before}{model}")
         if (folder / GALLERY).is_file():
             echo(f"{folder / GALLERY} shows test images: before you publish them, see that you may (--no-pictures)")
         return
     graph = model.export(folder / _GRAPHS[kind])
     output = f"embeddings float32 [N, {model.embedding_dim}]"
-    echo(f"{graph.file}: {graph.input} to {output}; at most {graph.difference:.1g} from those of contml")
+    echo(f"{graph.file}: {before}{graph.input} to {output}; at most {graph.difference:.1g} from those of contml")
 
 
 def embed(
@@ -91,7 +92,7 @@ def embed(
 
     The file holds the name of each image (its path below the folder that you gave, or as you wrote it) and its
     embedding. An image that cannot be read is left out and listed at the end. If it is interrupted, the same command
-    continues.
+    continues; if the file is complete, it stays as it is.
     """
     check_suffix(out, EMBEDDINGS)
     from contml._support.progress import progress_bar
@@ -99,7 +100,7 @@ def embed(
     from contml.retrieval.files import check_file
 
     check_file(out)
-    items = named_images(images, table_options(tables))
+    before, items = complete(out), named_images(images, table_options(tables))
     model = load(run, trust=trust)
     note_on_captioner(run, model, "the file holds", as_json=as_json)
     with progress_bar(len(items), "embeddings") as progress:
@@ -114,7 +115,7 @@ def embed(
     resumed = f" ({written.resumed:,} images from an interrupted run)" if written.resumed else ""
     count = len(written.broken)
     left_out = f"; {count:,} image{'s' if count > 1 else ''} could not be read" if count else ""
-    echo(f"{out}: {written.images:,} embeddings of {written.dim:,} numbers{resumed}{left_out}")
+    echo(f"{out}: {before}{written.images:,} embeddings of {written.dim:,} numbers{resumed}{left_out}")
 
 
 def note_on_captioner(run: Path, model: Any, holds: str, *, as_json: bool) -> None:

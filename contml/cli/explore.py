@@ -11,7 +11,7 @@ import typer
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder
 from contml.cli.options import AcceptChanges, Trust
-from contml.cli.printing import echo
+from contml.cli.printing import complete, echo
 
 if TYPE_CHECKING:
     from contml.explore import Explored
@@ -48,9 +48,10 @@ def explore(
     """
     from contml._support.progress import progress_bar
     from contml.explore import explore_index, explore_runs, server, write_page
+    from contml.explore.page import FILES, PAGE
 
     if export is not None:
-        check_new_folder(export)
+        check_new_folder(export, FILES)
     if (source / "index.sqlite").is_file():
         if other is not None:
             raise InputError(str(other), "a second folder beside an index", hint="give one index, or two runs")
@@ -61,7 +62,8 @@ def explore(
         explored = explore_runs(folders, items=items, on_start=_announce, **load_options)
     with progress_bar(len(explored.split), "pictures") as progress:
         if export is not None:
-            echo(write_page(export, explored, progress=progress))
+            before = complete(export / PAGE)
+            echo(f"{before}{write_page(export, explored, progress=progress)}")
             return
         models, reason = _models(explored, trust)
         with TemporaryDirectory(prefix="contml-explore-") as temporary:

@@ -15,7 +15,7 @@ from contml._support.errors import InputError
 from contml._support.text import score_text
 from contml.cli.embed import note_on_captioner
 from contml.cli.options import Json, Tables, Trust, table_options
-from contml.cli.printing import echo, print_broken, print_table
+from contml.cli.printing import complete, echo, print_broken, print_table
 
 if TYPE_CHECKING:
     from contml.data.tables import TableOptions
@@ -119,7 +119,9 @@ def _add(
 ) -> None:
     from contml._support.progress import progress_bar
     from contml.retrieval.index_images import add_images, read_metadata
+    from contml.retrieval.index_store import check_folder
 
+    check_folder(out)
     options = table_options(tables)
     image_files = _images(images, options)
     table = None if metadata is None else read_metadata(metadata, image_files, options=options)
@@ -172,7 +174,11 @@ def _opened(out: Path, model: Any, run: Path, kind: str | None) -> Index:
 
     if not (out / "index.sqlite").is_file():
         index_kind: Kind = kind or "auto"  # type: ignore[assignment]  # `index` has checked it
-        return Index.create(out, model.embedding_dim, index_kind, embedder=model, run=_place(run))
+        try:
+            return Index.create(out, model.embedding_dim, index_kind, embedder=model, run=_place(run))
+        except InputError:
+            if not (out / "index.sqlite").is_file():  # else another process has made it meanwhile
+                raise
     index = Index.open(out)
     index.model.check(model.identity, str(run))
     if kind not in (None, index.kind):
@@ -234,6 +240,7 @@ def search(
         unit = f"label distance: {words}"
     if gallery is not None:
         note = f"the nearest of {num_items:,} images" + (f"; {unit}" if unit else "")
+        line = f"{complete(gallery)}{gallery}"
         write_gallery(gallery, str(index), note, results)
     if as_json:
         label = {"unit": model.unit, "measure": asdict(model.measure)}
@@ -248,7 +255,7 @@ def search(
             err=True,
         )
     if gallery is not None:
-        echo(gallery, err=as_json)
+        echo(line, err=as_json)
 
 
 def _print(results: list[QueryResult]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -29,6 +30,11 @@ def echo(text: object, *, lines: bool = False, err: bool = False) -> None:
         err: print on stderr.
     """
     write_line(plain_text(str(text), lines=lines), err=err)
+
+
+def complete(path: Path) -> str:
+    """What a command says of a file that is there before it begins and in the end: the same command has made it."""
+    return "complete already: " if path.exists() else ""
 
 
 def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:

@@ -2,13 +2,18 @@
 
 `.npz` holds `names` `[N]`, `features` `[N, F]` (maps: `[N, P, F]`, at P places) and `split` `[N]`; Parquet has columns
 of these names. `.npy` holds only the vectors: first the training items, then the test items.
+
+Each file also holds `made`, JSON that says what the vectors were made from: a command that is called again finds out
+whether its file is complete. It is the array `made` of a `.npz`, metadata of Parquet, a second array of `.npy`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import tokenize
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -18,7 +23,7 @@ import numpy as np
 from contml._support.arrays import read_arrays
 from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError, one_line
-from contml._support.files import atomic
+from contml._support.files import atomic, taken
 from contml.data.sources import Vector
 from contml.data.split import Task
 
@@ -37,8 +42,33 @@ class Features(NamedTuple):
     values: Floats  # [N,F] or [N,P,F]
 
 
-def write_features(path: Path, names: Sequence[str], splits: Sequence[str] | None, values: Floats) -> None:
+class Made(NamedTuple):
+    """What a file of features says about itself.
+
+    Attributes:
+        key: a hash of all that its vectors depend on: the model, the options, the names and states of the images.
+        items: number of vectors.
+        dim: their length.
+        broken: name and cause of each image that is left out.
+    """
+
+    key: str
+    items: int
+    dim: int
+    broken: dict[str, str]
+
+
+def write_features(
+    path: Path, names: Sequence[str], splits: Sequence[str] | None, values: Floats, made: Made | None = None
+) -> None:
     """Writes vectors `[N, F]` or maps `[N, P, F]` with the name of each, and the split if `splits` are given.
+
+    Args:
+        path: the file.
+        names: the name of each item `[N]`.
+        splits: the split of each item `[N]`.
+        values: the vectors or maps.
+        made: what they were made from.
 
     Raises:
         InputError: the format of the suffix cannot hold them.
@@ -46,21 +76,86 @@ def write_features(path: Path, names: Sequence[str], splits: Sequence[str] | Non
     suffix = check_suffix(path, FEATURES)
     if values.ndim == 3 and suffix == ".parquet":
         raise InputError(str(path), "Parquet for maps", "must end in .npz or .npy")
+    about = b"" if made is None else json.dumps(made).encode()
     with atomic(path) as temporary:
         if suffix == ".parquet":
             import pyarrow
             from pyarrow import parquet
 
             columns = {"name": list(names), **({} if splits is None else {"split": list(splits)})}
-            table = pyarrow.table({**columns, "features": list(values)})
+            table = pyarrow.table({**columns, "features": list(values)}, metadata={_MADE: about} if about else None)
             parquet.write_table(table, temporary)
         elif suffix == ".npy":
-            np.save(temporary, values)
+            with temporary.open("wb") as file:
+                np.save(file, values)
+                if about:
+                    np.save(file, np.frombuffer(about, np.uint8))
         else:
             texts: dict[str, Any] = {"names": np.array(names)}
             if splits is not None:
                 texts["split"] = np.array(splits)
+            if about:
+                texts[_MADE] = np.frombuffer(about, np.uint8)
             np.savez(temporary, features=values, **texts)
+
+
+def finished_file(path: Path, key: Callable[[], str] | None = None) -> Made | None:
+    """What a file says about how it was made, if it is complete; None if there is no file.
+
+    Args:
+        path: a file of features, or an HDF5 file of embeddings (`contml embed`).
+        key: the key of a file that is complete, called if there is one; None: not known yet.
+
+    Raises:
+        InputError: another file has its name.
+    """
+    if not os.path.lexists(path):
+        return None
+    try:
+        made = Made(*json.loads(_READERS[path.suffix.lower()](path)))
+    except Exception:  # any content, and errors of several libraries
+        raise taken(path) from None
+    types = (str, int, int, dict)
+    if not all(map(isinstance, made, types)) or (key is not None and key() != made.key):
+        raise taken(path)
+    return made
+
+
+def _of_npz(path: Path) -> bytes:
+    with zipfile.ZipFile(path) as packed, packed.open(f"{_MADE}.npy") as file:
+        return np.lib.format.read_array(file, allow_pickle=False).tobytes()
+
+
+def _of_npy(path: Path) -> bytes:
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read_header(file)
+        file.seek(int(np.prod(shape, dtype=object)) * dtype.itemsize, os.SEEK_CUR)
+        return np.lib.format.read_array(file, allow_pickle=False).tobytes()
+
+
+def _of_parquet(path: Path) -> bytes:
+    from pyarrow import parquet
+
+    return bytes(parquet.read_schema(path).metadata[_MADE.encode()])
+
+
+def _of_h5(path: Path) -> bytes:
+    import h5py
+
+    with h5py.File(path) as file:
+        return str(file.attrs[_MADE]).encode()
+
+
+#: The key under which a file says what it was made from, and how it is read, by suffix.
+_MADE = "made"
+_READERS: dict[str, Callable[[Path], bytes]] = {
+    ".npz": _of_npz,
+    ".npy": _of_npy,
+    ".parquet": _of_parquet,
+    ".h5": _of_h5,
+}
 
 
 def read_features(path: Path) -> Features:

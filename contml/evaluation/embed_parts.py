@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +42,7 @@ class Parts:
     def __init__(self, out: Path, key: str) -> None:
         self._root = out.with_name(f".{out.name}.parts")
         self._folder = self._root / key
+        self._embedded: list[str] = []  # the names of the parts so far
 
     def embed(
         self,
@@ -58,9 +59,9 @@ class Parts:
 
         `name` is the name of the split; `function` as in `contml.evaluation.embed.embed`.
         """
-        for start in range(0, len(split), _PART):
-            rows = range(start, min(start + _PART, len(split)))
-            path = self._folder / f"{name}-{start:09d}-{_fingerprint(split, rows)}.safetensors"
+        for rows in _rows(split):
+            path = self._folder / _name(split, name, rows)
+            self._embedded.append(path.name)
             part = _kept(path, rows)
             if part is None:
                 read_rows, embeddings = embed_rows(
@@ -72,9 +73,28 @@ class Parts:
                 part = Part(rows, embeddings, broken, False)
             yield part
 
+    def key(self, splits: Mapping[str, Split] | None = None) -> str:
+        """A hash of all that the embeddings of some splits depend on: settings, names and files of the images.
+
+        `splits`: by name; None: those that were embedded, as their files were then.
+        """
+        names = self._embedded
+        if splits is not None:
+            names = [_name(split, name, rows) for name, split in splits.items() for rows in _rows(split)]
+        return hashlib.sha256("\n".join([self._folder.name, *names]).encode()).hexdigest()
+
     def remove(self) -> None:
         """Remove the parts: the file is written."""
         shutil.rmtree(self._root, ignore_errors=True)
+
+
+def _rows(split: Split) -> Iterator[range]:
+    """The rows of each part."""
+    return (range(start, min(start + _PART, len(split))) for start in range(0, len(split), _PART))
+
+
+def _name(split: Split, name: str, rows: range) -> str:
+    return f"{name}-{rows.start:09d}-{_fingerprint(split, rows)}.safetensors"
 
 
 def _fingerprint(split: Split, rows: range) -> str:

@@ -13,8 +13,7 @@ import torch
 
 from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError
-from contml._support.files import check_new_file
-from contml.data.features import Floats, write_features
+from contml.data.features import Floats, Made, finished_file, write_features
 from contml.evaluation.embed_parts import Parts
 from contml.experiment.building import Experiment
 
@@ -34,14 +33,15 @@ def extract_features(
 
     With `maps`, the last feature maps of the backbone are written, for a captioner that attends to places.
 
-    Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped.
+    Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
+    that is complete, with these features, stays as it is.
     `progress` is called with the number of images finished so far.
 
     Raises:
         InputError: the file cannot be written there, or an image cannot be read.
     """
     check_suffix(out, FEATURES)
-    check_new_file(out)
+    finished_file(out)  # before the data are read
     task = experiment.read_task()
     splits = task.splits
     if task.train.feature_dim is not None:
@@ -55,6 +55,9 @@ def extract_features(
     function = model.maps if maps else None
     content = [maps, experiment.values["task"], experiment.identity_of(model)]
     parts = Parts(out, hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16])
+    if made := finished_file(out, lambda: parts.key(splits)):
+        parts.remove()  # a kill may have come first
+        return Extracted(made.items, made.dim, 0)
     finished = resumed = 0
     values: list[Floats] = []
     try:
@@ -72,6 +75,6 @@ def extract_features(
     names = [name for split in splits.values() for name in split.names]
     split_names = [name for name, split in splits.items() for _ in range(len(split))]
     features = np.concatenate(values)
-    write_features(out, names, split_names, features)
+    write_features(out, names, split_names, features, Made(parts.key(), len(features), features.shape[-1], {}))
     parts.remove()
     return Extracted(len(features), features.shape[-1], resumed)

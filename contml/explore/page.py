@@ -9,7 +9,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from PIL import Image, ImageDraw, ImageOps
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.files import check_new_folder, unwritable, write
+from contml._support.files import write_folder
 from contml._support.text import page_text
 from contml.contracts import Measure
 from contml.explore.items import Explored, ModelView, Neighbours
@@ -28,6 +27,8 @@ from contml.report.gallery import draw
 #: Side of a picture in pixels, and its quality as JPEG.
 SIDE, _QUALITY = 96, 82
 PAGE, DATA, PICTURES, PARQUET = "index.html", "data.js", "images", "explore.parquet"
+FILES = (PAGE, DATA, PICTURES, PARQUET)
+_BEFORE = "const DATA = "
 #: What the page says of own images where no server embeds them.
 NOT_SERVED = "Own images need a model: run 'contml explore' without --export."
 
@@ -40,7 +41,7 @@ def write_page(
     parquet: bool = True,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Path:
-    """Writes the page; returns the path of its index.html.
+    """Writes the page; returns the path of its index.html. A folder that holds this page stays as it is.
 
     Args:
         folder: where to write: a new or an empty folder.
@@ -52,22 +53,47 @@ def write_page(
     Raises:
         InputError: the folder is not empty, or cannot be written.
     """
-    check_new_folder(folder)
-    pictures = []
-    try:
-        (folder / PICTURES).mkdir(parents=True, exist_ok=True)
+
+    def build(temporary: Path) -> None:
+        pictures = []
+        (temporary / PICTURES).mkdir()
         for row in range(len(explored.split)):
             pictures.append(_jpeg(_picture(explored, row)))
-            (folder / PICTURES / f"{row}.jpg").write_bytes(pictures[-1])
+            (temporary / PICTURES / f"{row}.jpg").write_bytes(pictures[-1])
             progress(row + 1)
-    except OSError as error:
-        raise unwritable(folder, error) from None
-    if parquet:
-        _write_parquet(folder / PARQUET, explored, pictures)
-    # JSON in ASCII is a JavaScript expression, whatever the texts hold; the page shows them as text, never as HTML.
-    text = f"const DATA = {json.dumps(_data(explored, own_images), allow_nan=False, separators=(',', ':'))};\n"
-    write(folder / DATA, methodcaller("write_text", text, encoding="ascii"))
-    return write(folder / PAGE, methodcaller("write_text", _page(explored.title), encoding="utf-8"))
+        if parquet:
+            _write_parquet(temporary / PARQUET, explored, pictures)
+        # JSON in ASCII is a JavaScript expression, whatever the texts hold; the page shows them as text, never as HTML.
+        text = json.dumps(_data(explored, own_images), allow_nan=False, separators=(",", ":"))
+        (temporary / DATA).write_text(f"{_BEFORE}{text};\n", encoding="ascii")
+        (temporary / PAGE).write_text(_page(explored.title), encoding="utf-8")
+
+    write_folder(folder, build, own=FILES, last=PAGE, same=_is_same)
+    return folder / PAGE
+
+
+def _is_same(found: Path, made: Path) -> bool:
+    """Whether two files of a page are equal but for the map: t-SNE depends on the number of threads."""
+    if found.stat().st_size > 2 * made.stat().st_size:
+        return False
+    contents = found.read_bytes(), made.read_bytes()
+    if contents[0] == contents[1] or made.name not in (DATA, PARQUET):
+        return contents[0] == contents[1]
+    try:
+        return bool(_without_map(found) == _without_map(made))
+    except Exception:  # of any content
+        return False
+
+
+def _without_map(path: Path) -> Any:
+    if path.name == DATA:
+        data = json.loads(path.read_text(encoding="ascii").removeprefix(_BEFORE).removesuffix(";\n"))
+        return {**data, "views": [{**view, "points": None} for view in data["views"]]}
+    from pyarrow import parquet
+
+    table = parquet.read_table(path)
+    columns = table.drop_columns([name for name in table.column_names if re.fullmatch("[xy](_2)?", name)])
+    return repr(columns.to_pydict())  # in which NaN equals NaN
 
 
 def _page(title: str) -> str:
@@ -208,7 +234,7 @@ def _write_parquet(path: Path, explored: Explored, pictures: Sequence[bytes]) ->
             columns[f"label_neighbors_embedding_distances{suffix}"] = view.by_label.distances.tolist()
             columns[f"error{suffix}"] = [None if math.isnan(each) else each for each in view.errors.tolist()]
     table = pyarrow.table({name: column for name, column in columns.items() if column is not None})
-    write(path, lambda temporary: pyarrow.parquet.write_table(table, temporary))
+    pyarrow.parquet.write_table(table, path)
 
 
 def _pairs(rows: Tensor, distances: Tensor) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,7 +60,7 @@ def server(
         served, search, local_only = files, staticmethod(found) if models else None, host in _LOOPBACK
 
     try:
-        return ThreadingHTTPServer((host, port), PageHandler)
+        return _Server((host, port), PageHandler)
     except (OSError, OverflowError) as error:
         cause = error.strerror if isinstance(error, OSError) else one_line(error)
         raise InputError(
@@ -104,6 +105,15 @@ def _meanings(model: Embedder, distances: Any) -> list[str] | None:
     return [model.measure.text(value, low, high) for value, low, high in ranges]
 
 
+class _Server(ThreadingHTTPServer):
+    """Prints nothing when a browser closes a connection, as it does when a page is left or reloaded."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Prints any other error, which is one of this program."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Sends the files of a table, and answers images."""
 
@@ -139,10 +149,16 @@ class _Handler(BaseHTTPRequestHandler):
         elif len(length) > 15 or int(length) > LIMIT:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the image is larger than {LIMIT >> 20} MB")
         else:
+            content = self.rfile.read(int(length))
+            if len(content) < int(length):
+                raise ConnectionAbortedError  # it was closed before the image had come
             try:
-                results = self.search(self.rfile.read(int(length)))
+                results = self.search(content)
             except InputError as error:
                 self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+            except Exception as error:  # such as no memory left
+                self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"the search failed ({one_line(error)})")
+                raise
             else:
                 self._answer(HTTPStatus.OK, json.dumps(results).encode(), "application/json")
 

@@ -233,13 +233,12 @@ def _match(explained: Explanation | None) -> dict[str, bytes]:
     return {} if explained is None else {"match.png": encode(explanation_picture(explained))}
 
 
-def write_errors_page(
-    path: Path, split: Split, errors: LabelErrors, *, title: str, facts: Sequence[tuple[str, str]], count: int
-) -> Path:
-    """Write the page of an audit: the items with the highest scores beside their nearest items.
+def errors_page(
+    split: Split, errors: LabelErrors, *, title: str, facts: Sequence[tuple[str, str]], count: int
+) -> bytes:
+    """The page of an audit: the items with the highest scores beside their nearest items.
 
     Args:
-        path: the file.
         split: the items.
         errors: their scores and neighbours.
         title: the heading.
@@ -255,7 +254,7 @@ def write_errors_page(
         album.quality = quality
         return {"shown": suspects, "album": album}
 
-    page = render(
+    return render(
         "audit.html",
         pictures,
         title=text(title),
@@ -264,7 +263,6 @@ def write_errors_page(
         legend=[(colour, text(name)) for colour, name in split.view.legend],
         broken=[f"{page_text(split.name(row))}: {page_text(error)}" for row, error in broken.items()],
     )
-    return write(path, methodcaller("write_bytes", page))
 
 
 def _first(count: int) -> list[int]:

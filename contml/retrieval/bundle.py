@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from torch import Tensor
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import check_new_folder, read_bytes, write
+from contml._support.files import check_new_folder, read_bytes, write, write_folder
 from contml._support.tensors import load_tensors, save_tensors
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.results import Evaluated
@@ -32,6 +32,7 @@ from contml.runs import Run, without_paths
 #: The number of the format: it rises when an older version of contml could not read the file.
 FORMAT: Literal[1] = 1
 RECORD, WEIGHTS = "bundle.json", "model.safetensors"
+_FILES = (WEIGHTS, CARD, GALLERY, RECORD)
 #: Largest bundle.json in bytes, and largest side of an image in pixels.
 _LIMIT, _LARGEST_SIDE = 1 << 24, 1 << 13
 
@@ -249,13 +250,13 @@ def check_folder(folder: Path) -> None:
     """Checks that a bundle can be written there.
 
     Raises:
-        InputError: the folder has other files than a model card.
+        InputError: the folder has other files than a bundle has.
     """
-    check_new_folder(folder, kept=[CARD])
+    check_new_folder(folder, _FILES)
 
 
 def save(source: Source, folder: Path, *, pictures: bool = True, place: str = PLACE) -> None:
-    """Write a bundle in a new folder, or in an empty one; `bundle.json` last, which marks a whole bundle.
+    """Write a bundle in a new folder, or in an empty one; a folder that holds this bundle stays as it is.
 
     Args:
         source: the model; its file is not read.
@@ -266,9 +267,13 @@ def save(source: Source, folder: Path, *, pictures: bool = True, place: str = PL
     Raises:
         InputError: the folder has other files, or cannot be written.
     """
-    check_folder(folder)
-    save_tensors(folder / WEIGHTS, source.weights, config=source.config, epoch=source.bundle.epoch)
-    bundle = source.bundle.model_copy(update={"sha256": _sha256(folder / WEIGHTS)})
-    source.card.save(folder, pictures=pictures, place=place)
-    text = json.dumps(bundle.model_dump(mode="json"), ensure_ascii=False, indent=1)
-    write(folder / RECORD, lambda path: path.write_text(text, encoding="utf-8"))
+
+    def build(temporary: Path) -> None:
+        save_tensors(temporary / WEIGHTS, source.weights, config=source.config, epoch=source.bundle.epoch)
+        bundle = source.bundle.model_copy(update={"sha256": _sha256(temporary / WEIGHTS)})
+        if not (folder / CARD).exists():
+            source.card.save(temporary, pictures=pictures, place=place)
+        text = json.dumps(bundle.model_dump(mode="json"), ensure_ascii=False, indent=1)
+        write(temporary / RECORD, lambda path: path.write_text(text, encoding="utf-8"))
+
+    write_folder(folder, build, own=_FILES, kept=[CARD, GALLERY], last=RECORD)

@@ -313,8 +313,8 @@ class Embedder:
         It takes images after resize and crop, uint8 `[N, crop, crop, 3]` (or features `[N, F]`), any number of them.
 
         Raises:
-            InputError: the file has another suffix, exists, or needs a package that is not installed; the model is a
-                captioner, or the network cannot be exported.
+            InputError: the file has another suffix, another file has its name, or it needs a package that is not
+                installed; the model is a captioner, or the network cannot be exported.
         """
         return write_graph(self, Path(file).expanduser())
 

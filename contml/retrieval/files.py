@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,12 +12,15 @@ import numpy as np
 
 from contml._support.endings import EMBEDDINGS, check_suffix
 from contml._support.errors import InputError
-from contml._support.files import atomic, check_new_file
-from contml.data.features import Floats, write_features
+from contml._support.files import atomic
+from contml.data.features import Floats, Made, finished_file, write_features
 from contml.evaluation.embed import BATCH
 from contml.evaluation.embed_parts import Parts
 from contml.retrieval.embedder import Embedder
 from contml.retrieval.images import Item, split_of
+
+#: The name of the images among the parts.
+_SPLIT = "images"
 
 
 class Written(NamedTuple):
@@ -29,14 +33,14 @@ class Written(NamedTuple):
 
 
 def check_file(out: Path) -> None:
-    """Checks that a file of embeddings can be written.
+    """Checks that a file of embeddings can be written, or may be complete.
 
     Raises:
-        InputError: it exists, has another suffix, or needs a package that is not installed.
+        InputError: another file has its name, its suffix is another one, or needs a package that is not installed.
     """
     if check_suffix(out, EMBEDDINGS) == ".h5" and find_spec("h5py") is None:
         raise InputError(str(out), ".h5 needs h5py", hint='pip install "contml[hloc]"')
-    check_new_file(out)
+    finished_file(out)
 
 
 def embed_to_file(
@@ -50,7 +54,8 @@ def embed_to_file(
 ) -> Written:
     """Write the names and the embeddings of images; broken images are left out.
 
-    Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped.
+    Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
+    that is complete, with these images embedded by this model, stays as it is.
     `progress` is called with the number of images finished so far.
 
     Raises:
@@ -62,12 +67,15 @@ def embed_to_file(
         raise InputError(embedder.bundle.name, problem, hint="embed them in Python: contml.load(...).embed(vectors)")
     split, images = split_of(items), embedder.images(broken="skip", workers=workers)
     parts = Parts(out, f"{embedder.identity[:16]}-{batch_size}")
+    if made := finished_file(out, lambda: parts.key({_SPLIT: split})):
+        parts.remove()  # a kill may have come first
+        return Written(made.items, made.dim, 0, made.broken)
     names: list[str] = []
     embedding_parts: list[Floats] = []
     broken: dict[str, str] = {}
     resumed = 0
     try:
-        for part in parts.embed(embedder.model, split, images, "images", device=embedder.device, batch_size=batch_size):
+        for part in parts.embed(embedder.model, split, images, _SPLIT, device=embedder.device, batch_size=batch_size):
             broken |= {split.name(row): cause for row, cause in part.broken.items()}
             names += [split.name(row) for row in part.rows if row not in part.broken]
             if len(part.embeddings):
@@ -80,18 +88,20 @@ def embed_to_file(
         name, cause = next(iter(broken.items()))
         raise InputError(name, f"cannot be decoded ({cause}), nor can any other image", hint="check the image files")
     embeddings = np.concatenate(embedding_parts)
+    made = Made(parts.key(), len(embeddings), embeddings.shape[1], broken)
     if out.suffix.lower() == ".h5":
-        _write_hloc(out, names, embeddings)
+        _write_hloc(out, names, embeddings, made)
     else:
-        write_features(out, names, None, embeddings)
+        write_features(out, names, None, embeddings, made)
     parts.remove()
     return Written(len(embeddings), embeddings.shape[1], resumed, broken)
 
 
-def _write_hloc(out: Path, names: Sequence[str], values: Floats) -> None:
+def _write_hloc(out: Path, names: Sequence[str], values: Floats, made: Made) -> None:
     """The layout of hloc: a group per image, which holds the vector `global_descriptor`."""
     import h5py
 
     with atomic(out) as temporary, h5py.File(temporary, "w", libver="latest") as file:
         for name, vector in zip(names, values, strict=True):
             file.create_group(name).create_dataset("global_descriptor", data=vector)
+        file.attrs["made"] = json.dumps(made)

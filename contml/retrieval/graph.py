@@ -25,7 +25,7 @@ from torch.export import ExportedProgram
 
 from contml._support.endings import GRAPHS, check_suffix
 from contml._support.errors import InputError, one_line
-from contml._support.files import check_new_file, write
+from contml._support.files import check_new_file, temporary_folder, write_new
 from contml.data.features import Floats
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def write_graph(embedder: Embedder, file: Path) -> Graph:
         file: `.onnx` for ONNX, `.pt2` for torch.export.
 
     Raises:
-        InputError: the file has another suffix, exists, or needs a package that is not installed; the model is a
-            captioner, the network cannot be exported, or the graph gives other embeddings.
+        InputError: the file has another suffix, another file has its name, or it needs a package that is not
+            installed; the model is a captioner, the network cannot be exported, or the graph gives other embeddings.
     """
     check_graph(file)
     if embedder.captioner is not None:
@@ -99,10 +99,8 @@ def write_graph(embedder: Embedder, file: Path) -> Graph:
             save, run = _WRITERS[file.suffix.lower()](_program(module, traced), traced, name, description)
         except Exception as error:  # a user's own network may raise anything, and so may the libraries
             raise _not_exported(embedder, file, one_line(error)) from error
-        difference = 0.0
-
-        def checked_save(path: Path) -> None:
-            nonlocal difference
+        with temporary_folder(file.parent, file) as temporary:
+            path = temporary / file.name
             save(path)
             try:
                 embeddings = run(path, checked.numpy())
@@ -111,16 +109,15 @@ def write_graph(embedder: Embedder, file: Path) -> Graph:
             difference = float(np.abs(embeddings - expected).max())
             if not difference <= _TOLERANCE * max(1.0, float(np.abs(expected).max())):
                 raise _not_exported(embedder, file, f"its embeddings would differ by {difference:.2g}")
-
-        write(file, checked_save)
+            write_new({file: path.read_bytes()})
     return Graph(file, f"{name} {dtype} [N, {', '.join(map(str, shape))}]", difference)
 
 
 def check_graph(file: Path) -> None:
-    """Checks that a graph can be written.
+    """Checks that a graph can be written, or may be complete.
 
     Raises:
-        InputError: the file has another suffix, exists, or needs a package that is not installed.
+        InputError: the file has another suffix, another file has its name, or it needs a package that is not installed.
     """
     suffix = check_suffix(file, GRAPHS)
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]

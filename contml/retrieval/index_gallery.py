@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from operator import methodcaller
 from pathlib import Path
 
 import jinja2
 from PIL import Image, ImageDraw, ImageOps
 
 from contml._support.endings import GALLERIES, check_suffix
-from contml._support.files import check_new_file, write
+from contml._support.files import check_new_file, write_new
 from contml._support.text import page_text, score_text
 from contml.data.decode import decode
 from contml.data.renderers.text import load_font, shorten
@@ -27,7 +26,7 @@ def check_gallery(path: Path) -> None:
     """Checks that a gallery can be written.
 
     Raises:
-        InputError: it has another suffix, or exists.
+        InputError: it has another suffix, or another file has its name.
     """
     check_suffix(path, GALLERIES)
     check_new_file(path)
@@ -44,8 +43,7 @@ def write_gallery(path: Path, title: str, note: str, results: Sequence[QueryResu
     """
     check_gallery(path)
     render = _page if path.suffix.lower() == ".html" else _picture
-    content = render(title, note, results)
-    write(path, methodcaller("write_bytes", content))
+    write_new({path: render(title, note, results)})
 
 
 def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:

@@ -49,6 +49,8 @@ Kind: TypeAlias = Literal["auto", "flat", "hnsw", "ivf_pq"]
 FILE = "index.sqlite"
 #: The format of the files: a reader refuses another one.
 FORMAT = 1
+#: What is said while another process holds the lock, and what to do.
+_BUSY = ("another process is changing this index", "wait for it, or stop it")
 #: Seconds to wait for a transaction of another process.
 _TIMEOUT = 60.0
 #: Rows that compaction copies at a time, which are a chunk of the new file.
@@ -147,6 +149,16 @@ _STATE = TypeAdapter(State)
 _METADATA: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, JsonValue])
 
 
+def check_folder(folder: Path) -> None:
+    """Checks that a folder can be that of an index.
+
+    Raises:
+        InputError: it has files, and is not an index.
+    """
+    if not (folder / FILE).is_file():
+        check_new_folder(folder)
+
+
 class ChangedError(Exception):
     """Another process has changed the index since its content was read: read it again."""
 
@@ -192,11 +204,9 @@ class Store:
         """Makes the folder of an empty index.
 
         Raises:
-            InputError: it is an index already, or cannot be written.
+            InputError: it is an index already, has other files, or cannot be written; or another process makes it.
         """
-        if (folder / FILE).exists():
-            raise InputError(str(folder), "exists already", hint="open it, or choose another folder")
-        check_new_folder(folder)
+        check_folder(folder)
 
         def save(temporary: Path) -> None:
             connection = sqlite3.connect(temporary, isolation_level=None)
@@ -208,7 +218,10 @@ class Store:
             finally:
                 connection.close()
 
-        write(folder / FILE, save)
+        with locked(folder, *_BUSY):
+            if (folder / FILE).exists():
+                raise InputError(str(folder), "exists already", hint="open it, or choose another folder")
+            write(folder / FILE, save)
 
     def close(self) -> None:
         """Closes the file; the index cannot be used any more."""
@@ -390,7 +403,7 @@ class Store:
             if self._depth:
                 yield self.content()
                 return
-            with locked(self.folder, "another process is changing this index", "wait for it, or stop it"):
+            with locked(self.folder, *_BUSY):
                 self._depth = 1
                 try:
                     content = self.content()

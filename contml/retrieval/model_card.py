@@ -42,15 +42,13 @@ class Card(NamedTuple):
     picture: Path | None = None
 
     def save(self, folder: Path, *, pictures: bool = True, place: str = PLACE) -> None:
-        """Write the card in a folder; one that is there stays as it is.
+        """Write the card in a folder.
 
         Args:
             folder: the folder of the bundle.
             pictures: also write the gallery, which shows images of the data.
             place: "user/name" on the hub, for the lines that say how to load the model.
         """
-        if (folder / CARD).exists():
-            return
         text, picture = self.text.replace(f"hf://{PLACE}", f"hf://{place}"), self.picture
         if pictures and picture is not None and picture.is_file():
             write(folder / GALLERY, lambda path: shutil.copyfile(picture, path))

@@ -635,8 +635,12 @@ def test_command_prints_and_saves(contml, refused, tmp_path):
     with Image.open(tmp_path / "out/plot.png") as picture:
         assert min(picture.size) > 200
     files = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    for options in (["--by", "model.dim", "--save", "out"], ["--save", "out"]):
-        assert "exists already; choose another folder with --save" in refused("compare", "runs", *options)
+    (tmp_path / "out/table.csv").unlink()  # as after a kill
+    status, out, err = contml("compare", "runs", "--by", "model.dim", "--save", "out")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-2:] == ["complete already: out/table.md", "out/table.csv"]
+    for options in (["runs", "--by", "model.dim", "--metric", "ndcg@5"], ["runs/a"]):
+        assert "exists already; choose another folder with --save" in refused("compare", *options, "--save", "out")
     assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == files
     # Saved files among the runs do no harm.
     status, out, _ = contml("compare", "runs/a", "out", "out/table.md")

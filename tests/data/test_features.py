@@ -230,8 +230,11 @@ def test_an_interrupted_extraction_resumes(tmp_path, monkeypatch):
     assert whole.resumed == 0
     assert np.array_equal(read_features(out).values, read_features(tmp_path / "whole.npz").values)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-    with refuses(str(out)):
-        extract_features(experiment, out)
+    before = out.read_bytes()
+    assert extract_features(experiment, out)[:2] == whole[:2]  # it is complete
+    with refuses(str(out), "exists already"):
+        extract_features(other, out)
+    assert out.read_bytes() == before
 
 
 def test_a_broken_image_is_named(tmp_path):

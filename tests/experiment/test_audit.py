@@ -134,7 +134,7 @@ def test_frozen_features_need_no_training(tmp_path, monkeypatch):
     assert torch.equal(found.errors.scores, label_errors(features, found.split.labels).scores)
 
 
-def test_the_command_writes_a_table_and_a_page(contml, run):
+def test_the_command_writes_a_table_and_a_page(contml, run, tmp_path):
     status, out, err = contml("audit", run, "--folds", 2, "--top", 7)
     assert status == 0, err
     assert "training 2 of 2 networks" in err
@@ -157,10 +157,14 @@ def test_the_command_writes_a_table_and_a_page(contml, run):
     status, out, err = contml("audit", run, "--split", "test", "--out", "mine.csv")
     assert status == 0, err
     assert "page: mine.html" in out
-    status, out, err = contml("audit", run, "--split", "test", "--out", "mine.csv")
-    assert status == 2
-    assert "mine.csv" in err
-    assert len(err.splitlines()) == 1
+    (tmp_path / "mine.html").unlink()  # as after a kill between the two files
+    for before in ("", "complete already: "):
+        status, out, err = contml("audit", run, "--split", "test", "--out", "mine.csv")
+        assert status == 0, err
+        assert f"mine.csv: {before}the " in out
+        assert (tmp_path / "mine.html").is_file()
+    status, out, err = contml("audit", run, "--split", "test", "--neighbours", "2", "--out", "mine.csv")
+    assert (status, err) == (2, "contml: mine.csv: exists already; choose another file\n")
 
 
 def test_planted_errors_of_a_table_are_found_and_named(contml, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import http.client
 import io
@@ -11,10 +12,13 @@ import math
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -112,6 +116,52 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         write_page(tmp_path / "full", hostile())
     with refuses("mine.txt", "not empty"):
         write_page(tmp_path / "full" / "mine.txt", hostile())
+
+
+def test_a_full_disk_leaves_nothing_and_the_same_call_finishes(tmp_path, monkeypatch):
+    whole = tmp_path / "whole"
+    write_page(whole, hostile())
+    calls = []
+
+    def failing(self, *content, write=Path.write_bytes):
+        calls.append(self)
+        if len(calls) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", str(self))
+        return write(self, *content)
+
+    for name in ("new", "empty"):
+        calls.clear()
+        folder = tmp_path / name / "page"
+        folder.parent.mkdir()
+        if name == "empty":
+            folder.mkdir()
+        with monkeypatch.context() as patch, refuses(str(folder), "cannot be written (No space left on device)"):
+            patch.setattr(Path, "write_bytes", failing)
+            write_page(folder, hostile())
+        assert [*folder.parent.rglob("*")] == ([folder] if name == "empty" else [])
+        write_page(folder, hostile())
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        assert {path.relative_to(folder): path.read_bytes() for path in files} == {
+            path.relative_to(whole): path.read_bytes() for path in whole.rglob("*") if path.is_file()
+        }
+
+
+def test_a_page_that_is_there_is_finished_complete_or_another(tmp_path):
+    page = tmp_path / "page"
+    write_page(page, hostile())
+    for name in ("index.html", "images/2.jpg", "explore.parquet"):
+        (page / name).unlink()  # as after a kill
+    write_page(page, hostile())
+    moved = replace(hostile().views[0], points=hostile().views[0].points[::-1].copy())  # t-SNE on another machine
+    before = (page / "data.js").read_bytes()
+    write_page(page, hostile(views=[moved]))
+    assert (page / "data.js").read_bytes() == before
+    with refuses(str(page / "data.js"), "exists already"):
+        write_page(page, hostile(notes=["another"]))
+    (page / "images" / "mine.jpg").touch()
+    with refuses(str(page / "images/mine.jpg"), "exists already"):
+        write_page(page, hostile())
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
 
 
 # -- the server --------------------------------------------------------------------------------------------------------
@@ -215,6 +265,38 @@ def test_own_images_that_are_refused(tmp_path, monkeypatch):
         connection.request("POST", SEARCH, png("red"))  # a form of another page cannot send the header
         response = connection.getresponse()
         assert (response.status, response.read()) == (404, b'{"error": "not found"}')
+
+
+def test_a_browser_that_disconnects_is_no_error(tmp_path, capsys):
+    page = tmp_path / "page"
+    write_page(page, hostile())
+    (page / "data.js").write_bytes(b"x" * 10_000_000)  # more than the buffers of a connection
+    requests = [
+        b"GET /data.js HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /data.js HTTP/1.1\r\nHost: loc",
+        f"POST {SEARCH} HTTP/1.1\r\nHost: localhost\r\n{HEADER}: 1\r\nContent-Length: 1000\r\n\r\nhalf".encode(),
+    ]
+    with serving(page, hostile(), [Model()]) as connection:
+        for request in requests * 20:
+            with socket.create_connection((connection.host, connection.port)) as client:
+                client.sendall(request)
+                if request.startswith(b"GET /data.js HTTP/1.1\r\nHost: localhost"):
+                    client.recv(100)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it resets
+        assert ask(connection, "POST", SEARCH, png("lime"))[0] == 200
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_search_that_fails_is_told_in_words(tmp_path, capsys):
+    class Broken(Model):
+        def embed(self, images):
+            raise MemoryError(f"no memory for {object()}")
+
+    write_page(tmp_path / "page", hostile())
+    with serving(tmp_path / "page", hostile(), [Broken()]) as connection:
+        status, content, _ = ask(connection, "POST", SEARCH, png("lime"))
+    assert (status, json.loads(content)) == (500, {"error": "the search failed (no memory for)"})
+    assert "no memory" in capsys.readouterr().err  # an error of this program
 
 
 def test_addresses_that_cannot_be_used(tmp_path):

@@ -161,6 +161,10 @@ def test_export(contml, trained, exported, refused):
     assert out.splitlines()[0] == f"model: {library.load(exported)!r}"
     assert Path("model/model.safetensors").read_bytes() == (exported / "model.safetensors").read_bytes()
     assert Path("model/bundle.json").read_bytes() == (exported / "bundle.json").read_bytes()
+    status, out, err = contml("export", trained.run, "model")
+    assert (status, err) == (0, "")
+    assert out.startswith("model: complete already: ")
+    Path("model/notes.txt").touch()
     assert "model: exists already and is not empty" in refused("export", trained.run, "model")
 
 

@@ -570,10 +570,15 @@ def _umask():
     return mask
 
 
-def test_a_bundle_is_not_written_over_another_or_a_run(exported, trained):
-    for folder in (exported, trained.run):
+def test_a_bundle_is_not_written_over_another_or_a_run(bundle, trained):
+    model = contml.load(trained.run)
+    for tensor in model.model.parameters():
+        tensor.data += 1
+    for folder in (bundle, trained.run):
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         with refuses(str(folder), got="already", hint="another folder"):
-            contml.load(exported).save(folder)
+            model.save(folder)
+        assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 def test_the_weights_of_a_bundle_start_a_training(exported):

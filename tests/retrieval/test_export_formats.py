@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -190,7 +191,12 @@ def test_the_command_and_a_process_without_contml(contml, refused, trained, bund
     np.save("pixels.npy", np.stack(pictures))
     subprocess.run([sys.executable, "-c", PLAIN, f"graphs/{name}"], check=True)
     assert np.abs(np.load("found.npy") - trained.embeddings).max() <= 1e-4
-    assert f"graphs/{name}: exists already" in refused("export", trained.run, "graphs", "--format", form)
+    status, out, err = contml("export", trained.run, "graphs", "--format", form)
+    assert (status, err) == (0, "")
+    assert out.startswith(f"graphs/{name}: complete already: images uint8")
+    shutil.copytree("graphs", "changed")
+    Path("changed", name).write_bytes(Path("graphs", name).read_bytes() + b"1")
+    assert f"changed/{name}: exists already" in refused("export", trained.run, "changed", "--format", form)
     status, _, err = contml("export", bundle, bundle, "--format", form)  # beside the bundle
     assert (status, err) == (0, "")
     ours, copied = description(Path("graphs", name))["bundle"], description(bundle / name)["bundle"]

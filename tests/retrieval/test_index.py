@@ -532,9 +532,14 @@ def test_create_and_open_refuse(tmp_path):
     with refuses("kind", "'tree'"):
         Index.create(tmp_path / "y", 2, "tree")
     (tmp_path / "file").touch()
-    with refuses(str(tmp_path / "file/x/index.sqlite"), "cannot be written"):
+    with refuses(str(tmp_path / "file/x"), "cannot be written"):
         Index.create(tmp_path / "file" / "x", 2)
     assert not (tmp_path / "y").exists()
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").touch()
+    with refuses(str(tmp_path / "photos"), "exists already and is not empty"):
+        Index.create(tmp_path / "photos", 2)
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["a.png"]
 
 
 class Doubler:
