@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from contml._support.errors import InputError
-from contml._support.files import append_line, locked, read_bytes, remove_temporaries, write
+from contml._support.files import append_line, check_new_folder, locked, read_bytes, remove_temporaries, taken, write
 
 #: Keys of a config that say where files are and how they are read, not what they hold: another value is the same run.
 PLACES = frozenset(
@@ -243,15 +244,39 @@ def create(root: Path, name: str, folder: Path | None = None) -> Run:
         except FileExistsError:
             if not path.is_dir():
                 raise InputError(str(path), "is a file", hint="remove it: a run folder needs this name") from None
-            if folder is not None:
+            if folder is None:
+                continue
+            if begun(folder):
                 raise InputError(str(path), "exists already", hint="choose another folder") from None
-            continue
         except OSError as error:
             raise InputError(str(path), f"the run folder cannot be created ({error.strerror})") from None
         break
     run = Run(path)
-    run.checkpoints.mkdir()
+    run.checkpoints.mkdir(exist_ok=True)
     return run
+
+
+def begun(folder: Path, config: str = "") -> bool:
+    """Whether a folder is that of a run with this config; False if there is none, or it was killed before it began.
+
+    Args:
+        folder: the folder.
+        config: the resolved config as YAML; "": any.
+
+    Raises:
+        InputError: the folder is another one.
+    """
+    run = Run(folder)
+    if not os.path.lexists(run.config):
+        check_new_folder(folder, [run.data.name, run.checkpoints.name])
+        if run.checkpoints.is_dir():
+            check_new_folder(run.checkpoints)
+        return False
+    if config:
+        text = run.config.read_text(encoding="utf-8", errors="replace")
+        if re.sub(rf"\A{HEAD}.*\n(?:{COMMAND}.*\n)?", "", text) != config:
+            raise taken(folder, "choose another name")
+    return True
 
 
 def open_run(folder: Path) -> Run:

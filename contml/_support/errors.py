@@ -48,8 +48,8 @@ def _printable(text: str) -> str:
 def one_line(error: Exception) -> str:
     """Returns the message of an error on one line, at most 200 characters; its type if it has no message.
 
-    Of an error of pydantic, the first problem: `dim: Input should be greater than 0`. An object that the message names by
-    its address in memory is left out: a reader cannot know it.
+    Of an error of pydantic, the first problem: `dim: Input should be greater than 0`. An object that the message names
+    by its address in memory is left out: a reader cannot know it.
     """
     from pydantic_core import ValidationError  # here: most errors are none
 

@@ -46,7 +46,7 @@ from contml.cli.options import (
 from contml.cli.printing import complete, echo, print_broken, print_calibration, print_evaluation, print_table
 from contml.cli.sweep import EXAMPLE as SWEEP_EXAMPLE, sweep
 from contml.config import dump
-from contml.runs import Run, open_run
+from contml.runs import Run, begun, open_run
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 #: The error of wrong arguments, in the version of click that typer uses.
@@ -119,6 +119,8 @@ def train(
 ) -> None:
     """Train a config, evaluate, and write a report. Ctrl-C saves the run; --resume continues it.
 
+    With --name, the same command continues it too.
+
     Your own table needs no config: contml train --data items.csv --label age=number
     """
     check_run_name(name)
@@ -127,8 +129,9 @@ def train(
     if resume is None:
         new_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
         new_folder = runs / new_experiment.name / name if name else None
-        if new_folder is not None and new_folder.exists():  # before the data are read
-            raise InputError("--name", f"{new_folder} exists already", hint="choose another name")
+        if new_folder is not None and begun(new_folder, dump(new_experiment.values)):  # before the data are read
+            resume = new_folder  # the same command was interrupted, or is complete
+            trust = True  # the user's own config
     elif other_argument := config or ("--data" if data is not None else "--name" if name else ""):
         raise InputError("--resume", f"used with {other_argument}", hint="omit one of them")
     else:
@@ -136,6 +139,7 @@ def train(
     from contml.training import Interrupted
 
     folder = resume
+    before = "" if new_folder is None else complete(new_folder / "report.html")
 
     def on_start(run: Run) -> None:
         nonlocal folder
@@ -146,7 +150,9 @@ def train(
         print_table(rows, text_columns=len(rows[0]), stderr=True)
 
     try:
-        if resume is not None:
+        if resume is not None and before:
+            run: Run | None = experiment.complete_run(resume)
+        elif resume is not None:
             run = experiment.resume(resume, trust=trust, on_finished=lambda text: echo(text, err=True))
         else:
             run = experiment.train(
@@ -165,7 +171,7 @@ def train(
         result = experiment.read_evaluation(run)
         print_evaluation(result)
         print_calibration(run, result.evaluation.measure)
-        echo(f"report: {run.folder / 'report.html'}")
+        echo(f"report: {before}{run.folder / 'report.html'}")
 
 
 app.command(epilog=SWEEP_EXAMPLE)(sweep)

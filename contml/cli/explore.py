@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from contml._support.errors import InputError
-from contml._support.files import check_new_folder
+from contml._support.files import check_new_folder, temporary_folder
 from contml.cli.options import AcceptChanges, Trust
 from contml.cli.printing import complete, echo
 
@@ -66,8 +66,9 @@ def explore(
             echo(f"{before}{write_page(export, explored, progress=progress)}")
             return
         models, reason = _models(explored, trust)
-        with TemporaryDirectory(prefix="contml-explore-") as temporary:
-            folder = Path(temporary)
+        temporary = Path(gettempdir())
+        with temporary_folder(temporary, temporary) as folder:
+            folder.chmod(0o700)  # other users do not see the pictures
             # Before the pictures: a port that is in use is reported at once.
             with server(folder, explored, models, host, port) as serving:
                 write_page(folder, explored, own_images=reason, parquet=False, progress=progress)

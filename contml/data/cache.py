@@ -26,6 +26,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from contml._support.errors import InputError
+from contml._support.files import check_new_folder
 from contml._support.progress import progress_bar
 from contml.data.decode import PixelArray
 from contml.data.split import Split
@@ -33,6 +34,8 @@ from contml.data.split import Split
 if TYPE_CHECKING:
     from contml.data.batch import Batch
 
+#: What the folder has, and the files of `contml.distances.cache`, which may share it.
+_FILES = ("resized-*", "*.safetensors", "*.parts")
 #: How many images are decoded at a time.
 CHUNK = 64
 #: Seconds between two updates of the index.
@@ -135,6 +138,8 @@ class Cache:
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"cache {self.folder}", "is a file", hint="name a folder")
+        if not self.index.exists():
+            check_new_folder(self.folder, _FILES)
         states = _file_states(split)
         index, _ = self._load()
         added = 0

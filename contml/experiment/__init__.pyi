@@ -14,6 +14,7 @@ from contml.experiment.parts import schema as schema
 from contml.experiment.query import comparison_report as comparison_report, query_picture as query_picture
 from contml.experiment.recorded import read_evaluation as read_evaluation
 from contml.experiment.running import (
+    complete_run as complete_run,
     evaluate_run as evaluate_run,
     report_run as report_run,
     resume as resume,

@@ -145,6 +145,18 @@ def resume(
             return _finish(experiment, trainer, task, split)
 
 
+def complete_run(folder: Path) -> Run:
+    """A run with a report, whose data are unchanged.
+
+    Raises:
+        InputError: its config or its data were changed.
+    """
+    experiment, run = load_run(folder, trust=True)
+    check_config(experiment, run, saved_numbers(run.checkpoints / "state.safetensors"))
+    recorded_task(experiment, run, accept_changes=False)
+    return run
+
+
 def evaluate_run(
     folder: Path,
     *,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from contml._support.errors import InputError
-from contml._support.files import locked, write
+from contml._support.files import check_new_folder, locked, write
 from contml.contracts import Measure
 from contml.data.identity import DataRecord
 from contml.data.split import Task
@@ -32,6 +32,8 @@ from contml.sweep.trials import Training, Trial, TrialsFile, better, ranked, sto
 
 Sampler: TypeAlias = Literal["grid", "random", "tpe"]
 
+#: What the folder of a sweep has.
+_FILES = ("trials.jsonl", "trial_*", "plot.png")
 #: Up to so many combinations of values are all checked before anything is trained.
 _MOST_CHECKED = 200
 
@@ -105,6 +107,8 @@ def sweep(
     notes = []
     if base.config.parts["training"].options["select"] == "none":
         notes.append("training.select=none in the config: the trials use select=val, the final training uses none")
+    if not file.is_file():
+        check_new_folder(folder, _FILES, hint="choose another --name")
     with locked(folder, "another process is working on this sweep", "wait, or use --name"):
         record = TrialsFile(file, spec)
         if later_trials := [training.trial for training in record.trainings.values() if training.trial >= num_trials]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
+from support.miniature import TINY, assert_equal
 
+from contml._support.files import _clean_once, _machine
 from contml.cli.commands import app
 
 #: The commands that write a file or a folder, and what they would overwrite. Nothing else that they name exists.
@@ -19,6 +22,7 @@ OVERWRITING = {
     "compare --save, curves": ("compare none --save out", "out/curves.png"),
     "compare --save, table": ("compare none --save out", "out/table.md"),
     "compare --save, cells": ("compare none --save out", "out/table.csv"),
+    "compare --save, others": ("compare none --save out", "out/notes.txt"),
     "compare --save, plot": ("compare none --by model.dim --save out", "out/plot.png"),
     "copy": ("copy pose/synthetic taken.yaml", "taken.yaml"),
     "copy to a folder": ("copy pose/synthetic .", "synthetic.yaml"),
@@ -30,14 +34,16 @@ OVERWRITING = {
     "export --format torch": ("export none out --format torch", "out/model.pt2"),
     "features": ("features none", "features.npz"),
     "features --out": ("features none --out taken.npy", "taken.npy"),
+    "index": ("index none photos --out out", "out/notes.txt"),
     "search": ("search none photo.jpg --gallery taken.png", "taken.png"),
+    "sweep": ("sweep pose/synthetic --try model.dim=8,16", "runs/pose/synthetic/sweep/notes.txt"),
     "train": ("train pose/synthetic --name first", "runs/pose/synthetic/first/notes.txt"),
     "weights": ("weights raw", "weights.png"),
     "weights --output": ("weights raw --output taken.png", "taken.png"),
     "weights to a folder": ("weights raw --output .", "weights.png"),
 }
 #: The commands that write only in the folder of a run, an index, a sweep or a cache, which the same command continues.
-OWN_FOLDERS = {"evaluate", "report", "index", "sweep", "prepare"}
+OWN_FOLDERS = {"evaluate", "report", "prepare"}
 NO_FILES = {"caption", "list"}
 
 
@@ -61,6 +67,55 @@ def test_what_is_there_is_not_overwritten(refused, tmp_path, name, form):
 def test_every_command_is_in_one_of_the_tables():
     names = {command.name or command.callback.__name__.rstrip("_") for command in app.registered_commands}
     assert names == {command.split()[0] for command, _ in OVERWRITING.values()} | OWN_FOLDERS | NO_FILES
+
+
+#: Commands that write files from nothing but their arguments, and the same ones with another content.
+SMALL = "task.train=200 task.val=16 task.test=24 task.queries=6 task.size=32 images.resize=32 images.crop=32"
+AGAIN = {
+    "check": (f"check pose/synthetic {SMALL} --save-config new.yaml", "new.yaml", "seed=1"),
+    "copy": ("copy pose/synthetic new.yaml", "new.yaml", None),
+    "weights": ("weights raw --output new.png", "new.png", "loss.beta=11"),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_the_same_command_again_is_complete(contml, refused, tmp_path, name):
+    command, file, change = AGAIN[name]
+    assert contml(*command.split())[0] == 0
+    (tmp_path / f".contml-{_machine()}ffffff{'0' * 6}").write_text("half")  # of a process that has ended
+    before = (tmp_path / file).read_bytes()
+    _clean_once.cache_clear()
+    status, out, err = contml(*command.split())
+    assert (status, err) == (0, "")
+    assert "complete already" in out
+    assert "exists already" in refused(*(["copy", "pose/mpii", file] if change is None else [*command.split(), change]))
+    assert (tmp_path / file).read_bytes() == before
+    (tmp_path / file).unlink()
+    assert "complete" not in contml(*command.split())[1]
+    assert [path.name for path in tmp_path.iterdir()] == [file]
+
+
+def test_a_training_with_a_name_goes_on(contml, refused, tmp_path, monkeypatch):
+    def killed(*_):
+        raise SystemExit(9)  # stands for SIGKILL
+
+    command = ["train", "pose/synthetic", *TINY, "--name"]
+    assert contml(*command, "whole")[0] == 0
+    folder = tmp_path / "runs/pose/synthetic/first"
+    for step in ("DataRecord.save", "write", "Trainer.fit", "_finish", "_report"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"contml.experiment.running.{step}", killed)
+            assert contml(*command, "first")[0] == 9, step
+    status, out, err = contml(*command, "first")
+    assert (status, "report: runs/pose/synthetic/first/report.html" in out) == (0, True), err
+    whole, first = (load_file(run / "checkpoints/last.safetensors") for run in (folder.with_name("whole"), folder))
+    assert_equal(whole, first)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    status, out, err = contml(*command, "first")
+    assert (status, err) == (0, "")
+    assert "report: complete already: runs/pose/synthetic/first/report.html" in out
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    assert "first: exists already; choose another name" in refused(*command, "first", "seed=1")
 
 
 def test_a_command_without_a_file_does_not_ask_for_one(contml, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from support.refusals import refuses
 from contml import InputError, VectorLabels
 from contml.data import ImageFile, Images, Pixels, Split, Task, Vector
 from contml.data.features import read_features, with_features, write_features
+from contml.evaluation.embed_parts import Parts
 from contml.experiment import evaluate_run, extract_features, load, read_evaluation, train
 
 SMALL = ["task.train=40", "task.val=20", "task.test=210", "task.size=32", "images.resize=32", "images.crop=32"]
@@ -235,6 +237,25 @@ def test_an_interrupted_extraction_resumes(tmp_path, monkeypatch):
     with refuses(str(out), "exists already"):
         extract_features(other, out)
     assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet"])
+def test_a_file_says_what_it_was_made_from(tmp_path, monkeypatch, suffix):
+    out = tmp_path / f"f{suffix}"
+    with monkeypatch.context() as patch:
+        patch.setattr(Parts, "remove", lambda _: sys.exit(9))  # stands for SIGKILL
+        with pytest.raises(SystemExit):
+            extract_features(load("pose/synthetic", SMALL), out)
+    before, values = out.read_bytes(), read_features(out).values
+    assert (tmp_path / f".{out.name}.parts").is_dir()
+    assert extract_features(load("pose/synthetic", SMALL), out) == (*values.shape, 0)
+    assert [*tmp_path.iterdir()] == [out]
+    with refuses(str(out), "exists already"):
+        extract_features(load("pose/synthetic", [*SMALL, "seed=1"]), out)
+    assert out.read_bytes() == before
+    write_features(out, ["a"], ["train"], values[:1])  # by another program
+    with refuses(str(out), "exists already"):
+        extract_features(load("pose/synthetic", SMALL), out)
 
 
 def test_a_broken_image_is_named(tmp_path):

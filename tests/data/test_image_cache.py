@@ -367,6 +367,8 @@ def test_a_folder_that_is_a_file(files, tmp_path):
         fill(files, tmp_path / "file")
     with refuses(f"cache {tmp_path}/file/in it", got="Not a directory"):
         fill(files, tmp_path / "file" / "in it")
+    with refuses(f"{tmp_path}/images", got="exists already and is not empty"):
+        fill(files, tmp_path / "images")
 
 
 @pytest.mark.parametrize("name", [INDEX, PIXELS])

@@ -18,6 +18,7 @@ from support.processes import script_environment
 
 import contml as library
 from contml.data.features import read_features
+from contml.evaluation.embed_parts import Parts
 from contml.retrieval import embed_to_file, named_images
 
 
@@ -166,6 +167,32 @@ def test_export(contml, trained, exported, refused):
     assert out.startswith("model: complete already: ")
     Path("model/notes.txt").touch()
     assert "model: exists already and is not empty" in refused("export", trained.run, "model")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".h5"])
+def test_killed_when_its_file_was_whole(contml, refused, exported, images, tmp_path, monkeypatch, suffix):
+    def killed(_):
+        raise SystemExit(9)  # stands for SIGKILL
+
+    if suffix == ".h5":
+        pytest.importorskip("h5py")
+    out = tmp_path / f"f{suffix}"
+    (images / "0001.png").write_text("no image")
+    with monkeypatch.context() as patch:
+        patch.setattr(Parts, "remove", killed)
+        assert contml("embed", exported, images, "--out", out)[0] == 9
+    before = out.read_bytes()
+    assert (tmp_path / f".{out.name}.parts").is_dir()
+    for _ in range(2):
+        status, printed, err = contml("embed", exported, images, "--out", out)
+        assert (status, err.split(":")[0]) == (0, "0001.png")
+        assert printed == f"{out}: complete already: 23 embeddings of 8 numbers; 1 image could not be read\n"
+        assert not (tmp_path / f".{out.name}.parts").exists()
+    for other in ((exported, images, "--batch-size", 8), (exported, images / "0000.png")):
+        assert f"{out}: exists already" in refused("embed", *other, "--out", out)
+    shutil.copy(images / "0000.png", images / "0001.png")
+    assert f"{out}: exists already" in refused("embed", exported, images, "--out", out)
+    assert out.read_bytes() == before
 
 
 def test_a_killed_command_continues_and_gives_the_same_file(trained, exported, images, tmp_path):

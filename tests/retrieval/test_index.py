@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.refusals import refuses
 
+from contml._support.files import locked
 from contml.retrieval import Index, index as index_module, index_structure
 from contml.retrieval.index_store import Store
 from contml.retrieval.index_structure import FLAT_ITEMS, HNSW_ITEMS, Searcher, kind_for
@@ -540,6 +541,13 @@ def test_create_and_open_refuse(tmp_path):
     with refuses(str(tmp_path / "photos"), "exists already and is not empty"):
         Index.create(tmp_path / "photos", 2)
     assert [path.name for path in (tmp_path / "photos").iterdir()] == ["a.png"]
+
+
+def test_an_index_that_another_process_makes(tmp_path):
+    folder = tmp_path / "x"
+    with locked(folder, "busy", ""), refuses(str(folder), "another process is changing this index"):
+        Index.create(folder, 2)
+    Index.create(folder, 2).close()
 
 
 class Doubler:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.interruptions import kills, signals
+from support.interruptions import commands, kills, pairs, signals
 from support.miniature import assert_equal, small_trainer, squares, weights
 from support.processes import script_environment, start_two
 from support.refusals import refuses
@@ -244,6 +244,16 @@ def test_signals_to_two_processes(tmp_path):
 @pytest.mark.slow
 def test_kills(tmp_path):
     kills(tmp_path, 3)
+
+
+@pytest.mark.slow
+def test_kills_of_two_processes(tmp_path):
+    pairs(tmp_path, 2)
+
+
+@pytest.mark.slow
+def test_kills_of_commands(tmp_path):
+    commands(tmp_path, 3)
 
 
 DURING = """

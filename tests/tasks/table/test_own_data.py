@@ -162,11 +162,17 @@ def test_a_folder_trains_and_resumes_from_anywhere(contml, tmp_path, rows, monke
     assert values["task"]["data"] == str(tmp_path / "photos")
     for image in (tmp_path / "photos").iterdir():  # refused before the images are read
         image.write_bytes(b"")
-    status, _, err = contml("train", *command, "--name", "first")
-    assert (status, "runs/table/default/first exists already" in err) == (2, True)
+    status, _, err = contml("train", *command, "--name", "first", "seed=1")
+    assert (status, "runs/table/default/first: exists already" in err) == (2, True)
     folders(tmp_path, rows, lambda row: f"{row['reading']}_{row['image'][4:]}")
-    status, _, err = contml("check", *command, "--save-config", "mine.yaml")
+    status, _, err = contml("check", *command, "--save-config", "mine.yaml", "seed=1")
     assert (status, "mine.yaml: exists already" in err) == (2, True)
+    for arguments, text in (
+        (("train", *command, "--name", "first"), "report: complete already: runs/table/default/first/report.html"),
+        (("check", *command, "--save-config", "mine.yaml"), "complete already: contml train mine.yaml"),
+    ):
+        status, out, err = contml(*arguments)
+        assert (status, text in out) == (0, True), err
     status, _, err = contml("train", "mine.yaml", "training.epochs=0")
     assert status == 0, err
     (tmp_path / "elsewhere").mkdir()
