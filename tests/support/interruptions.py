@@ -109,9 +109,12 @@ def pairs(folder: Path, times: int) -> None:
     assert _train_two(whole, epochs) is None
     longest = whole.read_seconds() or 1.0
     while done < times:
-        run = create(folder, f"killed {done}")
-        while (step := _train_two(run, epochs, choice.uniform(0, longest) if done < times else None)) is not None:
-            done += 1
+        run, in_a_row = create(folder, f"killed {done}"), 0
+        # Few in a row: a later one would find the training finished.
+        while (
+            step := _train_two(run, epochs, choice.uniform(0, longest) if done < times and in_a_row < 3 else None)
+        ) is not None:
+            done, in_a_row = done + 1, in_a_row + 1
             print(f"kill {done}, with {step} steps saved", flush=True)
         _compare(whole, run, epochs)
 
