@@ -7,6 +7,7 @@ metric.transform(X)                         # embeddings [n, dim], whose distanc
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal, Self, TypeAlias
@@ -26,6 +27,7 @@ from contml.contracts import Sampler
 from contml.data import Images, Split, Vector
 from contml.distances.unit_vectors import normalize
 from contml.evaluation import evaluate
+from contml.evaluation.results import is_untrained
 from contml.labels import ClassLabels, LabelSpace, VectorLabels
 from contml.losses import LOSSES, CrossBatchMemory, PairLoss
 from contml.losses.inputs import check_loss, check_requirement
@@ -158,6 +160,9 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 raise
             hint = "scale the features, for example with StandardScaler, or lower learning_rate"
             raise InputError(error.subject, error.got, error.allowed, hint) from None
+        if self.epochs and is_untrained(trainer.epoch, trainer.trained):
+            hint = "no step of the training changed it: check learning_rate, loss and y"
+            warnings.warn(f"the network has its initial weights, since {hint}", UserWarning, stacklevel=2)
         self.network_ = trainer.bare_model.cpu().eval()
         self._n_features_out = self.dim
         self.embedding_ = self._embed(X)

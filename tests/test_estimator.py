@@ -134,6 +134,13 @@ def test_every_loss_trains_by_its_name(name):
     assert np.allclose(lengths, 1, atol=1e-5) == loss.on_sphere
 
 
+def test_a_training_that_changed_nothing_is_said():
+    """No triplet has items at different label distances. Without epochs, the initial weights are what was asked for."""
+    with pytest.warns(UserWarning, match="initial weights, since no step of the training changed it"):
+        quick(loss="dense_triplet", epochs=1).fit(X, np.zeros(len(X)))
+    quick(epochs=0).fit(X, Y)  # warnings are errors
+
+
 # -- results from their definitions ------------------------------------------------------------------------------------
 
 

@@ -102,7 +102,7 @@ def embed(
     check_file(out)
     before, items = complete(out), named_images(images, table_options(tables))
     model = load(run, trust=trust)
-    note_on_captioner(run, model, "the file holds", as_json=as_json)
+    note_on_model(run, model, "the file holds", as_json=as_json)
     with progress_bar(len(items), "embeddings") as progress:
         written = embed_to_file(model, items, out, batch_size=batch_size, workers=workers, progress=progress)
     for name, cause in written.broken.items():
@@ -118,11 +118,18 @@ def embed(
     echo(f"{out}: {before}{written.images:,} embeddings of {written.dim:,} numbers{resumed}{left_out}")
 
 
-def note_on_captioner(run: Path, model: Any, holds: str, *, as_json: bool) -> None:
-    """Print which embeddings are those of a captioner, since its main output are captions."""
+def note_on_model(run: Path, model: Any, holds: str, *, as_json: bool) -> None:
+    """Print that the weights are untrained; and which embeddings are those of a captioner, which writes captions."""
+    note_on_weights(run, model)
     if model.captioner is not None:
         embeddings = "the embeddings of its visual network; 'contml caption' describes images"
         echo(f"{run} is a captioner: {holds} {embeddings}", err=as_json)
+
+
+def note_on_weights(run: Path, model: Any) -> None:
+    """Print that the weights are the initial ones: distances say nothing about the labels then."""
+    if not model.bundle.epoch:
+        echo(f"note: {run} has untrained weights: no training changed or improved them", err=True)
 
 
 def caption(

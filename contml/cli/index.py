@@ -13,7 +13,7 @@ import typer
 from contml._support.endings import GALLERIES, check_suffix
 from contml._support.errors import InputError
 from contml._support.text import score_text
-from contml.cli.embed import note_on_captioner
+from contml.cli.embed import note_on_model, note_on_weights
 from contml.cli.options import Json, Tables, Trust, table_options
 from contml.cli.printing import complete, echo, print_broken, print_table
 
@@ -126,7 +126,7 @@ def _add(
     image_files = _images(images, options)
     table = None if metadata is None else read_metadata(metadata, image_files, options=options)
     model = _load(run, trust)
-    note_on_captioner(run, model, "the index holds", as_json=as_json)
+    note_on_model(run, model, "the index holds", as_json=as_json)
     with _opened(out, model, run, kind) as index, index.lock():
         with progress_bar(len(image_files), "images") as progress:
             result = add_images(index, model, image_files, table, progress)
@@ -231,6 +231,7 @@ def search(
             raise InputError(str(index), got, hint=f"name its model: --run {place or 'RUN'}")
         model = _load(run_path, trust)
         opened_index.model.check(model.identity, str(run_path))
+        note_on_weights(run_path, model)
         found = opened_index.search(model.embed([query.file for query in query_images]), k)
         results = results_of(query_images, found, model)
         num_items, num_unbuilt = len(opened_index), opened_index.unbuilt

@@ -161,6 +161,9 @@ def explore_runs(
         readable &= has_embedding
         embeddings.append(split_embeddings)
     rows, notes = _drawn_rows(readable.nonzero()[:, 0], full_split.queries, items)
+    for (_, its_run), evaluation in zip(runs, evaluations, strict=True):
+        if evaluation.untrained:
+            notes.append(f"{its_run.name}: {evaluation.untrained}.")
     if count := int((~readable).sum()):
         notes.append(f"{count:,} image{'s' * (count > 1)} could not be read.")
     if changes:

@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from contml._support.text import page_text
 from contml.contracts import Measure
 from contml.explore.items import Explored, ModelView, Neighbours
 from contml.report.gallery import draw
+from contml.retrieval.index_images import SAME
 
 #: Side of a picture in pixels, and its quality as JPEG.
 SIDE, _QUALITY = 96, 82
@@ -157,6 +159,7 @@ def _data(explored: Explored, own_images: str) -> dict[str, Any]:
         },
         "views": [_view(view, explored.measure) for view in explored.views],
         "ownImages": own_images,
+        "same": SAME,
     }
 
 
@@ -234,6 +237,9 @@ def _write_parquet(path: Path, explored: Explored, pictures: Sequence[bytes]) ->
             columns[f"label_neighbors_embedding_distances{suffix}"] = view.by_label.distances.tolist()
             columns[f"error{suffix}"] = [None if math.isnan(each) else each for each in view.errors.tolist()]
     table = pyarrow.table({name: column for name, column in columns.items() if column is not None})
+    # Distances are exact in the file, and so in the space of the labels: the page converts them to the unit.
+    about = {"label distance": explored.unit, "measure": asdict(explored.measure)}
+    table = table.replace_schema_metadata({"contml": json.dumps(about)})
     pyarrow.parquet.write_table(table, path)
 
 

@@ -15,12 +15,14 @@ from typing import Any
 import torch
 
 from contml._support.errors import InputError, one_line
+from contml._support.files import read_bytes
 from contml._support.text import percent
 from contml.data.decode import cause, decode
 from contml.distances import nearest_vectors
 from contml.explore.items import NEIGHBOURS, Explored
 from contml.explore.page import DATA, PAGE, PICTURES
 from contml.retrieval import Embedder
+from contml.retrieval.index_images import SAME
 
 #: The largest image that is accepted, in bytes, and the seconds that a client may be silent.
 LIMIT, _TIMEOUT = 20 << 20, 30
@@ -83,15 +85,24 @@ def search(explored: Explored, models: Sequence[Embedder], content: bytes) -> li
         embedding = torch.from_numpy(model.embed([image]))
         gallery = explored.gallery
         nearest = nearest_vectors(embedding, view.embeddings[gallery], min(NEIGHBOURS, len(gallery)))
-        distances = nearest.values[0].sqrt()
-        answers.append(
-            {
-                "rows": gallery[nearest.positions[0]].tolist(),
-                "distances": distances.tolist(),
-                "meanings": _meanings(model, distances.numpy()),
-            }
-        )
+        distances, rows = nearest.values[0].sqrt(), gallery[nearest.positions[0]].tolist()
+        meanings = _meanings(model, distances.numpy())
+        same = [_is_copy(explored, row, content) for row in rows]
+        if any(same):
+            meanings = [SAME if copy else text for copy, text in zip(same, meanings or [""] * len(rows), strict=True)]
+        answers.append({"rows": rows, "distances": distances.tolist(), "meanings": meanings})
     return answers
+
+
+def _is_copy(explored: Explored, row: int, content: bytes) -> bool:
+    """Whether an item is a whole file of this content."""
+    stamp = explored.split.images[row].stamp
+    if stamp is None or stamp.crop:
+        return False
+    try:
+        return stamp.file.stat().st_size == len(content) and read_bytes(stamp.file, LIMIT) == content
+    except (InputError, OSError):
+        return False
 
 
 def _meanings(model: Embedder, distances: Any) -> list[str] | None:

@@ -29,9 +29,11 @@ from support.processes import restore_ctrl_c
 from support.refusals import refuses
 
 import contml as library
+from contml.contracts import Measure
 from contml.data.sources import ImageFile, Pixels
 from contml.explore import server as make_server, write_page
 from contml.explore.serving import HEADER, LIMIT, SEARCH, search
+from contml.retrieval.index_images import SAME
 
 
 def data_of(folder):
@@ -83,6 +85,9 @@ def test_parquet(explored, tmp_path):
         assert table[f"label_neighbors_embedding_distances{end}"][3] == best.distances[3].tolist()
         errors = [math.nan if each is None else each for each in table[f"error{end}"]]
         assert np.array_equal(errors, view.errors, equal_nan=True)
+    about = json.loads(parquet.read_schema(tmp_path / "page" / "explore.parquet").metadata[b"contml"])
+    assert about["label distance"] == explored.unit  # of the label distances, which are those of the label space
+    assert Measure(**about["measure"]) == explored.measure
 
 
 def test_hostile_names_are_text(tmp_path):
@@ -243,6 +248,17 @@ def test_an_own_image_finds_its_nearest(tmp_path):
         assert found["distances"] == pytest.approx([0, 2**0.5, 2**0.5, 2**0.5])
         assert found["rows"][1:] == [0, 2, 3]
         assert found["meanings"] is None
+
+
+def test_an_own_image_that_is_a_copy_of_an_item_is_marked(tmp_path):
+    (tmp_path / "red.png").write_bytes(png("red"))
+    (tmp_path / "other.png").write_bytes(png("red", size=(8, 4)))
+    colours = [Pixels(np.full((4, 6, 3), value, np.uint8)) for value in (0, 255)]
+    explored = hostile(sources=[ImageFile(tmp_path / "red.png"), ImageFile(tmp_path / "other.png"), *colours])
+    (found,) = search(explored, [Model()], png("red"))
+    assert {row: text for row, text in zip(found["rows"], found["meanings"], strict=True) if text} == {0: SAME}
+    (found,) = search(explored, [Model()], png("red", size=(9, 9)))
+    assert found["meanings"] is None
 
 
 def test_own_images_that_are_refused(tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ class Colours:
     def __init__(self, identity="abc", kind="interval", measure=PLAIN, brightness=1.0):
         self.measure = measure
         calibration = kind and SimpleNamespace(kind=kind, level=0.9)
-        self.bundle = SimpleNamespace(calibration=calibration)
+        self.bundle = SimpleNamespace(calibration=calibration, epoch=1.0)
         self.identity, self.brightness = identity, brightness
         self.left_out, self.embedded = {}, 0
 
@@ -121,6 +121,15 @@ def test_index_and_search(contml, model, photos, tmp_path):
         "text": "5.49 (4.94 to 6.04)",
         "metadata": {"file": str(photos / "sub/03.png")},
     }
+
+
+def test_index_and_search_say_that_weights_are_untrained(contml, model, photos):
+    note = "note: run has untrained weights: no training changed or improved them"
+    assert contml("index", "run", "photos", "--out", "i")[2] == ""
+    model.bundle.epoch = 0.0
+    assert note in contml("index", "run", "photos", "--out", "j")[2]
+    status, _, err = contml("search", "j", "photos/04.png", "--run", "run")
+    assert (status, err.strip()) == (0, note)
 
 
 def test_what_is_in_the_index_is_not_embedded_again(contml, model, photos):

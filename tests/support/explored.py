@@ -7,10 +7,10 @@ import math
 import numpy as np
 import torch
 
+from contml.contracts import Colours
 from contml.data import Split
 from contml.data.sources import Pixels
-from contml.explore import Explored, Neighbours, View
-from contml.explore.items import Colour
+from contml.explore import Explored, ModelView, Neighbours
 from contml.labels import VectorLabels
 
 NAMES = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "line\nbreak\u2028", "broken \udcff utf"]
@@ -23,8 +23,8 @@ def hostile(texts=NAMES, names=NAMES, sources=None, **options):
     near = Neighbours(rows, torch.ones(4, 2).double(), torch.ones(4, 2))
     means = torch.tensor([[3.0, 1], [2, 1], [math.nan, math.nan], [9, 1]], dtype=torch.float64)
     points = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
-    view = View("<i>run</i>", None, torch.eye(4), points, near, near, means)
-    colour = Colour("label", torch.arange(4), list(names))
-    about = {"views": [view], "unit": "<u>", "error_k": 2, "colour": colour, "notes": ["<p>"]}
+    view = ModelView("<i>run</i>", None, torch.eye(4), points, near, near, means)
+    colours = Colours(torch.arange(4), "label", list(names))
+    about = {"views": [view], "unit": "<u>", "error_k": 2, "colours": colours, "notes": ["<p>"]}
     split = Split(sources, list(names), labels)
-    return Explored("<title>&", split, list(texts), drawn=False, **{**about, **options})
+    return Explored("<title>&", split, list(texts), **{**about, **options})

@@ -17,6 +17,7 @@ from contml import load as load_model
 from contml.evaluation import Evaluated
 from contml.evaluation.results import epoch_text
 from contml.experiment import evaluate_run, load, read_evaluation, train
+from contml.explore import explore_runs
 from contml.losses import LOSSES
 from contml.runs import create
 from contml.training import EmbeddingStep
@@ -189,6 +190,7 @@ def test_it_is_said_by_every_command(contml, untrained, kind, tmp_path):
         assert f"note: {note}\n" in out
     assert json.loads(contml("evaluate", run.folder, "--trust", "--json")[1])["notes"][0] == note
     if kind != "captions":
+        assert f"{run.name}: {note}." in explore_runs([run.folder], trust=True).notes
         status, out, err = contml("export", run.folder, "exported")
         assert status == 0, err
         assert "untrained weights" in out
