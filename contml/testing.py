@@ -144,6 +144,21 @@ def _space_failures(space: LabelSpace) -> Iterator[tuple[str, str]]:
     if not all(_close(batch.pairwise(anchors), block[anchors]) for anchors in (two_rows, slice(1, 3))):
         yield "batch", "labels[rows].pairwise(anchors) differs from labels[rows].pairwise()[anchors]"
 
+    moved = space.to("cpu")
+    if moved.device != torch.device("cpu") or not _close(moved.pairwise(rows.cpu(), rows.cpu()), matrix.cpu()):
+        yield "device", 'to("cpu") is not on the CPU, or changes label distances'
+
+    classes = space.class_ids
+    if space.kind != "classes":
+        if classes is not None or batch.class_ids is not None:
+            yield "classes", f"class_ids is set, but kind is {space.kind!r}"
+    elif not isinstance(classes, Tensor) or classes.shape != (n,) or classes.is_floating_point():
+        yield "classes", "class_ids is not a tensor with one integer per item, but kind is 'classes'"
+    elif batch.class_ids is None or not torch.equal(batch.class_ids, classes[repeated_rows]):
+        yield "classes", "labels[rows].class_ids differs from class_ids[rows]"
+    elif not torch.equal(matrix, class_distance(classes[rows], classes[rows])):
+        yield "classes", "label distances are not 0 within a class and 1 between classes"
+
     part = space[two_rows].as_root()
     for place, row in enumerate(two_rows.tolist()):
         if not isinstance(text := space.text(row), str) or part.text(place) != text:
@@ -160,21 +175,6 @@ def _space_failures(space: LabelSpace) -> Iterator[tuple[str, str]]:
                 "colours",
                 f"values are {list(values.shape)}; must be [{n}], below the number of classes if there are any",
             )
-
-    moved = space.to("cpu")
-    if moved.device != torch.device("cpu") or not _close(moved.pairwise(rows.cpu(), rows.cpu()), matrix.cpu()):
-        yield "device", 'to("cpu") is not on the CPU, or changes label distances'
-
-    classes = space.class_ids
-    if space.kind != "classes":
-        if classes is not None or batch.class_ids is not None:
-            yield "classes", f"class_ids is set, but kind is {space.kind!r}"
-    elif not isinstance(classes, Tensor) or classes.shape != (n,) or classes.is_floating_point():
-        yield "classes", "class_ids is not a tensor with one integer per item, but kind is 'classes'"
-    elif batch.class_ids is None or not torch.equal(batch.class_ids, classes[repeated_rows]):
-        yield "classes", "labels[rows].class_ids differs from class_ids[rows]"
-    elif not torch.equal(matrix, class_distance(classes[rows], classes[rows])):
-        yield "classes", "label distances are not 0 within a class and 1 between classes"
 
 
 def _loss_failures(loss: Loss, space: LabelSpace, x: Tensor) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from support.refusals import refuses
 from torch import nn
 
 from contml import InputError
+from contml.contracts import Colours, Part
 from contml.labels import (
     BINARY_LABELS,
     LABELS,
@@ -376,6 +377,12 @@ CLASS_IDS = ("classes", "'classes'", "integer")
             ("classes", "labels[rows].class_ids"),
         ),
         (OtherDistances(), ("classes", "within a class")),
+        (broken(text=lambda self, row: row), ("text", "row 2 is 2")),
+        (broken(text=lambda self, row: f"item {row}"), ("text", "'item 2'", "'item 0' in a subset")),
+        (broken(parts=lambda self, a, b: [("age", "1", "2", "1")]), ("parts", "Part of strings")),
+        (broken(parts=lambda self, a, b: [Part("age", "1", "2", 1)]), ("parts", "Part of strings")),
+        (broken(colours=lambda self: Colours(torch.arange(3), "age")), ("colours", "[3]", "must be [6]")),
+        (broken(colours=lambda self: Colours(torch.arange(6), "age", ["a"] * 5)), ("colours", "number of classes")),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -152,12 +152,17 @@ class LabelSpace(ABC):
         texts = self.root._texts
         return texts[row if self.rows is None else int(self.rows[row])] if texts else ""
 
-    def parts(self, a: int, b: int) -> list[Part]:  # noqa: ARG002
+    def parts(self, a: int, b: int) -> list[Part]:
         """Why two items are near or far: what is compared, both values, and how much they differ.
 
-        Empty if the labels have no values.
+        The default is one part of both texts; none if the labels have no words.
         """
-        return []
+        texts = self.text(a), self.text(b)
+        return [Part(self.title, *texts, self._difference(a, b))] if all(texts) else []
+
+    def _difference(self, a: int, b: int) -> str:
+        """How much two items differ, in words."""
+        return self.measure.text(float(self.pairwise([a], [b])))
 
     def colours(self) -> Colours | None:
         """The labels as colours; None if they are neither numbers nor classes."""
@@ -178,8 +183,8 @@ class LabelSpace(ABC):
         for name, given in (("texts", texts), ("identity", identity)):
             if len(given) not in (0, len(self)):
                 raise InputError(name, f"{len(given)} for {len(self)} items", "must be one for each item")
-            if given:
-                setattr(root, f"_{name}", list(given))
+            if len(given):
+                setattr(root, f"_{name}", list(map(str, given)))
         return root
 
     @property
@@ -305,8 +310,8 @@ class LabelSpace(ABC):
         return f"unit: {self.unit}"
 
     def _part_name(self, number: int, default: str) -> str:
-        """The name of a part of a label."""
-        return self.part_names[number] if number < len(self.part_names) else f"{default} {number + 1}"
+        """The name of a part of a label; `default` where it has none."""
+        return self.part_names[number] if number < len(self.part_names) else default
 
     def _side(self, rows: Rows | LabelSpace) -> Self:
         """These items: rows of this space, or a part of its root, as it is."""

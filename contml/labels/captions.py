@@ -81,10 +81,6 @@ class CaptionSets(LabelSpace):
             _SPACED.sub("", " ".join(text.split())) for text in captions if text.strip()
         )
 
-    def parts(self, a: int, b: int) -> list[Part]:
-        """All captions of both images, and their label distance."""
-        return [Part(self.title, self.text(a), self.text(b), number(float(self.pairwise([a], [b]))))]
-
 
 class NearestCaptions(NamedTuple):
     """A caption of one image, the nearest caption of another, their Word Mover's Distance, and what moves."""

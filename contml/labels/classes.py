@@ -13,7 +13,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_items, is_hashable, is_missing
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
-from contml.contracts import Colours, LabelKind, Part, Rows
+from contml.contracts import Colours, LabelKind, Rows
 from contml.distances.labels import class_distance
 from contml.distances.search import MEMORY
 from contml.labels.base import LabelSpace
@@ -88,10 +88,8 @@ class ClassLabels(LabelSpace):
         class_id = int(self.class_ids[row])
         return super().text(row) or str(self.names[class_id] if self.names else class_id)
 
-    def parts(self, a: int, b: int) -> list[Part]:
-        """Both classes."""
-        same = bool(self.class_ids[a] == self.class_ids[b])
-        return [Part(self.title, self.text(a), self.text(b), "same" if same else "different")]
+    def _difference(self, a: int, b: int) -> str:
+        return "same" if self.class_ids[a] == self.class_ids[b] else "different"
 
     def colours(self) -> Colours:
         """The class of each item."""

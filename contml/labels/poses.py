@@ -108,7 +108,7 @@ class PoseLabels(MetricLabels):
         for n in distances.argsort(descending=True, stable=True)[:_LISTED].tolist():
             if distances[n] >= 0:
                 x, y = (", ".join(map(number, self.joints[row, n].tolist())) for row in (a, b))
-                name = self._part_name(n, "joint").replace("_", " ")
+                name = self._part_name(n, f"joint {n + 1}").replace("_", " ")
                 parts.append(Part(name, x, y, f"{number(float(distances[n]))} {unit}"))
         return parts
 

@@ -71,11 +71,6 @@ class OrdinalLabels(LabelSpace):
         """The level of an item."""
         return super().text(row) or str(self.levels[int(self.ranks[row])])
 
-    def parts(self, a: int, b: int) -> list[Part]:
-        """Both levels, and how many levels are between them."""
-        steps = abs(int(self.ranks[a] - self.ranks[b]))
-        return [Part(self.title, self.text(a), self.text(b), f"{steps} level{'s' * (steps != 1)}")]
-
     def colours(self) -> Colours:
         """The place of each level, from 0."""
         return Colours(self.ranks.double().cpu(), self.title)

@@ -55,9 +55,15 @@ class SegmentationLabels(LabelSpace):
         x, y = x & y.any(0), y & x.any(0)  # [C,P]: pixels that neither ignores
         parts = []
         for n in np.flatnonzero((x | y).any(1)).tolist():
-            name = self.part_names[n] if n < len(self.part_names) else f"class {n}"
             overlap = percent((x[n] & y[n]).sum() / (x[n] | y[n]).sum())
-            parts.append(Part(name, percent(x[n].sum() / x.sum()), percent(y[n].sum() / y.sum()), f"{overlap} IoU"))
+            parts.append(
+                Part(
+                    self._part_name(n, f"class {n}"),
+                    percent(x[n].sum() / x.sum()),
+                    percent(y[n].sum() / y.sum()),
+                    f"{overlap} IoU",
+                )
+            )
         return parts
 
     def _select(self, index: Tensor) -> Self:

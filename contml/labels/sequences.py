@@ -8,8 +8,6 @@ from typing import Self
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.text import number
-from contml.contracts import Part
 from contml.distances.labels import edit_distance
 from contml.labels.base import LabelSpace
 from contml.labels.sets import token_ids
@@ -48,10 +46,6 @@ class SequenceLabels(LabelSpace):
     def text(self, row: int) -> str:
         """The tokens of an item."""
         return super().text(row) or " ".join(map(str, self.tokens(row))) or "none"
-
-    def parts(self, a: int, b: int) -> list[Part]:
-        """Both sequences, and their label distance."""
-        return [Part(self.title, self.text(a), self.text(b), number(float(self.pairwise([a], [b]))))]
 
     def tokens(self, row: int) -> list[Hashable]:
         """The tokens of an item."""

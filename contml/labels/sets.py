@@ -13,7 +13,6 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_items, as_numbers, is_missing
 from contml._support.errors import InputError
 from contml._support.validation import check_choice
-from contml.contracts import Part
 from contml.distances.labels import hamming_distance, jaccard_distance, tag_distance
 from contml.labels.base import LabelSpace
 
@@ -45,10 +44,9 @@ class TagLabels(LabelSpace):
         """The tags of an item."""
         return super().text(row) or ", ".join(map(str, self.tags(row))) or "none"
 
-    def parts(self, a: int, b: int) -> list[Part]:
-        """The tags of both, and how many of them are shared."""
+    def _difference(self, a: int, b: int) -> str:
         x, y = set(self.tags(a)), set(self.tags(b))
-        return [Part(self.title, self.text(a), self.text(b), f"{len(x & y)} of {len(x | y)} shared")]
+        return f"{len(x & y)} of {len(x | y)} shared"
 
     def tags(self, row: int) -> list[Hashable]:
         """The tags of an item."""
@@ -87,15 +85,11 @@ class MultiHotLabels(LabelSpace):
 
     def text(self, row: int) -> str:
         """The names or numbers of the attributes that an item has."""
-        held = [
-            self.part_names[n] if self.part_names else str(n + 1) for n in self.labels[row].nonzero()[:, 0].tolist()
-        ]
+        held = [self._part_name(n, str(n + 1)) for n in self.labels[row].nonzero()[:, 0].tolist()]
         return super().text(row) or ", ".join(held) or "none"
 
-    def parts(self, a: int, b: int) -> list[Part]:
-        """The attributes of both, and how many differ."""
-        x, y = self.labels[a], self.labels[b]
-        return [Part(self.title, self.text(a), self.text(b), f"{int((x != y).sum())} of {len(x)} differ")]
+    def _difference(self, a: int, b: int) -> str:
+        return f"{int((self.labels[a] != self.labels[b]).sum())} of {self.labels.shape[1]} differ"
 
 
 def token_ids(name: str, items: object, also: type[Set[Any]] | type[str]) -> tuple[Tensor, list[Any]]:

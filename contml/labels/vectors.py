@@ -63,11 +63,11 @@ class VectorLabels(MetricLabels):
         """Both numbers; of vectors without texts, the numbers that differ most."""
         differences, measure = (self.values[a] - self.values[b]).abs(), self.measure.linear
         if len(differences) == 1 or self.root._texts:
-            return [Part(self.title, self.text(a), self.text(b), measure.text(float(differences.norm())))]
+            return super().parts(a, b)
         order = differences.argsort(descending=True, stable=True)[:_LISTED].tolist()
         texts = [[self._written(value) for value in self.values[row].tolist()] for row in (a, b)]
         return [
-            Part(self._part_name(n, "number"), texts[0][n], texts[1][n], measure.text(float(differences[n])))
+            Part(self._part_name(n, f"number {n + 1}"), texts[0][n], texts[1][n], measure.text(float(differences[n])))
             for n in order
         ]
 

@@ -68,7 +68,7 @@ class WeightedLabels(LabelSpace):
     @property
     def captions(self) -> Sequence[Sequence[str]] | None:
         """The captions of the first space that has some."""
-        return next((space.captions for space in self.spaces if space.captions is not None), None)
+        return next((texts for space in self.spaces if (texts := space.captions) is not None), None)
 
     def has(self, n: int, row: int) -> bool:
         """Whether an item has a label in space n."""

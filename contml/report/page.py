@@ -122,7 +122,9 @@ def write_report(
     example_lists = (page_examples.first, page_examples.spread, page_examples.worst, page_examples.surprises, suspects)
     album.prepare([example for example_list in example_lists for example in example_list])
     files: dict[str, bytes] = {f"{name}.png": encode(picture) for name, picture in plot_pictures.items()}
-    files |= {"gallery.png": encode(stack(strips)), **_match(explained)}
+    files["gallery.png"] = encode(stack(strips))
+    if explained is not None:
+        files["match.png"] = encode(explanation_picture(explained))
     files["card.png"] = encode(card(title, headline, [_card_line(album, example) for example in page_examples.first]))
     files["queries.csv"] = queries_csv(split, metrics, ranking)
     for name, content in files.items():
@@ -227,10 +229,6 @@ def _headline(evaluated: Evaluated) -> str:
     """The main metric in a sentence, after a warning where nothing was trained."""
     words = headline_words(evaluated.evaluation)
     return f"Untrained weights. {words}" if evaluated.untrained else words
-
-
-def _match(explained: Explanation | None) -> dict[str, bytes]:
-    return {} if explained is None else {"match.png": encode(explanation_picture(explained))}
 
 
 def errors_page(

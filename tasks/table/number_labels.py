@@ -108,7 +108,7 @@ class NumberLabel(Label):
 
     def _text(self, value: float) -> str:
         """A value as the table writes it."""
-        return value_text(value)
+        return value_text(self._original(value))
 
     def describe(self) -> str:
         """All values in words."""
@@ -144,9 +144,6 @@ class LogNumberLabel(NumberLabel):
 
     def _original(self, value: float) -> float:
         return float(np.exp(value))
-
-    def _text(self, value: float) -> str:
-        return value_text(float(f"{np.exp(value):.12g}"))
 
     def describe(self) -> str:
         """All values in words."""

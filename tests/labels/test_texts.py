@@ -47,7 +47,7 @@ VECTORS = {"red": np.array([1.0, 0, 0]), "cat": np.array([0.0, 1, 0]), "dog": np
         (
             OrdinalLabels(["low", "high"], ["low", "middle", "high"]),
             ["low", "high"],
-            [("level", "low", "high", "2 levels")],
+            [("level", "low", "high", "2.00 levels")],
         ),
         (TagLabels([["a", "b"], ["b", "c"]]), ["a, b", "b, c"], [("tags", "a, b", "b, c", "1 of 3 shared")]),
         (TagLabels([["a"], []]), ["a", "none"], [("tags", "a", "none", "0 of 1 shared")]),
