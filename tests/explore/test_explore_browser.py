@@ -215,7 +215,7 @@ def test_an_index_has_one_list(chromium, tmp_path):
     (view,) = hostile().views
     near = replace(view.by_embedding, label_distances=None)
     bare = replace(view, by_embedding=near, by_label=None, means=None)
-    parts = {"texts": [""] * 4, "colour": None, "unit": "", "metadata": [{"year": 1990 + row} for row in range(4)]}
+    parts = {"texts": [""] * 4, "colours": None, "unit": "", "metadata": [{"year": 1990 + row} for row in range(4)]}
     write_page(tmp_path, hostile(views=[bare], **parts))
     with opened(chromium, f"file://{tmp_path}/index.html") as page:
         assert rows(page, "#list") == [0, 1, 2, 3]
