@@ -58,7 +58,11 @@ class Parts:
         """Yields the parts of a split in order, read from disk or embedded.
 
         `name` is the name of the split; `function` as in `contml.evaluation.embed.embed`.
+
+        Raises:
+            InputError: an embedding is not finite, or those of a part on disk have another shape than the others.
         """
+        shape: torch.Size | None = None
         for rows in _rows(split):
             path = self._folder / _name(split, name, rows)
             self._embedded.append(path.name)
@@ -69,8 +73,14 @@ class Parts:
                 )
                 missing = sorted({*rows} - {*read_rows.tolist()})
                 broken = {row: images.left_out[split.name(row)] for row in missing}
+                for row in read_rows[~torch.isfinite(embeddings).flatten(1).all(1)].tolist():
+                    raise InputError(split.name(row), "its embedding is not finite", hint="train the model again")
                 save_tensors(path, {"embeddings": embeddings}, broken=[*broken.items()])
                 part = Part(rows, embeddings, broken, False)
+            if len(part.embeddings) and shape not in (None, part.embeddings.shape[1:]):
+                problem = f"embeddings {list(part.embeddings.shape)} after others of {list(shape or ())}"
+                raise InputError(str(self._folder), problem, hint="remove this folder of an interrupted run")
+            shape = part.embeddings.shape[1:] if len(part.embeddings) else shape
             yield part
 
     def key(self, splits: Mapping[str, Split] | None = None) -> str:
@@ -120,4 +130,5 @@ def _kept(path: Path, rows: range) -> Part | None:
     is_complete = (
         embeddings.dtype == torch.float32 and embeddings.ndim in (2, 3) and len(embeddings) + len(broken) == len(rows)
     )
-    return Part(rows, embeddings, broken, True) if is_complete and broken.keys() <= {*rows} else None
+    is_complete &= broken.keys() <= {*rows} and all(isinstance(cause, str) for cause in broken.values())
+    return Part(rows, embeddings, broken, True) if is_complete and bool(torch.isfinite(embeddings).all()) else None

@@ -44,7 +44,7 @@ from contml.tasks.pose.mpii import mpii
 from contml.tasks.table.columns import KINDS as LABEL_KINDS
 from contml.tasks.table.file import file as table_file
 
-from . import own
+from . import folders, own
 from .base import Kind, changed_file, task_kind, use
 
 
@@ -337,4 +337,5 @@ KINDS = {
     "vocabulary": Kind(write_vocabulary, read_vocabulary, ("words",)),
     "vectors": Kind(write_vectors, read_vectors, ("*.txt", "*.bin", "*.gz", "*.zip"), 5),
     **own.KINDS,
+    **folders.KINDS,
 }

@@ -6,7 +6,11 @@ import csv
 import gzip
 import io
 import json
+import sqlite3
 import struct
+import tempfile
+from contextlib import closing
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -81,6 +85,26 @@ ODD_CELLS = (
         "%s",
         "{0}",
     ),
+)
+#: The same for the values of a database, and statements that change its tables.
+ODD_SQL = (
+    *(None, -1, 0, 1, 2**31, 2**63 - 1, -(2**63), 1e308, float("inf"), b"\xff\0", "x", "", "9" * 5000, "\x1b[2J\u202e"),
+    *("\ud7ff", "a\0b", "../../etc/passwd", "/", "{}", "null"),
+)
+ODD_STATEMENTS = (
+    "CREATE VIEW other AS SELECT 1",
+    "CREATE VIEW endless AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT x FROM n",
+    "CREATE TRIGGER t AFTER UPDATE ON {table} BEGIN DELETE FROM items; END",
+    "CREATE TABLE other (x)",
+    "CREATE INDEX other ON {table} ({column})",
+    "DROP TABLE {table}",
+    "DELETE FROM {table}",
+    "ALTER TABLE {table} RENAME TO other",
+    "ALTER TABLE {table} ADD COLUMN other",
+    "ALTER TABLE {table} RENAME COLUMN {column} TO other",
+    "INSERT INTO state SELECT * FROM state",
+    "PRAGMA user_version = 99",
+    "PRAGMA journal_mode = WAL",
 )
 ODD_BYTES = (b"", b"\0", b"\xff", b"\xff\xfe", b"\xef\xbb\xbf", b"\n", b"\r", b'"', b"{", b"[", b"\x80\x04", b"9" * 500)
 
@@ -220,8 +244,8 @@ def safetensors_changed(content: bytes, random: Random) -> bytes:
     """A safetensors file whose header, tensors, or JSON values of contml are changed; half with right checksums."""
     (length,) = struct.unpack("<Q", content[:8])
     header = json.loads(content[8 : 8 + length])
-    values = json.loads(header["__metadata__"]["contml"])
-    match random.randrange(4):
+    values = json.loads(header["__metadata__"]["contml"]) if "__metadata__" in header else None
+    match random.randrange(4 if values is not None else 2):
         case 0:
             text = json_changed(content[8 : 8 + length], random)
             return struct.pack("<Q", len(text)) + text + content[8 + length :]
@@ -233,7 +257,7 @@ def safetensors_changed(content: bytes, random: Random) -> bytes:
             with np.errstate(all="ignore"):
                 other = np.asarray(np.real(other), before.dtype) if random.random() < 0.5 else np.asarray(other)
             tensors[name] = torch.from_numpy(other.copy())
-            return _with_values(tensors, values, random)
+            return safetensors.torch.save(tensors) if values is None else _with_values(tensors, values, random)
         case _:
             changed = json_changed(json.dumps(values).encode(), random).decode(errors="surrogatepass")
             try:
@@ -306,7 +330,41 @@ def parquet_changed(content: bytes, random: Random) -> bytes:
     return written.getvalue()
 
 
+def sqlite_changed(content: bytes, random: Random) -> bytes:
+    """A database with a value or a row changed, removed or repeated, or with other tables."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "changed.sqlite")
+        path.write_bytes(content)
+        with closing(sqlite3.connect(path, isolation_level=None)) as file:
+            tables = [name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            table = random.choice(tables)
+            columns = [column[1] for column in file.execute(f"PRAGMA table_info({table})")]
+            rows = [row for (row,) in file.execute(f"SELECT rowid FROM {table}")]
+            column, row = random.choice(columns), random.choice(rows)
+            match random.randrange(8):
+                case 0:
+                    file.execute(random.choice(ODD_STATEMENTS).format(table=table, column=column))
+                case 1:
+                    file.execute(f"DELETE FROM {table} WHERE rowid = {row}")
+                case 2:
+                    value = random.choice(ODD_SQL)
+                    file.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = {row}", (value,))
+                case 3 | 4 | 5:
+                    (state,) = file.execute("SELECT content FROM state").fetchone()
+                    state = json_changed(state.encode(), random).decode(errors="replace")
+                    file.execute("UPDATE state SET content = ?", (state,))
+                case 6:
+                    text = random.choice(ODD_VALUES)
+                    file.execute("UPDATE items SET metadata = ?", (random.choice((text, f'{{"a": {text}}}')),))
+                case _:
+                    names = [random.choice(ODD_CELLS) for _ in range(2)]
+                    file.execute("UPDATE items SET id = ? || rowid WHERE rowid % 2", (names[0],))
+                    file.execute(f"UPDATE items SET id = ? WHERE rowid = {row}", (names[1],))
+        return path.read_bytes()
+
+
 FORMATS = {
+    ".sqlite": sqlite_changed,
     ".json": json_changed,
     ".jsonl": lines_changed,
     ".index": lines_changed,

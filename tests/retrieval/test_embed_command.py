@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 from support.images import PHONE, phone, without_heif
 from support.processes import script_environment
+from support.refusals import refuses
 
 import contml as library
+from contml._support.tensors import load_tensors, save_tensors
 from contml.data.features import read_features
 from contml.evaluation.embed_parts import Parts
 from contml.retrieval import embed_to_file, named_images
@@ -264,3 +266,37 @@ def test_commands_say_what_they_skip_in_a_folder(contml, exported, tmp_path, mon
         status, out, err = contml(*command)
         assert (status, err) == (0, f"photos: {PHONE}\n"), command
     assert "a/0.jpg" in out
+
+
+@pytest.mark.parametrize("change", ["dimension", "NaN", "cause"])
+def test_parts_of_other_values_are_refused_or_embedded_again(exported, trained, images, tmp_path, monkeypatch, change):
+    monkeypatch.setattr("contml.evaluation.embed_parts._PART", 8)
+    model, out = library.load(exported), tmp_path / "f.npz"
+    items = named_images([str(images)])
+    with monkeypatch.context() as kept:
+        kept.setattr("contml.evaluation.embed_parts.Parts.remove", lambda _: None)
+        embed_to_file(model, items, out)
+    out.unlink()
+    (path,) = tmp_path.glob(".f.npz.parts/*/images-000000008*")
+    embeddings, broken = load_tensors(path)[0]["embeddings"], []
+    if change == "dimension":
+        embeddings = embeddings[:, :-1].contiguous()
+    elif change == "NaN":
+        embeddings[2] = float("nan")
+    else:
+        embeddings, broken = embeddings[1:].contiguous(), [[8, {"cause": 1}]]
+    save_tensors(path, {"embeddings": embeddings}, broken=broken)
+    if change == "dimension":
+        with refuses(".f.npz.parts", "after others of", hint="remove this folder"):
+            embed_to_file(model, items, out)
+        return
+    assert embed_to_file(model, items, out).resumed == len(items) - 8
+    assert np.allclose(read(out)[1], trained.embeddings, atol=1e-5)
+
+
+def test_embeddings_that_are_not_finite_are_not_written(exported, images, tmp_path):
+    model, out = library.load(exported), tmp_path / "f.npz"
+    model.model.head.weight.data.fill_(3e38)
+    with refuses("0000.png", "its embedding is not finite"):
+        embed_to_file(model, named_images([str(images)]), out)
+    assert not out.exists()

@@ -1,0 +1,208 @@
+"""Folders that somebody hands over: indexes, their pages, bundles, and the parts of embeddings that were interrupted.
+
+Checksums say what was damaged, and are written by whoever wrote the folder: in half of the cases they are right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, redirect_stderr, suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from PIL import Image
+
+import contml
+from contml.evaluation import embed_parts
+from contml.explore import explore_index, write_page
+from contml.retrieval import Index, index as index_module, index_structure
+from contml.retrieval.files import embed_to_file
+from contml.retrieval.images import named_images
+from contml.retrieval.index_images import FILE
+
+from .base import Kind
+
+ITEMS, DIM = 420, 6
+VECTORS = np.random.default_rng(0).standard_normal((ITEMS, DIM)).astype(np.float32)
+#: The file with the path of the folder as it was built.
+PLACE = "place.txt"
+#: Bundles that the repository keeps: of images, and of features.
+BUNDLES = Path(__file__).parents[1] / "retrieval" / "format_1"
+
+
+@contextmanager
+def small_structures() -> Iterator[None]:
+    """A search structure from 300 items on."""
+    with mock.patch.object(index_structure, "FEWEST", 300), mock.patch.object(index_module, "FEWEST", 300):
+        yield
+
+
+# indexes
+
+
+def build_indexes(folder: Path) -> None:
+    """An index of each kind, from which items were removed."""
+    with small_structures():
+        for kind in ("flat", "hnsw", "ivf_pq"):
+            with Index.create(folder / kind, DIM, kind) as index:
+                index.add([f"item {row}" for row in range(ITEMS)], VECTORS, [{"row": row} for row in range(ITEMS)])
+                index.build()
+                index.remove(["item 3"])
+
+
+def right_checksums(folder: Path) -> None:
+    """Writes the checksums of an index anew, as far as its files can be read."""
+    errors = (sqlite3.Error, ValueError, TypeError, OSError, UnicodeError, OverflowError, RecursionError)
+    database = folder / "index.sqlite"
+    with suppress(*errors), closing(sqlite3.connect(database, isolation_level=None)) as file:
+        ((number, content),) = file.execute("SELECT format, content FROM state").fetchall()
+        state = json.loads(content)
+        if isinstance(state, dict) and isinstance(state.get("structure"), dict):
+            (path,) = folder.glob("structure-*")
+            state["structure"] |= {"size": path.stat().st_size, "crc": zlib.crc32(path.read_bytes())}
+            content = json.dumps(state)
+        file.execute("UPDATE state SET content = ?, crc = ?", (content, _crc(number, content)))
+        for row, name, text in file.execute("SELECT position, id, metadata FROM items").fetchall():
+            crc = None if text is None else zlib.crc32(text.encode())
+            values = (_crc(row, name), crc, row)
+            file.execute("UPDATE items SET crc = ?, metadata_crc = ? WHERE position = ?", values)
+        for row, *values in file.execute("SELECT number, vectors, position, id FROM removed").fetchall():
+            file.execute("UPDATE removed SET crc = ? WHERE number = ?", (_crc(row, *values), row))
+        (path,) = folder.glob("vectors-*")
+        vectors = np.fromfile(path, np.float32)[: state["count"] * state["dim"]].reshape(-1, state["dim"])
+        for start, count in file.execute("SELECT start, count FROM chunks").fetchall():
+            crc = zlib.crc32(np.ascontiguousarray(vectors[start : start + count]).data)
+            file.execute("UPDATE chunks SET crc = ? WHERE start = ?", (crc, start))
+
+
+def _crc(*values: object) -> int:
+    return zlib.crc32(" ".join(map(str, values)).encode())
+
+
+def last_changed(folder: Path) -> Path:
+    """The folder inside it with the file that was changed last."""
+    newest = max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
+    return folder / newest.relative_to(folder).parts[0]
+
+
+def read_index(folder: Path, random: Random) -> None:
+    """Searches an index, and changes it, as commands do."""
+    path = last_changed(folder)
+    if random.random() < 0.6:
+        right_checksums(path)
+    with small_structures(), Index.open(path) as index:
+        found = index.search(VECTORS[:3], random.choice((1, 5, ITEMS)))
+        assert np.isfinite(found.distances).all()
+        json.dumps(found.metadata)
+        change = random.randrange(4)
+        with index.lock():
+            if change == 0:
+                index.add(["another"], VECTORS[:1], [{"row": 0}])
+                index.build()
+            elif change == 1:
+                index.remove(index.ids[:2])
+                index.compact()
+        index.search(VECTORS[:3], 5)
+
+
+# pages of an index
+
+
+def build_pages(folder: Path) -> None:
+    """An index of images with metadata."""
+    (folder / PLACE).write_text(str(folder))
+    (folder / "photos").mkdir()
+    names = [f"{row}.png" for row in range(6)]
+    for row, name in enumerate(names):
+        Image.new("RGB", (9, 7), (40 * row, 99, 0)).save(folder / "photos" / name)
+    with Index.create(folder / "index", DIM) as index:
+        metadata = [{"row": row, "name": name, FILE: str(folder / "photos" / name)} for row, name in enumerate(names)]
+        index.add(names, VECTORS[:6], metadata)
+        index.build()
+
+
+def read_page(folder: Path, random: Random) -> None:
+    """Writes the page of the index, or again into the folder of an earlier one."""
+    with suppress(sqlite3.Error), closing(sqlite3.connect(folder / "index" / "index.sqlite")) as file, file:
+        # The images are those of this copy.
+        file.execute("UPDATE items SET metadata = replace(metadata, ?, ?)", ((folder / PLACE).read_text(), str(folder)))
+    if random.random() < 0.8:
+        right_checksums(folder / "index")
+    explored = explore_index(folder / "index", items=random.choice((3, 100)))
+    write_page(folder / "page", explored)
+
+
+# bundles
+
+
+def build_bundles(folder: Path) -> None:
+    """Two bundles of the first format, and one that is written now."""
+    for name in ("images", "features"):
+        shutil.copytree(BUNDLES / name, folder / name)
+        (folder / name / "expected.json").unlink()
+    contml.load(folder / "images", trust=True).save(folder / "new", pictures=False)
+
+
+def read_bundle(folder: Path, random: Random) -> None:
+    """Loads a bundle, and embeds."""
+    path = last_changed(folder)
+    if random.random() < 0.6:
+        with suppress(ValueError, TypeError, RecursionError):
+            values = json.loads((path / "bundle.json").read_bytes())
+            values["sha256"] = hashlib.sha256((path / "model.safetensors").read_bytes()).hexdigest()
+            (path / "bundle.json").write_text(json.dumps(values))
+    model = contml.load(path, trust=True)  # the backbone of one is code of these tests
+    features = model.bundle.feature_dim
+    images: Any = np.zeros((2, features), np.float32) if features else [np.full((9, 7, 3), 99, np.uint8)] * 2
+    embeddings = model.embed(images)
+    assert embeddings.shape == (2, model.embedding_dim)
+    assert np.isfinite(embeddings).all()
+    str(model)
+    if model.bundle.calibration is not None and model.bundle.calibration.margins is not None:
+        model.label_distance([0.5, 2.0])
+    model.save(path.with_name("saved"), pictures=False)
+
+
+# embeddings that were interrupted
+
+
+def embed(folder: Path, *, interrupted: bool = False) -> None:
+    """`contml embed` of a folder, two images per part; the last step removes the parts."""
+    out = folder / "features.npz"
+    kept = mock.patch.object(embed_parts.Parts, "remove") if interrupted else mock.patch.object(embed_parts, "_PART", 2)
+    with mock.patch.object(embed_parts, "_PART", 2), kept, redirect_stderr(io.StringIO()):
+        embed_to_file(contml.load(BUNDLES / "images", trust=True), named_images([str(folder / "photos")]), out)
+    if interrupted:
+        out.unlink()
+
+
+def build_parts(folder: Path) -> None:
+    """Images, and the parts of an interrupted command."""
+    build_pages(folder)
+    (folder / "photos" / "broken.png").write_bytes(b"\x89PNG\r\n")
+    embed(folder, interrupted=True)
+
+
+def read_parts(folder: Path, random: Random) -> None:
+    """Continues the command: each image that can be read has a row."""
+    embed(folder)
+    with np.load(folder / "features.npz") as found:
+        assert found["features"].shape == (len(found["names"]), 4)
+        assert np.isfinite(found["features"]).all()
+
+
+KINDS = {
+    "index": Kind(build_indexes, read_index, ("*/index.sqlite", "*/vectors-*", "*/structure-*"), 8, restore=True),
+    "explore": Kind(build_pages, read_page, ("index/index.sqlite", "index/vectors-*", "photos/*"), 3, restore=True),
+    "bundle": Kind(build_bundles, read_bundle, ("*/bundle.json", "*/model.safetensors"), 6, restore=True),
+    "parts": Kind(build_parts, read_parts, (".features.npz.parts/*/*.safetensors", "photos/*"), 2, restore=True),
+}
