@@ -61,9 +61,9 @@ def build_indexes(folder: Path) -> None:
 
 def right_checksums(folder: Path) -> None:
     """Writes the checksums of an index anew, as far as its files can be read."""
-    errors = (sqlite3.Error, ValueError, TypeError, OSError, UnicodeError, OverflowError, RecursionError)
+    errors = (sqlite3.Error, ValueError, TypeError, LookupError, OSError, OverflowError, RecursionError)
     database = folder / "index.sqlite"
-    with suppress(*errors), closing(sqlite3.connect(database, isolation_level=None)) as file:
+    with suppress(*errors), closing(sqlite3.connect(database)) as file, file:
         ((number, content),) = file.execute("SELECT format, content FROM state").fetchall()
         state = json.loads(content)
         if isinstance(state, dict) and isinstance(state.get("structure"), dict):
@@ -156,7 +156,7 @@ def read_bundle(folder: Path, random: Random) -> None:
     """Loads a bundle, and embeds."""
     path = last_changed(folder)
     if random.random() < 0.6:
-        with suppress(ValueError, TypeError, RecursionError):
+        with suppress(ValueError, TypeError, LookupError, RecursionError):
             values = json.loads((path / "bundle.json").read_bytes())
             values["sha256"] = hashlib.sha256((path / "model.safetensors").read_bytes()).hexdigest()
             (path / "bundle.json").write_text(json.dumps(values))
