@@ -257,7 +257,7 @@ def _names_in(folder: Path) -> list[str]:
 
 def _contents(folder: Path) -> str:
     """The names in a folder, for an error."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # noqa: PTH112
         return f"{folder} is not a folder"
     names, folder_text = _names_in(folder), "this folder" if folder == Path() else str(folder)
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""

@@ -93,7 +93,7 @@ def _vector(given: Any, number: int, feature_dim: int, places: tuple[int, ...] |
 
 def _files(path: Path) -> Iterator[Item]:
     """The image of a file, or those of a folder; a file that does not exist is broken, and named when it is read."""
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112
         yield from (Item(str(file), ImageFile(file)) for file in images_below(path))
     else:
         yield Item(str(path), ImageFile(path))
@@ -125,25 +125,25 @@ def _named(argument: str, options: TableOptions | None) -> Iterator[Item]:
         folder, names = _listed(argument, options)
         for name in names:
             paths = [folder / spelling for spelling in spellings(written_path(name))]
-            yield Item(name, ImageFile(next(filter(Path.exists, paths), paths[0])))
+            yield Item(name, ImageFile(next(filter(os.path.exists, paths), paths[0])))
         return
     path = Path(argument).expanduser()
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112  # False for a name that is too long
         yield from (Item(file.relative_to(path).as_posix(), ImageFile(file)) for file in images_below(path))
-    elif path.exists():
+    elif os.path.exists(path):  # noqa: PTH110
         yield Item(argument, ImageFile(path))
     else:
-        names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        names = [entry.name for entry in path.parent.iterdir()] if os.path.isdir(path.parent) else []  # noqa: PTH112
         raise InputError(argument, "no such file or folder", hint=did_you_mean(path.name, names))
 
 
 def _listed(argument: str, options: TableOptions | None) -> tuple[Path, list[str]]:
     """The folder of a list, and the paths in it."""
     path, column = Path(argument[1:]).expanduser(), None
-    if not path.exists() and ":" in path.name:
+    if not os.path.exists(path) and ":" in path.name:  # noqa: PTH110
         path_text, _, column = argument[1:].rpartition(":")
         path = Path(path_text).expanduser()
-    if not path.exists():
+    if not os.path.exists(path):  # noqa: PTH110
         raise InputError(argument, "no such list", hint="write @FILE, or @FILE:COLUMN for a table")
     if column is None and (path.suffix.lower() == ".txt" or table_suffix(path) not in TABLES):
         names = [line for _, line in read_lines(path, encoding=None if options is None else options.encoding)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -236,7 +237,7 @@ class _Rows:
             raise InputError(self.table.where(row), "the image is a URL", "must be the path of a file", hint)
         reason = why_absent(Path(paths[row])) if paths[row] else ""
         problem = f"no image {paths[row]}" if paths[row] else f"the cell of '{column}' is empty"
-        wrong_name = reason and Path(paths[row]).parent.is_dir()
+        wrong_name = reason and os.path.isdir(os.path.dirname(paths[row]))  # noqa: PTH112, PTH120
         hint = "correct the cell" if wrong_name else f"paths are relative to {files.root}: set root"
         self.drop(absent, "without an image file", problem, f"{reason}; {hint}" if reason else hint)
 

@@ -9,6 +9,7 @@ from unicodedata import normalize
 import numpy as np
 import pytest
 from PIL import Image
+from support.refusals import refuses
 
 from contml.retrieval.images import named_images
 from contml.retrieval.index_images import NamedImage, read_metadata
@@ -79,3 +80,15 @@ def test_images_of_a_column_and_metadata_are_found(tmp_path, written):
     assert found == {name: {"x": str(number)} for number, name in enumerate(NAMES)}
     csv(tmp_path / "t.csv", "image,x", zip([f".{Path('/')}images/{NAMES[0]}", NAMES[1]], "ab", strict=True))
     assert read_metadata(tmp_path / "t.csv", images) == {NAMES[0]: {"x": "a"}, NAMES[1]: {"x": "b"}}
+
+
+@pytest.mark.parametrize("long", ["a/" * 3000 + "1.png", "a" * 300 + ".png"])
+def test_a_path_that_no_file_can_have_is_refused(tmp_path, long):
+    (tmp_path / "images").mkdir()
+    for task in ("table", "captions", "classes", "layouts", "poses"):
+        with refuses(""):
+            read(task, tmp_path, [long, *NAMES[1:]])
+    with refuses(long[:50], "no such file"):
+        named_images([long])
+    csv(tmp_path / "t.csv", "image,x", [(long, 1)])
+    assert len(named_images([f"@{tmp_path / 't.csv'}:image"])) == 1  # listed as broken when it is embedded
