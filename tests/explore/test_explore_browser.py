@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+import torch
 from PIL import Image
 from support.explored import NAMES, hostile
 
 import contml as library
+from contml.contracts import Colours
 from contml.explore import explore_runs, server, write_page
 
 pytestmark = pytest.mark.slow
@@ -225,3 +227,13 @@ def test_an_index_has_one_list(chromium, tmp_path):
         assert page.is_hidden("#colour-tool")
         page.keyboard.press("ArrowDown")
         assert "year: 1991" in page.inner_text("#query")
+
+
+def test_factors_have_colours_by_their_ratio(chromium, tmp_path):
+    prices = Colours(torch.tensor([1.0, 10.0, 100.0, 1000.0]), "price", scale="log")
+    for scale, share in (("log", "1 / 3"), ("linear", "9 / 999")):
+        write_page(tmp_path / scale, hostile(colours=replace(prices, scale=scale)))
+        with opened(chromium, f"file://{tmp_path}/{scale}/index.html") as page:
+            assert page.inner_text("#colour option[value=label]") == "price"
+            assert page.evaluate("colours[1]") == page.evaluate(f"viridis({share})")
+            assert page.evaluate("colours[3]") == page.evaluate("viridis(1)")

@@ -138,6 +138,7 @@ def test_maps_and_captions_are_those_of_their_own_spaces(folder, rows):
     task = table(folder, {"text": "captions"})
     captions = [[rows[number]["text"]] for number in numbers_of(task.test)]
     assert isinstance(task.test.labels, CaptionLabels)
+    assert task.test.labels.captions == captions  # a captioner learns them
     alone = CaptionLabels(captions, dict(zip(task.test.labels.words, task.test.labels._costs.vectors, strict=True)))
     torch.testing.assert_close(task.test.labels.pairwise(), alone.pairwise())
 
