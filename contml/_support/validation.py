@@ -55,12 +55,14 @@ class Range:
             return f"a whole number{' of' * text.startswith('at')} {text}".rstrip()
         return text or "a finite number"
 
-    def check(self, name: str, value: object) -> None:
-        """Checks that the value of an argument is one of these numbers."""
+    def check(self, name: str, value: object, words: Collection[str] = ()) -> None:
+        """Checks that the value of an argument is one of these numbers or words."""
+        if value in words:
+            return
         right_type = is_whole(value) if self.whole else is_finite(value)
         if not right_type or not (self.least <= value <= self.most and self.above < value < self.below):  # type: ignore[operator]
             article = "" if self.whole or str(self) == "a finite number" else _finite(value)
-            raise InputError(name, str(value), f"must be {article}{self}")
+            raise InputError(name, str(value), ", or ".join([f"must be {article}{self}", *words]))
 
 
 PositiveInt: TypeAlias = Annotated[int, Range(least=1, whole=True)]
@@ -81,8 +83,8 @@ def check_range(annotation: Any, name: str, value: object) -> None:
     """Checks a value against the range of an annotation, if it has one; None and words of a `Literal` have no range."""
     allowed = range_of(annotation)
     words = [word for part in get_args(annotation) if get_origin(part) is Literal for word in get_args(part)]
-    if allowed is not None and value is not None and value not in words:
-        allowed.check(name, value)
+    if allowed is not None and value is not None:
+        allowed.check(name, value, words)
 
 
 def check_ranges(function: Callable[P, R]) -> Callable[P, R]:

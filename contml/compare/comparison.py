@@ -209,7 +209,7 @@ def compare(
         rows, columns = _rows(distinct_runs, by, group_keys)
         notes += [*repeats, *_notes_on_mixed_rows(rows), *_notes_on_folds(rows), *_notes_on_untrained(distinct_runs)]
         if num_chosen := sum(run.evaluated.chosen_on_split for run in distinct_runs):
-            words = "were chosen on the validation split whose metrics are shown: these metrics are too good"
+            words = "were chosen on the validation split whose metrics are shown: these metrics are optimistic"
             notes.append(f"the weights of {num_chosen} of {len(distinct_runs)} runs {words}")
         num_missing = sum(row.x is None for row in rows)
         if num_missing and has_numeric_axis(rows):

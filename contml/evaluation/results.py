@@ -252,7 +252,7 @@ class Evaluated:
 
     @property
     def chosen_on_split(self) -> bool:
-        """Whether the weights were chosen on the split of the metrics, which makes them too good."""
+        """Whether the weights were chosen on the split of the metrics, which makes the result optimistic."""
         return self.split == "val" and self.checkpoint == "best"
 
     @property

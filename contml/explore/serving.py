@@ -177,7 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Prints nothing: a page has thousands of pictures."""
 
     def _is_local(self) -> bool:
-        """Whether the page was opened by an address of this machine: another name may be a page that attacks it."""
+        """Whether the page was opened by an address of this machine; others may be DNS rebinding."""
         name = self.headers.get("Host", "").partition(":")[0]
         if self.local_only and name not in _LOOPBACK:
             self._refuse(HTTPStatus.FORBIDDEN, "open the page by the address that was printed")

@@ -47,7 +47,7 @@ class Block:
         anchor_class: class ids `[A]`, where labels are classes.
         item_class: class ids `[B]`, where labels are classes.
         dim: the embedding dimension.
-        similarity: how far a pair is positive `[A, B]`, in [0, 1]; None: 1 at label distance 0, else 0.
+        similarity: degree to which a pair is positive `[A, B]`, in [0, 1]; None: 1 at label distance 0, else 0.
     """
 
     scores: Tensor

@@ -1,6 +1,6 @@
 """Multi-Similarity and instance cross entropy for graded labels; on labels of 0 and 1 they are the losses of classes.
 
-Each pair is positive to a degree psi in [0, 1], and negative to 1 - psi, where psi is a function of label distance:
+Pairs are graded: positive to a degree psi in [0, 1], a function of label distance, and negative to 1 - psi:
 
     Multi-Similarity  1/m sum_i  1/alpha log(1 + sum_j psi_ij e^{-alpha (s_ij - base)})
                                + 1/beta  log(1 + sum_j (1 - psi_ij) e^{beta (s_ij - base)})
@@ -35,7 +35,7 @@ class GradedMultiSimilarityLoss(GradedSimilarityLoss):
         beta: scale of negatives, above 0.
         base: the similarity that positives should be above and negatives below.
         epsilon: how far a pair may be from violating a triplet, at least 0.
-        kernel: how far a pair is positive: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
+        kernel: degree of a positive pair: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
         sigma: width of the kernel in label distances, after `label_scale`.
         label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
     """
@@ -85,7 +85,7 @@ class GradedInstanceCrossEntropyLoss(GradedSimilarityLoss, InstanceCrossEntropyL
         scale: multiplies the similarities before the softmax.
         reweight: give the positives and the negatives of each anchor the same share of the gradient, as in the paper;
             False: use the gradient of the value.
-        kernel: how far a pair is positive: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
+        kernel: degree of a positive pair: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
         sigma: width of the kernel in label distances, after `label_scale`.
         label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
     """
@@ -105,6 +105,6 @@ class GradedInstanceCrossEntropyLoss(GradedSimilarityLoss, InstanceCrossEntropyL
         self.scale, self.reweight = scale, reweight
 
     def block(self, comparison: Comparison, scores: Tensor, part: slice) -> Block:
-        """The block of these anchors, whose pairs are positive to a degree."""
+        """The block of these anchors, with graded pairs."""
         block = super().block(comparison, scores, part)
         return replace(block, similarity=self.similarity(block.label_distances))

@@ -1,4 +1,4 @@
-"""Contrastive losses whose pairs are positive to a degree, psi in [0, 1], that label distance gives.
+"""Contrastive losses of graded pairs: label distance gives the degree psi in [0, 1] to which a pair is positive.
 
     generalized contrastive  mean over pairs  psi d^2 / 2 + (1 - psi) [margin - d]_+^2 / 2
     relaxed contrastive      1/n sum_ij       psi d^2 + (1 - psi) [margin - d]_+^2
@@ -57,7 +57,7 @@ class GradedSimilarityLoss(ScaledLabelLoss):
 
 
 class GeneralizedContrastiveLoss(GradedSimilarityLoss):
-    """Generalized contrastive loss (GCL): contrastive loss of pairs that are positive to a degree.
+    """Generalized contrastive loss (GCL): contrastive loss of graded pairs.
 
     The mean over all pairs, on unit vectors. On labels of 0 and 1, with the linear kernel and `sigma` 1, it is half the
     Euclidean contrastive loss, a mean over pairs.

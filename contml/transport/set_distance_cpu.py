@@ -65,7 +65,7 @@ def _pointers(arrays: CaptionPairs) -> CaptionPairs:
 def _word_movers(
     problem: Problem, pairs: CaptionPairs, a: int, b: int, start_limit: float, limit: float
 ) -> tuple[float, bool]:
-    """W of caption a of x and caption b of y and True, or a lower bound of W above a limit and False.
+    """Returns (W, True) for caption a of x and caption b of y, or (a lower bound of W above a limit, False).
 
     The limits are those of `solve`. Both captions have words. Words that both have stay in the problem: their cost is
     exactly 0, and finding them would take longer than solving with them. The captions are put into a fixed order first,

@@ -75,7 +75,7 @@ def file(
         root: the folder that paths in the table are relative to; null: the folder of the table.
         split: the column of train, val, test, query; null: found automatically, or else the split is drawn. Without
             test rows, the validation rows are evaluated.
-        test: the share of test rows, or of their groups, if the split is drawn; about so many are.
+        test: the share of test rows, or of their groups, if the split is drawn; an approximate share.
         group: a column, such as the person, whose values may not be both in training and in test.
         exclude_group: exclude the other rows of a query's own group from its gallery, such as other photographs of
             the same house, which would be found too easily. null: where there are groups, and labels are not classes.

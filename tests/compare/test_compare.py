@@ -300,7 +300,7 @@ def test_splits_have_tables_of_their_own(tmp_path):
     (table,) = first.tables
     assert table.title.startswith("pose/synthetic, validation split, best weights: ")
     assert [line[0] for line in texts(table)] == ["margin", "0.1", "0.2"]
-    shown = "were chosen on the validation split whose metrics are shown: these metrics are too good"
+    shown = "were chosen on the validation split whose metrics are shown: these metrics are optimistic"
     assert first.notes == (f"the weights of 2 of 2 runs {shown}",)
     assert [table.title.partition(":")[0] for table in second.tables] == [
         "pose/synthetic, test split, best weights",

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_array
+from support.choices import spread
 from support.refusals import refuses
 
 from contml import InputError
@@ -154,21 +155,20 @@ def outcome(name, value):
     return None
 
 
-@pytest.mark.parametrize("kind", NEVER)
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize(("name", "kind"), spread(MAKE, NEVER, times=4))
 def test_what_no_label_space_is_made_of(name, kind):
     is_default = kind == "None" and name in ("visible", "headings", "present")  # None: all, or none
     assert (outcome(name, NEVER[kind]()) is None) != is_default
 
 
-@pytest.mark.parametrize("kind", NOT_NUMBERS)
-@pytest.mark.parametrize("name", NUMERIC)
+@pytest.mark.parametrize(("name", "kind"), spread(NUMERIC, NOT_NUMBERS, times=3))
 def test_what_is_not_numbers(name, kind):
     assert outcome(name, NOT_NUMBERS[kind]()) is None
 
 
-@pytest.mark.parametrize("kind", NOT_NUMBERS)
-@pytest.mark.parametrize("name", [name for name in MAKE if name not in (*NUMERIC, "anchors")])
+@pytest.mark.parametrize(
+    ("name", "kind"), spread([name for name in MAKE if name not in (*NUMERIC, "anchors")], NOT_NUMBERS, times=3)
+)
 def test_other_labels_are_read_as_they_are_or_refused(name, kind):
     space = outcome(name, NOT_NUMBERS[kind]())
     if space is not None:

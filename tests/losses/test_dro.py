@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from support.choices import pairwise
 from support.refusals import refuses
 from support.strategies import CLASS_CASES
 
@@ -87,11 +88,13 @@ SETS = [("topk", 1, 1), ("topk", 9, 1), ("topk", ALL, 1), ("topk_pn", 2, 1), ("t
 SETS += [(name, 1, gamma) for name in ("kl", "kl_grouped") for gamma in (1.0, 0.1, 0.01, 0.001)]
 
 
-@pytest.mark.parametrize("drawn", [False, True])
-@pytest.mark.parametrize(("uncertainty", "k", "gamma"), SETS)
-@pytest.mark.parametrize("pair", ["margin", "binomial", "similarity"])
-@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
-def test_equals_its_loop(case, pair, uncertainty, k, gamma, drawn):
+@pytest.mark.parametrize(
+    ("case", "options", "pair", "drawn"),
+    pairwise(CLASS_CASES, SETS, ["margin", "binomial", "similarity"], [False, True]),
+    ids=str,
+)
+def test_equals_its_loop(case, options, pair, drawn):
+    uncertainty, k, gamma = options
     ours, theirs = case.leaf(), case.leaf()
     loss = DROLoss(pair, uncertainty, k, gamma, miner=Copies() if drawn else None)
     value = loss(ours, case.classes)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from support import reference, reference_graded
+from support.choices import spread
 from support.refusals import refuses
 from support.strategies import CLASS_CASES, DISTANCE_CASES, batches, class_batches
 
@@ -113,8 +114,7 @@ def in_blocks(loss, embeddings, target):
         yield value_and_gradient(loss(leaf, target), leaf, *loss.parameters())
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
-@pytest.mark.parametrize("case", DISTANCE_CASES, ids=str)
+@pytest.mark.parametrize(("name", "case"), spread(CONTINUOUS, DISTANCE_CASES, times=7), ids=str)
 def test_continuous_loss_equals_its_loop(case, name):
     make, loop = CONTINUOUS[name]
     if name.startswith("rank_sim") and case.name == "identical embeddings of norm 30":
@@ -125,9 +125,9 @@ def test_continuous_loss_equals_its_loop(case, name):
         assert_same(ours, expected, case.smooth)
 
 
-@pytest.mark.parametrize(("distance", "reduction"), TRIPLETS)
-@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
-def test_triplet_equals_its_loop(case, distance, reduction):
+@pytest.mark.parametrize(("case", "options"), spread(CLASS_CASES, TRIPLETS, times=3), ids=str)
+def test_triplet_equals_its_loop(case, options):
+    distance, reduction = options
     theirs = case.leaf()
     loop = reference.triplet_margin(theirs, case.distances, None, 0.1, distance, reduction)
     expected = value_and_gradient(loop, theirs)
@@ -152,9 +152,9 @@ def triplets_of_the_batch(embeddings, classes, anchors, margin, distance, reduct
     return total / max(1, int(counts[reduction]))
 
 
-@pytest.mark.parametrize(("distance", "reduction"), TRIPLETS)
-@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
-def test_triplets_of_a_batch_equal_their_loop(case, distance, reduction):
+@pytest.mark.parametrize(("case", "options"), spread(CLASS_CASES, TRIPLETS, times=3), ids=str)
+def test_triplets_of_a_batch_equal_their_loop(case, options):
+    distance, reduction = options
     for classes in (case.classes, torch.tensor([0, 1, 2, 0, 1, 2, 1, 2, 0])[: len(case.classes)]):
         for anchors in (None, [2, 0, 4, 0] if len(classes) > 4 else [1]):
             theirs = case.leaf()
@@ -444,9 +444,9 @@ def test_gradcheck(name, block_rows):
     assert torch.autograd.gradcheck(lambda e, *_: loss(e, target), (embeddings, *loss.parameters()))
 
 
-@pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("block_rows", [None, 3])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("name", "block_rows", "dtype"), spread(LOSSES, [None, 3], [torch.float32, torch.bfloat16], times=2), ids=str
+)
 def test_lower_precision_of_the_input_costs_no_more_than_its_rounding(name, block_rows, dtype):
     torch.manual_seed(0)
     classes, embeddings = torch.randint(0, 4, (40,)), torch.randn(40, 6).to(dtype)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from safetensors.torch import load_file
+from support.choices import pairwise
 from support.miniature import Flat, augmented, squares
 from support.processes import run_two
 from support.refusals import refuses
@@ -75,9 +76,11 @@ def pulled_by_loop(z, positive, negative, alpha, average, reference="positive"):
     return [a + length * (n - a) / far for a, n in zip(z, negative, strict=True)]
 
 
-@pytest.mark.parametrize("reference", ["positive", 0.0, 0.7])
-@pytest.mark.parametrize("average", [0.01, 1.0, 30.0, 1e6])
-@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
+@pytest.mark.parametrize(
+    ("case", "average", "reference"),
+    pairwise(CLASS_CASES, [0.01, 1.0, 30.0, 1e6], ["positive", 0.0, 0.7]),
+    ids=str,
+)
 def test_the_augmentor_equals_the_formula(case, average, reference):
     x = case.embeddings
     for a in range(len(x)):
