@@ -80,10 +80,10 @@ def range_of(annotation: Any) -> Range | None:
 
 
 def check_range(annotation: Any, name: str, value: object) -> None:
-    """Checks a value against the range of an annotation, if it has one; None and words of a `Literal` have no range."""
-    allowed = range_of(annotation)
-    words = [word for part in get_args(annotation) if get_origin(part) is Literal for word in get_args(part)]
-    if allowed is not None and value is not None:
+    """Checks a value against the range of an annotation, if it has one, or its words and None if it has these."""
+    allowed, parts = range_of(annotation), get_args(annotation)
+    words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
+    if allowed is not None and not (value is None and type(None) in parts):
         allowed.check(name, value, words)
 
 
@@ -106,7 +106,8 @@ def check_ranges(function: Callable[P, R]) -> Callable[P, R]:
 def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Checks arguments against the ranges in the annotations of a function or class."""
     for name, annotation in _annotations(function).items():
-        check_range(annotation, name, arguments.get(name))
+        if name in arguments:
+            check_range(annotation, name, arguments[name])
 
 
 @cache

@@ -73,7 +73,7 @@ def slope(loss, x, labels):
     ("make", "options", "fields"),
     [
         (ContrastiveLoss, {"margin": -0.1, "distance": "euclidean"}, ("margin", "-0.1", "at least 0")),
-        (ContrastiveLoss, {"margin": math.nan}, ("margin", "nan", "-1 to 1")),
+        (ContrastiveLoss, {"margin": math.nan}, ("margin", "nan", "a finite number")),
         (ContrastiveLoss, {"distance": "dot"}, ("distance", "dot", "cosine, euclidean")),
         (LiftedStructureLoss, {"margin": math.inf}, ("margin", "inf", "at least 0")),
         (BinomialDevianceLoss, {"alpha": 0}, ("alpha", "0", "above 0")),

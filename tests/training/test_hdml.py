@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from contml import InputError, experiment
+from contml._support.imports import LazyTable
 from contml.data import Split, Task
 from contml.labels import ClassLabels
 from contml.losses import NPairsLoss, TripletMarginLoss
@@ -661,7 +662,7 @@ def graded_task() -> Task:
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    tasks = {"miniature/classes": class_task, "miniature/graded": graded_task}
+    tasks = LazyTable({"miniature/classes": lambda: class_task, "miniature/graded": lambda: graded_task})
     for module in ("loading", "parts"):
         monkeypatch.setattr(f"contml.experiment.{module}.task_table", lambda: tasks)
     path = tmp_path / "mini.yaml"
