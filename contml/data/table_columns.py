@@ -370,10 +370,18 @@ class TableBuilder:
 
 
 def _joined(chunks: Sequence[Any]) -> Any:
-    """Chunks of one column as one type: that of those with values, or texts where these differ."""
+    """Chunks of one column as one type: that of those with values, or texts where these differ.
+
+    Whole numbers and others are floats, or texts if a whole number has more than 53 bits: two of them stay different.
+    """
     kinds = {chunk.type for chunk in chunks if chunk.null_count < len(chunk)}
     text = pyarrow.large_string()
     kind = kinds.pop() if len(kinds) == 1 else pyarrow.float64() if kinds and all(map(is_number, kinds)) else text
+    if kind == pyarrow.float64():
+        try:
+            return pyarrow.chunked_array([chunk.cast(kind) for chunk in chunks], kind)
+        except pyarrow.ArrowInvalid:
+            kind = text
     arrays = []
     for chunk in chunks:
         if chunk.null_count == len(chunk):

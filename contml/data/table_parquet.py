@@ -127,7 +127,8 @@ def _plain(cells: Any) -> Any:
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         element = kind.value_type
         texts = types.is_dictionary(element) or not is_number(element)
-        return cells.cast(pyarrow.large_list(pyarrow.large_string() if texts else pyarrow.float64()))
+        plain = pyarrow.large_list(pyarrow.large_string() if texts else pyarrow.float64())
+        return cells.cast(plain, safe=texts)  # large whole numbers are rounded
     if types.is_float16(kind):
         return _plain(cells.cast(pyarrow.float32()))
     if types.is_floating(kind):

@@ -105,7 +105,7 @@ class State:
         count: rows of that file, with those of removed items.
         live: items: rows that are not removed.
         removed: removals since the index was created.
-        norm: at least the largest norm of a vector.
+        norm: Annotated[float, Field(ge=0, le=1e150)]
         described: whether an item was ever added with metadata.
         last: the last number that was given to a file.
         compared: the number of rows for which kind "auto" found no structure that finds enough of the nearest items:
@@ -120,7 +120,7 @@ class State:
     count: NonNegativeInt = 0
     live: NonNegativeInt = 0
     removed: NonNegativeInt = 0
-    norm: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    norm: Annotated[float, Field(ge=0, le=1e150, allow_inf_nan=False)] = 0.0
     described: bool = False
     last: NonNegativeInt = 0
     compared: NonNegativeInt = 0

@@ -59,7 +59,7 @@ def number_column(column: Column, comma: bool) -> tuple[Array, Array]:
     """
     cells = column.cells
     if column.kind == "number":
-        values = np.asarray(cells.cast(pyarrow.float64()).fill_null(float("nan")))
+        values = np.asarray(cells.cast(pyarrow.float64(), safe=False).fill_null(float("nan")))  # rounds beyond 2**53
         return values, np.flatnonzero(np.isinf(values))
     if column.kind != "text":
         return np.full(len(column), np.nan), np.flatnonzero(column.filled)

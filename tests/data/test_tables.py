@@ -10,7 +10,9 @@ import pytest
 from pyarrow import parquet
 from support.refusals import refuses
 
+from contml.data.table_columns import _joined
 from contml.data.tables import TableOptions, read_table
+from contml.tasks.table.cells import number_column
 
 
 @pytest.fixture
@@ -189,3 +191,26 @@ def test_many_columns_are_read_and_too_many_refused(write):
     assert len(read_table(write("a.csv", f"{','.join(names)}\n{'1,' * 4999}1\n")).columns) == 5000
     with refuses("b.csv", "20,001 columns", "at most 20,000"):
         read_table(write("b.csv", f"{','.join(map(str, range(20_001)))}\n{'1,' * 20_000}1\n"))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
+def test_whole_numbers_beyond_53_bits_are_numbers_and_lists(tmp_path, name):
+    numbers = [2**63 - 1, 2**53 + 1, 5]
+    rows = [{"image": f"{number}.png", "x": number, "y": [number, 1]} for number in numbers]
+    if name.endswith("parquet"):
+        columns = {key: [row[key] for row in rows] for key in ("image", "x", "y")}
+        parquet.write_table(pyarrow.table(columns), tmp_path / name)
+    else:
+        (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
+    table = read_table(tmp_path / name)
+    assert table.columns["x"].texts() == [str(number) for number in numbers]  # classes keep all digits
+    values, wrong = number_column(table.columns["x"], comma=False)
+    assert values.tolist() == [float(number) for number in numbers]
+    assert not len(wrong)
+    assert len(table.columns["y"]) == 3
+
+
+def test_whole_numbers_beyond_53_bits_among_floats_stay_different():
+    chunks = [pyarrow.array([2**53 + 1, 2**53]), pyarrow.array([0.5]), pyarrow.nulls(1, pyarrow.int64())]
+    assert _joined(chunks).to_pylist() == [str(2**53 + 1), str(2**53), "0.5", None]
+    assert _joined([pyarrow.array([1]), pyarrow.array([0.5])]).to_pylist() == [1.0, 0.5]

@@ -320,3 +320,11 @@ def test_an_index_is_not_made_among_other_files(tmp_path):
     with refuses(str(tmp_path), got="not empty"):
         Index.create(tmp_path, DIM)
     assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
+
+
+@pytest.mark.parametrize("norm", [1e300, -1])
+def test_a_norm_that_no_vectors_have_is_refused(tmp_path, norm):
+    folder = make(tmp_path / "x", "flat")
+    put_state(folder, {**state_of(folder), "norm": norm})
+    with refuses(str(folder), got="norm: Input should be"):
+        Index.open(folder)
