@@ -105,7 +105,7 @@ class State:
         count: rows of that file, with those of removed items.
         live: items: rows that are not removed.
         removed: removals since the index was created.
-        norm: Annotated[float, Field(ge=0, le=1e150)]
+        norm: at least the largest norm of a vector.
         described: whether an item was ever added with metadata.
         last: the last number that was given to a file.
         compared: the number of rows for which kind "auto" found no structure that finds enough of the nearest items:
