@@ -119,8 +119,8 @@ def write_new(files: Mapping[Path, bytes], *, hint: str = "choose another file",
         InputError: a file has another content, and nothing is written; or one cannot be written.
     """
     missing = [path for path in files if not os.path.lexists(path)]
-    for path in files.keys() - {*missing}:
-        if not _has(path, files[path], date.encode()):
+    for path in files:
+        if path not in missing and not _has(path, files[path], date.encode()):
             raise taken(path, hint)
     for path in missing:
         write(path, methodcaller("write_bytes", files[path]))
