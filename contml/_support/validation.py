@@ -76,7 +76,8 @@ def range_of(annotation: Any) -> Range | None:
     """Returns the range of an annotation such as `PositiveInt` or `PositiveInt | None`; None if it has none."""
     if get_origin(annotation) in (Union, types.UnionType):
         return next(filter(None, map(range_of, get_args(annotation))), None)
-    return next((part for part in getattr(annotation, "__metadata__", ()) if isinstance(part, Range)), None)
+    notes = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
+    return next((note for note in notes if isinstance(note, Range)), None)
 
 
 def check_range(annotation: Any, name: str, value: object) -> None:

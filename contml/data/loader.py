@@ -34,8 +34,8 @@ class Images:
 
     Augmentation is a function of (seed, epoch, step, row): the same for any number of workers, and after a resume.
     Images are turned by their EXIF orientation; grey, palette, CMYK and 16-bit images become RGB; transparent pixels
-    become white. Pixels of a split may be uint8, uint16, bool, or floats from 0 to 1. Batches are uint8, `[B, 3, crop,
-    crop]`. Raises `InputError` for options that contradict each other.
+    become white. Pixels of a split may be uint8, uint16, bool, or floats from 0 to 1. Batches are uint8,
+    `[B, 3, crop, crop]`. Raises `InputError` for options that contradict each other.
 
     Args:
         resize: Every image is first resized to this many pixels square; its aspect ratio is not kept.
