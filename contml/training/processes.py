@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 import torch.distributed as dist
@@ -19,6 +21,17 @@ def world() -> tuple[int, int]:
     """(rank, number of processes); (0, 1) without a process group."""
     is_distributed = dist.is_available() and dist.is_initialized()
     return (dist.get_rank(), dist.get_world_size()) if is_distributed else (0, 1)
+
+
+@cache
+def close_at_exit() -> None:
+    """Closes the process group when Python ends: threads of the backend that still run would abort the process."""
+
+    def close() -> None:
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
+
+    atexit.register(close)
 
 
 def any_process(*flags: bool, device: torch.device) -> list[bool]:

@@ -10,6 +10,7 @@ from torch import nn
 from contml._support.errors import InputError
 from contml._support.validation import check_choice
 from contml.training.optimizers import ParameterGroups
+from contml.training.processes import close_at_exit
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -39,6 +40,7 @@ def accelerator(precision: str, every_parameter: bool = True, device: str = "aut
     other_device = "device" in state and state["device"].type != ("cuda" if use_cuda else "cpu")
     if other_device or state.get("_mixed_precision", mixed_precision) != mixed_precision:
         AcceleratorState._reset_state(reset_partial_state=other_device)
+    close_at_exit()
     try:
         # Label distances need float64, which Apple GPUs do not support: CUDA or CPU.
         return Accelerator(

@@ -328,3 +328,20 @@ def test_the_failure_of_one_process_is_one_line_on_the_other(cause, own, other):
     assert lines[0][0].startswith(other), lines
     assert lines[0][0].count("\n") == 1
     assert "Traceback" not in lines[0][1] + lines[1][1]
+
+
+CLOSED = """
+import atexit, torch.distributed as dist
+atexit.register(lambda: print(dist.is_initialized()))  # runs last
+from contml.training.setup import accelerator
+accelerator("float32", device="cpu")
+print(dist.is_initialized())
+"""
+
+
+def test_the_process_group_is_closed_at_the_end():
+    """Threads of gloo that still run would abort the process: "terminate called without an active exception"."""
+    for process in start_two(CLOSED):
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        assert output.split() == ["True", "False"]
