@@ -132,7 +132,7 @@ def build_pages(folder: Path) -> None:
 
 def read_page(folder: Path, random: Random) -> None:
     """Writes the page of the index, or again into the folder of an earlier one."""
-    with suppress(sqlite3.Error), closing(sqlite3.connect(folder / "index" / "index.sqlite")) as file, file:
+    with suppress(sqlite3.Error, ValueError), closing(sqlite3.connect(folder / "index" / "index.sqlite")) as file, file:
         # The images are those of this copy.
         file.execute("UPDATE items SET metadata = replace(metadata, ?, ?)", ((folder / PLACE).read_text(), str(folder)))
     if random.random() < 0.8:
