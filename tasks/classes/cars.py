@@ -25,7 +25,6 @@ _BOX = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 
 def cars(
     root: str,
-    layout: Literal["auto", "car_ims", "devkit"] = "auto",
     crop_boxes: bool = False,
     labels: LabelKind = "class",
     missing: Literal["refuse", "drop"] = "refuse",
@@ -35,11 +34,10 @@ def cars(
     The data set was published in two forms. One archive has all images: `cars_annos.mat` and `car_ims/000001.jpg`. Two
     archives have one half each: `cars_train/00001.jpg` and `cars_test/00001.jpg` (the same names in both),
     `devkit/cars_meta.mat`, `devkit/cars_train_annos.mat`, and beside the devkit `cars_test_annos_withlabels.mat`. The
-    official halves split within models; metric learning takes both together.
+    official halves split within models; metric learning takes both together. If both forms exist, the first is read.
 
     Args:
         root: the folder of the data set.
-        layout: "car_ims" is the form of one archive, "devkit" that of two; "auto" finds out which one exists.
         crop_boxes: crop images to the boxes of the cars; the usual protocol does not.
         labels: what is compared: "class", the car models; or "year", their model years, which end the models' names.
         missing: what to do where images or classes are missing: "refuse", or "drop" and count them; without
@@ -47,11 +45,10 @@ def cars(
     """
     path = Path(root).expanduser()
     subfolders = ["cars196", "stanford_cars", "cars", "car_devkit"]
-    if layout == "auto":
-        layout = "car_ims" if any((path / name / _ALL_RECORDS).is_file() for name in ("", *subfolders)) else "devkit"
-    mark = _ALL_RECORDS if layout == "car_ims" else "devkit"
+    in_one = any((path / name / _ALL_RECORDS).is_file() for name in ("", *subfolders))
+    mark = _ALL_RECORDS if in_one else "devkit"
     folder = folder_with(root, mark, subfolders, "Cars-196, with cars_annos.mat or devkit")
-    if layout == "car_ims":
+    if in_one:
         source = folder / _ALL_RECORDS
         content = read_mat(source)
         class_names = _class_names(source, content)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +37,6 @@ def coco(
     min_joints: PositiveInt = 12,
     min_size: PositiveInt = 64,
     occluded: bool = True,
-    box: Literal["joints", "bbox"] = "joints",
     margin: Margin = 1.3,
     side: Side = 288,
     queries: NonNegativeInt | None = None,
@@ -66,8 +64,7 @@ def coco(
             not count in a label distance.
         min_size: people whose labelled keypoints span fewer pixels are excluded.
         occluded: use keypoints that are labelled but hidden (v = 1); false: only visible ones (v = 2).
-        box: what the crop is centred on: "joints", the extent of the keypoints; "bbox", the bounding box.
-        margin: side of the crop, relative to the longer side of that extent or box.
+        margin: side of the crop, relative to the extent of the keypoints.
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         queries: how many test people are queries for the others; default a fifth; 0: each is a query for all others.
         seed: seed of the draw of queries.
@@ -75,7 +72,7 @@ def coco(
         squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
     """
-    options = Options(min_joints, occluded, margin, side, squared, normalize, missing, box == "bbox", min_size)
+    options = Options(min_joints, occluded, margin, side, squared, normalize, missing, min_size)
     folder = data_folder(root)
     train_file, test_file = folder / train, folder / test
     train_set = read_keypoints(train_file, "train", image_folders(folder, train_images), missing)
@@ -196,23 +193,4 @@ def _person(
     refuse_outside(joints, marked, size, body.names, where, image["file_name"])
     file = on_disk.locate(images, image["file_name"])
     name, group = f"{file}, annotation {annotation['id']}", str(image["file_name"])
-    image_size = int(size[0]), int(size[1])
-    return Person(name, file, joints, marked, values[:, 2] > 1, group, _place(where, annotation, image), image_size)
-
-
-def _place(where: str, annotation: dict[str, Any], image: dict[str, Any]) -> tuple[float, float, float] | None:
-    """Centre and longer side of the bounding box; its edges lie between pixels, joints at pixel centres."""
-    if annotation.get("bbox") is None:
-        return None
-    try:
-        x, y, width, height = (float(value) for value in annotation["bbox"])
-        if not all(map(math.isfinite, (x, y, width, height))):
-            raise ValueError
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(where, f"bbox is {annotation['bbox']!s:.40}", "must be x, y, width, height") from None
-    if max(width, height) <= 0:
-        return None
-    if not (x < image["width"] and y < image["height"] and x + width > 0 and y + height > 0):
-        allowed = f"must overlap its image {image['file_name']} of {image['width']} x {image['height']} pixels"
-        raise InputError(where, f"bbox is {annotation['bbox']!s:.40}", allowed, "check whether the images were resized")
-    return x + width / 2 - 0.5, y + height / 2 - 0.5, max(width, height)
+    return Person(name, file, joints, marked, values[:, 2] > 1, group, (int(size[0]), int(size[1])))

@@ -34,7 +34,6 @@ def mpii(
     images: str | list[str] = "images",
     min_joints: PositiveInt = 16,
     occluded: bool = True,
-    box: Literal["joints", "scale"] = "joints",
     margin: Margin = 1.3,
     side: Side = 288,
     test: Annotated[float, Range(above=0, below=1)] = 0.445,
@@ -62,9 +61,7 @@ def mpii(
         min_joints: people with fewer marked joints are excluded; joints of the others that are not marked do not count
             in a label distance.
         occluded: use hidden joints, whose positions the annotators guessed; false: only visible ones.
-        box: what the crop is centred on: "joints", the extent of the joints; "scale", the annotated rough centre
-            and height of the person; arms may lie outside.
-        margin: side of the crop, relative to the longer side of these joints, or to this height.
+        margin: side of the crop, relative to the extent of the joints.
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         test: probability that a video is drawn for the test split.
         queries: how many test people are queries for the others; 0: each is a query for all others.
@@ -73,7 +70,7 @@ def mpii(
         squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
     """
-    options = Options(min_joints, occluded, margin, side, squared, normalize, missing, by_place=box == "scale")
+    options = Options(min_joints, occluded, margin, side, squared, normalize, missing)
     options.check(len(MPII.names))
     folder = data_folder(root)
     path = folder / annotations
@@ -150,7 +147,7 @@ def read_release(path: Path, locate: Callable[[str], Path] = Path) -> Release:
                 unmarked += 1
                 continue
             annotation, person_name = f"{location}.annorect({number})", f"{image}, person {number}"
-            person = Person(person_name, image, *_joints(annotation, points), group, _place(annotation, rectangle))
+            person = Person(person_name, image, *_joints(annotation, points), group)
             appears_twice = is_repeated or len(points) > person.marked.sum()
             people.append(person._replace(excluded=_REPEATED if appears_twice else ""))
             usable = usable or not appears_twice
@@ -174,16 +171,6 @@ def _joints(where: str, points: list[np.void]) -> tuple[Array, Array, Array]:
         marked[int(joint)] = True
         visible[int(joint)] = _number(where, point, "is_visible") != 0
     return joints, marked, visible
-
-
-def _place(where: str, rectangle: np.void) -> tuple[float, float, float] | None:
-    """The rough centre x, y in pixels from 0, and the height."""
-    position = _records(_field(rectangle, "objpos"))
-    scale = _number(where, rectangle, "scale")
-    if not position or not scale or scale < 0:
-        return None
-    x, y = (_number(where, position[0], name) for name in ("x", "y"))
-    return None if x is None or y is None else (x - 1, y - 1, 200 * scale)
 
 
 def _image_name(where: str, entry: np.void) -> str:

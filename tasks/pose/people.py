@@ -42,7 +42,6 @@ class Person(NamedTuple):
     marked: Array  # [J] whether the joint has coordinates
     seen: Array  # [J] whether the joint is not hidden, as far as annotated
     group: str = ""  # people of one group stay together when the test split and the queries are drawn
-    place: tuple[float, float, float] | None = None  # annotated x and y of the centre, and size
     image_size: tuple[int, int] | None = None  # width and height of the image that the joints belong to
     excluded: str = ""  # why the person is excluded; empty for a person who is kept
 
@@ -58,7 +57,6 @@ class Options:
     squared: bool
     normalize: bool
     missing: Missing
-    by_place: bool = False
     min_size: int = 1
 
     def check(self, joints: int) -> None:
@@ -73,12 +71,8 @@ class Options:
         return person.marked if self.occluded else person.marked & person.seen
 
     def square(self, person: Person) -> Square:
-        """The square around a person: around the joints that count, or at the annotated place."""
-        if not self.by_place or person.place is None:
-            return square_around(person.joints[self.visible(person)], self.margin)
-        x, y, size = person.place
-        side = self.margin * size
-        return Square(x + 0.5 - side / 2, y + 0.5 - side / 2, side)
+        """The square around the joints of a person that count."""
+        return square_around(person.joints[self.visible(person)], self.margin)
 
 
 def square_around(points: Array, margin: float) -> Square:
@@ -248,8 +242,6 @@ def _reason(person: Person, options: Options, files: Files) -> str:
     visible = options.visible(person)
     if visible.sum() < options.min_joints:
         return f"with fewer than {options.min_joints} of {len(visible)} joints"
-    if options.by_place and person.place is None:
-        return "without an annotated position and size"
     if np.ptp(person.joints[visible], axis=0).max() < options.min_size:
         return f"smaller than {options.min_size} pixels"
     return "" if files.has(person.file) else _NO_IMAGE

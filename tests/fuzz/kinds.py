@@ -291,9 +291,7 @@ KINDS = {
         queries=[0, 3],
         **CAPTIONS[0],
     ),
-    "mat/mpii": task_kind(
-        lambda f: pose_sets.write_mpii(f, 8), mpii, ("*.mat",), 3, queries=[0, 2], box=["joints", "scale"], min_joints=9
-    ),
+    "mat/mpii": task_kind(lambda f: pose_sets.write_mpii(f, 8), mpii, ("*.mat",), 3, queries=[0, 2], min_joints=9),
     "mat/lsp": task_kind(lambda f: pose_sets.write_lsp(f, 8, 8), lsp, ("*/joints.mat",), 3, occluded=[True, False]),
     "mat/lsun": task_kind(
         lambda f: layouts.write_lsun(f, 5, 5), lsun, ("*.mat", "layout_seg/*.mat"), 3, maps=["auto", "points"], side=16
@@ -306,7 +304,6 @@ KINDS = {
         keypoints,
         ("annotations/*.json",),
         5,
-        box=["joints", "bbox"],
         min_joints=9,
         min_size=1,
         normalize=[True, False],

@@ -118,19 +118,6 @@ def test_hidden_joints_can_be_omitted(folder):
             np.testing.assert_array_equal(task.train.view.renderer.visible[kept[number]], v == 2)
 
 
-def test_bounding_box(own):
-    task = coco(own(lambda content: content["annotations"][1].pop("bbox")), box="bbox", margin=2.0, **SMALL)
-    assert len(task.train) == 11
-    assert task.train.excluded == {"without an annotated position and size": 1}
-    content = json.loads((task.train.images[0].file.parents[1] / TRAIN).read_text())
-    x, y, width, height = content["annotations"][0]["bbox"]
-    square = task.train.images[0].square
-    assert square.side == pytest.approx(2 * max(width, height))
-    np.testing.assert_allclose(
-        (square.left + square.side / 2, square.top + square.side / 2), (x + width / 2, y + height / 2)
-    )
-
-
 def test_queries_are_the_people_of_drawn_images(folder):
     task = coco(str(folder[0]), **SMALL)
     assert (len(task.test.queries), len(task.test.gallery)) == (4, 20)
@@ -250,11 +237,6 @@ def test_files_that_are_not_annotations_of_coco(own, edit, fields):
         (
             of_note(3, keypoints=all_zero_but(400, 2, 2)),
             ("annotation 11", "right_ankle is at 400, 2", "000000000001.jpg of 200 x 90 pixels", "resized"),
-        ),
-        (of_note(3, bbox=[1, 2]), ("annotation 11", "bbox is [1, 2]", "x, y, width, height")),
-        (
-            of_note(3, bbox=[5000, 5000, 20, 20]),
-            ("annotation 11", "bbox is [5000, ", "000000000001.jpg of 200 x 90", "resized"),
         ),
         (of_note(3, category_id=9), ("annotation 11", "category_id is 9", "a category of the file")),
         (

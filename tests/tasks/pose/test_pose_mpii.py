@@ -125,8 +125,8 @@ def test_fields_come_and_go(tmp_path):
     one_image(tmp_path, None, rectangle)
     release = read_release(tmp_path / MAT)
     first, second = release.people[:2]
-    assert (person_of(first.name), first.place, int(first.marked.sum())) == (("a.jpg", 2), None, 3)
-    assert (person_of(second.name), second.place, int(second.marked.sum())) == (("a.jpg", 4), (0, 8, 200), 2)
+    assert (person_of(first.name), int(first.marked.sum())) == (("a.jpg", 2), 3)
+    assert (person_of(second.name), int(second.marked.sum())) == (("a.jpg", 4), 2)
     assert release.unmarked == 2
 
 
@@ -227,16 +227,6 @@ def test_label_distances_are_those_of_joints_in_the_crops(folder, squared):
         assert found[i, j] == pytest.approx(distance if squared else distance**0.5, rel=1e-5, abs=1e-3)
     word = "squared pixels of a crop of 64, summed over" if squared else "pixels of a crop of 64, over"
     assert task.train.labels.unit == f"{word} 16 joints"
-
-
-def test_box_of_scale_and_place(folder):
-    task = mpii(str(folder[0]), box="scale", margin=1.25, **SMALL)
-    places = {person_of(person.name): person.place for person in read_release(folder[0] / MAT).people}
-    for row, name in enumerate(task.train.names):
-        x, y, height = places[person_of(name)]
-        square = task.train.images[row].square
-        assert square.side == pytest.approx(1.25 * height)
-        np.testing.assert_allclose((square.left, square.top), (x + 0.5 - square.side / 2, y + 0.5 - square.side / 2))
 
 
 def test_crops_show_their_person(folder):
@@ -430,9 +420,6 @@ def test_real_joints_in_the_official_structs():
         marked = joints[:, :2].any(1)
         np.testing.assert_array_equal(person.marked, marked)
         np.testing.assert_allclose(person.joints[marked] + 1, joints[marked, :2], atol=1e-3)
-        x, y, height = person.place
-        np.testing.assert_allclose((x + 1, y + 1), listed_person["objpos"])
-        assert height == pytest.approx(200 * listed_person["scale_provided"], rel=1e-5)
         if forms[person.file.name] != "none":
             np.testing.assert_array_equal(person.seen[marked], joints[marked, 2] == 1)
         used.add(forms[person.file.name])
