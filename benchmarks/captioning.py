@@ -35,7 +35,7 @@ from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, m
 from contml.data.features import read_features
 from contml.data.split import Split, Task
 from contml.evaluation.captions import score_captions
-from contml.evaluation.evaluators import Captions, evaluate_captions
+from contml.evaluation.evaluators import evaluate_captions
 from contml.experiment import extract_features, load, read_evaluation, resume, train as train_run
 from contml.runs import Run, create
 
@@ -174,7 +174,6 @@ def train(job: Job) -> Metrics:
             assert trainer.best.weights is not None
             trainer.bare_model.load_state_dict(trainer.best.weights)
             evaluation, captions, _ = trainer.evaluate(task.splits[job.split])
-            assert isinstance(captions, Captions)
             per_image = captions.values.numpy()
             bounds = bootstrap((per_image,), np.mean, n_resamples=2000, batch=100, method="percentile", rng=0)
             found |= {

@@ -10,6 +10,7 @@ held-out classes (higher is better). Everything but the size is as in the config
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -74,10 +75,11 @@ def comparison(trials: dict[str, Trials]) -> Comparison:
 def _run(kind: Kind, dim: int, metrics: Metrics) -> EvaluatedRun:
     """A run with no more than its metric: label distances are those relative to a random ranking."""
     name = kind.metric.partition("@")[0]
-    title, better, *_ = METRICS_AT_K[name]
+    metric = METRICS_AT_K[name]
     baselines = (metrics.get("random", 1.0), metrics.get("oracle", 1.0))
     model, random, oracle = ([value] * 100 for value in (metrics["value"], *baselines))
-    evaluation = Evaluation("", 0, 0, {name: Curve(title, better, model, random, oracle)}, float("nan"))
+    curves = {name: Curve(metric.title, metric.better, model, random, oracle)}
+    evaluation = Evaluation("", 0, 0, curves, math.nan, kind="classes" if name == "recall" else "graded")
     result = Evaluated(evaluation, "test", "best", int(metrics.get("epoch", 0)), 0)
     return EvaluatedRun(Path(), {"model.dim": dim}, None, {}, result, Path())
 

@@ -11,6 +11,7 @@ Commands whose work takes long keep in the file what it was made from (`contml.d
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -86,6 +87,16 @@ def atomic(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a file of JSON as a whole or not at all.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    text = json.dumps(content)
+    write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def check_new_file(*paths: Path, begins: bytes = b"", hint: str = "choose another file") -> None:

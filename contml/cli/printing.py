@@ -39,7 +39,7 @@ def complete(path: Path) -> str:
 
 def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
     """Print the evaluation of a run as a table and a sentence, or as JSON."""
-    from contml.evaluation.table import is_of_captions, sentence, summary, unit_words
+    from contml.evaluation.table import scope, sentence, summary
 
     if as_json:
         echo(json.dumps(evaluated.to_dict()))
@@ -47,11 +47,7 @@ def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
     evaluation = evaluated.evaluation
     echo(evaluated.description)
     print_table(summary(evaluation))
-    if is_of_captions(evaluation):
-        echo(f"{evaluation.queries} images")
-    else:
-        unit = unit_words(evaluation)
-        echo(f"{evaluation.queries} queries, {evaluation.gallery} in the gallery; label distance: {unit}")
+    echo(scope(evaluation))
     if 0 < evaluation.sorted_queries < evaluation.queries:
         echo(f"H-AP and Kendall's tau: {evaluation.sorted_queries} of the queries")
     if evaluation.skipped:

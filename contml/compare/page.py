@@ -45,7 +45,6 @@ def comparison_page(
     split, broken = split.with_short_names(), dict[int, str]()
     album = Album(split, broken)
     album.prepare(queries)
-    has_classes = "recall" in evaluation.curves
 
     def pictures(quality: int) -> Mapping[str, Any]:
         album.quality = quality
@@ -69,7 +68,6 @@ def comparison_page(
         lines=[(colour, dash, text(name)) for colour, dash, name in legend_of(figure)],
         queries=queries,
         album=album,
-        classes=has_classes,
         legend=[(colour, text(name)) for colour, name in split.view.legend],
         unit=text(unit_words(evaluation)),
         unit_of_numbers=text(unit_of_numbers(evaluation)),

@@ -29,7 +29,7 @@ from contml.compare.table import NOT_MEASURED, title
 from contml.contracts import Measure
 from contml.data.split import SPLIT_TITLES
 from contml.evaluation.metrics import metric_of, title_of
-from contml.evaluation.results import Evaluation, Score, headline, measured
+from contml.evaluation.results import Evaluation, Score, measured
 from contml.evaluation.table import value_text
 from contml.report.plots import (
     BLUE,
@@ -72,8 +72,8 @@ def comparison_plot(comparison: Comparison, metrics: Sequence[str] = ()) -> Figu
 
         return draw
 
-    metric_panels = [panel(table, metric) for table in comparison.tables for metric in metrics or [_headline(table)]]
-    return _plot(comparison.tables, metric_panels)
+    tables = comparison.tables
+    return _plot(tables, [panel(each, metric) for each in tables for metric in metrics or [each.evaluation.plotted]])
 
 
 def curves_plot(comparison: Comparison, metrics: Sequence[str] = ()) -> Figure:
@@ -93,10 +93,6 @@ def legend_of(figure: Figure) -> list[tuple[str, str, str]]:
     names = {"-": "solid", ":": "dotted"}
     line_styles = [(to_hex(line.get_color()), names.get(str(line.get_linestyle()), "dashed")) for line in lines]
     return [(*style, str(line.get_label()).replace(r"\$", "$")) for style, line in zip(line_styles, lines, strict=True)]
-
-
-def _headline(table: Table) -> str:
-    return headline(table.rows[0].runs[0].evaluation)
 
 
 def _is_metric(name: str) -> bool:
@@ -179,7 +175,7 @@ def _over_k(table: Table, metrics: Sequence[str]) -> list[_Panel]:
         if "@" in base
     )
     if not names:
-        base, slash, form = _headline(table).partition("/")
+        base, slash, form = table.evaluation.plotted.partition("/")
         name, _, k = base.partition("@")
         names = {(name, slash + form): None} if k else {}
 
@@ -266,7 +262,7 @@ def _draw_panel(axes: Axes, table: Table, metric: str, styles: Mapping[str, dict
         points = [(positions[value_text(row.x)] + offset, row) for row in rows if table.label(row) == label]
         _draw_series(axes, points, metric, measure, label, styles[label], line=numeric)
     unit_axis(axes.yaxis, measure)
-    if score is not None and metric.startswith("label_distance"):
+    if score is not None and metric_of(metric.partition("/")[0]).is_label_distance:
         draw_baselines(axes, score, measure)
         if not is_normalized(metric):
             # An oracle at 0 stays above the axis.

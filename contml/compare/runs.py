@@ -15,7 +15,7 @@ from contml.config import Section, flat, read, validate
 from contml.evaluation.metrics import Published
 from contml.evaluation.query_values import QueryValues
 from contml.evaluation.results import Evaluated, Evaluation
-from contml.evaluation.table import unit_words, value_text
+from contml.evaluation.table import scope, value_text
 from contml.runs import PLACES, Run, find_runs, open_run
 
 #: Two test sets are the same where the metrics of a random ranking and of the oracle agree up to rounding.
@@ -200,11 +200,11 @@ def test_set_title(test_set: Sequence[EvaluatedRun], runs: Sequence[EvaluatedRun
     names.append(test_set[0].evaluated.split_words)
     if len(checkpoints := {run.evaluated.checkpoint for run in test_set}) == 1:
         names.append(f"{checkpoints.pop()} weights")
-    size = f"{evaluation.queries:,} queries, {evaluation.gallery:,} in the gallery"
+    size = ""
     if len(folds := {run.fold for run in test_set}) > 1:
         counts = {run.evaluation.queries for run in test_set}
         size = f"{len(folds)} folds, each of {min(counts):,}{f' to {max(counts):,}' if len(counts) > 1 else ''} queries"
-    return f"{', '.join(names)}: {size}; label distance: {unit_words(evaluation)}"
+    return f"{', '.join(names)}: {scope(evaluation, size)}"
 
 
 def drop_repeats(runs: Sequence[EvaluatedRun]) -> tuple[list[EvaluatedRun], list[str]]:

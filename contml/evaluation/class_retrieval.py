@@ -12,8 +12,8 @@ Lifted Structured Feature Embedding", CVPR 2016; Musgrave, Belongie, Lim: "A Met
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -137,6 +137,10 @@ def _check(
 # rankings
 
 
+#: A metric of each query `[Q]`: of the model, of a random ranking, of the oracle.
+Values: TypeAlias = tuple[Tensor, Tensor, Tensor]
+
+
 class ClassRetrieval:
     """The rankings of all queries and their metrics; a ranking has as many places as the largest class has items.
 
@@ -151,7 +155,8 @@ class ClassRetrieval:
         self.data, self.query_class, self.gallery_class, self.k = data, query_class, gallery_class, k
         self.relevant = relevant_items(query_class, gallery_class, data.self_index)
         self.irrelevant = len(gallery_class) - (data.self_index >= 0).long() - self.relevant
-        self._oracle = float((self.relevant > 0).double().mean())
+        #: The scores of the oracle `[Q]`: 1 for a query with an item of its class in the gallery, else 0.
+        self.oracle = (self.relevant > 0).double()
         self.depth = max(k, int(self.relevant.max()))
         places = min(self.depth + 1, len(gallery_class))
         blocks = [self._block(part, places) for part in data.parts(places)]
@@ -187,16 +192,21 @@ class ClassRetrieval:
             for values, new_values in zip(first_hits, counted, strict=True):
                 values[unranked] = new_values
         random = recall_by_chance(self.relevant, self.irrelevant, largest)
-        return curve_of("recall", first_hits.recall(largest), random, torch.full_like(random, self._oracle))
+        return curve_of("recall", first_hits.recall(largest), random, self.oracle.mean().expand_as(random))
 
     def scores(self) -> dict[str, Score]:
-        """MAP@R and R-precision."""
-        average = self._average_precision, average_precision_at_r_by_chance(self.relevant, self.irrelevant)
-        precision = self._precision, self.relevant.double() / (self.relevant + self.irrelevant).clamp(min=1)
-        return {
-            name: score_of(name, float(model.mean()), float(random.mean()), self._oracle)
-            for name, (model, random) in {"map_at_r": average, "r_precision": precision}.items()
-        }
+        """The scores of `SCORES`."""
+        return {name: score_of(name, *(float(x.mean()) for x in score(self))) for name, score in SCORES.items()}
+
+    def average_precision(self) -> Values:
+        """Average precision at R."""
+        random = average_precision_at_r_by_chance(self.relevant, self.irrelevant)
+        return self._average_precision, random, self.oracle
+
+    def precision(self) -> Values:
+        """The share of the R nearest items that are of the query's class."""
+        random = self.relevant.double() / (self.relevant + self.irrelevant).clamp(min=1)
+        return self._precision, random, self.oracle
 
     def oracle_positions(self) -> Tensor:
         """Positions `[Q, k]` of the oracle's ranking: items of the query's class in order, then all others in order."""
@@ -217,6 +227,13 @@ class ClassRetrieval:
             after_query = (order == self.data.self_index[rows, None]).cummax(1).values[:, : self.k]
             out[rows] = order[(places + after_query.long()).clamp(max=len(order) - 1)]
         return out
+
+
+#: The metrics of a ranking by class that have no K.
+SCORES: dict[str, Callable[[ClassRetrieval], Values]] = {
+    "map_at_r": ClassRetrieval.average_precision,
+    "r_precision": ClassRetrieval.precision,
+}
 
 
 def relevant_items(query_class: Tensor, gallery_class: Tensor, self_index: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a model is evaluated by: retrieval, for embeddings, or the captions that it writes."""
+"""Evaluators: retrieval, or captions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from contml.contracts import Rows
 from contml.data import Images
 from contml.data.split import Split
 from contml.evaluation.embed import embed
-from contml.evaluation.results import BLEU_K, Evaluation, Ranking, curve_of, score_of
+from contml.evaluation.metrics import METRICS_AT_K
+from contml.evaluation.results import Evaluation, Ranking, curve_of, score_of
 from contml.evaluation.retrieval import evaluate
 
 #: The scores of captions beside BLEU, the main one first.
@@ -28,12 +29,12 @@ Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 class Captions:
     """The captions that a model wrote for the images of a split.
 
-    rows `[Q]` are the images that could be read, texts their captions; `scores` are the metrics of each image by name,
-    each float64 `[Q]`; `values` `[Q]` is the main one, CIDEr-D; `facts` are the facts of each caption (kind, text,
-    whether it is right), empty where the data do not know them.
+    queries `[Q]` are the rows of the images that could be read, texts their captions; `scores` are the metrics of each
+    image by name, each float64 `[Q]`; `values` `[Q]` is the main one, CIDEr-D; `facts` are the facts of each caption
+    (kind, text, whether it is right), empty where the data do not know them.
     """
 
-    rows: Tensor
+    queries: Tensor
     texts: Sequence[str]
     scores: dict[str, Floats]
     facts: Sequence[Sequence[tuple[str, str, bool]]]
@@ -50,6 +51,10 @@ class Captions:
         return [int(order[int((rank + 0.5) / count * len(order))]) for rank in range(count)]
 
 
+#: What is found on a split.
+Found: TypeAlias = "Ranking | Captions"
+
+
 class Evaluator(Protocol):
     """Evaluates a model on a split, in two steps: the first can be divided between processes."""
 
@@ -61,7 +66,7 @@ class Evaluator(Protocol):
 
     def evaluate(
         self, outputs: Tensor, missing: Tensor, split: Split, device: torch.device | str = "cpu"
-    ) -> tuple[Evaluation, Ranking | Captions]:
+    ) -> tuple[Evaluation, Found]:
         """The metrics of the outputs of all rows; `missing`: rows whose image cannot be read."""
         ...
 
@@ -79,16 +84,9 @@ class RetrievalEvaluator:
         self, outputs: Tensor, missing: Tensor, split: Split, device: torch.device | str = "cpu"
     ) -> tuple[Evaluation, Ranking]:
         """The metrics of the embeddings of a split."""
-        return evaluate(
-            outputs,
-            split.labels.to(device),
-            split.queries,
-            split.gallery,
-            missing=missing,
-            recall_at=split.recall_at,
-            groups=split.groups,
-            places=split.places,
-        )
+        labels, rows = split.labels.to(device), (split.queries, split.gallery)
+        options: Any = {"recall_at": split.recall_at, "groups": split.groups, "places": split.places}
+        return evaluate(outputs, labels, *rows, missing=missing, **options)
 
 
 class CaptionEvaluator:
@@ -156,7 +154,7 @@ def evaluate_captions(texts: Sequence[str], split: Split, rows: Tensor) -> tuple
         )
     corpus_scores = [{} if result is None else result.corpus for result in (model_scores, random_scores, person_scores)]
     values_by_name = {name: [corpus.get(name, math.nan) for corpus in corpus_scores] for name in model_scores.corpus}
-    bleu = torch.tensor([values_by_name[f"bleu_{k}"] for k in BLEU_K], dtype=torch.float64)  # [4,3]
+    bleu = torch.tensor([values_by_name[f"bleu_{k}"] for k in METRICS_AT_K["bleu"].ks], dtype=torch.float64)  # [4,3]
     curves = {"bleu": curve_of("bleu", *bleu.T)}
     scores = {name: score_of(name, *values_by_name[name]) for name in _SCORES}
     facts: list[list[tuple[str, str, bool]]] = []
@@ -168,7 +166,7 @@ def evaluate_captions(texts: Sequence[str], split: Split, rows: Tensor) -> tuple
         facts = fact_lists[0]
         scores["facts"] = score_of("facts", *(_share_right(each) for each in fact_lists))
     per_image = {name: model_scores.per_image[name] for name in _SCORES}
-    evaluation = Evaluation("", len(rows), 0, curves, math.nan, len(split) - len(rows), scores)
+    evaluation = Evaluation("", len(rows), 0, curves, math.nan, len(split) - len(rows), scores, kind="captions")
     return evaluation, Captions(rows, list(texts), per_image, facts)
 
 

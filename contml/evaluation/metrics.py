@@ -17,16 +17,30 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError, closest, did_you_mean
+from contml.contracts import Measure
 
 
 class Metric(NamedTuple):
-    """The title of a metric, what it is, whether higher or lower is better, and its lowest and highest value."""
+    """A row of the tables of metrics.
+
+    Attributes:
+        title: as tables and plots show it.
+        meaning: what it is.
+        better: whether a "higher" or a "lower" value is better.
+        low, high: its lowest and highest value.
+        ks: the K at which tables show it.
+        folded: a report shows it below its first table.
+        linear: it is a plain distance, also where label distances are squared.
+    """
 
     title: str
     meaning: str
     better: str = "higher"
     low: float = 0.0
     high: float = 1.0
+    ks: tuple[int, ...] = (1, 5, 10, 20, 50, 100)
+    folded: bool = False
+    linear: bool = False
 
     def __str__(self) -> str:
         limits = f"{self.low:g} to {self.high:g}" if math.isfinite(self.high) else f"at least {self.low:g}"
@@ -48,15 +62,20 @@ METRICS_AT_K = {
     "recall_area": Metric(
         "recall area",
         "share of the queries with an item within a label distance t among the K nearest, mean over ten t",
+        folded=True,
     ),
     "knn_error": Metric(
         "k-NN regression error",
         "distance from the mean label of the K nearest to that of the query",
         "lower",
         high=math.inf,
+        folded=True,
+        linear=True,
     ),
     "bleu": Metric(
-        "BLEU", "precision of n-grams of 1 to K words against the references, with a penalty for short captions"
+        "BLEU",
+        "precision of n-grams of 1 to K words against the references, with a penalty for short captions",
+        ks=(1, 2, 3, 4),
     ),
 }
 #: Metrics without a K.
@@ -122,12 +141,20 @@ def title_of(name: str) -> str:
     return title if not k else f"{title}-{k}" if title == "BLEU" else f"{title}@{k}"
 
 
+def measure_of(metric: str, measure: Measure) -> Measure | None:
+    """How values of a metric are printed if they are label distances, which `measure` prints; else None."""
+    base, _, form = metric.partition("/")
+    definition = METRICS_AT_K.get(base.partition("@")[0]) or METRICS.get(base)
+    if form or definition is None or not definition.is_label_distance:
+        return None
+    return measure.linear if definition.linear else measure
+
+
 class Published:
     """Metrics that a paper reports for this setup; 'contml compare' shows ours beside them.
 
-    Every other key is the name of a metric; its value is a fraction: 'recall@1: 0.697'. The names: recall@K, ndcg@K,
-    label_distance@K (in the unit of the task), recall_area@K, knn_error@K, map_at_r, r_precision, nmi, f1,
-    label_distance_area, hap, kendall, spearman; of captions bleu@1 to bleu@4, rouge_l, cider, cider_d.
+    Every other key is the name of a metric (`contml list metrics`); its value is a fraction: 'recall@1: 0.697'. A
+    label distance is in the unit of the task.
 
     Args:
         source: where the values are published: paper, table, and anything special about them.
@@ -139,7 +166,7 @@ class Published:
         if not metrics:
             raise InputError("metrics", "none", hint="add some, such as 'recall@1: 0.697', or remove 'published'")
         for name, value in metrics.items():
-            *_, low, high = metric_of(name)
+            low, high = metric_of(name)[3:5]
             if not (math.isfinite(value) and low <= value <= high):
                 percent = f"write {value / 100:g} for {value:g} %" if high == 1 < value <= 100 else ""
                 allowed = f"{low:g} to {high:g}" if math.isfinite(high) else "at least 0"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import read_bytes, write
+from contml._support.files import read_bytes, write_json
 
 #: Largest file in bytes; a query has about 20.
 _LIMIT = 1 << 28
@@ -45,8 +44,7 @@ class QueryValues:
         Raises:
             InputError: it cannot be written.
         """
-        text = json.dumps({"metric": self.metric, "queries": self.queries, "values": self.values.tolist()})
-        write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        write_json(path, {"metric": self.metric, "queries": self.queries, "values": self.values.tolist()})
 
     @classmethod
     def read(cls, path: Path) -> QueryValues | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,14 +17,11 @@ from contml._support.files import read_bytes
 from contml._support.text import score_text
 from contml.contracts import PLAIN, Measure
 from contml.data.split import SPLIT_TITLES
-from contml.evaluation.metrics import METRICS, METRICS_AT_K, title_of
+from contml.evaluation.kinds import KINDS, KindName
+from contml.evaluation.metrics import METRICS, METRICS_AT_K, measure_of, title_of
 
 #: The K at which Recall@K is reported unless the data or the caller give others.
 RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
-#: The K of BLEU: the longest n-grams that it counts.
-BLEU_K = (1, 2, 3, 4)
-#: The K at which tables show other metrics.
-TABLE_K = (1, 5, 10, 20, 50, 100)
 #: Largest evaluation.json in bytes.
 _LIMIT = 1 << 24
 #: Why weights are untrained although training had steps.
@@ -107,16 +104,13 @@ class RecallWithin:
 class Evaluation:
     """The metrics of one evaluation.
 
-    `unit` says what a label distance of 1 means, `measure` how label distances are printed.
-    `curves`: by metric name ("label_distance", "ndcg", for classes also "recall", for graded labels "recall_area" and,
-    where labels are numbers or vectors, "knn_error", for captions "bleu"); entry K - 1 of a curve is the value at K.
-    `scores` are the metrics without a K (for classes "map_at_r", "r_precision", "nmi", "f1"; for graded labels
-    "label_distance_area", "hap", "kendall"; for captions "cider_d", "cider", "rouge_l"). `sorted_queries` is the number
-    of queries of "hap" and "kendall", which sort the whole gallery: all, or a sample that is always the same.
-    `recall_within` is recall at the main K as a curve over a label distance, for graded labels. `recall_at` are the K
-    at which tables show Recall@K. `skipped` is the number of images that could not be read. `spearman` is the rank
-    correlation of embedding distance and label distance over query-gallery pairs: all of them, or a uniform sample of a
-    million; NaN for captions.
+    `unit` says what a label distance of 1 means, `measure` how label distances are printed. `curves` and `scores` are
+    the metrics with and without a K by name (`contml list metrics`); entry K - 1 of a curve is the value at K.
+    `sorted_queries` is the number of queries of "hap" and "kendall", which sort the whole gallery: all, or a sample
+    that is always the same. `recall_within` is recall at the main K as a curve over a label distance, for graded
+    labels. `recall_at` are the K at which tables show Recall@K. `skipped` is the number of images that could not be
+    read. `spearman` is the rank correlation of embedding distance and label distance over query-gallery pairs: all of
+    them, or a uniform sample of a million; NaN for captions. `kind` is a name of `contml.evaluation.kinds.KINDS`.
     For captions, `queries` are the images, `gallery` is 0, "random" is a caption of another image, and the "oracle" is
     a person: a reference, compared with the other references of its image.
     """
@@ -132,19 +126,22 @@ class Evaluation:
     sorted_queries: int = 0
     recall_within: RecallWithin | None = None
     measure: Measure = PLAIN
+    kind: KindName = "graded"
+
+    @property
+    def k(self) -> int:
+        """The K of mean label distance that is shown first, as of `headline_k`."""
+        return headline_k(min((len(curve.model) for curve in self.curves.values()), default=100))
 
     @property
     def headline(self) -> str:
-        """The name of the main metric: "cider_d" of captions, "recall@1" of classes, else "label_distance@10".
+        """The name of the main metric: "label_distance@10", "recall@1", "cider_d"."""
+        return KINDS[self.kind].headline(self)
 
-        K is a tenth of a gallery of less than 100 items: its ten nearest items would be much or all of it.
-        """
-        if "cider_d" in self.scores:
-            return "cider_d"
-        if "recall" in self.curves:
-            return "recall@1"
-        curve = self.curves.get("label_distance")
-        return f"label_distance@{headline_k(len(curve.model)) if curve else headline_k(100)}"
+    @property
+    def plotted(self) -> str:
+        """The main metric as a plot of several runs shows it: "label_distance@10/random"."""
+        return f"{self.headline}{KINDS[self.kind].plotted}"
 
     @property
     def main(self) -> Score:
@@ -155,12 +152,7 @@ class Evaluation:
 
     def measure_of(self, metric: str) -> Measure | None:
         """How values of a metric are printed if they are label distances; else None."""
-        base, _, form = metric.partition("/")
-        definition = METRICS_AT_K.get(base.partition("@")[0]) or METRICS.get(base)
-        if form or definition is None or not definition.is_label_distance:
-            return None
-        # The error of k-NN regression is a plain distance, also where label distances are squared.
-        return self.measure.linear if base.startswith("knn_error") else self.measure
+        return measure_of(metric, self.measure)
 
     def text(self, metric: str, value: float, *, unit: bool = True) -> str:
         """A value of a metric as it is printed; `unit`: with the unit, if it is a label distance."""
@@ -174,7 +166,7 @@ class Evaluation:
 
     def shown_k(self, name: str) -> list[int]:
         """The K at which tables show a curve, as far as it reaches."""
-        ks = {"recall": self.recall_at, "bleu": BLEU_K}.get(name, TABLE_K)
+        ks = self.recall_at if name == "recall" else METRICS_AT_K[name].ks
         return [k for k in ks if k <= len(self.curves[name].model)]
 
     def numbers(self) -> dict[str, float]:
@@ -188,18 +180,6 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON; a correlation that does not exist is None."""
         return {**asdict(self), "spearman": None if math.isnan(self.spearman) else self.spearman}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Evaluation:
-        """The inverse of `to_dict`."""
-        curves = {name: Curve(**curve) for name, curve in values["curves"].items()}
-        spearman = float("nan") if values["spearman"] is None else values["spearman"]
-        scores = {name: Score(**score) for name, score in values["scores"].items()}
-        within = values.get("recall_within")
-        recall_within = None if within is None else RecallWithin(**within)
-        converted = {"curves": curves, "spearman": spearman, "scores": scores, "recall_within": recall_within}
-        measure = Measure(**values.get("measure", {}))
-        return cls(**{**values, **converted, "measure": measure})
 
 
 @dataclass(frozen=True)
@@ -347,20 +327,20 @@ class Evaluated:
         Raises:
             ValueError: a value is missing, of another type, or of an unknown metric.
         """
-        try:
-            rest = dict(values)
-            fields = {name: rest.pop(name) for name in ("split", "checkpoint", "epoch", "epochs", "changes")}
-            fields["trained"] = rest.pop("trained", True)
-            rest.pop("notes", None)  # they follow from the values
-            selection = rest.pop("selection", None)
-            selected = None if selection is None else Selection(**selection)
-            identity = rest.pop("identity", "")
-            evaluated = cls(Evaluation.from_dict(rest), **fields, selection=selected, identity=identity)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"a value is missing or of another type: {error}") from None
-        TypeAdapter(cls).validate_json(json.dumps(asdict(evaluated)), strict=True)
-        evaluation = evaluated.evaluation
-        names = {*evaluation.curves, *([selected.metric.partition("@")[0]] if selected else [])} - METRICS.keys()
+        if not isinstance(values, dict):
+            raise ValueError("not an object")
+        own = {name: values[name] for name in _FIELDS if name in values}
+        rest = {name: value for name, value in values.items() if name not in {*_FIELDS, "notes"}}  # notes follow
+        if rest.get("spearman", 0) is None:
+            rest["spearman"] = math.nan
+        evaluated = _EVALUATED.validate_json(json.dumps({**own, "evaluation": rest}), strict=True)
+        if "kind" not in values:  # of an older version: the kind whose main metric it has
+            found = evaluated.evaluation
+            kinds = (replace(found, kind=kind) for kind in KINDS)
+            found = next(each for each in kinds if each.kind == "graded" or measured(each, each.headline))
+            evaluated = replace(evaluated, evaluation=found)
+        evaluation, selection = evaluated.evaluation, evaluated.selection
+        names = {*evaluation.curves, *([selection.metric.partition("@")[0]] if selection else [])} - METRICS.keys()
         if not (names <= METRICS_AT_K.keys() and evaluation.scores.keys() <= METRICS.keys()):
             raise ValueError("an unknown metric")
         if len({len(v) for c in evaluation.curves.values() for v in (c.model, c.random, c.oracle)}) > 1:
@@ -370,6 +350,10 @@ class Evaluated:
         if not (0 <= evaluated.epoch < math.inf and evaluated.epochs >= 0):
             raise ValueError("an epoch below 0")
         return evaluated
+
+
+_EVALUATED = TypeAdapter(Evaluated)
+_FIELDS = {field.name for field in fields(Evaluated)} - {"evaluation"}
 
 
 def is_untrained(epoch: float, trained: bool) -> bool:
@@ -418,7 +402,7 @@ def measured(evaluation: Evaluation, metric: str) -> Score | None:
     base, _, form = metric.partition("/")
     name, _, k = base.partition("@")
     score = evaluation.scores.get(base)
-    if base == "spearman" and "cider_d" not in evaluation.scores:
+    if base == "spearman" and KINDS[evaluation.kind].ranked:
         score = score_of(base, evaluation.spearman, 0.0)
     elif name in evaluation.curves and k.isdecimal() and 1 <= int(k) <= len(evaluation.curves[name].model):
         score = evaluation.curves[name].at(int(k))
@@ -451,21 +435,5 @@ def split_form(metric: str) -> str:
 
 
 def usual(evaluation: Evaluation) -> list[str]:
-    """The metrics that papers report: Recall at four K and all without a K for classes, else label distance, nDCG.
-
-    For captions: BLEU-1, BLEU-4, and all without a K.
-    """
-    if "cider_d" in evaluation.scores:
-        names = ["bleu@1", "bleu@4", *evaluation.scores]
-    elif "recall" in evaluation.curves:
-        names = [*(f"recall@{k}" for k in evaluation.recall_at[:4]), *evaluation.scores]
-    else:
-        main_metric = evaluation.headline
-        names = [main_metric, f"{main_metric}/random", f"ndcg@{main_metric.partition('@')[2]}", "spearman"]
-    return [name for name in names if measured(evaluation, name) is not None]
-
-
-def headline(evaluation: Evaluation) -> str:
-    """The name of the main metric, as a plot shows it."""
-    main_metric = evaluation.headline
-    return f"{main_metric}/random" if main_metric.startswith("label_distance") else main_metric
+    """The metrics that papers report, as far as they were measured."""
+    return [name for name in KINDS[evaluation.kind].usual(evaluation) if measured(evaluation, name) is not None]

@@ -141,6 +141,7 @@ def evaluate(
         sorted_queries=0 if graded is None else graded.sorted_queries,
         recall_within=None if graded is None else graded.recall_within(len(q)),
         measure=labels.measure,
+        kind="graded" if classes is None else "classes",
     )
     # Of the first place, Recall is the precision: 1 - label distance.
     expected = rankings.expected_distance

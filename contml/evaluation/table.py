@@ -9,10 +9,9 @@ from typing import Any
 
 from contml._support.text import MISSING, percent, score_text
 from contml.contracts import Measure
+from contml.evaluation.kinds import KINDS
+from contml.evaluation.metrics import METRICS_AT_K
 from contml.evaluation.results import Evaluation, Score, measured
-
-#: Curves that the result table leaves to the table of further metrics.
-_FURTHER = ("recall_area", "knn_error")
 
 
 def summary(evaluation: Evaluation) -> list[list[str]]:
@@ -22,14 +21,12 @@ def summary(evaluation: Evaluation) -> list[list[str]]:
     reaches. `normalized` is 0 % for a random ranking and 100 % for the oracle; for captions, 0 % for a caption of
     another image and 100 % for a person's. Metrics without a K follow; the last row is the Spearman correlation.
     """
-    captions = is_of_captions(evaluation)
-    baselines = ["random caption", "person"] if captions else ["random", "oracle"]
-    rows = [["metric", "K", "model", *baselines, "normalized"]]
-    rows += _curve_rows(evaluation, [name for name in evaluation.curves if name not in _FURTHER])
+    kind = KINDS[evaluation.kind]
+    rows = [["metric", "K", "model", *kind.baselines, "normalized"], *_curve_rows(evaluation, folded=False)]
     for name, score in evaluation.scores.items():
         title = evaluation.titled(name, score.title)
         rows.append([title, MISSING, *_cells(evaluation, name, score), percent(score.normalized())])
-    if not captions:
+    if kind.ranked:
         # A random embedding has correlation 0, the label distance itself 1: the correlation is normalized already.
         spearman = evaluation.spearman
         rows.append(
@@ -40,13 +37,13 @@ def summary(evaluation: Evaluation) -> list[list[str]]:
 
 def further(evaluation: Evaluation) -> list[list[str]]:
     """The rows of the metrics that `summary` omits: recall area and the error of regression."""
-    return _curve_rows(evaluation, [name for name in evaluation.curves if name in _FURTHER])
+    return _curve_rows(evaluation, folded=True)
 
 
-def _curve_rows(evaluation: Evaluation, names: list[str]) -> list[list[str]]:
+def _curve_rows(evaluation: Evaluation, *, folded: bool) -> list[list[str]]:
     rows = []
     for name, curve in evaluation.curves.items():
-        for k in evaluation.shown_k(name) if name in names else ():
+        for k in evaluation.shown_k(name) if METRICS_AT_K[name].folded == folded else ():
             metric, score = f"{name}@{k}", curve.at(k)
             cells = _cells(evaluation, metric, score)
             rows.append([evaluation.titled(metric, curve.title), str(k), *cells, percent(score.normalized())])
@@ -59,12 +56,11 @@ def sentence(evaluation: Evaluation) -> str:
     if score is None:
         return f"The Spearman correlation of embedding and label distance is {score_text(evaluation.spearman)}."
     title, normalized = score.title[0].upper() + score.title[1:], score.normalized()
-    values = (score.model, score.random, score.oracle)
-    model, random, oracle = (evaluation.text(evaluation.headline, value) for value in values)
-    if is_of_captions(evaluation):
-        return f"{title} is {model}; a caption of another image: {random}, a person's caption: {oracle}."
     if score.better == "higher" or not math.isfinite(normalized) or score.random <= 0:
-        return f"{title} is {model}; random ranking: {random}, oracle: {oracle}."
+        values = (score.model, score.random, score.oracle)
+        model, random, oracle = (evaluation.text(evaluation.headline, value) for value in values)
+        low, high = KINDS[evaluation.kind].baselines
+        return f"{title} is {model}; {low}: {random}; {high}: {oracle}."
     start = f"{title} is {score.model / score.random:.2f} times that of a random ranking"
     if normalized < 0:
         return f"{start}: worse than random."
@@ -76,23 +72,12 @@ def headline_words(evaluation: Evaluation, mean: float | None = None) -> str:
 
     `mean` is said in place of the metric of this evaluation, such as the mean over seeds.
     """
-    score, measure = measured(evaluation, evaluation.headline), evaluation.measure
-    if score is not None and mean is not None:
-        score = replace(score, model=mean)
-    if score is None or is_of_captions(evaluation):
+    score, kind = measured(evaluation, evaluation.headline), KINDS[evaluation.kind]
+    if score is None:
         return sentence(evaluation)
-    if "recall" in evaluation.curves:
-        model, random, oracle = (percent(value) for value in (score.model, score.random, score.oracle))
-        start = f"The nearest item is of the query's class for {model} of the queries"
-    else:
-        k = int(evaluation.headline.partition("@")[2])
-        model, random, oracle = (measure.text(value) for value in (score.model, score.random, score.oracle))
-        start = f"The {'nearest item' if k == 1 else f'{k} nearest items'} "
-        if measure.is_plain:
-            start += f"{'is' if k == 1 else 'are'} at a mean label distance of {model}"
-        else:
-            start += f"{'differs' if k == 1 else 'differ'} by {model}{f' in {measure.name}' if measure.name else ''}"
-    return f"{start}; random: {random}; best possible: {oracle}."
+    score = score if mean is None else replace(score, model=mean)
+    random, oracle = (kind.text(evaluation, value) for value in (score.random, score.oracle))
+    return f"{kind.finding(evaluation, score)}; {kind.baselines[0]}: {random}; {kind.best}: {oracle}."
 
 
 def shortened(table: list[list[str]], main_k: str) -> tuple[list[list[str]], list[list[str]]]:
@@ -103,7 +88,14 @@ def shortened(table: list[list[str]], main_k: str) -> tuple[list[list[str]], lis
 
 def unit_words(evaluation: Evaluation) -> str:
     """What a label distance is, in words."""
-    return "0 within a class, 1 between classes" if "recall" in evaluation.curves else evaluation.unit
+    return KINDS[evaluation.kind].unit(evaluation)
+
+
+def scope(evaluation: Evaluation, size: str = "") -> str:
+    """What was evaluated, and what a label distance is; `size` is said in place of the numbers of this evaluation."""
+    kind = KINDS[evaluation.kind]
+    unit = kind.unit(evaluation)
+    return f"{size or kind.size(evaluation)}{f'; label distance: {unit}' if unit else ''}"
 
 
 def unit_of_distances(unit: str, measure: Measure) -> str:
@@ -123,11 +115,6 @@ def value_text(value: Any) -> str:
         return f"{value:g}"
     text = MISSING if value is None else value if isinstance(value, str) else json.dumps(value)
     return " ".join(text.split())
-
-
-def is_of_captions(evaluation: Evaluation) -> bool:
-    """Whether captions were evaluated, and not a retrieval."""
-    return evaluation.headline == "cider_d"
 
 
 def _cells(evaluation: Evaluation, metric: str, score: Score) -> list[str]:

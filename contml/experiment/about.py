@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import nn
 
 from contml._support.errors import InputError
-from contml._support.files import read_bytes, write
+from contml._support.files import read_bytes, write_json
 from contml._support.text import duration
 from contml._support.versions import versions
 from contml.data.identity import DataRecord
 from contml.evaluation.table import value_text
-from contml.experiment.building import Experiment
 from contml.runs import Run
+
+if TYPE_CHECKING:
+    from contml.experiment.building import Experiment
 
 #: Largest about.json in bytes.
 _LIMIT = 1 << 16
@@ -44,7 +45,7 @@ class Training(BaseModel):
 
     def save(self, run: Run) -> None:
         """Write it into the folder of the run."""
-        write(run.about, lambda path: path.write_text(json.dumps(self.model_dump()), encoding="utf-8"))
+        write_json(run.about, self.model_dump())
 
 
 def training_of(model: nn.Module, device: torch.device, processes: int, seconds: float | None) -> Training:

@@ -21,8 +21,8 @@ from contml.data.carve import with_validation
 from contml.data.features import with_features
 from contml.data.identity import item_names
 from contml.data.split import Split, Task
-from contml.evaluation.evaluators import CaptionEvaluator, Evaluator, RetrievalEvaluator
 from contml.experiment.parts import schema
+from contml.experiment.results import CaptionResults, RetrievalResults, RunEvaluator
 from contml.labels.base import LabelSpace
 from contml.losses import LOSSES
 from contml.losses.inputs import check_loss, check_requirement
@@ -122,6 +122,12 @@ class Experiment:
         network = self.build_network(task, weights)
         return self._captioner(network, caption_words(task.train), weights) if self.is_captioning else network
 
+    def evaluator(self, model: Any = None) -> RunEvaluator:
+        """What evaluates a model of this experiment; without one, what reads its results."""
+        if self.is_captioning:
+            return CaptionResults(self, model and model.vocabulary.decode)
+        return RetrievalResults(self)
+
     def _captioner(self, network: EmbeddingModel, words: CaptionWords, weights: bool) -> Captioner:
         part, decoder = self.config.parts["captioner"], self.config.parts["decoder"]
         options = part.options if weights else {**part.options, "weights": "none"}
@@ -185,11 +191,9 @@ class Experiment:
         sampler = parts["sampler"].build(**{**data, "labels": root if labels.class_ids is None else labels})
         data |= {"feature_dim": network.feature_dim, "steps_per_epoch": len(sampler)}
         model: EmbeddingModel | Captioner = network
-        evaluator: Evaluator = RetrievalEvaluator()
         if self.is_captioning:
             words = caption_words(train)
             model = self._captioner(network, words, weights)
-            evaluator = CaptionEvaluator(model.vocabulary.decode)
             data |= {"captions": words, "vocabulary": model.vocabulary, "length": model.length}
         data["epochs"] = parts["training"].options["epochs"]
         step = parts["step"].build(**data)
@@ -214,7 +218,7 @@ class Experiment:
             run=run,
             labels=labels,
             config=self.recorded,
-            evaluator=evaluator,
+            evaluator=self.evaluator(model),
             quiet=quiet,
         )
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import TypeAdapter
@@ -18,12 +18,14 @@ from contml.config import difference, flat
 from contml.data.identity import DataRecord, with_recorded_items
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.results import Evaluated, Selection
-from contml.experiment.building import Experiment
 from contml.models import EmbeddingModel
 from contml.models.captioner import Captioner
 from contml.runs import PLACES, Run, without_paths
 from contml.training import load_weights
 from contml.training.checkpoint import load_numbers
+
+if TYPE_CHECKING:
+    from contml.experiment.building import Experiment
 
 #: Largest file of captions in bytes.
 _CAPTIONS_LIMIT = 1 << 28

@@ -2,50 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import write
-from contml._support.tensors import load_tensors, save_tensors
 from contml._support.text import plain_text
 from contml.config import dump
-from contml.data.identity import DataRecord, item_names
+from contml.data.identity import DataRecord
 from contml.data.split import SPLIT_TITLES, Split, Task
-from contml.evaluation.evaluators import (
-    CaptionEvaluator,
-    Captions,
-    Evaluator,
-    RetrievalEvaluator,
-    evaluate_captions,
-)
-from contml.evaluation.query_values import QueryValues
-from contml.evaluation.results import Evaluated, Ranking
-from contml.experiment.about import brief_of, facts_of, squared_of, training_of, usage_of
+from contml.evaluation.evaluators import Found
+from contml.evaluation.results import Evaluated, Evaluation
+from contml.experiment.about import training_of
 from contml.experiment.building import Experiment, first_process
 from contml.experiment.checking import report_columns
 from contml.experiment.loading import load_run
 from contml.experiment.recorded import (
     check_config,
     how_to_train_longer,
-    read_captions,
     read_evaluation,
     recorded_task,
     row_of,
-    saved_embeddings,
     saved_numbers,
     trained_model,
 )
-from contml.models.captioner import Captioner
-from contml.retrieval.calibration import Calibration, save_calibration
+from contml.experiment.results import Result, RunEvaluator
 from contml.runs import COMMAND, HEAD, Run, create
 from contml.training import Trainer, load_weights
 
@@ -82,8 +69,9 @@ def train(
     late_splits = {
         name: s for name, s in task.splits.items() if name not in ("train", *trainer.watched) and split == "result"
     }
+    ranked = experiment.evaluator().ranked
     for name, data_split in {**trainer.watched, **late_splits}.items():
-        _check_size(name, data_split, experiment.is_captioning)  # it would otherwise be found only after the training
+        _check_size(name, data_split, ranked)  # it would otherwise be found only after the training
     for data_split in (task.train, *trainer.watched.values(), *late_splits.values()):
         trainer.images.prepare(data_split)  # errors in a cache or an image are raised before a run folder is created
     for data_split in late_splits.values():
@@ -188,10 +176,14 @@ def evaluate_run(
     task, changes = recorded_task(experiment, run, accept_changes)
     model = trained_model(experiment, run, task, weights, path)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    split, evaluator = task.evaluated, _evaluator(model)
-    outputs, missing = evaluator.outputs(model.to(device), split, experiment.build_images(), device=device)
-    evaluation, predictions = evaluator.evaluate(outputs, missing, split)
-    result = Evaluated(
+    images, evaluator = experiment.build_images(), experiment.evaluator(model.to(device))
+
+    def evaluate(split: Split) -> tuple[Evaluation, Found, Tensor]:
+        outputs, missing = evaluator.outputs(model, split, images, device=device)
+        return *evaluator.evaluate(outputs, missing, split), missing
+
+    evaluation, found, missing = evaluate(task.evaluated)
+    evaluated = Evaluated(
         evaluation,
         task.evaluated_name,
         name,
@@ -202,15 +194,10 @@ def evaluate_run(
         trained=numbers["trained"],
         identity=experiment.identity_of(model),
     )
-    if name == experiment.selected and not changes and task.val is not None and isinstance(predictions, Ranking):
-        val_predictions: Ranking | Captions = predictions
-        if task.val is not split:
-            val_outputs, val_missing = evaluator.outputs(model, task.val, experiment.build_images(), device=device)
-            val_predictions = evaluator.evaluate(val_outputs, val_missing, task.val)[1]
-        assert isinstance(val_predictions, Ranking)
-        save_calibration(run.calibration, task, val_predictions, predictions)
-    _save(experiment, run, task, result, predictions, missing, model)
-    return result
+    is_calibrated = name == experiment.selected and not changes
+    val = _on_val(evaluator, task, task.evaluated_name, found, evaluate) if is_calibrated else None
+    evaluator.save(run, Result(task, evaluated, found, missing, val), model)
+    return evaluated
 
 
 def report_run(
@@ -226,48 +213,33 @@ def report_run(
     """
     experiment, run = load_run(folder, trust=trust)
     evaluated = read_evaluation(run)
-    # Before the data: a config that was edited may change them.
-    if experiment.is_captioning:
-        if pair is not None:
-            raise InputError("--pair", "the run trained a captioner, which ranks nothing", hint="omit --pair")
-        return _report_captions(experiment, run, evaluated, accept_changes)
-    saved = saved_embeddings(experiment, run, evaluated.split)
-    task, changes = recorded_task(experiment, run, accept_changes)
-    split = task.splits[evaluated.split]
-    embedded_rows, embeddings, missing = saved.of(item_names(split, experiment.root))
-    split = split.subset(embedded_rows)
-    pair_rows = None
+    if pair is not None and experiment.is_captioning:
+        raise InputError("--pair", "the run trained a captioner, which ranks nothing", hint="omit --pair")
+    evaluator = experiment.evaluator()
+    result = evaluator.read(run, evaluated, accept_changes)
+    rows = None
     if pair is not None:
-        named = task.with_splits({evaluated.split: split})
-        pair_rows = row_of(named, evaluated.split, pair[0], "--pair"), row_of(named, evaluated.split, pair[1], "--pair")
-    evaluation, ranking = RetrievalEvaluator().evaluate(embeddings, missing, split)
-    return _report(
-        experiment, run, split, replace(evaluated, evaluation=evaluation, changes=changes), ranking, missing, pair_rows
-    )
+        first, second = (row_of(result.task, evaluated.split, name, "--pair") for name in pair)
+        rows = first, second
+    return evaluator.report(run, result, rows)
 
 
-def _report_captions(experiment: Experiment, run: Run, evaluated: Evaluated, accept_changes: bool) -> Path:
-    saved = read_captions(run, evaluated.split)
-    task, changes = recorded_task(experiment, run, accept_changes)
-    split = task.splits[evaluated.split]
-    rows = [row for row, name in enumerate(item_names(split, experiment.root)) if name in saved]
-    texts = [saved[name] for name in item_names(split.subset(rows), experiment.root)]
-    evaluation, captions = evaluate_captions(texts, split, torch.tensor(rows))
-    evaluation = replace(evaluation, skipped=len(split) - len(rows))
-    return _report(experiment, run, split, replace(evaluated, evaluation=evaluation, changes=changes), captions)
-
-
-def _check_size(name: str, split: Split, is_captioning: bool) -> None:
+def _check_size(name: str, split: Split, ranked: bool) -> None:
     """Refuse a split that is too small to be evaluated."""
     queries = len(split) if split.queries is None else len(split.queries)
     gallery = len(split) if split.gallery is None else len(split.gallery)
-    if queries < 1 or (gallery < 2 and not is_captioning):
+    if queries < 1 or (gallery < 2 and ranked):
         got = f"{queries} queries and {gallery} gallery items"
         raise InputError(f"{SPLIT_TITLES[name]} split", got, "needs at least 1 query and 2 gallery items")
 
 
-def _evaluator(model: nn.Module) -> Evaluator:
-    return CaptionEvaluator(model.vocabulary.decode) if isinstance(model, Captioner) else RetrievalEvaluator()
+def _on_val(
+    evaluator: RunEvaluator, task: Task, split: str, found: Found, evaluate: Callable[[Split], Sequence[Any]]
+) -> Found | None:
+    """What is found on the validation split, if a calibration is fitted to it; `found` is what was found on `split`."""
+    if not evaluator.ranked or task.val is None:
+        return None
+    return found if split == "val" else evaluate(task.val)[1]
 
 
 def _finish(
@@ -285,15 +257,14 @@ def _finish(
     # The result is in float32, whatever the precision of the training: as `evaluate_run` and `contml.load` embed.
     trainer.model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     name: Literal["test", "val"] = "val" if split_name == "val" else task.evaluated_name
-    evaluation, predictions, missing = trainer.evaluate(task.splits[name])
-    val_predictions = None
-    if split_name == "result" and task.val is not None and isinstance(predictions, Ranking):
-        val_predictions = predictions if name == "val" else trainer.evaluate(task.val)[1]
+    evaluator = experiment.evaluator(trainer.bare_model)
+    evaluation, found, missing = trainer.evaluate(task.splits[name])
+    val = _on_val(evaluator, task, name, found, trainer.evaluate) if split_name == "result" else None
     trainer.images.close()
     if trainer.run is None or not trainer.accelerator.is_main_process:
         return None
     model, accelerator = trainer.bare_model, trainer.accelerator
-    result = Evaluated(
+    evaluated = Evaluated(
         evaluation,
         name,
         experiment.selected,
@@ -303,96 +274,10 @@ def _finish(
         trained=trainer.trained,
         identity=experiment.identity_of(model),
     )
-    if isinstance(val_predictions, Ranking) and isinstance(predictions, Ranking):
-        save_calibration(trainer.run.calibration, task, val_predictions, predictions)
-    _save(experiment, trainer.run, task, result, predictions, missing, model)
+    result = Result(task, evaluated, found, missing, val)
+    evaluator.save(trainer.run, result, model)
     trainer.log.add_result(name, evaluation, trainer.steps_done)
     training_of(model, accelerator.device, accelerator.num_processes, trainer.seconds).save(trainer.run)
     if split_name == "result":
-        _report(experiment, trainer.run, task.splits[name], result, predictions, missing)
+        evaluator.report(trainer.run, result)
     return trainer.run
-
-
-def _save(
-    experiment: Experiment,
-    run: Run,
-    task: Task,
-    result: Evaluated,
-    found: Ranking | Captions,
-    missing: Tensor,
-    model: nn.Module,
-) -> None:
-    checkpoint = None if result.checkpoint == experiment.selected else result.checkpoint
-    names = item_names(task.splits[result.split], experiment.root)
-    if isinstance(found, Captions):
-        entries = zip(found.rows.tolist(), found.texts, found.values.tolist(), strict=True)
-        _write_json(
-            run.captions(result.split, checkpoint),
-            [{"image": names[row], "caption": text, "cider_d": value} for row, text, value in entries],
-        )
-        if isinstance(model, Captioner) and model.decoder.needs_maps:
-            split = task.splits[result.split]
-            save_tensors(run.attention(result.split, checkpoint), attention_of(experiment, model, split, found))
-    else:
-        tensors = {"embeddings": found.embeddings, "missing": missing}
-        save_tensors(run.embeddings(result.split, checkpoint), tensors, names=names, config=experiment.recorded)
-    rows = (found.rows if isinstance(found, Captions) else found.queries).tolist()
-    queries = QueryValues.of(result.evaluation.headline, [names[row] for row in rows], found.values)
-    queries.save(run.query_values(result.split, checkpoint))
-    _write_json(run.evaluation(checkpoint), result.to_dict())
-
-
-def attention_of(experiment: Experiment, model: Captioner, split: Split, captions: Captions) -> dict[str, Tensor]:
-    """Where the captioner looks before each word `[T, P]`, for the images that the report shows, by their rows."""
-    rows = captions.rows[captions.shown()]
-    device = next(model.parameters()).device
-    attention: dict[str, Tensor] = {}
-    model.eval()
-    for batch in experiment.build_images().test_batches(split, rows, len(rows)):
-        images = batch.images.to(device)
-        tokens = model.describe(images)
-        for row, weights in zip(batch.rows.tolist(), model.attention(images, tokens).cpu(), strict=True):
-            attention[str(row)] = weights.contiguous()
-    return attention
-
-
-def _write_json(path: Path, content: Any) -> None:
-    text = json.dumps(content)
-    write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-
-def _report(
-    experiment: Experiment,
-    run: Run,
-    split: Split,
-    result: Evaluated,
-    found: Ranking | Captions,
-    missing: Tensor | None = None,
-    pair: tuple[int, int] | None = None,
-) -> Path:
-    from contml.report.page import About, write_caption_report, write_report  # here: it imports matplotlib
-
-    dim = None if isinstance(found, Captions) else found.embeddings.shape[1]
-    about: Any = {
-        "title": experiment.name,
-        "config": dump(experiment.values),
-        "rows": run.rows(),
-        "evaluation": result,
-        "about": About(
-            brief_of(experiment, run, dim),
-            run.command,
-            facts_of(experiment, run, dim),
-            usage_of(experiment, run.folder),
-            squared_of(experiment),
-        ),
-    }
-    if isinstance(found, Captions):
-        path = run.attention(result.split)
-        attention = load_tensors(path)[0] if path.exists() else {}
-        images = experiment.config.parts["images"].options
-        size = images["resize"], images["crop"]
-        return write_caption_report(run.folder, captions=found, split=split, attention=attention, size=size, **about)
-    calibration = Calibration.read(run.calibration)
-    return write_report(
-        run.folder, ranking=found, split=split, missing=missing, pair=pair, calibration=calibration, **about
-    )

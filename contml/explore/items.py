@@ -18,7 +18,6 @@ from contml.data.split import Split
 from contml.distances import nearest_vectors
 from contml.distances.exact import squared_distances_to
 from contml.evaluation import evaluate
-from contml.evaluation.results import headline_k
 from contml.evaluation.table import unit_of_distances, unit_words
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
@@ -246,7 +245,7 @@ def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[ModelView, st
         if evaluation.measure.is_plain
         else unit_of_distances(evaluation.unit, evaluation.measure)
     )
-    return view, unit, headline_k(len(evaluation.curves["label_distance"].model))
+    return view, unit, evaluation.k
 
 
 def _distances(embeddings: Tensor, rows: Tensor) -> Tensor:

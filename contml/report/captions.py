@@ -62,7 +62,7 @@ def caption_examples(
     assert references is not None  # of a captioner
     examples = []
     for position in captions.shown():
-        row, text = int(captions.rows[position]), captions.texts[position]
+        row, text = int(captions.queries[position]), captions.texts[position]
         picture = words = None
         try:
             picture = split.picture(row)
@@ -89,7 +89,7 @@ def captions_csv(captions: Captions, split: Split) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(["image", "caption", *captions.scores])
-    for index, (row, caption) in enumerate(zip(captions.rows.tolist(), captions.texts, strict=True)):
+    for index, (row, caption) in enumerate(zip(captions.queries.tolist(), captions.texts, strict=True)):
         scores = [float(values[index]) for values in captions.scores.values()]
         writer.writerow([plain_text(split.name(row)), plain_text(caption), *scores])
     return text.getvalue().encode()

@@ -107,7 +107,7 @@ class _Shown:
 
     def __init__(self, split: Split, evaluation: Evaluation, ranking: Ranking) -> None:
         self.ranking, self.measure = ranking, split.labels.measure
-        self.classes = "recall" in evaluation.curves
+        self.classes = evaluation.kind == "classes"
         self.main = evaluation.headline
 
     def example(self, q: int, title: str, *, oracle: bool = True) -> Example:
@@ -146,7 +146,7 @@ def shown_items(rows: Sequence[int], distances: Sequence[float], measure: Measur
 
 def unit_of_numbers(evaluation: Evaluation) -> str:
     """What the numbers below the retrieved items of a query are; nothing for classes."""
-    return "" if "recall" in evaluation.curves else unit_of_distances(evaluation.unit, evaluation.measure)
+    return "" if evaluation.kind == "classes" else unit_of_distances(evaluation.unit, evaluation.measure)
 
 
 def queries_csv(split: Split, evaluation: Evaluation, ranking: Ranking) -> bytes:

@@ -18,9 +18,10 @@ from contml._support.files import write
 from contml._support.text import page_text, unbroken
 from contml.data.split import SPLIT_TITLES, Split
 from contml.evaluation.evaluators import Captions
+from contml.evaluation.kinds import KINDS
 from contml.evaluation.label_errors import LabelErrors
 from contml.evaluation.metrics import title_of
-from contml.evaluation.results import Evaluated, Ranking, headline_k
+from contml.evaluation.results import Evaluated, Ranking
 from contml.evaluation.table import further, headline_words, sentence, shortened, summary, unit_of_distances, unit_words
 from contml.report.breakdown import group_rows, label_rows
 from contml.report.captions import caption_examples, captions_csv, fact_table, intervals
@@ -104,7 +105,7 @@ def write_report(
     split, metrics = split.with_short_names(), evaluation.evaluation
     broken: dict[int, str] = {}
     strips, explained = gallery_strips(split, ranking, broken), explain_pair(split, ranking, broken, pair)
-    classes = "recall" in metrics.curves
+    classes = metrics.kind == "classes"
     density = density_plot(ranking.pairs, metrics.spearman, about.squared, metrics.measure)
     figures = {
         **_curves(rows, evaluation),
@@ -200,7 +201,7 @@ def write_caption_report(
     positions = captions.shown()
     card_positions = [positions[index] for index in _first(len(positions))]
     card_lines: list[tuple[Image.Image, list[Image.Image], str]] = [
-        (album.picture(int(captions.rows[n])), [], captions.texts[n]) for n in card_positions
+        (album.picture(int(captions.queries[n])), [], captions.texts[n]) for n in card_positions
     ]
     files = {f"{name}.png": encode(picture) for name, picture in plot_pictures.items()}
     files |= {"card.png": encode(card(title, headline, card_lines)), "queries.csv": captions_csv(captions, split)}
@@ -309,8 +310,7 @@ def _write_page(
     """Write the page with pictures of the best quality with which it is small enough."""
     metrics = evaluation.evaluation
     header, *table = summary(metrics)
-    k = headline_k(len(metrics.curves["label_distance"].model)) if "label_distance" in metrics.curves else 0
-    table, rest = (table, []) if "cider_d" in metrics.scores else shortened(table, str(k))
+    table, rest = shortened(table, str(metrics.k)) if KINDS[metrics.kind].ranked else (table, [])
     folded_rows = [*rest, *further(metrics)]
     page = render(
         template,

@@ -12,7 +12,7 @@ import yaml
 from contml._support.files import read_bytes, write
 from contml._support.text import page_text
 from contml.evaluation.results import Evaluated, epoch_text
-from contml.evaluation.table import is_of_captions, sentence, summary, unit_words, value_text
+from contml.evaluation.table import scope, sentence, summary, value_text
 
 if TYPE_CHECKING:
     from contml.retrieval.bundle import Bundle
@@ -123,7 +123,7 @@ def _tags(config: Mapping[str, Any], evaluated: Evaluated | None) -> list[str]:
         kinds = [group] if slash and ":" not in name and "labels" not in task else []
     kinds = [kind for kind in dict.fromkeys(kinds) if kind not in ("", "auto")]
     if not kinds and evaluated is not None:
-        kinds = ["classes" if "recall" in evaluated.evaluation.curves else "graded"]
+        kinds = [evaluated.evaluation.kind]
     return [*(f"label:{kind}" for kind in kinds), *([f"loss:{loss}"] if loss else [])]
 
 
@@ -153,9 +153,7 @@ def _results(bundle: Bundle, evaluated: Evaluated) -> str:
     evaluation = evaluated.evaluation
     lines = [
         "## Results\n",
-        f"{_inline(evaluated.description)}: {evaluation.queries:,} "
-        + ("images." if is_of_captions(evaluation) else f"queries, {evaluation.gallery:,} items in the gallery."),
-        f"Label distance: {_inline(unit_words(evaluation))}.\n",
+        f"{_inline(evaluated.description)}: {_inline(scope(evaluation))}.\n",
         _table(summary(evaluation)),
         sentence(evaluation),
     ]

@@ -14,13 +14,13 @@ from contml._support.errors import InputError
 from contml._support.text import MISSING, number
 from contml.compare.verdict import Key, Result, Verdict, verdict
 from contml.contracts import PLAIN, Measure
-from contml.evaluation.metrics import title_of
+from contml.evaluation.metrics import measure_of, title_of
 from contml.evaluation.query_values import QueryValues
 from contml.evaluation.results import epoch_text
 from contml.evaluation.table import value_text
 from contml.runs import Run
 from contml.sweep.space import Params, Space, overrides_of
-from contml.sweep.trials import Training, Trial, better, metric, unit_of
+from contml.sweep.trials import Training, Trial, better, metric
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Sweep:
     @property
     def unit(self) -> Measure:
         """How values of the metric are printed."""
-        return unit_of(self.metric, self.measure)
+        return measure_of(self.metric, self.measure) or PLAIN
 
     @property
     def better(self) -> str:

@@ -19,16 +19,17 @@ from typing import Any, Literal, TypeAlias
 
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder, locked, write
-from contml.contracts import Measure
+from contml.contracts import PLAIN, Measure
 from contml.data.identity import DataRecord
 from contml.data.split import Task
+from contml.evaluation.metrics import measure_of
 from contml.experiment import Experiment, OwnData
 from contml.runs import PLACES
 from contml.sweep.results import Sweep
 from contml.sweep.samplers import draw, optuna_version
 from contml.sweep.space import Choice, Params, Space, grid, overrides_of, parse_space
 from contml.sweep.training import Job, Result, Source, run_jobs
-from contml.sweep.trials import Training, Trial, TrialsFile, better, ranked, stored_spec, unit_of
+from contml.sweep.trials import Training, Trial, TrialsFile, better, ranked, stored_spec
 
 Sampler: TypeAlias = Literal["grid", "random", "tpe"]
 
@@ -211,7 +212,7 @@ class _Search:
         training_name = f"seed {training.seed}" + ("" if training.fold is None else f", fold {training.fold}")
         outcome = training.error
         if training.value is not None:
-            outcome = f"{training.metric} {unit_of(training.metric, self.measure).text(training.value)}"
+            outcome = f"{training.metric} {(measure_of(training.metric, self.measure) or PLAIN).text(training.value)}"
             outcome += ", untrained weights" if training.untrained else ""
         self.on_line(f"trial {training.trial} ({overrides_text}), {training_name}: {outcome}")
 

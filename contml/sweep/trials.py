@@ -15,7 +15,6 @@ from pydantic import TypeAdapter, ValidationError
 from contml._support.errors import InputError
 from contml._support.files import append_line
 from contml.config import difference
-from contml.contracts import PLAIN, Measure
 from contml.evaluation.metrics import metric_of
 from contml.sweep.space import Params
 
@@ -183,8 +182,3 @@ def better(trials: Sequence[Trial]) -> str:
     """Whether a "lower" or a "higher" value of the metric is better."""
     name = metric(trials)
     return metric_of(name).better if name else "lower"
-
-
-def unit_of(name: str, measure: Measure) -> Measure:
-    """How values of a metric are printed: label distances by the measure of the labels, others as they are."""
-    return measure if name and metric_of(name).is_label_distance else PLAIN

@@ -23,8 +23,8 @@ from contml._support.versions import versions
 from contml.contracts import Sampler
 from contml.data import Batch, Images
 from contml.data.split import SPLIT_TITLES, Split, check_split
-from contml.evaluation.evaluators import Captions, Evaluator, RetrievalEvaluator
-from contml.evaluation.results import NO_GRADIENT, Evaluation, Ranking
+from contml.evaluation.evaluators import Evaluator, Found, RetrievalEvaluator
+from contml.evaluation.results import NO_GRADIENT, Evaluation
 from contml.labels.base import LabelSpace
 from contml.runs import Run
 from contml.sampling import BatchSampler
@@ -241,7 +241,7 @@ class Trainer:
         ]
         return bool(get_total_norm(gradients, math.inf) != 0)
 
-    def evaluate(self, split: Split) -> tuple[Evaluation, Ranking | Captions, Tensor]:
+    def evaluate(self, split: Split) -> tuple[Evaluation, Found, Tensor]:
         """Embed a split, divided between the processes, and evaluate the ranking; also returns unreadable rows.
 
         A captioner describes the images of the split instead.

@@ -1,0 +1,192 @@
+"""The result of a run: each evaluator saves it in the run folder, reads it again, and reports it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from contml._support.files import write_json
+from contml._support.tensors import load_tensors, save_tensors
+from contml.config import dump
+from contml.data.identity import item_names
+from contml.data.split import Split, Task
+from contml.evaluation.evaluators import CaptionEvaluator, RetrievalEvaluator, evaluate_captions
+from contml.evaluation.query_values import QueryValues
+from contml.evaluation.results import Evaluated
+from contml.experiment.about import brief_of, facts_of, squared_of, usage_of
+from contml.experiment.recorded import read_captions, recorded_task, saved_embeddings
+from contml.retrieval.calibration import Calibration, save_calibration
+from contml.runs import Run
+
+if TYPE_CHECKING:
+    from contml.experiment.building import Experiment
+
+
+class Result(NamedTuple):
+    """The result of a run.
+
+    Attributes:
+        task: the data.
+        evaluated: the metrics, and of which split and weights.
+        found: the ranking or the captions of this split.
+        missing: rows of the split that could not be read.
+        val: what was found on the validation split; None: no calibration is fitted to it.
+    """
+
+    task: Task
+    evaluated: Evaluated
+    found: Any
+    missing: Tensor
+    val: Any = None
+
+    @property
+    def split(self) -> Split:
+        """The split of the metrics."""
+        return self.task.splits[self.evaluated.split]
+
+
+class _Results:
+    """Saves, reads and reports the result of a run, as its subclasses evaluate it.
+
+    Attributes:
+        experiment: the experiment of the run.
+        ranked: whether a gallery is ranked: it has at least two items, and a calibration is fitted on validation.
+    """
+
+    ranked: ClassVar[bool]
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+
+    def names(self, split: Split) -> list[str]:
+        """The names of the items of a split in the files of a run."""
+        return item_names(split, self.experiment.root)
+
+    def other_weights(self, evaluated: Evaluated) -> str | None:
+        """The weights of a result in the names of files; None: those that the run selected."""
+        return None if evaluated.checkpoint == self.experiment.selected else evaluated.checkpoint
+
+    def save(self, run: Run, result: Result, model: Any) -> None:  # noqa: ARG002
+        """Save what was found, the main metric of each query, and the evaluation."""
+        evaluated, found, names = result.evaluated, result.found, self.names(result.split)
+        weights = self.other_weights(evaluated)
+        values = QueryValues.of(evaluated.evaluation.headline, [names[n] for n in found.queries.tolist()], found.values)
+        values.save(run.query_values(evaluated.split, weights))
+        write_json(run.evaluation(weights), evaluated.to_dict())
+
+    def about(self, run: Run, evaluated: Evaluated, dim: int | None = None) -> dict[str, Any]:
+        """What every report says; `dim` as in `brief_of`."""
+        from contml.report.page import About  # here: it imports matplotlib
+
+        experiment = self.experiment
+        brief, facts = brief_of(experiment, run, dim), facts_of(experiment, run, dim)
+        about = About(brief, run.command, facts, usage_of(experiment, run.folder), squared_of(experiment))
+        config, rows = dump(experiment.values), run.rows()
+        return {"title": experiment.name, "config": config, "rows": rows, "evaluation": evaluated, "about": about}
+
+
+class RetrievalResults(_Results, RetrievalEvaluator):
+    """A run keeps the embeddings of the split, and a calibration."""
+
+    ranked = True
+
+    def save(self, run: Run, result: Result, model: Any) -> None:
+        """Save the embeddings and the calibration too."""
+        if result.val is not None:
+            save_calibration(run.calibration, result.task, result.val, result.found)
+        tensors = {"embeddings": result.found.embeddings, "missing": result.missing}
+        path = run.embeddings(result.evaluated.split, self.other_weights(result.evaluated))
+        save_tensors(path, tensors, names=self.names(result.split), config=self.experiment.recorded)
+        super().save(run, result, model)
+
+    def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> Result:
+        """Rank the saved embeddings."""
+        name = evaluated.split
+        saved = saved_embeddings(self.experiment, run, name)  # before the data: a config that was edited changes them
+        task, changes = recorded_task(self.experiment, run, accept_changes)
+        rows, embeddings, missing = saved.of(self.names(task.splits[name]))
+        task = task.with_splits({name: task.splits[name].subset(rows)})
+        evaluation, ranking = self.evaluate(embeddings, missing, task.splits[name])
+        return Result(task, replace(evaluated, evaluation=evaluation, changes=changes), ranking, missing)
+
+    def report(self, run: Run, result: Result, pair: tuple[int, int] | None = None) -> Path:
+        """Write the report of a ranking."""
+        from contml.report.page import write_report  # here: it imports matplotlib
+
+        return write_report(
+            run.folder,
+            ranking=result.found,
+            split=result.split,
+            missing=result.missing,
+            calibration=Calibration.read(run.calibration),
+            pair=pair,
+            **self.about(run, result.evaluated, result.found.embeddings.shape[1]),
+        )
+
+
+class CaptionResults(_Results, CaptionEvaluator):
+    """A run keeps the captions, and where a captioner with attention looked."""
+
+    ranked = False
+
+    def __init__(self, experiment: Experiment, decode: Any) -> None:
+        super().__init__(experiment)
+        self.decode = decode
+
+    def save(self, run: Run, result: Result, model: Any) -> None:
+        """Save the captions too, and where the captioner looked in the images that the report shows."""
+        captions, name, names = result.found, result.evaluated.split, self.names(result.split)
+        weights = self.other_weights(result.evaluated)
+        entries = zip(captions.queries.tolist(), captions.texts, captions.values.tolist(), strict=True)
+        content = [{"image": names[row], "caption": text, "cider_d": value} for row, text, value in entries]
+        write_json(run.captions(name, weights), content)
+        if model.decoder.needs_maps:
+            save_tensors(run.attention(name, weights), self._attention(model, result))
+        super().save(run, result, model)
+
+    def _attention(self, model: Any, result: Result) -> dict[str, Tensor]:
+        """Where the captioner looks before each word `[T, P]`, for the images that the report shows, by their rows."""
+        rows = result.found.queries[result.found.shown()]
+        device = next(model.parameters()).device
+        attention: dict[str, Tensor] = {}
+        model.eval()
+        for batch in self.experiment.build_images().test_batches(result.split, rows, len(rows)):
+            images = batch.images.to(device)
+            tokens = model.describe(images)
+            for row, weights in zip(batch.rows.tolist(), model.attention(images, tokens).cpu(), strict=True):
+                attention[str(row)] = weights.contiguous()
+        return attention
+
+    def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> Result:
+        """Score the saved captions."""
+        saved = read_captions(run, evaluated.split)
+        task, changes = recorded_task(self.experiment, run, accept_changes)
+        split = task.splits[evaluated.split]
+        texts = [saved.get(name) for name in self.names(split)]
+        known = torch.tensor([text is not None for text in texts])
+        written = [text for text in texts if text is not None]
+        evaluation, captions = evaluate_captions(written, split, known.nonzero()[:, 0])
+        evaluated = replace(evaluated, evaluation=evaluation, changes=changes)
+        return Result(task, evaluated, captions, (~known).nonzero()[:, 0])
+
+    def report(self, run: Run, result: Result, pair: tuple[int, int] | None = None) -> Path:  # noqa: ARG002
+        """Write the report of captions."""
+        from contml.report.page import write_caption_report  # here: it imports matplotlib
+
+        path, images = run.attention(result.evaluated.split), self.experiment.config.parts["images"].options
+        return write_caption_report(
+            run.folder,
+            captions=result.found,
+            split=result.split,
+            attention=load_tensors(path)[0] if path.exists() else {},
+            size=(images["resize"], images["crop"]),
+            **self.about(run, result.evaluated),
+        )
+
+
+#: Evaluates the model of a run, and saves, reads and reports the result.
+RunEvaluator: TypeAlias = RetrievalResults | CaptionResults
