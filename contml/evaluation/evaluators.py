@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from contml.evaluation.retrieval import evaluate
 
 #: The scores of captions beside BLEU, the main one first.
 _SCORES = ("cider_d", "cider", "rouge_l")
+Device: TypeAlias = torch.device | str
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 
@@ -55,33 +57,27 @@ class Captions:
 Found: TypeAlias = "Ranking | Captions"
 
 
-class Evaluator(Protocol):
+class Evaluator(ABC):
     """Evaluates a model on a split, in two steps: the first can be divided between processes."""
 
     def outputs(
-        self, model: nn.Module, split: Split, images: Images, rows: Rows = None, *, device: torch.device | str = "cpu"
+        self, model: nn.Module, split: Split, images: Images, rows: Rows = None, *, device: Device = "cpu"
     ) -> tuple[Tensor, Tensor]:
         """The outputs of the model for some rows `[N, ...]`, 0 for the others, and the unreadable rows."""
-        ...
-
-    def evaluate(
-        self, outputs: Tensor, missing: Tensor, split: Split, device: torch.device | str = "cpu"
-    ) -> tuple[Evaluation, Found]:
-        """The metrics of the outputs of all rows; `missing`: rows whose image cannot be read."""
-        ...
-
-
-class RetrievalEvaluator:
-    """Embeds a split, and evaluates the ranking of its gallery."""
-
-    def outputs(
-        self, model: nn.Module, split: Split, images: Images, rows: Rows = None, *, device: torch.device | str = "cpu"
-    ) -> tuple[Tensor, Tensor]:
-        """The embeddings `[N, d]`, and the unreadable rows."""
         return embed(model, split, images, rows, device=device)
 
+    @abstractmethod
     def evaluate(
-        self, outputs: Tensor, missing: Tensor, split: Split, device: torch.device | str = "cpu"
+        self, outputs: Tensor, missing: Tensor, split: Split, device: Device = "cpu"
+    ) -> tuple[Evaluation, Found]:
+        """The metrics of the outputs of all rows; `missing`: rows whose image cannot be read."""
+
+
+class RetrievalEvaluator(Evaluator):
+    """Embeds a split, and evaluates the ranking of its gallery."""
+
+    def evaluate(
+        self, outputs: Tensor, missing: Tensor, split: Split, device: Device = "cpu"
     ) -> tuple[Evaluation, Ranking]:
         """The metrics of the embeddings of a split."""
         labels, rows = split.labels.to(device), (split.queries, split.gallery)
@@ -89,7 +85,7 @@ class RetrievalEvaluator:
         return evaluate(outputs, labels, *rows, missing=missing, **options)
 
 
-class CaptionEvaluator:
+class CaptionEvaluator(Evaluator):
     """Describes the images of a split, and compares the captions with the references.
 
     Args:
@@ -100,7 +96,7 @@ class CaptionEvaluator:
         self.decode = decode
 
     def outputs(
-        self, model: Any, split: Split, images: Images, rows: Rows = None, *, device: torch.device | str = "cpu"
+        self, model: Any, split: Split, images: Images, rows: Rows = None, *, device: Device = "cpu"
     ) -> tuple[Tensor, Tensor]:
         """The captions as tokens `[N, T]`, and the unreadable rows."""
         return embed(model, split, images, rows, device=device, function=model.describe)
@@ -110,12 +106,11 @@ class CaptionEvaluator:
         outputs: Tensor,
         missing: Tensor,
         split: Split,
-        device: torch.device | str = "cpu",  # noqa: ARG002
+        device: Device = "cpu",  # noqa: ARG002
     ) -> tuple[Evaluation, Captions]:
         """The scores of the captions of a split."""
-        readable = torch.ones(len(split), dtype=torch.bool)
-        readable[missing] = False
-        rows = readable.nonzero()[:, 0]
+        rows = torch.arange(len(split))
+        rows = rows[~torch.isin(rows, missing)]
         return evaluate_captions([self.decode(outputs[row]) for row in rows.tolist()], split, rows)
 
 
