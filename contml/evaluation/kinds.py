@@ -17,29 +17,30 @@ class Kind:
     """What all results of one kind have in common; here, of graded labels.
 
     Attributes:
+        headline: the main metric; "{k}" is the K of mean label distance that is shown first.
+        plotted: its form in a plot of several runs.
         baselines: what the model is compared with, the lowest and the highest score.
         best: what the second one is called in the main sentence of a report.
         ranked: whether a gallery is ranked by label distance.
-        plotted: the form of the main metric in a plot of several runs.
+        unit: what a label distance is; "": as the labels say.
+        size: what was evaluated.
     """
 
+    headline: ClassVar[str] = "label_distance@{k}"
+    plotted: ClassVar[str] = "/random"
     baselines: ClassVar[tuple[str, str]] = ("random", "oracle")
     best: ClassVar[str] = "best possible"
     ranked: ClassVar[bool] = True
-    plotted: ClassVar[str] = "/random"
-
-    def headline(self, evaluation: Evaluation) -> str:
-        """The name of the main metric."""
-        return f"label_distance@{evaluation.k}"
+    unit: ClassVar[str] = ""
+    size: ClassVar[str] = "{queries:,} queries, {gallery:,} in the gallery"
 
     def usual(self, evaluation: Evaluation) -> list[str]:
         """The metrics that papers report."""
-        main = self.headline(evaluation)
-        return [main, f"{main}/random", f"ndcg@{evaluation.k}", "spearman"]
+        return [evaluation.headline, f"{evaluation.headline}/random", f"ndcg@{evaluation.k}", "spearman"]
 
     def text(self, evaluation: Evaluation, value: float) -> str:
         """A value of the main metric in the main sentence of a report."""
-        return evaluation.measure.text(value)
+        return evaluation.text(evaluation.headline, value)
 
     def finding(self, evaluation: Evaluation, score: Score) -> str:
         """The main sentence of a report, without the baselines."""
@@ -49,20 +50,11 @@ class Kind:
             return f"{start} {'is' if one else 'are'} at a mean label distance of {model}"
         return f"{start} {'differs' if one else 'differ'} by {model}{f' in {measure.name}' if measure.name else ''}"
 
-    def unit(self, evaluation: Evaluation) -> str:
-        """What a label distance is, in words."""
-        return evaluation.unit
-
-    def size(self, evaluation: Evaluation) -> str:
-        """What was evaluated."""
-        return f"{evaluation.queries:,} queries, {evaluation.gallery:,} in the gallery"
-
 
 class _Classes(Kind):
+    headline = "recall@1"
     plotted = ""
-
-    def headline(self, evaluation: Evaluation) -> str:  # noqa: ARG002
-        return "recall@1"
+    unit = "0 within a class, 1 between classes"
 
     def usual(self, evaluation: Evaluation) -> list[str]:
         return [*(f"recall@{k}" for k in evaluation.recall_at[:4]), *evaluation.scores]
@@ -70,34 +62,23 @@ class _Classes(Kind):
     def text(self, evaluation: Evaluation, value: float) -> str:  # noqa: ARG002
         return percent(value)
 
-    def finding(self, evaluation: Evaluation, score: Score) -> str:
-        share = self.text(evaluation, score.model)
-        return f"The nearest item is of the query's class for {share} of the queries"
-
-    def unit(self, evaluation: Evaluation) -> str:  # noqa: ARG002
-        return "0 within a class, 1 between classes"
+    def finding(self, evaluation: Evaluation, score: Score) -> str:  # noqa: ARG002
+        return f"The nearest item is of the query's class for {percent(score.model)} of the queries"
 
 
 class _Captions(Kind):
+    headline = "cider_d"
+    plotted = ""
     baselines = ("random caption", "person")
     best = "person"
     ranked = False
-    plotted = ""
-
-    def headline(self, evaluation: Evaluation) -> str:  # noqa: ARG002
-        return "cider_d"
+    size = "{queries:,} images"
 
     def usual(self, evaluation: Evaluation) -> list[str]:
         return ["bleu@1", "bleu@4", *evaluation.scores]
 
-    def text(self, evaluation: Evaluation, value: float) -> str:
-        return evaluation.text(evaluation.headline, value)
-
     def finding(self, evaluation: Evaluation, score: Score) -> str:
         return f"{score.title} is {self.text(evaluation, score.model)}"
-
-    def size(self, evaluation: Evaluation) -> str:
-        return f"{evaluation.queries:,} images"
 
 
 #: The kinds by name. Of a file without a kind, it is the first one whose main metric is there.

@@ -136,7 +136,7 @@ class Evaluation:
     @property
     def headline(self) -> str:
         """The name of the main metric: "label_distance@10", "recall@1", "cider_d"."""
-        return KINDS[self.kind].headline(self)
+        return KINDS[self.kind].headline.format(k=self.k)
 
     @property
     def plotted(self) -> str:
@@ -270,8 +270,7 @@ class Evaluated:
     def notes(self) -> list[str]:
         """Sentences on what limits the meaning of the result: untrained weights, a choice or a metric in doubt."""
         notes = [note for note in (self.untrained, self.doubt) if note]
-        score = measured(self.evaluation, self.evaluation.headline)
-        if score is not None and math.isnan(score.model):
+        if math.isnan(self.evaluation.main.model):
             notes.append(f"{title_of(self.evaluation.headline)} is not a number: it is defined for no query")
         if self.evaluation.queries == 1:
             notes.append("the result is that of a single query")
@@ -345,8 +344,8 @@ class Evaluated:
             raise ValueError("an unknown metric")
         if len({len(v) for c in evaluation.curves.values() for v in (c.model, c.random, c.oracle)}) > 1:
             raise ValueError("curves of different lengths")
-        if min(evaluation.recall_at, default=1) < 1:
-            raise ValueError("a K below 1")
+        if measured(evaluation, evaluation.headline) is None or min(evaluation.recall_at, default=1) < 1:
+            raise ValueError("no main metric, or a K below 1")
         if not (0 <= evaluated.epoch < math.inf and evaluated.epochs >= 0):
             raise ValueError("an epoch below 0")
         return evaluated

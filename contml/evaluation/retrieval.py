@@ -7,6 +7,7 @@ first. Neighbours are exact, ties are expectations (`contml.evaluation.ties`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
 
@@ -130,19 +131,13 @@ def evaluate(
     )
     correlation = spearman(distances, pair_labels)
     evaluation = Evaluation(
-        labels.unit,
-        len(q),
-        len(g),
-        curves,
-        correlation,
-        len(missing_rows),
-        scores,
-        recall_ks,
-        sorted_queries=0 if graded is None else graded.sorted_queries,
-        recall_within=None if graded is None else graded.recall_within(len(q)),
-        measure=labels.measure,
-        kind="graded" if classes is None else "classes",
+        labels.unit, len(q), len(g), curves, correlation, len(missing_rows), scores, recall_ks, measure=labels.measure
     )
+    if graded is None:
+        evaluation = replace(evaluation, kind="classes")
+    else:
+        within = graded.recall_within(len(q))
+        evaluation = replace(evaluation, sorted_queries=graded.sorted_queries, recall_within=within)
     # Of the first place, Recall is the precision: 1 - label distance.
     expected = rankings.expected_distance
     main_k = headline_k(expected.shape[1])

@@ -11,7 +11,7 @@ from contml._support.text import MISSING, percent, score_text
 from contml.contracts import Measure
 from contml.evaluation.kinds import KINDS
 from contml.evaluation.metrics import METRICS_AT_K
-from contml.evaluation.results import Evaluation, Score, measured
+from contml.evaluation.results import Evaluation, Score
 
 
 def summary(evaluation: Evaluation) -> list[list[str]]:
@@ -52,9 +52,7 @@ def _curve_rows(evaluation: Evaluation, *, folded: bool) -> list[list[str]]:
 
 def sentence(evaluation: Evaluation) -> str:
     """The result in one sentence: the main metric, compared with a random ranking and the oracle."""
-    score = measured(evaluation, evaluation.headline)
-    if score is None:
-        return f"The Spearman correlation of embedding and label distance is {score_text(evaluation.spearman)}."
+    score = evaluation.main
     title, normalized = score.title[0].upper() + score.title[1:], score.normalized()
     if score.better == "higher" or not math.isfinite(normalized) or score.random <= 0:
         values = (score.model, score.random, score.oracle)
@@ -72,9 +70,7 @@ def headline_words(evaluation: Evaluation, mean: float | None = None) -> str:
 
     `mean` is said in place of the metric of this evaluation, such as the mean over seeds.
     """
-    score, kind = measured(evaluation, evaluation.headline), KINDS[evaluation.kind]
-    if score is None:
-        return sentence(evaluation)
+    score, kind = evaluation.main, KINDS[evaluation.kind]
     score = score if mean is None else replace(score, model=mean)
     random, oracle = (kind.text(evaluation, value) for value in (score.random, score.oracle))
     return f"{kind.finding(evaluation, score)}; {kind.baselines[0]}: {random}; {kind.best}: {oracle}."
@@ -88,14 +84,14 @@ def shortened(table: list[list[str]], main_k: str) -> tuple[list[list[str]], lis
 
 def unit_words(evaluation: Evaluation) -> str:
     """What a label distance is, in words."""
-    return KINDS[evaluation.kind].unit(evaluation)
+    return KINDS[evaluation.kind].unit or evaluation.unit
 
 
 def scope(evaluation: Evaluation, size: str = "") -> str:
     """What was evaluated, and what a label distance is; `size` is said in place of the numbers of this evaluation."""
-    kind = KINDS[evaluation.kind]
-    unit = kind.unit(evaluation)
-    return f"{size or kind.size(evaluation)}{f'; label distance: {unit}' if unit else ''}"
+    numbers = KINDS[evaluation.kind].size.format(queries=evaluation.queries, gallery=evaluation.gallery)
+    unit = unit_words(evaluation)
+    return f"{size or numbers}{f'; label distance: {unit}' if unit else ''}"
 
 
 def unit_of_distances(unit: str, measure: Measure) -> str:

@@ -78,15 +78,15 @@ class _Results:
         values.save(run.query_values(evaluated.split, weights))
         write_json(run.evaluation(weights), evaluated.to_dict())
 
-    def about(self, run: Run, evaluated: Evaluated, dim: int | None = None) -> dict[str, Any]:
+    def about(self, run: Run, result: Result, dim: int | None = None) -> dict[str, Any]:
         """What every report says; `dim` as in `brief_of`."""
         from contml.report.page import About  # here: it imports matplotlib
 
         experiment = self.experiment
         brief, facts = brief_of(experiment, run, dim), facts_of(experiment, run, dim)
         about = About(brief, run.command, facts, usage_of(experiment, run.folder), squared_of(experiment))
-        config, rows = dump(experiment.values), run.rows()
-        return {"title": experiment.name, "config": config, "rows": rows, "evaluation": evaluated, "about": about}
+        page = {"title": experiment.name, "config": dump(experiment.values), "rows": run.rows(), "about": about}
+        return {**page, "evaluation": result.evaluated, "split": result.split}
 
 
 class RetrievalResults(_Results, RetrievalEvaluator):
@@ -117,15 +117,9 @@ class RetrievalResults(_Results, RetrievalEvaluator):
         """Write the report of a ranking."""
         from contml.report.page import write_report  # here: it imports matplotlib
 
-        return write_report(
-            run.folder,
-            ranking=result.found,
-            split=result.split,
-            missing=result.missing,
-            calibration=Calibration.read(run.calibration),
-            pair=pair,
-            **self.about(run, result.evaluated, result.found.embeddings.shape[1]),
-        )
+        about = self.about(run, result, result.found.embeddings.shape[1])
+        about |= {"missing": result.missing, "calibration": Calibration.read(run.calibration)}
+        return write_report(run.folder, ranking=result.found, pair=pair, **about)
 
 
 class CaptionResults(_Results, CaptionEvaluator):
@@ -178,14 +172,9 @@ class CaptionResults(_Results, CaptionEvaluator):
         from contml.report.page import write_caption_report  # here: it imports matplotlib
 
         path, images = run.attention(result.evaluated.split), self.experiment.config.parts["images"].options
-        return write_caption_report(
-            run.folder,
-            captions=result.found,
-            split=result.split,
-            attention=load_tensors(path)[0] if path.exists() else {},
-            size=(images["resize"], images["crop"]),
-            **self.about(run, result.evaluated),
-        )
+        about = self.about(run, result) | {"size": (images["resize"], images["crop"])}
+        attention = load_tensors(path)[0] if path.exists() else {}
+        return write_caption_report(run.folder, captions=result.found, attention=attention, **about)
 
 
 #: Evaluates the model of a run, and saves, reads and reports the result.

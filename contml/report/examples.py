@@ -13,7 +13,7 @@ from contml._support.text import plain_text, unbroken
 from contml.contracts import Measure
 from contml.data.split import Split
 from contml.distances import squared_distances_of
-from contml.evaluation.results import Evaluation, Ranking, measured
+from contml.evaluation.results import Evaluation, Ranking
 from contml.evaluation.table import unit_of_distances
 from contml.report.gallery import QUERIES, TOP, Indices, choose_queries, finite_mean
 
@@ -70,8 +70,7 @@ def examples(split: Split, evaluation: Evaluation, ranking: Ranking) -> Examples
 
 def by_score(ranking: Ranking, evaluation: Evaluation) -> Indices:
     """Positions of the queries by their main metric, best first; ties by the label distances of the first five."""
-    values, score = ranking.values.double().numpy(), measured(evaluation, evaluation.headline)
-    values = -values if score is not None and score.better == "higher" else values
+    values = ranking.values.double().numpy() * (-1 if evaluation.main.better == "higher" else 1)
     shuffled = np.random.default_rng(0).permutation(len(values))
     nearest = finite_mean(ranking.label_distances[:, :TOP].double().numpy())
     return np.asarray(np.lexsort((shuffled, nearest, values)), dtype=np.int64)

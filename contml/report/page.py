@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from matplotlib.figure import Figure
 from PIL import Image
@@ -46,6 +46,10 @@ from contml.retrieval.calibration import Calibration
 
 #: Plots whose panels are pictures of their own on the page.
 _PANELS = ("curves", "metrics")
+#: The line of a card: a picture, those beside it, and words.
+CardLine: TypeAlias = tuple[Image.Image, list[Image.Image], str]
+#: The lines of `metrics.jsonl`.
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
 #: Items of a query on the card.
 _ON_CARD = 5
 
@@ -75,7 +79,7 @@ def write_report(
     *,
     title: str,
     config: str,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Rows,
     evaluation: Evaluated,
     ranking: Ranking,
     split: Split,
@@ -101,41 +105,29 @@ def write_report(
         pair: the rows whose label distance `match.png` explains; default the first query and its nearest item.
         about: what the page says of the run.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     split, metrics = split.with_short_names(), evaluation.evaluation
     broken: dict[int, str] = {}
     strips, explained = gallery_strips(split, ranking, broken), explain_pair(split, ranking, broken, pair)
     classes = metrics.kind == "classes"
     density = density_plot(ranking.pairs, metrics.spearman, about.squared, metrics.measure)
     figures = {
-        **_curves(rows, evaluation),
         "metrics": metrics_plot(metrics),
         "density": class_density_plot(ranking.pairs) if classes else density,
         "map": map_plot(split, ranking.embeddings, broken),
         "tsne": tsne_plot(split, ranking.embeddings, broken),
     }
-    plot_pictures = {name: picture_of(figure) for name, figure in figures.items()}
     page_examples = examples(split, metrics, ranking)
-    headline = _headline(evaluation)
     errors = report_errors(split, ranking.embeddings, missing)
     suspects = [] if errors is None else possible_errors(split, errors, SHOWN)
     album = Album(split, broken)
     example_lists = (page_examples.first, page_examples.spread, page_examples.worst, page_examples.surprises, suspects)
     album.prepare([example for example_list in example_lists for example in example_list])
-    files: dict[str, bytes] = {f"{name}.png": encode(picture) for name, picture in plot_pictures.items()}
-    files["gallery.png"] = encode(stack(strips))
+    files = {"gallery.png": encode(stack(strips)), "queries.csv": queries_csv(split, metrics, ranking)}
     if explained is not None:
         files["match.png"] = encode(explanation_picture(explained))
-    files["card.png"] = encode(card(title, headline, [_card_line(album, example) for example in page_examples.first]))
-    files["queries.csv"] = queries_csv(split, metrics, ranking)
-    for name, content in files.items():
-        write(folder / name, methodcaller("write_bytes", content))
     group_count, groups = group_rows(split, ranking)
-    sections = _sections(figures, plot_pictures)
     explanation = explained or Explanation("", (), ())
-    sections["match"] = [Strip(picture, title) for title, picture in explanation.pictures]
     values = {
-        "headline": unbroken(text(headline)),
         "unit": text(unit_words(metrics)),
         "unit_of_numbers": text(unit_of_numbers(metrics)),
         "calibration": "" if calibration is None else calibration.sentence(metrics.measure),
@@ -152,16 +144,16 @@ def write_report(
         "labels": texts(label_rows(split, ranking, missing)),
         "groups": texts(groups),
         "group_count": group_count,
-        "broken": [f"{page_text(split.name(row))}: {page_text(error)}" for row, error in broken.items()],
     }
 
     def pictures(quality: int) -> dict[str, Any]:
         album.quality = quality
-        return {"pictures": _encoded(sections, quality)}
+        return {}
 
-    return _write_page(
-        folder, "report.html", title, config, evaluation, watched(rows, evaluation), values, about, pictures
-    )
+    match = [Strip(picture, title) for title, picture in explanation.pictures]
+    lines = [_card_line(album, example) for example in page_examples.first]
+    page = _Page("report.html", split, broken, figures, match, lines, files, values, pictures)
+    return page.write(folder, title, config, rows, evaluation, about)
 
 
 def write_caption_report(
@@ -169,7 +161,7 @@ def write_caption_report(
     *,
     title: str,
     config: str,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Rows,
     evaluation: Evaluated,
     captions: Captions,
     split: Split,
@@ -193,43 +185,21 @@ def write_caption_report(
         size: side of the resized image and of its centre crop, which the captioner saw.
         about: what the page says of the run.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     split, broken = split.with_short_names(), dict[int, str]()
-    figures = _curves(rows, evaluation)
-    plot_pictures = {name: picture_of(figure) for name, figure in figures.items()}
-    headline, album = _headline(evaluation), Album(split, broken)
-    positions = captions.shown()
-    card_positions = [positions[index] for index in _first(len(positions))]
-    card_lines: list[tuple[Image.Image, list[Image.Image], str]] = [
-        (album.picture(int(captions.queries[n])), [], captions.texts[n]) for n in card_positions
-    ]
-    files = {f"{name}.png": encode(picture) for name, picture in plot_pictures.items()}
-    files |= {"card.png": encode(card(title, headline, card_lines)), "queries.csv": captions_csv(captions, split)}
-    for name, content in files.items():
-        write(folder / name, methodcaller("write_bytes", content))
-    sections = _sections(figures, plot_pictures)
+    album, positions = Album(split, broken), captions.shown()
+    first = sorted({index for index in (0, 1, len(positions) // 2) if index < len(positions)})  # two best, and median
     examples_at = partial(caption_examples, captions, split, attention, size, broken)
     examples_at(QUALITIES[-1])  # notes what cannot be drawn
-    values = {
-        "headline": unbroken(text(headline)),
-        "intervals": texts(intervals(captions)),
-        "facts_stated": fact_table(captions),
-        "first": _first(len(positions)),
-        "broken": [f"{page_text(split.name(row))}: {page_text(error)}" for row, error in broken.items()],
-    }
+    values = {"intervals": texts(intervals(captions)), "facts_stated": fact_table(captions), "first": first}
 
     def pictures(quality: int) -> dict[str, Any]:
-        page_examples = [{**example, "name": text(page_text(example["name"]))} for example in examples_at(quality)]
-        return {"pictures": _encoded(sections, quality), "examples": page_examples}
+        return {"examples": [{**example, "name": text(page_text(example["name"]))} for example in examples_at(quality)]}
 
-    watched_split = watched(rows, evaluation)
-    return _write_page(folder, "captions.html", title, config, evaluation, watched_split, values, about, pictures)
-
-
-def _headline(evaluated: Evaluated) -> str:
-    """The main metric in a sentence, after a warning where nothing was trained."""
-    words = headline_words(evaluated.evaluation)
-    return f"Untrained weights. {words}" if evaluated.untrained else words
+    shown = [(int(captions.queries[positions[n]]), captions.texts[positions[n]]) for n in first]
+    lines: list[CardLine] = [(album.picture(row), [], words) for row, words in shown]
+    files = {"queries.csv": captions_csv(captions, split)}
+    page = _Page("captions.html", split, broken, {}, [], lines, files, values, pictures)
+    return page.write(folder, title, config, rows, evaluation, about)
 
 
 def errors_page(
@@ -260,22 +230,15 @@ def errors_page(
         facts=texts(facts),
         unit="" if labels.kind == "classes" else text(unit_of_distances(labels.unit, labels.measure)),
         legend=[(colour, text(name)) for colour, name in split.view.legend],
-        broken=[f"{page_text(split.name(row))}: {page_text(error)}" for row, error in broken.items()],
+        broken=_broken(split, broken),
     )
 
 
-def _first(count: int) -> list[int]:
-    """The places of the best two and the median of so many, best first."""
-    return sorted({index for index in (0, 1, count // 2) if index < count})
+def _broken(split: Split, broken: Mapping[int, str]) -> list[str]:
+    return [f"{page_text(split.name(row))}: {page_text(error)}" for row, error in broken.items()]
 
 
-def _curves(rows: Sequence[Mapping[str, Any]], evaluation: Evaluated) -> dict[str, Figure]:
-    """The plot of the training, if there was one."""
-    trained = any(row.get("event") == "train" for row in rows)
-    return {"curves": training_plot(rows, evaluation)} if trained else {}
-
-
-def _card_line(album: Album, each: Example) -> tuple[Image.Image, list[Image.Image], str]:
+def _card_line(album: Album, each: Example) -> CardLine:
     items = each.lines[0][1][:_ON_CARD]
     return album.picture(each.row), [album.picture(item.row) for item in items], each.details
 
@@ -296,46 +259,69 @@ def _encoded(sections: Mapping[str, Sequence[Strip]], quality: int) -> dict[str,
     }
 
 
-def _write_page(
-    folder: Path,
-    template: str,
-    title: str,
-    config: str,
-    evaluation: Evaluated,
-    shown_split: str,
-    values: Mapping[str, Any],
-    about: About,
-    pictures: Callable[[int], Mapping[str, Any]],
-) -> Path:
-    """Write the page with pictures of the best quality with which it is small enough."""
-    metrics = evaluation.evaluation
-    header, *table = summary(metrics)
-    table, rest = shortened(table, str(metrics.k)) if KINDS[metrics.kind].ranked else (table, [])
-    folded_rows = [*rest, *further(metrics)]
-    page = render(
-        template,
-        pictures,
-        title=text(title),
-        result=unbroken(sentence(metrics)),
-        date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-        evaluation=metrics,
-        description=evaluation.description,
-        cautions=evaluation.notes,
-        split=evaluation.split_words,
-        watched=SPLIT_TITLES[shown_split],
-        baselines=shown_split == evaluation.split,
-        baseline_names=header[3:5],
-        main=title_of(metrics.headline),
-        header=header,
-        table=texts(table),
-        folded=texts(folded_rows),
-        config=text(config),
-        brief=[text(fact) for fact in about.brief],
-        facts=[(name, text(value)) for name, value in about.facts],
-        command=text(about.command),
-        usage=text(about.usage),
-        **values,
-    )
-    path = folder / "report.html"
-    write(path, methodcaller("write_bytes", page))
-    return path
+class _Page(NamedTuple):
+    """What the report of one kind of result shows.
+
+    Attributes:
+        template: the file of the page.
+        split: what was evaluated.
+        broken: why rows could not be drawn.
+        figures: the plots by section, beside that of the training.
+        match: the pictures of an explained pair.
+        card: the lines of the card.
+        files: other files by name.
+        values: of the template.
+        pictures: more values of the template, with pictures of a quality.
+    """
+
+    template: str
+    split: Split
+    broken: Mapping[int, str]
+    figures: Mapping[str, Figure]
+    match: Sequence[Strip]
+    card: Sequence[CardLine]
+    files: Mapping[str, bytes]
+    values: Mapping[str, Any]
+    pictures: Callable[[int], Mapping[str, Any]]
+
+    def write(self, folder: Path, title: str, config: str, rows: Rows, evaluated: Evaluated, about: About) -> Path:
+        """Write all files, and the page with pictures of the best quality with which it is small enough."""
+        folder.mkdir(parents=True, exist_ok=True)
+        metrics, shown_split = evaluated.evaluation, watched(rows, evaluated)
+        headline = f"{'Untrained weights. ' if evaluated.untrained else ''}{headline_words(metrics)}"
+        trained = any(row.get("event") == "train" for row in rows)
+        figures = {**({"curves": training_plot(rows, evaluated)} if trained else {}), **self.figures}
+        plots = {name: picture_of(figure) for name, figure in figures.items()}
+        files = {f"{name}.png": encode(picture) for name, picture in plots.items()}
+        files |= {"card.png": encode(card(title, headline, self.card)), **self.files}
+        sections = {**_sections(figures, plots), "match": self.match}
+        header, *table = summary(metrics)
+        table, rest = shortened(table, str(metrics.k)) if KINDS[metrics.kind].ranked else (table, [])
+        files["report.html"] = render(
+            self.template,
+            lambda quality: {"pictures": _encoded(sections, quality), **self.pictures(quality)},
+            title=text(title),
+            headline=unbroken(text(headline)),
+            result=unbroken(sentence(metrics)),
+            date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+            evaluation=metrics,
+            description=evaluated.description,
+            cautions=evaluated.notes,
+            split=evaluated.split_words,
+            watched=SPLIT_TITLES[shown_split],
+            baselines=shown_split == evaluated.split,
+            main=title_of(metrics.headline),
+            header=header,
+            table=texts(table),
+            folded=texts([*rest, *further(metrics)]),
+            broken=_broken(self.split, self.broken),
+            config=text(config),
+            brief=[text(fact) for fact in about.brief],
+            facts=[(name, text(value)) for name, value in about.facts],
+            command=text(about.command),
+            usage=text(about.usage),
+            **self.values,
+        )
+        for name, content in files.items():
+            write(folder / name, methodcaller("write_bytes", content))
+        return folder / "report.html"

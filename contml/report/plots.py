@@ -114,13 +114,13 @@ def training_plot(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Fi
 @matplotlib.rc_context(STYLE)
 def metrics_plot(evaluation: Evaluation) -> Figure:
     """Each metric over K, of the model, a random ranking and the oracle; recall over the label distance beside them."""
-    curves = [(name, curve) for name, curve in evaluation.curves.items() if curve.model]
+    curves = list(evaluation.curves.items())
     recall = evaluation.recall_within
     count = len(curves) + (recall is not None)
-    columns = min(count, 2) or 1
-    lines = math.ceil(count / columns) or 1
+    columns = min(count, 2)
+    lines = math.ceil(count / columns)
     figure = Figure(figsize=(WIDTH, 3.8 * lines), dpi=DPI, layout="constrained")
-    grid = panels(figure, count or 1, columns)
+    grid = panels(figure, count, columns)
     for axes, (name, curve) in zip(grid, curves, strict=False):
         k, measure = np.arange(1, len(curve.model) + 1), evaluation.measure_of(f"{name}@1")
         for values, style in ((curve.random, RANDOM), (curve.oracle, ORACLE), (curve.model, MODEL)):
@@ -138,11 +138,8 @@ def metrics_plot(evaluation: Evaluation) -> Figure:
         axes.set_xticks(positions[1::2], ticks)
         quantiles = f"({recall.quantiles[0]:.1%} to {recall.quantiles[-1]:.0%} of all pairs)"
         axes.set_xlabel(f"{distance_title(evaluation.measure)} {quantiles}")
-    if curves:
-        random, oracle, model = grid[0].get_lines()
-        figure.legend(handles=[model, random, oracle], loc="outside upper right", ncols=3)
-    else:
-        draw_note(grid[0], "no metrics recorded")
+    random, oracle, model = grid[0].get_lines()
+    figure.legend(handles=[model, random, oracle], loc="outside upper right", ncols=3)
     return figure
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from dataclasses import replace
@@ -12,13 +11,14 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from support import reference_metrics
+from support.fake_runs import read_again
 from support.miniature import small_trainer, squares
 from support.refusals import refuses
 from support.strategies import retrieval_cases
 
 from contml.evaluation import query_gallery, retrieval
 from contml.evaluation.class_retrieval import average_precision_at_r_by_chance, recall_by_chance
-from contml.evaluation.results import Evaluation, Score
+from contml.evaluation.results import Score
 from contml.evaluation.retrieval import evaluate
 from contml.evaluation.table import sentence, summary, unit_words
 from contml.labels import ClassLabels, VectorLabels
@@ -237,7 +237,7 @@ def evaluation(items=60):
 
 def test_an_evaluation_goes_through_json():
     found = evaluation()
-    assert Evaluation.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert read_again(found) == found
 
 
 def test_table_and_sentence_begin_with_recall():
@@ -248,7 +248,7 @@ def test_table_and_sentence_begin_with_recall():
     assert [line[0] for line in table[-5:-1]] == ["MAP@R", "R-precision", "NMI", "F1"]
     assert float(table[-5][2]) == pytest.approx(found.scores["map_at_r"].model, rel=0.01)
     assert found.curves["recall"].random[0] == pytest.approx(9 / 59)
-    assert sentence(found) == f"Recall@1 is {table[1][2]}; random ranking: {table[1][3]}, oracle: {table[1][4]}."
+    assert sentence(found) == f"Recall@1 is {table[1][2]}; random: {table[1][3]}; oracle: {table[1][4]}."
     assert unit_words(found) == "0 within a class, 1 between classes"
 
 
@@ -264,7 +264,7 @@ def test_the_data_decide_at_which_k_recall_is_reported(tmp_path):
     assert len(found.curves["recall"].model) == 120
     assert len(found.curves["ndcg"].model) == 100
     assert [line[1] for line in summary(found) if line[0] == "Recall"] == ["1", "10", "120"]
-    assert Evaluation.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert read_again(found) == found
 
 
 def class_squares(items=30, seed=0):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from operator import mul
 from statistics import fmean
@@ -11,13 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from support import reference, reference_metrics
+from support.fake_runs import read_again
 from support.refusals import refuses
 from support.strategies import label_matrices
 
 from contml.distances import vectors
 from contml.evaluation import query_gallery, retrieval
 from contml.evaluation.metrics import spearman
-from contml.evaluation.results import Curve, Evaluation
+from contml.evaluation.results import Curve
 from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels, LabelSpace, VectorLabels
 
@@ -376,11 +376,10 @@ def test_embeddings_and_labels_of_different_number(embeddings):
 def test_an_evaluation_goes_through_json():
     torch.manual_seed(0)
     found, _ = evaluate(torch.randn(12, 2), VectorLabels(torch.randn(12)), missing=torch.tensor([2]))
-    text = json.dumps(found.to_dict())
-    assert Evaluation.from_dict(json.loads(text)) == found
+    assert read_again(found) == found
     constant, _ = evaluate(torch.randn(6, 2), VectorLabels(torch.zeros(6)))
     assert math.isnan(constant.spearman)
-    assert repr(Evaluation.from_dict(json.loads(json.dumps(constant.to_dict())))) == repr(constant)
+    assert repr(read_again(constant)) == repr(constant)
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def test_unreadable_images_are_left_out():
     assert not len(missing)
     evaluation, captions = evaluator.evaluate(outputs, torch.tensor([4, 7]), split)
     assert evaluation.skipped == 2
-    assert captions.rows.tolist() == [row for row in range(30) if row not in (4, 7)]
+    assert captions.queries.tolist() == [row for row in range(30) if row not in (4, 7)]
     assert len(captions.shown(6)) == 6
     values = captions.values[captions.shown(6)]
     assert torch.equal(values, values.sort(descending=True).values)

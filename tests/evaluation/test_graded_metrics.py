@@ -12,11 +12,11 @@ import torch
 from hypothesis import given, settings, strategies as st
 from scipy.stats import kendalltau
 from support import reference_metrics
+from support.fake_runs import read_again
 from support.refusals import refuses
 from support.strategies import label_vectors
 
 from contml.evaluation import (
-    Evaluation,
     evaluate,
     graded,
     hierarchical_average_precision,
@@ -148,7 +148,7 @@ def test_an_evaluation_equals_the_loops(split):
         mean_distance = getattr(found.curves["label_distance"], column)
         area = getattr(found.scores["label_distance_area"], column)
         assert area == pytest.approx(fmean(mean_distance), rel=1e-12)
-    assert Evaluation.from_dict(found.to_dict()) == found or math.isnan(found.spearman)
+    assert read_again(found) == found or math.isnan(found.spearman)
 
 
 @settings(max_examples=40, deadline=None)

@@ -358,7 +358,8 @@ def test_constant_embeddings(tmp_path: Path, value: float) -> None:
 
 def test_nothing_to_show(tmp_path: Path) -> None:
     ranking = no_ranking()
-    evaluation = Evaluation("", 0, 0, {}, math.nan, skipped=12)
+    curve = Curve("mean label distance", "lower", [math.nan], [math.nan], [math.nan])
+    evaluation = Evaluation("", 0, 0, {"label_distance": curve}, math.nan, skipped=12)
     changes: dict[str, Any] = {"rows": [], "config": "", "ranking": ranking, "split": colours(0)}
     page = Page(write(tmp_path, without=["match.png"], evaluation=of_test(evaluation), **changes))
     assert "12 images skipped" in page.text
@@ -576,7 +577,7 @@ def test_summary_and_sentence() -> None:
         return sentence(replace(evaluation, curves={"label_distance": replace(curve, **lines)}))
 
     assert "worse than random" in changed_sentence(model=[1.2] * 20)
-    assert changed_sentence(oracle=[1.0] * 20).endswith("is 0.380; random ranking: 1.00, oracle: 1.00.")
+    assert changed_sentence(oracle=[1.0] * 20).endswith("is 0.380; random: 1.00; oracle: 1.00.")
     assert changed_sentence(random=[0.0] * 20, oracle=[0.0] * 20).startswith("Mean label distance@2 is 0.380; ")
     assert "0.500" in sentence(replace(evaluation, curves={}))
 

@@ -44,7 +44,7 @@ def classes(recall: float, k: int = 10, map_at_r: float = 0.4) -> Evaluation:
         "label_distance": Curve("mean label distance", "lower", [1 - recall] * k, [0.9] * k, [0.0] * k),
     }
     scores = {"map_at_r": Score("MAP@R", "higher", map_at_r, 0.01, 1.0)}
-    return Evaluation("another class", 800, 800, curves, 0.3, scores=scores)
+    return Evaluation("another class", 800, 800, curves, 0.3, scores=scores, kind="classes")
 
 
 def write_run(
@@ -92,6 +92,12 @@ def write_run(
         values = QueryValues.of(results[0].evaluation.headline, names, torch.tensor(numbers, dtype=torch.float64))
         values.save(Run(folder).query_values(results[0].split))
     return folder
+
+
+def read_again(evaluation: Evaluation) -> Evaluation:
+    """An evaluation that was written as JSON."""
+    values = Evaluated(evaluation, "test", "last", 2, 2).to_dict()
+    return Evaluated.from_dict(json.loads(json.dumps(values))).evaluation
 
 
 def other_test_set(evaluation: Evaluation, queries: int) -> Evaluation:

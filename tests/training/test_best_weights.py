@@ -39,11 +39,11 @@ def without_speed(run):
 
 
 def evaluations(values, better="lower"):
-    name, k = ("label_distance", 100) if better == "lower" else ("recall", 1)
+    name, k, kind = ("label_distance", 100, "graded") if better == "lower" else ("recall", 1, "classes")
     for epoch, value in enumerate(values):
         curve = Curve(name, better, [value] * k, [1.0] * k, [0.0] * k)
         queries = torch.full((4,), value, dtype=torch.float64) + torch.arange(4) * (1 + epoch)
-        yield Evaluation("", 4, 4, {name: curve}, 0.0), queries, epoch
+        yield Evaluation("", 4, 4, {name: curve}, 0.0, kind=kind), queries, epoch
 
 
 @pytest.mark.parametrize(

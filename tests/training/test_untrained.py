@@ -17,6 +17,7 @@ from contml import load as load_model
 from contml.evaluation import Evaluated
 from contml.evaluation.results import epoch_text
 from contml.experiment import evaluate_run, load, read_evaluation, train
+from contml.experiment.results import CaptionResults, RetrievalResults
 from contml.explore import explore_runs
 from contml.losses import LOSSES
 from contml.runs import create
@@ -162,7 +163,8 @@ def made(folder, kind, *changes):
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_every_kind_of_result_says_so(monkeypatch, tmp_path, kind, cause):
-    monkeypatch.setattr("contml.experiment.running._report", lambda *_: None)
+    for evaluator in (RetrievalResults, CaptionResults):
+        monkeypatch.setattr(evaluator, "report", lambda *_: None)
     changes, note = CAUSES[cause]
     run = train(made(tmp_path, kind, *changes), tmp_path / "runs")
     result = read_evaluation(run)
