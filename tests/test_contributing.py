@@ -11,17 +11,25 @@ from support.paths import ROOT
 
 import contml.labels
 from contml.data import Pixels, Split
-from contml.evaluation import Evaluated, evaluate
+from contml.evaluation import Evaluated, class_retrieval, evaluate, metrics
+from contml.evaluation.metrics import Published
+from contml.evaluation.results import usual
+from contml.evaluation.table import summary
 from contml.experiment import check, config_text, load
 from contml.explore.items import Explored
 from contml.explore.page import write_page
+from contml.labels import ClassLabels
 from contml.report.page import write_report
+
+
+def text_of_contributing():
+    return (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def example(name):
     """The code of CONTRIBUTING that defines a class or function."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (block,) = [code for code in re.findall(r"(?m)^```python\n(.*?)^```", text, re.DOTALL) if f" {name}(" in code]
+    blocks = re.findall(r"(?m)^```python\n(.*?)^```", text_of_contributing(), re.DOTALL)
+    (block,) = [code for code in blocks if f"def {name}(" in code or f"class {name}(" in code]
     return block
 
 
@@ -70,3 +78,28 @@ def test_a_label_space_is_one_class_one_row_one_example_and_one_test(tmp_path, m
     explored = Explored("hues", split, [labels.text(row) for row in range(24)], [], colours=labels.colours())
     write_page(tmp_path / "page", explored, parquet=False)
     assert '"texts":["0\\u00b0","15\\u00b0"' in (tmp_path / "page" / "data.js").read_text()
+
+
+def test_a_metric_is_a_row_and_a_function_and_is_in_tables_and_on_pages(tmp_path, monkeypatch):
+    module, test = {"__name__": "macro"}, {}
+    exec(example("macro_r_precision"), module)
+    (row,) = re.findall(r'`"macro_r_precision": (Metric\(.*?\))`', text_of_contributing())
+    monkeypatch.setitem(metrics.METRICS, "macro_r_precision", eval(row, {"Metric": metrics.Metric}))
+    monkeypatch.setitem(class_retrieval.SCORES, "macro_r_precision", module["macro_r_precision"])
+    exec(example("test_macro_r_precision"), test)
+    test["test_macro_r_precision"]()
+    x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    evaluation, ranking = evaluate(x, ClassLabels([row % 3 for row in range(30)]))
+    evaluated = Evaluated(evaluation, "test", "last", epoch=1, epochs=1)
+    assert Evaluated.from_dict(evaluated.to_dict()) == evaluated
+    assert "macro_r_precision" in usual(evaluation)
+    assert "macro_r_precision" in evaluation.numbers()
+    assert Published("a paper", macro_r_precision=0.5).metrics
+    title = "R-precision, mean over classes"
+    assert title in [line[0] for line in summary(evaluation)]
+    images = [Pixels(np.full((20, 20, 3), 8 * row, np.uint8)) for row in range(30)]
+    split = Split(images, [f"{row}.png" for row in range(30)], ClassLabels([row % 3 for row in range(30)]))
+    page = write_report(
+        tmp_path, title="macro", config="", rows=[], evaluation=evaluated, ranking=ranking, split=split
+    ).read_text(encoding="utf-8")
+    assert title in page

@@ -342,7 +342,7 @@ class Evaluated:
         names = {*evaluation.curves, *([selection.metric.partition("@")[0]] if selection else [])} - METRICS.keys()
         if not (names <= METRICS_AT_K.keys() and evaluation.scores.keys() <= METRICS.keys()):
             raise ValueError("an unknown metric")
-        if len({len(v) for c in evaluation.curves.values() for v in (c.model, c.random, c.oracle)}) > 1:
+        if any(len({len(c.model), len(c.random), len(c.oracle)}) > 1 for c in evaluation.curves.values()):
             raise ValueError("curves of different lengths")
         if measured(evaluation, evaluation.headline) is None or min(evaluation.recall_at, default=1) < 1:
             raise ValueError("no main metric, or a K below 1")
