@@ -183,17 +183,9 @@ def evaluate_run(
         return *evaluator.evaluate(outputs, missing, split), missing
 
     evaluation, found, missing = evaluate(task.evaluated)
-    evaluated = Evaluated(
-        evaluation,
-        task.evaluated_name,
-        name,
-        epoch,
-        numbers["epoch"],
-        numbers["selection"],
-        changes,
-        trained=numbers["trained"],
-        identity=experiment.identity_of(model),
-    )
+    about = {"epochs": numbers["epoch"], "selection": numbers["selection"], "trained": numbers["trained"]}
+    about |= {"changes": changes, "identity": experiment.identity_of(model)}
+    evaluated = Evaluated(evaluation, task.evaluated_name, name, epoch, **about)
     is_calibrated = name == experiment.selected and not changes
     val = _on_val(evaluator, task, task.evaluated_name, found, evaluate) if is_calibrated else None
     evaluator.save(run, Result(task, evaluated, found, missing, val), model)
@@ -242,12 +234,7 @@ def _on_val(
     return found if split == "val" else evaluate(task.val)[1]
 
 
-def _finish(
-    experiment: Experiment,
-    trainer: Trainer,
-    task: Task,
-    split_name: Literal["result", "val"],
-) -> Run | None:
+def _finish(experiment: Experiment, trainer: Trainer, task: Task, split_name: Literal["result", "val"]) -> Run | None:
     """Evaluate the selected weights, and save the result and the report."""
     epoch, selection = trainer.epoch, None
     if trainer.best is not None:
@@ -264,16 +251,8 @@ def _finish(
     if trainer.run is None or not trainer.accelerator.is_main_process:
         return None
     model, accelerator = trainer.bare_model, trainer.accelerator
-    evaluated = Evaluated(
-        evaluation,
-        name,
-        experiment.selected,
-        epoch,
-        trainer.epoch,
-        selection,
-        trained=trainer.trained,
-        identity=experiment.identity_of(model),
-    )
+    about: Any = {"trained": trainer.trained, "identity": experiment.identity_of(model)}
+    evaluated = Evaluated(evaluation, name, experiment.selected, epoch, trainer.epoch, selection, **about)
     result = Result(task, evaluated, found, missing, val)
     evaluator.save(trainer.run, result, model)
     trainer.log.add_result(name, evaluation, trainer.steps_done)
