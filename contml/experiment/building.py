@@ -151,7 +151,7 @@ class Experiment:
     def identity_of(self, model: nn.Module) -> str:
         """The identity of a model of this experiment; of a captioner, that of its visual network."""
         options = self.config.parts["images"].options
-        network = model.network if self.is_captioning else model
+        network = model.network if isinstance(model, Captioner) else model
         assert isinstance(network, EmbeddingModel)
         return identity(network, options["resize"], options["crop"])
 
