@@ -333,17 +333,16 @@ class Evaluated:
         if rest.get("spearman", 0) is None:
             rest["spearman"] = math.nan
         evaluated = _EVALUATED.validate_json(json.dumps({**own, "evaluation": rest}), strict=True)
-        if "kind" not in values:  # of an older version: the kind whose main metric it has
-            found = evaluated.evaluation
-            kinds = (replace(found, kind=kind) for kind in KINDS)
-            found = next(each for each in kinds if each.kind == "graded" or measured(each, each.headline))
-            evaluated = replace(evaluated, evaluation=found)
         evaluation, selection = evaluated.evaluation, evaluated.selection
         names = {*evaluation.curves, *([selection.metric.partition("@")[0]] if selection else [])} - METRICS.keys()
         if not (names <= METRICS_AT_K.keys() and evaluation.scores.keys() <= METRICS.keys()):
             raise ValueError("an unknown metric")
         if any(len({len(c.model), len(c.random), len(c.oracle)}) > 1 for c in evaluation.curves.values()):
             raise ValueError("curves of different lengths")
+        if "kind" not in values:  # of an older version: the first kind whose main metric it has
+            kinds = (replace(evaluation, kind=kind) for kind in KINDS)
+            evaluation = next((each for each in kinds if measured(each, each.headline)), evaluation)
+            evaluated = replace(evaluated, evaluation=evaluation)
         if measured(evaluation, evaluation.headline) is None or min(evaluation.recall_at, default=1) < 1:
             raise ValueError("no main metric, or a K below 1")
         if not (0 <= evaluated.epoch < math.inf and evaluated.epochs >= 0):

@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 import torch
 from support.captioning import described_squares, small_captioner
+from support.fake_runs import classes, poses
 from support.refusals import refuses
 
 from contml.data import Images, View
 from contml.evaluation.captions import score_captions
 from contml.evaluation.evaluators import CaptionEvaluator, evaluate_captions
 from contml.evaluation.results import Evaluated, Evaluation, measurable, measured, usual
-from contml.evaluation.table import sentence, summary
+from contml.evaluation.table import scope, sentence, summary
 from contml.labels import VectorLabels
 
 
@@ -79,6 +80,31 @@ def test_the_result_goes_through_json_and_tables():
     assert table[0] == ["metric", "K", "model", "random caption", "person", "normalized"]
     assert [row[1] for row in table[1:5]] == ["1", "2", "3", "4"]
     assert sentence(read).startswith("CIDEr-D is ")
+
+
+def test_the_kind_of_a_file_of_an_older_version_is_that_of_its_main_metric():
+    captions, _ = evaluate_captions(["a square"] * 30, described_squares(), torch.arange(30))
+    for evaluation in (captions, classes(0.4), poses(0.4)):
+        values = Evaluated(evaluation, "test", "last", 2, 2).to_dict()
+        kind = values.pop("kind")
+        assert Evaluated.from_dict(values).evaluation.kind == kind
+    del values["curves"]["label_distance"]
+    with pytest.raises(ValueError, match="no main metric"):
+        Evaluated.from_dict(values)
+    with pytest.raises(ValueError, match="kind"):
+        Evaluated.from_dict({**values, "kind": "triplets"})
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "words"),
+    [
+        (classes(0.4), "800 queries, 800 in the gallery; label distance: 0 within a class, 1 between classes"),
+        (poses(0.4), "200 queries, 800 in the gallery; label distance: squared pixels"),
+        (Evaluation("", 1200, 0, {}, math.nan, kind="captions"), "1,200 images"),
+    ],
+)
+def test_what_was_evaluated_in_words(evaluation, words):
+    assert scope(evaluation) == words
 
 
 def test_a_split_without_captions():
