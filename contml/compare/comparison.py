@@ -120,11 +120,12 @@ class Table:
         return replace(self, verdicts=verdicts)
 
     def _compared(self, metric: str) -> Verdict | None:
-        score, positions = self.score(metric), [n for n, row in enumerate(self.rows) if row.values(metric)]
-        if score is None or len(positions) < 2:
-            return None
+        score = self.score(metric)
         table = replace(self, axis=None)  # so that names have the key of the axis
-        results = [table.result(self.rows[n], metric) for n in positions]
+        compared = {n: result for n, row in enumerate(self.rows) if (result := table.result(row, metric)).values}
+        if score is None or len(compared) < 2:
+            return None
+        positions, results = [*compared], [*compared.values()]
         measure = self.evaluation.measure_of(metric) or PLAIN
         found = verdict(results, score.title, score.better, measure)
         best = None if found.best is None else positions[found.best]

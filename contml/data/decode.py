@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from contml._support.errors import InputError, one_line
@@ -226,6 +226,12 @@ def _head(file: Path | BinaryIO) -> bytes:
             return stream.read(16)
     file.seek(0)
     return file.read(16)
+
+
+def contained(picture: Image.Image, size: tuple[int, int], method: Image.Resampling) -> Image.Image:
+    """Returns a picture fitted into a size, as `ImageOps.contain`, but a narrow one keeps at least a pixel."""
+    fitted = ImageOps.contain(picture, size, method)
+    return fitted if all(fitted.size) else picture.resize((max(fitted.width, 1), max(fitted.height, 1)), method)
 
 
 def cause(error: OSError) -> str:

@@ -15,13 +15,14 @@ from typing import Any
 
 import jinja2
 import torch
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.files import write_folder
 from contml._support.text import page_text
 from contml.contracts import Measure
+from contml.data.decode import contained
 from contml.explore.items import Explored, ModelView, Neighbours
 from contml.report.gallery import draw
 from contml.retrieval.index_images import SAME
@@ -120,7 +121,7 @@ def _picture(explored: Explored, row: int) -> Image.Image:
     if split.view.renderer is not None:
         return draw(split, row, SIDE, {})
     try:
-        return ImageOps.contain(split.picture(row, 2 * SIDE), (SIDE, SIDE), Image.Resampling.LANCZOS)
+        return contained(split.picture(row, 2 * SIDE), (SIDE, SIDE), Image.Resampling.LANCZOS)
     except (InputError, OSError):
         blank = Image.new("RGB", (SIDE, SIDE), "#e4e4e0")
         for start, end in ((0.3, 0.7), (0.7, 0.3)):

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from contml._support.text import MISSING, page_text
 from contml.contracts import Measure
+from contml.data.decode import contained
 from contml.data.renderers.text import font_for
 from contml.data.split import Split
 from contml.evaluation.results import Ranking
@@ -80,7 +81,7 @@ def draw(split: Split, row: int, size: int, broken: dict[int, str], *, label: bo
         if picture.mode not in ("RGB", "L"):
             picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture.convert("RGBA"))
         if picture.size != (size, size):
-            picture = ImageOps.contain(picture, (size, size), Image.Resampling.LANCZOS)
+            picture = contained(picture, (size, size), Image.Resampling.LANCZOS)
         tile.paste(picture.convert("RGB"), ((size - picture.width) // 2, (size - picture.height) // 2))
     except Exception as error:
         broken[row] = f"{type(error).__name__}: {error}"

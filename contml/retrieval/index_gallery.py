@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image, ImageDraw
 
 from contml._support.endings import GALLERIES, check_suffix
 from contml._support.files import check_new_file, write_new
 from contml._support.text import page_text, score_text
-from contml.data.decode import decode
+from contml.data.decode import contained, decode
 from contml.data.renderers.text import load_font, shorten
 from contml.retrieval.index_images import FILE, QueryResult, SearchHit
 
@@ -118,7 +118,7 @@ def _tile(file: Path) -> Image.Image:
     tile = Image.new("RGB", (_SIDE, _SIDE), _EMPTY)
     pen = ImageDraw.Draw(tile)
     try:
-        picture = ImageOps.contain(decode(file, str(file), _SIDE), (_SIDE, _SIDE), Image.Resampling.LANCZOS)
+        picture = contained(decode(file, str(file), _SIDE), (_SIDE, _SIDE), Image.Resampling.LANCZOS)
         tile.paste(picture, ((_SIDE - picture.width) // 2, (_SIDE - picture.height) // 2))
     except OSError:
         for start, end in ((0.3, 0.7), (0.7, 0.3)):

@@ -800,3 +800,10 @@ def test_reading_needs_no_trust_and_imports_nothing(tmp_path):
     assert "evil_module" not in sys.modules
     with refuses(str(tmp_path / "2"), got="no such folder"):
         compare([tmp_path / "2"])
+
+
+def test_a_run_without_a_finite_value_is_not_in_the_verdict(tmp_path):
+    for name, value in (("1", math.nan), ("2", 0.3), ("3", 0.4)):
+        write_run(tmp_path / name, replace(poses(0.5), spearman=value), optimizer={"lr": float(name)})
+    (table,) = compare([tmp_path], metrics=["spearman"]).tables
+    assert table.verdicts["spearman"].best in (None, 1, 2)

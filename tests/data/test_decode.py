@@ -18,7 +18,7 @@ from support.images import noise, split_of
 from support.refusals import refuses
 
 from contml.data import BoxCrop, ImageFile, Images, Pixels, Square, SquareCrop
-from contml.data.decode import IMAGE_SUFFIXES, decode, from_file, resized
+from contml.data.decode import IMAGE_SUFFIXES, contained, decode, from_file, resized
 from contml.explore.items import Explored
 from contml.explore.page import _picture
 from contml.retrieval.index_gallery import _tile
@@ -533,7 +533,7 @@ def test_damaged_pixels_are_broken(suffix):
     """Nothing is decoded from a file that lacks pixels."""
     content = saved(Image.fromarray(noise(1, 60, 80)[0]), suffix)
     for length in (20, len(content) // 2, len(content) - 40):
-        with pytest.raises(OSError, match=r"[Tt]runcated|not an image|decoder"):
+        with pytest.raises(OSError, match=r"[Tt]runcated|damaged|not an image|decoder"):
             decode(io.BytesIO(content[:length]), "")
 
 
@@ -555,3 +555,11 @@ def test_a_jpeg_without_its_last_bytes_is_broken_everywhere(tmp_path, lost, prog
     ):
         with pytest.raises(OSError, match="truncated"):
             read()
+
+
+@pytest.mark.parametrize("size", [(3000, 1), (1, 3000), (200, 100), (3, 3)])
+def test_a_narrow_picture_keeps_a_pixel_when_it_is_fitted(size):
+    fitted = contained(Image.new("RGB", size, "red"), (96, 96), Image.Resampling.LANCZOS)
+    assert max(fitted.size) == 96
+    assert min(fitted.size) == max(1, round(96 * min(size) / max(size)))
+    assert fitted.getpixel((0, 0)) == (255, 0, 0)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image, ImageDraw
 
 from contml._support.text import number as number_of
+from contml.data.decode import contained
 from contml.data.renderers.text import load_font, shorten
 from contml.data.split import TitledPictures
 from contml.labels.captions import CaptionLabels, NearestCaptions
@@ -60,7 +61,7 @@ class CaptionExplainer:
             top = number * (side + title + gap)
             write(0, top + title // 2, Path(self.names[row]).name, side, _SUBDUED)
             canvas.paste(_PAPER, (0, top + title, side, top + title + side))
-            picture = ImageOps.contain(image, (side, side), Image.Resampling.BICUBIC)
+            picture = contained(image, (side, side), Image.Resampling.BICUBIC)
             canvas.paste(picture, ((side - picture.width) // 2, top + title + (side - picture.height) // 2))
         total = number_of(float(self.labels.pairwise([rows[0]], [rows[1]])))
         headline = f"Label distance {total}: sum over all captions of the distance to the nearest of the other image"

@@ -6,7 +6,9 @@ import colorsys
 from functools import cache, lru_cache
 from pathlib import Path
 
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import Image, ImageDraw, ImageFont
+
+from contml.data.decode import contained
 
 #: In smaller pictures text is not readable, so it is omitted.
 READABLE = 120
@@ -33,7 +35,7 @@ def draw_words(picture: Image.Image, text: str, size: int, colour: tuple[int, in
         lines = lines[:max_lines]
         height = size - len(lines) * line_height - margin
         canvas = Image.new("RGB", (size, size), _PAPER)
-        fitted = ImageOps.contain(picture, (size, height), Image.Resampling.BICUBIC)
+        fitted = contained(picture, (size, height), Image.Resampling.BICUBIC)
         canvas.paste(fitted, ((size - fitted.width) // 2, (height - fitted.height) // 2))
         pen = ImageDraw.Draw(canvas)
         for index, line in enumerate(lines):
