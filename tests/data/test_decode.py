@@ -184,7 +184,7 @@ def ways(file, content):
                 opened.load()
             return np.asarray(decode(opened, "picture"))
 
-    explored = Explored("", split, [""], drawn=False, views=[])
+    explored = Explored("", split, [""], views=[])
     return {
         "file": lambda: np.asarray(decode(file, "file")),
         "content": lambda: np.asarray(decode(io.BytesIO(content), "content")),
