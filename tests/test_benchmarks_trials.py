@@ -22,7 +22,6 @@ from benchmarks import (
 )
 from benchmarks.trials import SEEDS, Job, Method, OutOfTimeError, Record, Trials, _key, interval, main, report
 from contml import InputError
-from contml.evaluation.results import headline
 from contml.experiment import load
 
 MARGINS = ("loss.margin=0.1", "loss.margin=0.2", "loss.margin=0.3")
@@ -289,7 +288,7 @@ def test_embedding_sizes_of_a_small_training(tmp_path, monkeypatch, capsys):
     assert trials["pose"].done == 6  # a later call trains nothing
     (table,) = embedding_size.comparison(trials).tables
     values = [metrics["value"] for metrics in trials["pose"].tests(trials["pose"].methods[1])]
-    assert headline(table.rows[1].runs[0].evaluation) == "label_distance@10/random"
+    assert table.rows[1].runs[0].evaluation.plotted == "label_distance@10/random"
     assert table.rows[1].values("label_distance@10/random") == pytest.approx(values)
     assert [len(row.runs) for row in table.rows] == [3, 3]
 

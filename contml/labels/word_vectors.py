@@ -463,6 +463,8 @@ def _is_like(field: bytes, numbers: Sequence[bytes]) -> bool:
 
 def _floats(source: _Source, number: int, fields: Sequence[bytes]) -> Vectors:
     try:
+        if b"_" in b"".join(fields):
+            raise ValueError("1_000 is a number to Python alone")
         with np.errstate(over="ignore"):  # too large for float32: infinite, which is refused
             return np.array([*map(float, fields)], dtype=np.float32)
     except ValueError:

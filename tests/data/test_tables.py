@@ -160,7 +160,7 @@ def test_limits(write, tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem", "hint"),
     [
-        (gzip.compress(b"image,x\n1.jpg,1\n" + bytes(100)), "a gzip file", "add .gz"),
+        (gzip.compress(b"image,x\n1.jpg,1\n" + bytes(100), mtime=0), "a gzip file", "add .gz"),
         (b"PK\x03\x04" + bytes(100), "an Excel file or another archive", ".xlsx"),
         (b"PAR1" + bytes(100), "a Parquet file", ".parquet"),
         (b"\xd0\xcf\x11\xe0" + bytes(100), "an Excel file of the form before 2007", "CSV or .xlsx"),

@@ -270,6 +270,7 @@ def test_files_of_other_kinds(tmp_path):
         ("the 0.1 0.2 0.3\ndog 1 2,5 3\ncat 1 2 3\n", 2, "'2,5' is not a number", ""),
         ("# word vectors\nthe 0.1 0.2 0.3\ncat 1 2 3\n", 1, "0 numbers", "must be 3"),
         ("the 0.1 0.2 0.3\ncat 1 two 3\n", 2, "'two' is not a number", ""),
+        ("the 0.1 0.2 0.3\ncat 1 2_000 3\n", 2, "'2_000' is not a number", ""),
         ("the 0.1 0.2 0.3\ncat 1 nan 3\n", 2, "'cat' is not finite", "finite"),
         ("the 0.1 0.2 0.3\ncat 1 1e60 3\n", 2, "'cat' is not finite", "finite"),
         ("3 4\nthe 0.1 0.2 0.3\ncat 1 2 3\n", 1, "declares 3 vectors of 4 numbers, but the lines below have 3", ""),
