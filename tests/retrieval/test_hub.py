@@ -282,7 +282,7 @@ def test_the_card_says_what_the_run_knows(trained, exported):
     for text in (
         "# pose/synthetic", "| backbone | small\\_cnn |", "squared pixels, summed over 14 joints",
         "| loss | log\\_ratio (squared: true,", "resized to 32 x 32 pixels, of which the centre 32 x 32",
-        "| metric | K | model | random | oracle | normalized |", "chosen on validation): 6 queries, 18 in the gallery; label distance: squared pixels",
+        "| metric | K | model | random | oracle | normalized |", "chosen on validation): 6 queries, 18 in the gallery;",
         'contml.load("hf://USER/NAME")', "](gallery.png)", f"trained with | contml {contml.__version__}, torch ",
         f"Calibration: {bundle.calibration.sentence(bundle.measure)}.",
     ):  # fmt: skip
