@@ -30,7 +30,7 @@ from contml.transport.vector_operations import pointer
 from contml.transport.word_costs import WordCosts
 
 #: Hash of vector_operations.py, solver_cpu.py and bounds.py; see `compiled`.
-DIGEST = "4d854d0e3703"
+DIGEST = "a52c2d0a4c69"
 #: Captions of queries whose bounds are computed together: one vector register of float32.
 _GROUP = 16
 #: State of a caption pair in the table of bounds: 0, the relaxed distance; _DUAL, the solver's dual start; _EXACT, W.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contml.distances._compiled import Floats, Ints, compiled, inlined
+from contml.distances._compiled import Floats, compiled, inlined
 from contml.transport.vector_operations import (
     LANES,
     broadcast,
@@ -311,41 +311,3 @@ def _augment(problem: Problem, end: int) -> float:
         i = int(problem.col_parent[j])
         flow[j * width + i] += amount
     return float(amount)
-
-
-def transport(costs: Floats, supplies: Ints, demands: Ints) -> Floats:
-    """Least transport costs `[P]` in float64 of P problems: costs `[P, m, n]`, supplies `[P, m]`, demands `[P, n]`.
-
-    Costs are >= 0. Supplies and demands are whole numbers >= 0, of the same total below 2^53; rows and columns of 0 are
-    ignored. NaN where the totals differ, or where every plan uses a cost that is not finite.
-    """
-    out = np.empty(len(costs), np.float64)
-    _transport(make_workspace(max(costs.shape[1:])), costs, supplies, demands, out)
-    return out
-
-
-@compiled
-def _transport(workspace: Workspace, costs: Floats, supplies: Ints, demands: Ints, out: Floats) -> None:
-    problems, m, n = costs.shape
-    problem, chosen = problem_in(workspace), np.empty(n, np.int64)
-    for p in range(problems):
-        rows, cols, rest = 0, 0, 0
-        for j in range(n):
-            if demands[p, j] > 0:
-                chosen[cols] = j
-                problem.demand[cols] = demands[p, j]
-                rest -= demands[p, j]
-                cols += 1
-        for i in range(m):
-            if supplies[p, i] > 0:
-                for j in range(cols):
-                    problem.cost[rows * problem.width + j] = costs[p, i, chosen[j]]
-                problem.supply[rows] = supplies[p, i]
-                rest += supplies[p, i]
-                rows += 1
-        if rest != 0:
-            out[p] = np.nan
-        elif rows == 0:
-            out[p] = 0.0
-        else:
-            out[p] = solve(problem, rows, cols, np.inf, np.inf)[0]

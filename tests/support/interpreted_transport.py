@@ -19,7 +19,7 @@ from contml.transport import (
     word_costs,
     word_movers_distance,
 )
-from contml.transport.solver_cpu import transport
+from support.transport_problems import transport
 
 CPU = torch.device("cpu")
 

@@ -9,9 +9,10 @@ import numba
 import numpy as np
 import ot
 import pytest
+from support.transport_problems import transport
 
 from contml.transport import set_distance_cpu, solver_cpu
-from contml.transport.solver_cpu import make_workspace, problem_in, solve, transport
+from contml.transport.solver_cpu import make_workspace, problem_in, solve
 
 
 def masses(random, problems, size, low=0, high=4):
