@@ -63,7 +63,7 @@ class Result(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Decoder(data.Dataset["Result | InputError"]):
+class BatchDecoder(data.Dataset["Result | InputError"]):
     """Makes the batch of each request, in the worker processes.
 
     Errors are returned and not raised: torch would wrap them in a traceback.

@@ -23,7 +23,7 @@ from contml._support.progress import progress_bar
 from contml._support.signals import ignore_in_worker
 from contml._support.validation import NonNegativeInt, PositiveInt, as_rows, check_choice, check_ranges, check_whole
 from contml.contracts import Rows, Sampler
-from contml.data.batch import Batch, Decoder, Flip, Request, Result
+from contml.data.batch import Batch, BatchDecoder, Flip, Request, Result
 from contml.data.cache import CHUNK, Cache, CachedImages, CacheReport
 from contml.data.split import Split
 from contml.data.transforms import CropTransform, Transform
@@ -165,7 +165,7 @@ class Images:
         self._loaders.clear()
 
     def _run(self, split: Split, requests: Iterable[Request], training: bool) -> Iterator[Batch]:
-        decoder = Decoder(split, self.resize, self.crop, self.transform, self.flip, self.prepare(split))
+        decoder = BatchDecoder(split, self.resize, self.crop, self.transform, self.flip, self.prepare(split))
         if not self.workers or split.feature_dim is not None:  # vectors need no decoding
             for request in requests:
                 yield self._checked(decoder[request])
@@ -214,7 +214,7 @@ class Images:
 class _Loader:
     """Worker processes that stay alive between epochs."""
 
-    def __init__(self, decoder: Decoder, workers: int) -> None:
+    def __init__(self, decoder: BatchDecoder, workers: int) -> None:
         self._decoder = decoder  # keeps the split alive, whose id is the key of this loader
         self._requests = _Requests()
         with warnings.catch_warnings():

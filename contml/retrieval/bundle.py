@@ -42,7 +42,7 @@ _DAMAGED = "export the run again"
 _LEAST_STD = 1e-6
 
 
-class Pixels(BaseModel):
+class SavedPixelFormat(BaseModel):
     """The pixels that the network expects (`contml.models.PixelFormat`)."""
 
     model_config = STRICT
@@ -66,7 +66,7 @@ class Transform(BaseModel):
 
     resize: int = Field(ge=1, le=_LARGEST_SIDE)
     crop: int = Field(ge=1)
-    pixels: Pixels | None = None
+    pixels: SavedPixelFormat | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

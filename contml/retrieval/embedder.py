@@ -124,7 +124,7 @@ class Embedder:
     @property
     def whole_bundle(self) -> Bundle:
         """`bundle` with the pixels that the network expects, which a run does not name."""
-        pixels = bundles.Pixels(**self.model.pixel_format._asdict())
+        pixels = bundles.SavedPixelFormat(**self.model.pixel_format._asdict())
         return self.bundle.model_copy(update={"transform": self.bundle.transform.model_copy(update={"pixels": pixels})})
 
     def to(self, device: torch.device | str) -> Self:

@@ -14,7 +14,7 @@ from .._readers.folders import Files, Missing, data_folder, image_folders
 from .._readers.splits import Parts
 from .distance import Choice, WordWeights
 from .karpathy import Entry, read_karpathy
-from .split import Options, Record, make_task
+from .split import CaptionOptions, Record, make_task
 
 _FIELDS: dict[str, dict[str, Field]] = {
     "images": {"id": "id", "file_name": "text"},
@@ -72,7 +72,7 @@ def coco(
     """
     folder, on_disk = data_folder(root), Files()
     choice = Choice(distance, word_weights)
-    options = Options(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
+    options = CaptionOptions(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
     if karpathy:
         source = folder / karpathy
         parts = Parts(*([_karpathy_record(folder, on_disk, entry) for entry in part] for part in read_karpathy(source)))

@@ -26,7 +26,7 @@ from contml.data.text_files import parsed_json
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists
 from .distance import Choice, WordWeights
-from .split import Options, Record, make_task
+from .split import CaptionOptions, Record, make_task
 
 
 @check_ranges
@@ -95,7 +95,7 @@ def files(
     folder, on_disk = data_folder(root), Files()
     search_folders = image_folders(folder, images)
     choice = Choice(distance, word_weights)
-    options = Options(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
+    options = CaptionOptions(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
     path = folder / captions
     table_options = TableOptions(delimiter, encoding, sheet, missing_words, max_bytes, max_rows, set_by="set ")
     is_json = table_suffix(path) == ".json"

@@ -16,7 +16,7 @@ from .._readers.folders import Files, data_folder, image_folders
 from .._readers.splits import Parts
 from .distance import Choice, WordWeights
 from .karpathy import read_karpathy
-from .split import Options, Record, make_task
+from .split import CaptionOptions, Record, make_task
 
 
 @check_ranges
@@ -74,7 +74,7 @@ def flickr(
     folder, on_disk = data_folder(root), Files()
     search_folders = image_folders(folder, images)
     choice = Choice(distance, word_weights)
-    options = Options(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
+    options = CaptionOptions(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
     source = folder / (karpathy or captions)
     if karpathy:
         parts = [[(entry.filename, entry.captions) for entry in part] for part in read_karpathy(source)]

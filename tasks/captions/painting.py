@@ -40,7 +40,7 @@ _BACKDROPS: dict[str, tuple[Colour, Colour, Colour, Colour]] = {
 }
 
 
-class Part(NamedTuple):
+class Shape(NamedTuple):
     """One shape of a thing. paint: "body" has the pattern, "dark" and "light" are shades, others are in `_FIXED`."""
 
     paint: str
@@ -48,21 +48,21 @@ class Part(NamedTuple):
     at: tuple[float, ...]  # corners of a polygon; left, bottom, right, top of an ellipse, and the angles of its arc
 
 
-def _oval(paint: str, *at: float) -> Part:
-    return Part(paint, "ellipse", at)
+def _oval(paint: str, *at: float) -> Shape:
+    return Shape(paint, "ellipse", at)
 
 
-def _poly(paint: str, *at: float) -> Part:
-    return Part(paint, "polygon", at)
+def _poly(paint: str, *at: float) -> Shape:
+    return Shape(paint, "polygon", at)
 
 
-_SHAPES: dict[str, tuple[Part, ...]] = {
+_SHAPES: dict[str, tuple[Shape, ...]] = {
     "ball": (_oval("body", -0.5, 0, 0.5, 1),),
     "box": (_poly("light", -0.5, 0.74, 0.22, 0.74, 0.5, 1, -0.22, 1),
         _poly("dark", 0.22, 0, 0.5, 0.24, 0.5, 1, 0.22, 0.74), _poly("body", -0.5, 0, 0.22, 0, 0.22, 0.74, -0.5, 0.74)),
     "cone": (_poly("body", -0.4, 0.1, -0.04, 1, 0.04, 1, 0.4, 0.1),
         _poly("dark", -0.5, 0, 0.5, 0, 0.42, 0.12, -0.42, 0.12)),
-    "mug": (Part("dark", "arc", (0.02, 0.2, 0.5, 0.82, -100, 100)),
+    "mug": (Shape("dark", "arc", (0.02, 0.2, 0.5, 0.82, -100, 100)),
         _poly("body", -0.5, 0.08, -0.44, 0, 0.14, 0, 0.2, 0.08, 0.2, 0.92, -0.5, 0.92),
         _oval("dark", -0.5, 0.84, 0.2, 1)),
     "bottle": (_poly("body", -0.5, 0.03, -0.4, 0, 0.4, 0, 0.5, 0.03, 0.5, 0.55, -0.5, 0.55),
@@ -72,7 +72,7 @@ _SHAPES: dict[str, tuple[Part, ...]] = {
         _poly("body", -0.5, 0.52, 0.5, 0.52, 0.26, 1, -0.26, 1)),
     "balloon": (_poly("string", -0.03, 0, 0.03, 0, 0.03, 0.36, -0.03, 0.36),
         _poly("dark", -0.12, 0.28, 0.12, 0.28, 0, 0.38), _oval("body", -0.5, 0.33, 0.5, 1)),
-    "cat": (Part("dark", "arc", (0.08, 0.04, 0.5, 0.66, -80, 100)), _oval("body", -0.36, 0, 0.28, 0.66),
+    "cat": (Shape("dark", "arc", (0.08, 0.04, 0.5, 0.66, -80, 100)), _oval("body", -0.36, 0, 0.28, 0.66),
         _poly("body", -0.46, 0.72, -0.46, 1, -0.26, 0.84), _poly("body", 0.06, 0.72, 0.06, 1, -0.14, 0.84),
         _oval("body", -0.5, 0.44, 0.1, 0.92), _oval("eye", -0.38, 0.64, -0.29, 0.75),
         _oval("eye", -0.12, 0.64, -0.03, 0.75)),
@@ -147,7 +147,7 @@ def _paint_thing(canvas: Image.Image, thing: Thing, shade: np.ndarray[Any, np.dt
         _fill(canvas, mask, box, part.paint, colour, thing, rim)
 
 
-def _draw_part(pen: ImageDraw.ImageDraw, part: Part, thing: Thing, side: int, box: Box) -> None:
+def _draw_part(pen: ImageDraw.ImageDraw, part: Shape, thing: Thing, side: int, box: Box) -> None:
     corners = part.at if part.shape == "polygon" else part.at[:4]
     xs = [(thing.x + x * thing.width) * side - box[0] for x in corners[::2]]
     ys = [(thing.base - y * thing.height) * side - box[1] for y in corners[1::2]]

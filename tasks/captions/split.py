@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Options:
+class CaptionOptions:
     """The options that all readers of caption files share."""
 
     distance: Choice
@@ -55,7 +55,7 @@ class Options:
         check_choice(("refuse", "drop"), empty=self.empty, missing=self.missing)
 
 
-def make_task(root: Path, source: Path, parts: Parts[Record], options: Options) -> Task:
+def make_task(root: Path, source: Path, parts: Parts[Record], options: CaptionOptions) -> Task:
     """The task of these images.
 
     Args:
@@ -118,7 +118,7 @@ def _vectors_file(root: Path, given: str) -> Path:
 
 
 def _complete(
-    root: Path, source: Path, part: str, records: Sequence[Record], options: Options
+    root: Path, source: Path, part: str, records: Sequence[Record], options: CaptionOptions
 ) -> tuple[list[Record], dict[str, int]]:
     """The images that have a file and a caption; the others are refused, or omitted and counted."""
     no_file = [Path(record.name) for record in records if record.file is None]

@@ -25,7 +25,7 @@ class Box(NamedTuple):
     glow: bool = False  # a lamp: not shaded
 
 
-class Part(NamedTuple):
+class FurniturePart(NamedTuple):
     """A box of a piece of furniture: its extents along the wall, away from it and up, and the number of its colour."""
 
     along: tuple[float, float]
@@ -101,7 +101,7 @@ def _piece(rng: np.random.Generator, view: View) -> list[Box]:
     return [_placed(part, plane, across, start, gap, view, colours[part.colour]) for part in parts]
 
 
-def _placed(part: Part, plane: int, across: int, start: float, gap: float, view: View, colour: Colour) -> Box:
+def _placed(part: FurniturePart, plane: int, across: int, start: float, gap: float, view: View, colour: Colour) -> Box:
     """A part as a box in the room's axes."""
     low, high = [0.0, part.up[0], 0.0], [0.0, min(part.up[1], view.room[1] - 0.02), 0.0]
     low[across], high[across] = start + part.along[0], start + part.along[1]
@@ -122,71 +122,71 @@ def _pendant(rng: np.random.Generator, view: View) -> list[Box]:
     return [cord, shade]
 
 
-def _sofa(r: list[float]) -> tuple[float, list[Part]]:
+def _sofa(r: list[float]) -> tuple[float, list[FurniturePart]]:
     length, arm = 0.9 + 1.5 * r[0], 0.12 + 0.12 * r[1]
     back = 0.7 + 0.25 * r[2]
     return length, [
-        Part((0, length), (0.05, 0.9), (0.06, 0.42), 0),
-        Part((0, length), (0.05, 0.27), (0.4, back), 0),
-        Part((0, arm), (0.05, 0.9), (0.06, 0.62), 0),
-        Part((length - arm, length), (0.05, 0.9), (0.06, 0.62), 0),
-        Part((arm, length / 2), (0.3, 0.85), (0.42, 0.5), 0 if r[3] < 0.6 else 1),
+        FurniturePart((0, length), (0.05, 0.9), (0.06, 0.42), 0),
+        FurniturePart((0, length), (0.05, 0.27), (0.4, back), 0),
+        FurniturePart((0, arm), (0.05, 0.9), (0.06, 0.62), 0),
+        FurniturePart((length - arm, length), (0.05, 0.9), (0.06, 0.62), 0),
+        FurniturePart((arm, length / 2), (0.3, 0.85), (0.42, 0.5), 0 if r[3] < 0.6 else 1),
     ]
 
 
-def _bed(r: list[float]) -> tuple[float, list[Part]]:
+def _bed(r: list[float]) -> tuple[float, list[FurniturePart]]:
     length, level = 0.9 + 0.9 * r[0], 0.4 + 0.15 * r[1]
     return length, [
-        Part((0, length), (0.02, 0.1), (0, 0.7 + 0.6 * r[2]), 2),
-        Part((0, length), (0.1, 2.1), (0.08, level), 1),
-        Part((0.08, length - 0.08), (0.15, 0.5), (level, level + 0.12), 1),
-        Part((0, length), (0.6 + 0.5 * r[3], 2.12), (0.15, level + 0.04), 0),
+        FurniturePart((0, length), (0.02, 0.1), (0, 0.7 + 0.6 * r[2]), 2),
+        FurniturePart((0, length), (0.1, 2.1), (0.08, level), 1),
+        FurniturePart((0.08, length - 0.08), (0.15, 0.5), (level, level + 0.12), 1),
+        FurniturePart((0, length), (0.6 + 0.5 * r[3], 2.12), (0.15, level + 0.04), 0),
     ]
 
 
-def _wardrobe(r: list[float]) -> tuple[float, list[Part]]:
+def _wardrobe(r: list[float]) -> tuple[float, list[FurniturePart]]:
     length, top, deep = 0.7 + 1.4 * r[0], 1.7 + 0.9 * r[1], 0.4 + 0.25 * r[2]
     wood = 2 if r[3] < 0.6 else 1
     half = length / 2
     return length, [
-        Part((0, length), (0.0, deep), (0, top), wood),
-        Part((0.04, half - 0.015), (deep, deep + 0.02), (0.1, top - 0.05), wood),
-        Part((half + 0.015, length - 0.04), (deep, deep + 0.02), (0.1, top - 0.05), wood),
+        FurniturePart((0, length), (0.0, deep), (0, top), wood),
+        FurniturePart((0.04, half - 0.015), (deep, deep + 0.02), (0.1, top - 0.05), wood),
+        FurniturePart((half + 0.015, length - 0.04), (deep, deep + 0.02), (0.1, top - 0.05), wood),
     ]
 
 
-def _sideboard(r: list[float]) -> tuple[float, list[Part]]:
+def _sideboard(r: list[float]) -> tuple[float, list[FurniturePart]]:
     length, top = 0.8 + 1.2 * r[0], 0.45 + 0.5 * r[1]
     screen, middle = min(0.3 + 0.3 * r[2], 0.35 * length), length * (0.35 + 0.3 * r[3])
     return length, [
-        Part((0, length), (0.02, 0.45), (0.05, top), 2),
-        Part((middle - screen, middle + screen), (0.15, 0.2), (top + 0.05, top + 0.05 + 1.15 * screen), 1),
+        FurniturePart((0, length), (0.02, 0.45), (0.05, top), 2),
+        FurniturePart((middle - screen, middle + screen), (0.15, 0.2), (top + 0.05, top + 0.05 + 1.15 * screen), 1),
     ]
 
 
-def _table(r: list[float]) -> tuple[float, list[Part]]:
+def _table(r: list[float]) -> tuple[float, list[FurniturePart]]:
     length, deep, top = 0.8 + 1.0 * r[0], 0.6 + 0.4 * r[1], 0.42 if r[2] < 0.3 else 0.75
     colour = 2 if r[3] < 0.7 else 1
     return length, [
-        Part((0, length), (0.1, 0.1 + deep), (top - 0.05, top), colour),
+        FurniturePart((0, length), (0.1, 0.1 + deep), (top - 0.05, top), colour),
         *(
-            Part((a, a + 0.06), (0.1 + d, 0.16 + d), (0, top - 0.05), colour)
+            FurniturePart((a, a + 0.06), (0.1 + d, 0.16 + d), (0, top - 0.05), colour)
             for a in (0.03, length - 0.09)
             for d in (0.02, deep - 0.08)
         ),
     ]
 
 
-def _shelf(r: list[float]) -> tuple[float, list[Part]]:
+def _shelf(r: list[float]) -> tuple[float, list[FurniturePart]]:
     length, top, boards = 0.6 + 0.9 * r[0], 1.1 + 1.1 * r[1], 3 + int(2 * r[2])
     levels = [top * level / boards for level in range(boards)]
     return length, [
-        Part((0, length), (0, 0.04), (0, top), 2),
-        Part((0, 0.04), (0.04, 0.32), (0, top), 2),
-        Part((length - 0.04, length), (0.04, 0.32), (0, top), 2),
-        *(Part((0.04, length - 0.04), (0.04, 0.32), (level + 0.1, level + 0.14), 2) for level in levels),
-        Part((0.08, length * (0.3 + 0.6 * r[3])), (0.06, 0.25), (levels[1] + 0.14, levels[1] + 0.36), 0),
-        Part((length * 0.4, length - 0.08), (0.06, 0.25), (levels[2] + 0.14, levels[2] + 0.34), 1),
+        FurniturePart((0, length), (0, 0.04), (0, top), 2),
+        FurniturePart((0, 0.04), (0.04, 0.32), (0, top), 2),
+        FurniturePart((length - 0.04, length), (0.04, 0.32), (0, top), 2),
+        *(FurniturePart((0.04, length - 0.04), (0.04, 0.32), (level + 0.1, level + 0.14), 2) for level in levels),
+        FurniturePart((0.08, length * (0.3 + 0.6 * r[3])), (0.06, 0.25), (levels[1] + 0.14, levels[1] + 0.36), 0),
+        FurniturePart((length * 0.4, length - 0.08), (0.06, 0.25), (levels[2] + 0.14, levels[2] + 0.34), 1),
     ]
 
 

@@ -20,7 +20,7 @@ from .furniture import Box, furnish, picture_boxes
 from .materials import Colour, ceiling, choose_colour, choose_wood, floor, mix, recolour, wall
 from .views import CEILING_PLANE, FLOOR_PLANE, Array, View, cast, choose_view, meet, surface_map
 
-Pixels: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+Picture: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 #: Axes of a plane: the one perpendicular to it, and two along it, the upright one last.
 _AXES = ((0, 2, 1), (0, 2, 1), (1, 0, 2), (1, 0, 2), (2, 0, 1), (2, 0, 1))
@@ -28,7 +28,7 @@ _AXES = ((0, 2, 1), (0, 2, 1), (1, 0, 2), (1, 0, 2), (2, 0, 1), (2, 0, 1))
 _SIDES = (0.78, 1.08, 0.92)
 
 
-def draw_room(seed: int, index: int, size: int = 64) -> tuple[Pixels, Pixels]:
+def draw_room(seed: int, index: int, size: int = 64) -> tuple[Picture, Picture]:
     """One room: pixels `[size, size, 3]` in 0..255, and its surfaces `[size, size]` in canonical ids 1 to 5.
 
     1 frontal wall, 2 left wall, 3 right wall, 4 floor, 5 ceiling. The same (seed, index) is the same room at any size.
@@ -186,7 +186,7 @@ def _paint_boxes(rng: Generator, view: View, picture: Array, rays: Array, length
 # The picture
 
 
-def _expose(rng: Generator, picture: Array) -> Pixels:
+def _expose(rng: Generator, picture: Array) -> Picture:
     """Contrast, brightness, colour cast and sensor noise: pixels `[S, S, 3]` of a picture `[3, S, S]`."""
     contrast, brightness, grain, *cast_ = rng.random(6).tolist()
     gain = np.array([(0.75 + 0.35 * contrast) * (0.9 + 0.2 * c) for c in cast_], np.float32)[:, None, None]

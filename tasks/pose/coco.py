@@ -18,7 +18,7 @@ from .._readers.coco import Field, listed_images, read_coco, refuse_unlisted
 from .._readers.folders import Files, Missing, data_folder, image_folders
 from .._readers.splits import refuse_shared
 from .bodies import Body
-from .people import Margin, Options, Person, Side, exclude_unusable, kept, make_crop_split
+from .people import Margin, Person, PoseOptions, Side, exclude_unusable, kept, make_crop_split
 
 _FIELDS: dict[str, dict[str, Field]] = {
     "images": {"id": "id", "file_name": "text", "width": "size", "height": "size"},
@@ -72,7 +72,7 @@ def coco(
         squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
     """
-    options = Options(min_joints, occluded, margin, side, squared, normalize, missing, min_size)
+    options = PoseOptions(min_joints, occluded, margin, side, squared, normalize, missing, min_size)
     folder = data_folder(root)
     train_file, test_file = folder / train, folder / test
     train_set = read_keypoints(train_file, "train", image_folders(folder, train_images), missing)

@@ -15,7 +15,7 @@ from contml.data.decode import from_file
 from .._readers.folders import data_folder
 from .._readers.mat import read_variable
 from .bodies import LSP
-from .people import Margin, Options, Person, Side, exclude_unusable, kept, make_crop_split
+from .people import Margin, Person, PoseOptions, Side, exclude_unusable, kept, make_crop_split
 
 #: How many images are opened to check that the joints belong to them.
 _SAMPLE = 200
@@ -60,7 +60,7 @@ def lsp(
         squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
     """
-    options = Options(min_joints, occluded, margin, side, squared, normalize, missing)
+    options = PoseOptions(min_joints, occluded, margin, side, squared, normalize, missing)
     options.check(len(LSP.names))
     root_folder = data_folder(root)
     folders = [(kind, root_folder / name) for kind, name in (("LSPET", lspet), ("LSP", lsp)) if name is not None]

@@ -18,7 +18,7 @@ from contml.data.text_files import no_such_file
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.mat import read_variable
 from .bodies import MPII
-from .people import Array, Margin, Options, Person, Side, exclude_unusable, kept, make_crop_split
+from .people import Array, Margin, Person, PoseOptions, Side, exclude_unusable, kept, make_crop_split
 
 _PUBLISHED = "mpii_human_pose_v1_u12_1.mat"
 _JOINTS = len(MPII.names)
@@ -70,7 +70,7 @@ def mpii(
         squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
     """
-    options = Options(min_joints, occluded, margin, side, squared, normalize, missing)
+    options = PoseOptions(min_joints, occluded, margin, side, squared, normalize, missing)
     options.check(len(MPII.names))
     folder = data_folder(root)
     path = folder / annotations

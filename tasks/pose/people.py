@@ -47,7 +47,7 @@ class Person(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Options:
+class PoseOptions:
     """The options that all readers of published annotations share."""
 
     min_joints: int
@@ -90,7 +90,7 @@ def in_crop(joints: Array, squares: Sequence[Square], side: int) -> Array:
     return np.asarray((joints + 0.5 - corner) * (side / size) - 0.5)
 
 
-def exclude_unusable(source: Path, people: Sequence[Person], options: Options) -> list[Person]:
+def exclude_unusable(source: Path, people: Sequence[Person], options: PoseOptions) -> list[Person]:
     """All people; `excluded` gives the reason for those with too few joints, too small, or without an image.
 
     Args:
@@ -188,7 +188,7 @@ def make_crop_split(
     source: Path,
     people: Sequence[Person],
     body: Body,
-    options: Options,
+    options: PoseOptions,
     queries: int | None,
     excluded: Mapping[str, int] | None = None,
     seed: int | None = None,
@@ -238,7 +238,7 @@ def _count_excluded(people: Iterable[Person]) -> Counter[str]:
     return Counter(person.excluded for person in people if person.excluded)
 
 
-def _reason(person: Person, options: Options, files: Files) -> str:
+def _reason(person: Person, options: PoseOptions, files: Files) -> str:
     visible = options.visible(person)
     if visible.sum() < options.min_joints:
         return f"with fewer than {options.min_joints} of {len(visible)} joints"

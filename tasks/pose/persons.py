@@ -21,7 +21,7 @@ from contml._support.validation import check_at_least
 
 from .poses import PosedBody, choose_body
 
-Pixels: TypeAlias = NDArray[np.uint8]
+Picture: TypeAlias = NDArray[np.uint8]
 Colour: TypeAlias = "tuple[float, float, float]"  # r, g, b in 0..255
 
 SUPERSAMPLING = 3
@@ -51,7 +51,7 @@ class Clothes(NamedTuple):
     long_hair: float  # 0 = short, 1 = to the shoulders
 
 
-class Part(NamedTuple):
+class Piece(NamedTuple):
     """One convex piece of a picture: the hull of discs, in one colour."""
 
     name: str
@@ -60,7 +60,7 @@ class Part(NamedTuple):
     colour: Colour
 
 
-def draw_person(seed: int, index: int, size: int = 64) -> tuple[Pixels, NDArray[np.float32]]:
+def draw_person(seed: int, index: int, size: int = 64) -> tuple[Picture, NDArray[np.float32]]:
     """One person in a scene: pixels `[size, size, 3]` in 0..255, and 14 joints `[14, 2]` as x, y.
 
     Joints are in LSP order, in pixels with centres at integers. The same (seed, index) is the same person at any size.
@@ -123,7 +123,7 @@ def _hull(*discs: tuple[complex, float]) -> tuple[tuple[complex, float], ...]:
     return discs + discs[-1:] * (4 - len(discs))
 
 
-def _dress(body: PosedBody, clothes: Clothes) -> list[Part]:
+def _dress(body: PosedBody, clothes: Clothes) -> list[Piece]:
     """The parts of a person, furthest first."""
     width = body.scale * body.thickness
     leg_radii = (0.054 * width, 0.038 * width, 0.025 * width)
@@ -148,7 +148,7 @@ def _limb_parts(
     reach: float,
     skin: Colour,
     cloth: Colour,
-) -> list[Part]:
+) -> list[Piece]:
     """A limb along three joints: skin, cloth over it up to `reach` (as in `Clothes`), a lit strip on each piece."""
     parts = []
     for piece, part_name in enumerate((f"{name}_upper", f"{name}_lower")):
@@ -161,9 +161,9 @@ def _limb_parts(
             loose = 0.004 * body.scale
             layers.append((a + covered * (b - a), ra + loose, ra + covered * (rb - ra) + loose, cloth))
         for end, r0, r1, colour in layers:
-            parts.append(Part(part_name, depth, _hull((a, r0), (end, r1)), _shade(colour, 0.82 * light)))
+            parts.append(Piece(part_name, depth, _hull((a, r0), (end, r1)), _shade(colour, 0.82 * light)))
             lit_strip = _hull((a + r0 * _LIT, 0.62 * r0), (end + r1 * _LIT, 0.62 * r1))
-            parts.append(Part(part_name, depth, lit_strip, _shade(colour, light)))
+            parts.append(Piece(part_name, depth, lit_strip, _shade(colour, light)))
     return parts
 
 
@@ -174,20 +174,20 @@ def _depth_and_light(body: PosedBody, a: int, b: int) -> tuple[float, float]:
     return z + on_top, min(max(0.94 + 0.9 * z / body.scale, 0.74), 1.04)
 
 
-def _shoe(body: PosedBody, name: str, ankle: int, toe: int, colour: Colour) -> Part:
+def _shoe(body: PosedBody, name: str, ankle: int, toe: int, colour: Colour) -> Piece:
     start, tip, scale = body.xy[ankle], body.xy[toe], body.scale
     depth = (body.z[ankle] + body.z[toe]) / 2 + 0.002 * scale
     sole = start + 0.25 * (tip - start)
-    return Part(name, depth, _hull((start, 0.023 * scale), (sole, 0.024 * scale), (tip, 0.017 * scale)), colour)
+    return Piece(name, depth, _hull((start, 0.023 * scale), (sole, 0.024 * scale), (tip, 0.017 * scale)), colour)
 
 
-def _palm(body: PosedBody, name: str, arm: tuple[int, ...], hand: int, clothes: Clothes) -> Part:
+def _palm(body: PosedBody, name: str, arm: tuple[int, ...], hand: int, clothes: Clothes) -> Piece:
     depth, light = _depth_and_light(body, arm[1], arm[2])
     discs = _hull((body.xy[arm[2]], 0.019 * body.scale), (body.xy[hand], 0.021 * body.scale))
-    return Part(name, depth - 0.001 * body.scale, discs, _shade(clothes.skin, light))
+    return Piece(name, depth - 0.001 * body.scale, discs, _shade(clothes.skin, light))
 
 
-def _torso_parts(body: PosedBody, clothes: Clothes) -> list[Part]:
+def _torso_parts(body: PosedBody, clothes: Clothes) -> list[Piece]:
     xy, scale, width = body.xy, body.scale, body.scale * body.thickness
     depth = (body.z[8] + body.z[9] + body.z[2] + body.z[3]) / 4 + 0.01 * scale
     shoulders, hips, neck = (xy[8], xy[9]), (xy[2], xy[3]), xy[12]
@@ -201,8 +201,8 @@ def _torso_parts(body: PosedBody, clothes: Clothes) -> list[Part]:
     yoke = _hull((neck, 0.03 * width), (chest[0], r_chest), (chest[1], r_chest))
     torso = _hull((chest[0], r_chest), (chest[1], r_chest), (waist[0], r_waist), (waist[1], r_waist))
     belly = _hull((waist[0], r_waist), (waist[1], r_waist), (hem[0], r_waist), (hem[1], r_waist))
-    parts = [Part("pelvis", depth, pelvis, clothes.trousers)]
-    parts += [Part("torso", depth, hull, clothes.shirt) for hull in (yoke, torso, belly)]
+    parts = [Piece("pelvis", depth, pelvis, clothes.trousers)]
+    parts += [Piece("torso", depth, hull, clothes.shirt) for hull in (yoke, torso, belly)]
     if clothes.stripe is not None:
         for share in (0.08, 0.3, 0.52):
             left, right = (c + share * (h - c) for c, h in zip(chest, hips, strict=True))
@@ -211,13 +211,13 @@ def _torso_parts(body: PosedBody, clothes: Clothes) -> list[Part]:
             half = abs(((right - left) * normal.conjugate()).real) / 2 + 0.85 * r_chest
             middle, thin = (left + right) / 2, 0.011 * scale
             band = _hull((middle - half * normal, thin), (middle + half * normal, thin))
-            parts.append(Part("torso", depth, band, clothes.stripe))
+            parts.append(Piece("torso", depth, band, clothes.stripe))
     throat = neck + 0.35 * (xy[13] - neck)
     skin = _shade(clothes.skin, 0.85)
-    return [*parts, Part("neck", depth + 0.002 * scale, _hull((neck, 0.028 * width), (throat, 0.026 * width)), skin)]
+    return [*parts, Piece("neck", depth + 0.002 * scale, _hull((neck, 0.028 * width), (throat, 0.026 * width)), skin)]
 
 
-def _head_parts(body: PosedBody, clothes: Clothes) -> list[Part]:
+def _head_parts(body: PosedBody, clothes: Clothes) -> list[Piece]:
     """A face, and hair that reaches around the crown; the top of the head lies just inside the hair."""
     neck, top, face, size = body.xy[12], body.xy[13], body.face, body.scale * body.head
     axis = top - neck
@@ -227,14 +227,14 @@ def _head_parts(body: PosedBody, clothes: Clothes) -> list[Part]:
     nape = jaw - (0.03 + 0.03 * clothes.long_hair) * size * face - 0.07 * clothes.long_hair * size * body.up
     hair = _hull((crown, 0.04 * size), (skull - 0.012 * size * face, 0.055 * size), (nape, 0.028 * size))
     skin = _hull((skull - 0.008 * axis + 0.02 * size * face, 0.043 * size), (jaw + 0.022 * size * face, 0.032 * size))
-    parts = [Part("head", depth, hair, clothes.hair), Part("head", depth, skin, clothes.skin)]
+    parts = [Piece("head", depth, hair, clothes.hair), Piece("head", depth, skin, clothes.skin)]
     return parts[::-1] if body.from_behind else parts
 
 
 # The picture
 
 
-def _paint(canvas: Image.Image, parts: Sequence[Part]) -> None:
+def _paint(canvas: Image.Image, parts: Sequence[Piece]) -> None:
     """Draw parts onto a square canvas, in order."""
     discs = np.array([part.discs for part in parts])  # [P,4,2]
     centres, radii = discs[:, :, 0], discs[:, :, 1].real
@@ -251,7 +251,7 @@ def _paint(canvas: Image.Image, parts: Sequence[Part]) -> None:
         draw.polygon(outline, fill=(min(int(r), 255), min(int(g), 255), min(int(b), 255)))
 
 
-def _clutter(rng: np.random.Generator, smallest: float, largest: float) -> Part:
+def _clutter(rng: np.random.Generator, smallest: float, largest: float) -> Piece:
     """A box, a pole or a rounded shape anywhere."""
     kind, x, y, w, h, turn = rng.random(6).tolist()
     w, h = smallest + (largest - smallest) * w, smallest + (largest - smallest) * h
@@ -260,10 +260,10 @@ def _clutter(rng: np.random.Generator, smallest: float, largest: float) -> Part:
     radius = 0.003 if kind < 0.75 else 0.35 * min(w, h)
     centre, axis = complex(1.1 * x - 0.05, 1.1 * y - 0.05), cmath.rect(0.5, (turn - 0.5) * 0.5)
     corners = [centre + axis * complex(*corner) for corner in ((-w, -h), (w, -h), (w, h), (-w, h))]
-    return Part("clutter", 0.0, _hull(*((corner, radius) for corner in corners)), _choose_colour(rng, 0.7))
+    return Piece("clutter", 0.0, _hull(*((corner, radius) for corner in corners)), _choose_colour(rng, 0.7))
 
 
-def _choose_scene(rng: np.random.Generator, body: PosedBody) -> tuple[Pixels, list[Part]]:
+def _choose_scene(rng: np.random.Generator, body: PosedBody) -> tuple[Picture, list[Piece]]:
     """A backdrop `[32,32,3]` (wall or sky, floor, blurry shapes, texture), and the clutter behind the person."""
     top, bottom, floor = (_choose_colour(rng, 0.5) for _ in range(3))
     grain, blur, horizon, has_floor, clutter, shadow, cells = rng.random(7).tolist()
@@ -286,21 +286,21 @@ def _choose_scene(rng: np.random.Generator, body: PosedBody) -> tuple[Pixels, li
     return np.clip(scene, 0, 255).astype(np.uint8), behind
 
 
-def _shadow(body: PosedBody, lowest: float, colour: Colour) -> Part:
+def _shadow(body: PosedBody, lowest: float, colour: Colour) -> Piece:
     left, right = sorted((body.xy[0].real, body.xy[5].real))
     margin = 0.05 * body.scale
     discs = _hull((complex(left - margin, lowest), 0.018), (complex(right + margin, lowest), 0.018))
-    return Part("shadow", 0.0, discs, colour)
+    return Piece("shadow", 0.0, discs, colour)
 
 
-def _seat(body: PosedBody, lowest: float, colour: Colour) -> Part:
+def _seat(body: PosedBody, lowest: float, colour: Colour) -> Piece:
     left, right = sorted((body.xy[2].real, body.xy[3].real))
     margin, top = 0.09 * body.scale, (body.xy[2].imag + body.xy[3].imag) / 2 + 0.05 * body.scale
     corners = ((left - margin, top), (right + margin, top), (right + margin, lowest), (left - margin, lowest))
-    return Part("seat", 0.0, _hull(*((complex(*corner), 0.008) for corner in corners)), colour)
+    return Piece("seat", 0.0, _hull(*((complex(*corner), 0.008) for corner in corners)), colour)
 
 
-def _light(rng: np.random.Generator, pixels: Pixels) -> Pixels:
+def _light(rng: np.random.Generator, pixels: Picture) -> Picture:
     """Contrast, brightness, colour cast and a little sensor noise; pixels `[S,S,3]`."""
     contrast, brightness, grain, *cast = rng.random(6).tolist()
     gain = np.array([(0.7 + 0.45 * contrast) * (0.92 + 0.16 * c) for c in cast], np.float32)

@@ -7,7 +7,7 @@ from contml.data.renderers import poses as rendering
 from contml.data.renderers.poses import PoseRenderer
 from contml.tasks.pose import persons
 from contml.tasks.pose.bodies import LSP
-from contml.tasks.pose.persons import Part, draw_person
+from contml.tasks.pose.persons import Piece, draw_person
 
 #: Joints that change places when an image is flipped left to right.
 LSP_MIRROR = ((0, 5), (1, 4), (2, 3), (6, 11), (7, 10), (8, 9))
@@ -121,7 +121,7 @@ def test_joints_lie_on_the_person_in_the_picture(monkeypatch):
     flat = persons._choose_clothes(np.random.default_rng(0))
     magenta = (250.0, 0.0, 250.0)
     flat = flat._replace(skin=magenta, hair=magenta, shirt=magenta, stripe=None, trousers=magenta, shoes=magenta)
-    nothing = Part("clutter", 0.0, ((complex(-1, -1), 0.0),) * 4, (0.0, 0.0, 0.0))
+    nothing = Piece("clutter", 0.0, ((complex(-1, -1), 0.0),) * 4, (0.0, 0.0, 0.0))
     monkeypatch.setattr(persons, "_choose_clothes", lambda rng: flat)
     monkeypatch.setattr(persons, "_clutter", lambda rng, smallest, largest: nothing)
     monkeypatch.setattr(persons, "_light", lambda rng, pixels: pixels)
@@ -139,7 +139,7 @@ def test_joints_lie_on_the_person_in_the_picture(monkeypatch):
 @pytest.mark.parametrize("place", [(0.5, 0.5), (0.31, 0.72)])
 def test_a_disc_is_drawn_at_its_centre(place):
     canvas = Image.new("RGB", (192, 192))
-    persons._paint(canvas, [Part("disc", 0.0, ((complex(*place), 0.1),) * 4, (255.0, 255.0, 255.0))])
+    persons._paint(canvas, [Piece("disc", 0.0, ((complex(*place), 0.1),) * 4, (255.0, 255.0, 255.0))])
     mass = np.asarray(canvas.reduce(3), np.float64)[:, :, 0]
     rows, cols = np.mgrid[:64, :64]
     centre = [(mass * cols).sum() / mass.sum(), (mass * rows).sum() / mass.sum()]
