@@ -42,7 +42,7 @@ from contml.tasks.classes import cars, cub, inshop, sop
 from contml.tasks.layout import lsun
 from contml.tasks.table import columns, file as table_file, items as table_items, labels as table_labels, overview
 from contml.training import Training
-from contml.transport import bags, captions as transport_captions, solver_gpu, word_costs
+from contml.transport import bags, caption_distances, solver_gpu, word_costs
 
 #: The module, which its function of the same name hides.
 errors_module = importlib.import_module("contml.evaluation.label_errors")
@@ -420,7 +420,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             f"vocabularies up to {N} words: at most {N} MB",
             lambda: [word_costs.WHOLE, word_costs.WHOLE**2 * 4 / 1e6],
         ),
-        (f"for a tile of {N} x 1,280", lambda: transport_captions._TILE),
+        (f"for a tile of {N} x 1,280", lambda: caption_distances._TILE),
         (f"every {N} rows are saved", lambda: neighbour_cache._ROWS),
     ],
     "docs/explore.md": [

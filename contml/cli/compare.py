@@ -106,17 +106,15 @@ def compare(
         files[folder / "plot.png"] = png(comparison_plot(comparison, metric or ()))
     if save is not None:
         files[folder / "curves.png"] = png(curves_plot(comparison, metric or ()))
-        files |= {
-            folder / "table.md": markdown(comparison).encode(),
-            folder / "table.csv": comma_separated(comparison).encode(),
-        }
+        files[folder / "table.md"] = markdown(comparison).encode()
+        files[folder / "table.csv"] = comma_separated(comparison).encode()
     notes: list[str] = []
     if query is not None:
         picture, notes = experiment.query_picture(comparison, query, trust=trust)
         files[folder / "query.png"] = encode(picture)
+    page: dict[Path, bytes] = {}
     if report is not None:
-        files[report] = experiment.comparison_report(comparison, metric or (), trust=trust)
-    page = {path: files.pop(path) for path in [*files] if path == report}
+        page[report] = experiment.comparison_report(comparison, metric or (), trust=trust)
     lines = [f"{complete(path)}{path}" for path in (*files, *page)]
     write_new(files, hint=hint)
     write_new(page, date=_DATE)

@@ -97,7 +97,7 @@ def embed(
     check_suffix(out, EMBEDDINGS)
     from contml._support.progress import progress_bar
     from contml.retrieval import embed_to_file, load, named_images
-    from contml.retrieval.files import check_file
+    from contml.retrieval.embedding_files import check_file
 
     check_file(out)
     before, items = complete(out), named_images(images, table_options(tables))

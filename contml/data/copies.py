@@ -47,7 +47,8 @@ def same_files(files: Sequence[str]) -> Array:
     rows = np.flatnonzero((sizes > 0) & (counts[size_ids] > 1)).tolist()
     contents: dict[str, Hashable] = {files[row]: int(sizes[row]) for row in rows}
     for function in (_last_bytes, _hash):
-        alike = _not_unique(contents)
+        counts_of = Counter(contents.values())
+        alike = [file for file, content in contents.items() if counts_of[content] > 1]  # as far as it is known
         with progress_bar(len(alike), "comparing image files") as progress:
             for done, file in enumerate(alike, start=1):
                 contents[file] = contents[file], function(file)
@@ -163,12 +164,6 @@ def _sizes(files: Sequence[str]) -> Array:
         except (OSError, ValueError):  # no such folder
             continue
     return np.fromiter((size_of.get(file, 0) for file in files), np.int64, len(files))
-
-
-def _not_unique(contents: Mapping[str, Hashable]) -> list[str]:
-    """The files whose content is that of another file as far as it is known."""
-    counts = Counter(contents.values())
-    return [file for file, content in contents.items() if counts[content] > 1]
 
 
 def _last_bytes(file: str) -> Hashable:

@@ -36,7 +36,8 @@ def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
             }
             names = [name for name in schema.names if name not in opaque]
             _check_parquet_size(path, metadata, {*names}, options)
-        packed = [column.path for column in _leaves(metadata) if column.physical_type == "BYTE_ARRAY"]
+        leaves = map(metadata.schema.column, range(metadata.num_columns))  # with those inside lists and structures
+        packed = [column.path for column in leaves if column.physical_type == "BYTE_ARRAY"]
         # As dictionaries: a text of a megabyte may be repeated in each of a million rows.
         with parquet.ParquetFile(path, read_dictionary=packed) as file:
             arrow_table = file.read(columns=names)
@@ -68,11 +69,6 @@ def _in_calendar(cells: Any) -> bool:
     if not is_text(cells.type):
         return True
     return bool(compute.all(compute.match_substring_regex(cells, r"^[0-9]{4}-|^[0-9]{2}:")).as_py() in (True, None))
-
-
-def _leaves(metadata: Any) -> list[Any]:
-    """The columns of a Parquet file, with those inside lists and structures."""
-    return [metadata.schema.column(index) for index in range(metadata.num_columns)]
 
 
 def _check_parquet_size(path: Path, metadata: Any, names: set[str], options: TableOptions) -> None:

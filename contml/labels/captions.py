@@ -24,7 +24,7 @@ from contml.labels.word_vectors import load_word_vectors as load_word_vectors, v
 from contml.labels.words import caption_tokens, spelling, split_words, tokens as tokens
 from contml.transport import set_distances
 from contml.transport.bags import check_weights, most_words, pack, take, whole_weights
-from contml.transport.captions import Match, word_movers_distance, word_movers_plan
+from contml.transport.caption_distances import Match, word_movers_distance, word_movers_plan
 from contml.transport.word_costs import WordCosts
 
 #: Token files have a space before punctuation; a full stop could be alone on a line.

@@ -19,7 +19,7 @@ from torch import Tensor
 from contml._support.validation import PositiveFloat, check_ranges
 from contml.contracts import Requirement
 from contml.losses.driver import Block, PairLoss
-from contml.losses.log_sum_exp import NO_DOUBLE_BACKWARD
+from contml.losses.log_sum_exp import refuse_double_backward
 from contml.losses.sorted_rows import sort_rows
 
 
@@ -67,7 +67,6 @@ class _CoSENT(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, value: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(NO_DOUBLE_BACKWARD)
+        refuse_double_backward()
         (gradient,) = ctx.saved_tensors
         return gradient * value[:, None], None, None

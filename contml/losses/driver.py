@@ -24,7 +24,7 @@ from contml.distances.euclidean import Distance, add_gradient, block_values, lif
 from contml.distances.unit_vectors import normalize
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import as_anchors, as_labels, check_embeddings, nan_unless_finite
-from contml.losses.log_sum_exp import NO_DOUBLE_BACKWARD
+from contml.losses.log_sum_exp import refuse_double_backward
 from contml.mining import Candidates, Miner
 
 #: Entries in a block: on a CPU a few temporaries of this size fit the cache; on a GPU they keep it busy.
@@ -342,8 +342,7 @@ class _Blocked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, values: Tensor, _counts: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(NO_DOUBLE_BACKWARD)
+        refuse_double_backward()
         # Scaled out of place: a second backward through the same graph needs the gradients again.
         gradients: list[Tensor | None] = []
         for position, need in enumerate(ctx.needed):

@@ -19,7 +19,7 @@ from contml._support.errors import InputError
 from contml._support.validation import NonNegativeFloat, check_choice, check_ranges
 from contml.contracts import Requirement
 from contml.losses.driver import Block, PairLoss
-from contml.losses.log_sum_exp import NO_DOUBLE_BACKWARD, softmax_of_members
+from contml.losses.log_sum_exp import refuse_double_backward, softmax_of_members
 
 #: Added to both distances inside the logarithm, as in the authors' code.
 EPSILON = 1e-6
@@ -114,8 +114,7 @@ class _LogRatio(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, values: Tensor, _counts: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(NO_DOUBLE_BACKWARD)
+        refuse_double_backward()
         half_gradient, share = ctx.saved_tensors
         return half_gradient * (2 * values * share)[:, None], None, None, None
 

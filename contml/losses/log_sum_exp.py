@@ -11,7 +11,15 @@ from torch import Tensor
 #: Without the limit, terms would be subnormal or come from -inf, for which a CPU takes ten times as long.
 _MAX_EXPONENT = 80.0
 
-NO_DOUBLE_BACKWARD = "this loss has no double backward: omit create_graph=True"
+
+def refuse_double_backward() -> None:
+    """Called by a gradient that was computed in the forward pass, and is a constant for autograd.
+
+    Raises:
+        RuntimeError: autograd records the backward pass.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError("this loss has no double backward: omit create_graph=True")
 
 
 def log_one_plus_sum_exp(x: Tensor, weights: Tensor) -> Tensor:
@@ -65,7 +73,6 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, value: Tensor, _positive: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(NO_DOUBLE_BACKWARD)
+        refuse_double_backward()
         terms, share = ctx.saved_tensors
         return terms * (value[:, None] * share), None, None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from contml.losses.log_sum_exp import NO_DOUBLE_BACKWARD
+from contml.losses.log_sum_exp import refuse_double_backward
 
 
 class SortedRows(NamedTuple):
@@ -80,7 +80,6 @@ class _RankedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, value: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(NO_DOUBLE_BACKWARD)
+        refuse_double_backward()
         (gradient,) = ctx.saved_tensors
         return gradient * value[:, None], None, None, None, None

@@ -2,7 +2,7 @@
 
 from contml.retrieval.calibration import Calibration, LabelDistance
 from contml.retrieval.embedder import Embedder, load
-from contml.retrieval.files import embed_to_file
+from contml.retrieval.embedding_files import embed_to_file
 from contml.retrieval.images import named_images
 from contml.retrieval.index import Index, SearchResult
 

@@ -112,7 +112,7 @@ def grow(
     if before is not None and before.file.kind == kind and (kind == "hnsw" or total < IVF_GROWTH * before.file.trained):
         index, trained = before.index, before.file.trained  # `before` keeps its parts alive
     else:
-        index, trained = (_new_hnsw if kind == "hnsw" else _new_ivf_pq)(vectors)
+        index, trained = (_new_hnsw(vectors.shape[1]), 0) if kind == "hnsw" else _new_ivf_pq(vectors)
     while index.ntotal < total:
         if kind == "hnsw":
             index.hnsw.rng = faiss.RandomGenerator(index.ntotal)  # its state is not in the file
@@ -187,11 +187,7 @@ def _others(nearest: Nearest, query_rows: Positions, k: int) -> list[Squares]:
     return [squared[positions != row][:k] for squared, positions, row in results]
 
 
-def _new_hnsw(vectors: Floats) -> tuple[Any, int]:
-    return _new_hnsw_of(vectors.shape[1]), 0
-
-
-def _new_hnsw_of(dim: int) -> Any:
+def _new_hnsw(dim: int) -> Any:
     index = _faiss().IndexHNSWFlat(dim, HNSW_NEIGHBOURS)
     index.hnsw.efConstruction = HNSW_BUILD
     return index
@@ -328,7 +324,7 @@ def _graph_problem(arrays: Arrays, rows: int, dim: int) -> str | None:
     ):
         return problem
     levels, neighbors, entry = arrays["levels"], arrays["neighbors"], int(arrays["entry"][0])
-    empty = _new_hnsw_of(dim)  # kept: FAISS does not keep alive what its vectors belong to
+    empty = _new_hnsw(dim)  # kept: FAISS does not keep alive what its vectors belong to
     places = _faiss().vector_to_array(empty.hnsw.cum_nneighbor_per_level)  # before each level
     if not rows or levels.min() < 1 or levels.max() >= len(places):
         return "levels of rows"
@@ -374,7 +370,7 @@ def _codes_problem(arrays: Arrays, rows: int, dim: int) -> str | None:
 def _hnsw(arrays: Arrays, vectors: Floats) -> tuple[Any, Any]:
     """The object of FAISS for a graph over these vectors, and its storage."""
     faiss = _faiss()
-    index, storage = _new_hnsw_of(vectors.shape[1]), faiss.IndexFlatL2(vectors.shape[1])
+    index, storage = _new_hnsw(vectors.shape[1]), faiss.IndexFlatL2(vectors.shape[1])
     storage.add(np.ascontiguousarray(vectors))
     graph, levels = index.hnsw, arrays["levels"]
     places = faiss.vector_to_array(graph.cum_nneighbor_per_level)

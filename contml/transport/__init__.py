@@ -36,7 +36,7 @@ Laptev, Cho and Kwak, Deep Metric Learning Beyond Binary Supervision, CVPR 2019,
           |                               |
           +---------------+---------------+
                           v
-                    captions.py: the functions below, which choose the device
+                    caption_distances.py: the functions below, which choose the device
 
 Example: "two dogs run" and "a dog runs, a dog sleeps" are the bags {two, dogs, run} of weights 1/3 each, and
 {dog, runs, sleeps} of weights 1/2, 1/4, 1/4. W is the least total distance over which the weights of one bag have to be
@@ -48,6 +48,12 @@ The solver on the CPU is written in vector_operations.py, eight float64 at a tim
 numba (bounds, solver_cpu, set_distance_cpu) are imported only when a distance is computed, and Triton only on a GPU.
 """
 
-from contml.transport.captions import Match, caption_distance, set_distances, word_movers_distance, word_movers_plan
+from contml.transport.caption_distances import (
+    Match,
+    caption_distance,
+    set_distances,
+    word_movers_distance,
+    word_movers_plan,
+)
 
 __all__ = ["Match", "caption_distance", "set_distances", "word_movers_distance", "word_movers_plan"]

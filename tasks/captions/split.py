@@ -11,7 +11,7 @@ from unicodedata import normalize
 from contml import InputError
 from contml._support.validation import check_choice
 from contml.data import ImageFile, ImageSource, Split, Task, draw_queries
-from contml.data.renderers.captions import CaptionExplainer
+from contml.data.renderers.caption_explainer import CaptionExplainer
 from contml.data.split import Facts, View
 from contml.labels import CaptionLabels
 

@@ -10,7 +10,7 @@ import torch
 
 from contml._support.text import number
 from contml.data import ImageFile, Split, View, query_split
-from contml.data.renderers.captions import CaptionExplainer
+from contml.data.renderers.caption_explainer import CaptionExplainer
 from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer, map_legend
 from contml.labels import CaptionLabels, LabelSpace, SegmentationLabels, WeightedLabels
 

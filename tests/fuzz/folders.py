@@ -25,7 +25,7 @@ import contml
 from contml.evaluation import embed_parts
 from contml.explore import explore_index, write_page
 from contml.retrieval import Index, index as index_module, index_structure
-from contml.retrieval.files import embed_to_file
+from contml.retrieval.embedding_files import embed_to_file
 from contml.retrieval.images import named_images
 from contml.retrieval.index_images import FILE
 

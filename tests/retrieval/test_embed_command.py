@@ -154,7 +154,7 @@ def test_models_that_cannot_embed_images(refused, images, tmp_path):
 
 
 def test_a_package_that_is_missing(refused, exported, images, monkeypatch):
-    monkeypatch.setattr("contml.retrieval.files.find_spec", lambda name: None)
+    monkeypatch.setattr("contml.retrieval.embedding_files.find_spec", lambda name: None)
     assert 'pip install "contml[hloc]"' in refused("embed", exported, "photos", "--out", "f.h5")
 
 

@@ -14,7 +14,7 @@ from contml.labels import CaptionLabels
 from contml.transport import (
     bags,
     caption_distance,
-    captions,
+    caption_distances,
     set_distance_gpu as gpu,
     word_costs,
     word_movers_distance,
@@ -113,7 +113,7 @@ def test_it_ends_even_where_a_cost_is_not_finite(bad):
 @pytest.fixture
 def on_gpu(monkeypatch):
     """Caption distances as on a GPU."""
-    monkeypatch.setattr(captions, "_solver", lambda device: gpu)
+    monkeypatch.setattr(caption_distances, "_solver", lambda device: gpu)
 
 
 def sets(random, items=5, most=6):
@@ -136,7 +136,7 @@ def test_label_space_with_captions_of_every_length(on_gpu, monkeypatch):
     images[0].append([5] * (1 << 15) + [6])  # more words than the kernel counts
     text = [[" ".join(f"w{word}" for word in caption) for caption in image] for image in images]
     vectors = {f"w{word}": vector for word, vector in enumerate(word_vectors(random, "metric", 60))}
-    monkeypatch.setattr(captions, "_TILE", 8)
+    monkeypatch.setattr(caption_distances, "_TILE", 8)
     space = CaptionLabels(text, vectors)
     found, part = space.pairwise(), space.pairwise([0, 2, 3], [1, 2])
     monkeypatch.setattr(word_costs, "WHOLE", 10)

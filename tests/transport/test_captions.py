@@ -20,7 +20,7 @@ from contml.testing import check_label_space
 from contml.transport import (
     bags,
     caption_distance,
-    captions,
+    caption_distances,
     set_distance_cpu as cpu,
     word_costs,
     word_movers_distance,
@@ -131,10 +131,10 @@ def test_symmetry_identity_triangle_inequality_and_pruning(seed, words, dim, gri
     assert (w[:, None, :] <= w[:, :, None] + w[None] + 1e-5).all()
     sets = random_sets(seed, 6, words)
     costs, packed = word_costs.WordCosts(vectors), bags.pack(sets)
-    pruned = captions.set_distances(packed, packed, costs)
+    pruned = caption_distances.set_distances(packed, packed, costs)
     other = bags.take(packed, np.arange(len(sets)))
     assert np.array_equal(pruned, minima_of_all(packed, costs))
-    assert np.array_equal(pruned, captions.set_distances(packed, other, costs))
+    assert np.array_equal(pruned, caption_distances.set_distances(packed, other, costs))
     assert np.array_equal(pruned, pruned.T)
     assert not pruned.diagonal().any()
 
@@ -142,16 +142,16 @@ def test_symmetry_identity_triangle_inequality_and_pruning(seed, words, dim, gri
 def test_tiles_and_large_vocabularies_give_the_same(monkeypatch):
     vectors, sets = gaussian(), random_sets(5, 20)
     packed = bags.pack(sets)
-    whole = captions.set_distances(packed, packed, word_costs.WordCosts(vectors))
-    monkeypatch.setattr(captions, "_TILE", 3)
+    whole = caption_distances.set_distances(packed, packed, word_costs.WordCosts(vectors))
+    monkeypatch.setattr(caption_distances, "_TILE", 3)
     monkeypatch.setattr(word_costs, "WHOLE", 10)
     monkeypatch.setattr(word_costs, "_BLOCK", 7)
     costs = word_costs.WordCosts(vectors)
-    np.testing.assert_allclose(captions.set_distances(packed, packed, costs), whole, rtol=1e-6)
+    np.testing.assert_allclose(caption_distances.set_distances(packed, packed, costs), whole, rtol=1e-6)
     monkeypatch.setattr(word_costs, "WHOLE", 40)
     tiled = word_costs.WordCosts(vectors)
     assert np.array_equal(tiled.block(np.arange(40), np.arange(40)), tiled.block(np.arange(40), np.arange(40)).T)
-    np.testing.assert_allclose(captions.set_distances(packed, packed, tiled), whole, rtol=1e-6)
+    np.testing.assert_allclose(caption_distances.set_distances(packed, packed, tiled), whole, rtol=1e-6)
 
 
 def test_words_with_one_vector_are_at_exactly_0():

@@ -14,7 +14,7 @@ import torch
 from support.paths import ROOT
 
 from contml.labels import CaptionLabels
-from contml.transport import captions, set_distance_cpu
+from contml.transport import caption_distances, set_distance_cpu
 
 triton = pytest.importorskip("triton", reason="Triton is not installed: torch brings it for CUDA and ROCm on Linux")
 
@@ -66,7 +66,7 @@ def test_compiles_for_hopper_without_spills(tile, tmp_path, monkeypatch):
 def test_the_cpu_needs_no_triton(monkeypatch):
     monkeypatch.setitem(sys.modules, "contml.transport.set_distance_gpu", None)  # an import of it fails
     for device in ("cuda", "cpu"):
-        assert captions._solver(torch.device(device)) is set_distance_cpu
+        assert caption_distances._solver(torch.device(device)) is set_distance_cpu
     code = "import sys, contml.labels; assert 'contml.transport.solver_gpu' not in sys.modules"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

@@ -17,8 +17,8 @@ from support.refusals import refuses
 
 from contml.cli import main
 from contml.data import Pixels, Split, Task
-from contml.data.renderers import captions as renderer
-from contml.data.renderers.captions import CaptionExplainer
+from contml.data.renderers import caption_explainer as renderer
+from contml.data.renderers.caption_explainer import CaptionExplainer
 from contml.data.renderers.text import READABLE, draw_words, wrapped
 from contml.experiment import load, train
 from contml.labels import CaptionLabels

@@ -17,7 +17,7 @@ from support.tables import SIZES, dials, suggested, write_table
 from contml import InputError
 from contml._support.text import number as number_of
 from contml.data import Images, Split, Task
-from contml.data.renderers.captions import CaptionExplainer
+from contml.data.renderers.caption_explainer import CaptionExplainer
 from contml.distances import haversine
 from contml.labels import CaptionLabels, ClassLabels, DateLabels, WeightedLabels
 from contml.report.explanation import pair_table
