@@ -29,6 +29,26 @@ class _ArrayLike(Protocol):
         ...
 
 
+@runtime_checkable
+class _Frame(_ArrayLike, Protocol):
+    """A table of pandas."""
+
+    @property
+    def index(self) -> Iterable[Any]:
+        """The names of the rows."""
+        ...
+
+    @property
+    def columns(self) -> Iterable[Any]:
+        """The names of the columns."""
+        ...
+
+
+def names_of(values: object) -> tuple[list[Any], list[Any]]:
+    """The names of the rows and columns of a table of pandas; of other values, none."""
+    return ([*values.index], [*values.columns]) if isinstance(values, _Frame) else ([], [])
+
+
 def as_numbers(name: str, values: object, allowed: str = "real numbers in a tensor, a NumPy array or lists") -> Tensor:
     """Real numbers as a tensor of any shape, in their own dtype and without gradient.
 

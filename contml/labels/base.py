@@ -224,11 +224,19 @@ class LabelSpace(ABC):
             y = self if c is None else x if r is not None and torch.equal(r, c) else self._part(c)
         row_chunks = list(chunks(len(x), len(y), memory))
         if len(row_chunks) == 1:
-            return checked(self.distances(x, y).float())
+            return checked(self._block(x, y))
         out = torch.empty(len(x), len(y), device=self.device)
         for chunk in row_chunks:
-            out[chunk] = checked(self.distances(x[chunk], y).float())
+            out[chunk] = checked(self._block(x[chunk], y))
         return out
+
+    def _block(self, x: Self, y: Self) -> Tensor:
+        """Label distances `[X, Y]` in float32, of the right shape."""
+        block, shape = self.distances(x, y).float(), [len(x), len(y)]
+        if list(block.shape) != shape:
+            allowed = f"must be {shape}, a row for each item of x and a column for each of y"
+            raise InputError(f"{type(self).__name__}.distances", str(list(block.shape)), allowed)
+        return block
 
     def nearest(
         self,

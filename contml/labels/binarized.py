@@ -60,7 +60,7 @@ class ThresholdLabels(_BinaryLabels):
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """0 or 1, `[X, Y]`."""
-        return checked(self.space.distances(x.space, y.space).float()) >= self.threshold
+        return checked(self.space._block(x.space, y.space)) >= self.threshold
 
     @property
     def _graded(self) -> LabelSpace:

@@ -10,7 +10,7 @@ from unicodedata import normalize
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers, as_items, is_hashable, is_missing
+from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
 from contml.contracts import Colours, LabelKind, Rows
@@ -48,15 +48,21 @@ class ClassLabels(LabelSpace):
         super().__init__(class_ids=torch.tensor([id_of[v] for v in values], dtype=torch.int64, device=device))
 
     @classmethod
-    def from_ids(cls, class_ids: Tensor) -> Self:
+    def from_ids(cls, class_ids: Numbers) -> Self:
         """Class labels from integer ids `[N]`, not renumbered; without row numbers.
 
         On a GPU, an id below 0 stops the process as an index out of bounds does there ("device-side assert"): an
         `InputError` would wait for the GPU in each step.
 
         Raises:
-            InputError: an id is below 0, on the CPU.
+            InputError: the ids are no integers, or an id is below 0, on the CPU.
         """
+        if not isinstance(class_ids, Tensor):
+            class_ids = as_numbers("classes", class_ids, "integers from 0 on, [items]")
+        if class_ids.is_floating_point() or class_ids.ndim != 1:
+            got = f"{str(class_ids.dtype).removeprefix('torch.')} {list(class_ids.shape)}"
+            hint = "numbers are labels of VectorLabels" if class_ids.is_floating_point() else ""
+            raise InputError("classes", got, "must be integers from 0 on, [items]", hint)
         if class_ids.device.type == "cuda" and class_ids.dtype.is_signed:
             torch._assert_async((class_ids >= 0).all(), "class ids must be integers from 0 on")
         if class_ids.device.type == "cpu" and class_ids.dtype.is_signed and bool((negative := class_ids < 0).any()):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers, as_numbers
+from contml._support.conversion import Numbers, as_numbers, names_of
 from contml._support.errors import InputError
 from contml._support.validation import as_rows, check_choice
 from contml.contracts import LabelKind, Rows
@@ -34,8 +34,8 @@ class MatrixLabels(LabelSpace):
     these labels of a tensor of label distances.
 
     A matrix in memory is checked whole: numbers >= 0, and 0 from each item to itself, up to rounding. Of a file, the
-    diagonal is checked, which must be 0 exactly, and each block when it is read. Files, arrays and lists must be
-    symmetric, which is checked on a sample of rows; a tensor need not be. A tensor is not copied.
+    diagonal is checked, which must be 0 exactly, and each block when it is read. Arrays and lists must be symmetric,
+    and so must a file, which is checked on a sample of its rows; a tensor need not be. A tensor is not copied.
 
     Args:
         matrix: numbers >= 0 in a tensor, an array, lists, or a `.npy` file: `[N, N]`, or `[A, B]` with anchors.
@@ -65,6 +65,7 @@ class MatrixLabels(LabelSpace):
             _check_symmetry(str(matrix), self._matrix.array)
             super().__init__(positions=torch.arange(len(self._matrix.array)))
         else:
+            _check_names(*names_of(matrix))
             values = as_numbers("label distances", matrix, "numbers [items, items], or [anchors, items] with anchors")
             values = values if values.dtype == torch.float64 else values.float()
             shape = list(values.shape)
@@ -82,7 +83,7 @@ class MatrixLabels(LabelSpace):
                 self.anchors = positions
             self._matrix = _checked(values, self.anchors, kind == "binary")
             if anchors is None and not isinstance(matrix, Tensor):
-                _check_symmetry("label distances", values.numpy())
+                _check_symmetry("label distances", values.numpy(), len(values))
             super().__init__(positions=torch.arange(shape[1], device=values.device))
         if anchors is not None:
             self.rows = None
@@ -237,11 +238,20 @@ def _checked(matrix: Tensor, anchors: Tensor | None, binary: bool) -> Tensor:
     return matrix
 
 
-def _check_symmetry(name: str, matrix: np.ndarray[Any, Any]) -> None:
-    """Checks that a sample of a square matrix is symmetric."""
-    sample = np.linspace(0, len(matrix) - 1, min(len(matrix), _SAMPLE), dtype=np.int64)
-    corner = matrix[np.ix_(sample, sample)]  # a whole column of a file would read a page of every row
-    different = ~np.isclose(corner, corner.T, rtol=1e-5, atol=1e-6, equal_nan=True)
-    if different.any():
-        i, j = (int(sample[k]) for k in np.argwhere(different)[0])
-        raise InputError(name, f"entries [{i}, {j}] and [{j}, {i}] differ", "must be symmetric")
+def _check_names(rows: list[Any], columns: list[Any]) -> None:
+    """Refuses a table whose columns have the names of its rows in another order; columns may be only numbered."""
+    if rows != columns != [*range(len(columns))] and set(rows) == set(columns):
+        n = next(n for n, (row, column) in enumerate(zip(rows, columns, strict=True)) if row != column)
+        got = f"row {n} is {rows[n]!r}, column {n} is {columns[n]!r}"
+        raise InputError("label distances", got, "must be in one order", "give table.loc[table.columns]")
+
+
+def _check_symmetry(name: str, matrix: np.ndarray[Any, Any], rows: int = _SAMPLE) -> None:
+    """Checks that a square matrix is symmetric, in a sample of its rows and columns."""
+    sample = np.linspace(0, len(matrix) - 1, min(len(matrix), rows), dtype=np.int64)
+    for part in np.array_split(sample, -(-len(sample) // _SAMPLE)):
+        corner = matrix[np.ix_(part, sample)]  # a whole column of a file would read a page of every row
+        different = ~np.isclose(corner, matrix[np.ix_(sample, part)].T, rtol=1e-5, atol=1e-6, equal_nan=True)
+        if different.any():
+            i, j = (int(names[k]) for names, k in zip((part, sample), np.argwhere(different)[0], strict=True))
+            raise InputError(name, f"entries [{i}, {j}] and [{j}, {i}] differ", "must be symmetric")

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing
+from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing, names_of
 from contml._support.errors import InputError
 from contml._support.validation import check_choice, is_finite
 from contml.contracts import Colours, Measure, Part
@@ -127,12 +127,19 @@ class GeoLabels(LabelSpace):
         allowed = "[items, 2]: latitude and longitude in degrees"
         degrees = as_numbers("places", places, allowed).to(torch.float64, copy=True)
         if degrees.ndim != 2 or degrees.shape[1] != 2:
-            raise InputError("places", str(list(degrees.shape)), f"must be {allowed}")
+            has_headings = degrees.ndim == 2 and degrees.shape[1] == 3
+            hint = "give the directions of view as headings" if has_headings else ""
+            raise InputError("places", str(list(degrees.shape)), f"must be {allowed}", hint)
+        _, names = names_of(places)
+        if names and str(names[0]).lower().startswith(("lon", "lng")):
+            hint = f"give table[[{names[1]!r}, {names[0]!r}]]"
+            raise InputError("places", f"{names[0]!r} first", "latitude must come first", hint)
         for column, (name, limit) in enumerate((("latitude", 90), ("longitude", 180))):
             invalid_rows = (~(degrees[:, column].abs() <= limit)).nonzero()[:, 0]
             if len(invalid_rows):
                 subject, got = f"{name} of item {int(invalid_rows[0])}", f"{float(degrees[invalid_rows[0], column]):g}"
-                raise InputError(subject, got, f"must be -{limit} to {limit} degrees", "latitude comes first")
+                hint = "latitude comes first" if limit == 90 else "of 0 to 360 degrees, subtract 360 above 180"
+                raise InputError(subject, got, f"must be -{limit} to {limit} degrees", hint)
         if headings is None:
             super().__init__(places=degrees)
         else:

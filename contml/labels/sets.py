@@ -30,6 +30,9 @@ class TagLabels(LabelSpace):
     ids: Tensor
 
     def __init__(self, tags: Sequence[Iterable[Hashable]]) -> None:
+        if isinstance(tags, Tensor | np.ndarray) and tags.ndim == 2 and bool(((tags == 0) | (tags == 1)).all()):
+            hint = "attributes are labels of MultiHotLabels"
+            raise InputError("tags", "a matrix of 0 and 1", "must be the tags of each item", hint)
         ids, self._tokens = token_ids("tags", tags, Set)
         super().__init__(ids=ids)
 

@@ -37,9 +37,11 @@ class VectorLabels(MetricLabels):
     def __init__(self, values: Numbers, squared: bool = True, unit: str = "") -> None:
         allowed = "numbers [items] or [items, D]"
         packed = as_numbers("values", values, allowed).to(torch.float64, copy=True)
-        if packed.ndim == 0 or packed.numel() == 0:
-            raise InputError("values", str(list(packed.shape)), f"must be {allowed}")
-        super().__init__(values=packed.flatten(1) if packed.ndim > 1 else packed[:, None])
+        if packed.ndim not in (1, 2) or packed.numel() == 0:
+            got = str(list(packed.shape)) if packed.numel() else "no numbers"
+            hint = "joints are labels of PoseLabels; else give values.flatten(1)" if packed.ndim > 2 else ""
+            raise InputError("values", got, f"must be {allowed}", hint)
+        super().__init__(values=packed if packed.ndim == 2 else packed[:, None])
         self.squared = squared
         self.measure = Measure(unit, kind="root" if squared else "linear")
         self.unit = ("squared " if squared else "") + (unit or "difference of labels")

@@ -571,7 +571,10 @@ def vector_matrix(vectors: Mapping[str, Any], words: Sequence[str], normalize: b
     try:
         matrix = np.array([vectors[word] for word in words], dtype=np.float64)
     except ValueError as error:
-        raise InputError("word vectors", f"not of one length, or no numbers ({error})") from None
+        lengths = [np.size(vectors[word]) for word in words]
+        n = next((n for n, length in enumerate(lengths) if length != lengths[0]), 0)
+        got = f"{words[n]!r} has {lengths[n]} numbers" if n else f"no numbers ({one_line(error)})"
+        raise InputError("word vectors", got, f"must be {lengths[0]}, as of {words[0]!r}" if n else "") from None
     if matrix.ndim != 2:
         raise InputError("word vectors", f"of shape {list(matrix.shape[1:])}", hint="give one vector per word")
     if normalize:

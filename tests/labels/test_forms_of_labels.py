@@ -312,3 +312,75 @@ def test_real_numbers_of_other_types():
         *[True] * 3,
         *[False] * 4,
     ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# values that look right, and mean something else
+
+
+def test_a_table_with_rows_and_columns_in_two_orders():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame([[0, 1], [1, 0]], index=["a", "b"], columns=["b", "a"])
+    with refuses("label distances", got="row 0 is 'a', column 0 is 'b'", allowed="one order"):
+        MatrixLabels(table)
+    assert len(MatrixLabels(table.rename(columns={"a": "b", "b": "a"}))) == 2
+
+
+def test_a_table_with_longitude_first():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"lon": [3.0, 40.0], "lat": [1.0, 2.0]})
+    with refuses("places", got="'lon' first", allowed="latitude must come first", hint="table[['lat', 'lon']]"):
+        GeoLabels(table)
+    expected = GeoLabels([[1.0, 3.0], [2.0, 40.0]]).pairwise()
+    assert torch.equal(GeoLabels(table[["lat", "lon"]]).pairwise(), expected)
+
+
+def test_attributes_as_tags():
+    for matrix in (np.eye(2), np.eye(2, dtype=np.int64), torch.eye(3), torch.eye(3, dtype=torch.bool)):
+        with refuses("tags", got="a matrix of 0 and 1", hint="MultiHotLabels"):
+            TagLabels(matrix)
+    assert TagLabels([[1, 0], [0, 1]]).pairwise().sum() == 0  # lists of tags, which are called 0 and 1
+
+
+def test_one_wrong_entry_of_a_large_matrix():
+    matrix = np.abs(np.arange(300)[:, None] - np.arange(300)).astype(np.float64)
+    assert len(MatrixLabels(matrix)) == 300
+    matrix[7, 201] += 0.5
+    with refuses("label distances", got="[7, 201] and [201, 7] differ", allowed="symmetric"):
+        MatrixLabels(matrix)
+
+
+def test_ids_of_classes_in_any_form():
+    pandas = pytest.importorskip("pandas")
+    expected = ClassLabels.from_ids(torch.tensor([1, 2, 1])).pairwise()
+    for ids in ([1, 2, 1], np.array([1, 2, 1]), pandas.Series([1, 2, 1], index=[5, 3, 4])):
+        assert torch.equal(ClassLabels.from_ids(ids).pairwise(), expected)
+    for numbers in (torch.tensor([1.2, 1.7, 2.0]), [1.2, 1.7, 2.0], np.array([1.0, 2.0])):
+        with refuses("classes", got="float", allowed="integers from 0 on", hint="VectorLabels"):
+            ClassLabels.from_ids(numbers)
+    with refuses("classes", got="[1, 3]", allowed="[items]"):
+        ClassLabels.from_ids(torch.tensor([[1, 2, 1]]))
+
+
+def test_arrays_of_more_axes_are_no_vectors():
+    with refuses("values", got="[2, 3, 4]", allowed="[items, D]", hint="PoseLabels"):
+        VectorLabels(np.zeros((2, 3, 4)))
+
+
+class Elementwise(VectorLabels):
+    def distances(self, x, y):
+        return (x.values - y.values).abs()[:, 0]
+
+
+def test_distances_of_another_shape():
+    labels = Elementwise([1.0, 2.0, 3.0, 4.0])
+    for call in (labels.pairwise, lambda: ThresholdLabels(1.0, space=labels).pairwise()):
+        with refuses("Elementwise.distances", got="[4]", allowed="must be [4, 4]"):
+            call()
+
+
+def test_hints_of_places():
+    with refuses("places", got="[2, 3]", hint="headings"):
+        GeoLabels([[10.0, 20.0, 0.0], [10.0, 20.0, 350.0]])
+    with refuses("longitude of item 0", got="190", hint="subtract 360"):
+        GeoLabels([[10.0, 190.0]])
