@@ -329,7 +329,6 @@ CLASS_IDS = ("classes", "'classes'", "integer")
         (broken(kind="levels"), ("kind", "'levels'", "graded, binary, classes")),
         (broken(kind="distances"), ("kind", "'distances'", "graded, binary, classes")),
         (Doubles(), ("float32", "Doubles", "torch.float64 [6, 6] on cpu")),
-        (changed(lambda d: d[:, :1]), ("float32", "torch.float32 [6, 1] on cpu")),
         (BadNumbers(torch.nan), ("numbers", "nan")),
         (BadNumbers(torch.inf), ("numbers", "inf")),
         (BadNumbers(-1), ("numbers", "-1")),
@@ -397,6 +396,11 @@ def test_the_spaces_without_a_change_are_correct():
     check_label_space(more_if(lambda space, rows: False))
     check_label_space(numbered(lambda rows, index: rows))
     check_label_space(Ids())
+
+
+def test_pairwise_checks_the_shape_of_distances():
+    with refuses("distances", got="[6, 1]", allowed="must be [6, 6]"):
+        check_label_space(changed(lambda d: d[:, :1]))
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -1.0])
