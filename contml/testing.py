@@ -18,6 +18,8 @@ from contml._support.errors import InputError
 from contml.contracts import LabelKind, Loss, Part, Sampler
 from contml.distances import class_distance
 from contml.labels import ClassLabels, LabelSpace, VectorLabels
+from contml.labels.base import check_label_space as require_label_space
+from contml.losses.inputs import check_loss as require_loss
 
 #: Items of a label space that are checked.
 _ITEMS = 64
@@ -36,7 +38,9 @@ def check_label_space(space: LabelSpace, *, symmetric: bool = True) -> None:
 
     Raises:
         AssertionError: a rule is broken.
+        InputError: it is no label space.
     """
+    require_label_space("space", space)
     _check(space, _space_failures(space), () if symmetric else ("symmetric",))
 
 
@@ -54,8 +58,12 @@ def check_loss(loss: Loss, space: LabelSpace | None = None, *, dim: int = 6, ski
 
     Raises:
         AssertionError: a rule is broken.
+        InputError: it is no loss, or `space` is no label space.
     """
-    if space is None:
+    require_loss(loss)
+    if space is not None:
+        require_label_space("space", space)
+    else:
         random = torch.Generator().manual_seed(0)
         vectors = VectorLabels(torch.randn(_BATCH, 2, generator=random, dtype=torch.float64))
         space = vectors if loss.requires in ("any", "graded") else ClassLabels([0, 1, 2, 0, 3, 1, 0, 2, 3, 1, 0, 1])
@@ -73,7 +81,11 @@ def check_sampler(sampler: Sampler, items: int, *, duplicates: bool = False) -> 
 
     Raises:
         AssertionError: a rule is broken.
+        InputError: it is no sampler.
     """
+    if isinstance(sampler, type) or not isinstance(sampler, Sampler):
+        got = f"the class {sampler.__name__}" if isinstance(sampler, type) else f"a {type(sampler).__name__}"
+        raise InputError("sampler", got, "must be a sampler", "see contml.contracts.Sampler")
     _check(sampler, _sampler_failures(sampler, items), ("distinct",) if duplicates else ())
 
 
@@ -99,8 +111,12 @@ def _space_failures(space: LabelSpace) -> Iterator[tuple[str, str]]:
         yield "kind", f"{space.kind!r}; must be one of {', '.join(kinds)}"
     rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[:_ITEMS].to(space.device)
     matrix = space.pairwise(rows, rows)
-    if matrix.dtype != torch.float32 or matrix.shape != (len(rows), len(rows)) or matrix.device != space.device:
-        yield "float32", f"pairwise of {len(rows)} rows is {matrix.dtype} {list(matrix.shape)} on {matrix.device}"
+    if matrix.shape != (len(rows), len(rows)):
+        yield "shape", f"pairwise of {len(rows)} rows is {list(matrix.shape)}; must be {[len(rows)] * 2}"
+    if matrix.dtype != torch.float32:
+        yield "float32", f"pairwise is {matrix.dtype}; must be torch.float32"
+    if matrix.device != space.device:
+        yield "device", f"pairwise is on {matrix.device}; must be on {space.device}, as the labels"
     if len(invalid := matrix[~(matrix.isfinite() & (matrix >= 0))]):
         yield "numbers", f"a label distance is {invalid[0].item()}; must be finite and >= 0"
     if len(invalid := matrix.diagonal().nonzero()):

@@ -173,6 +173,13 @@ class Doubles(Broken):
         return super().pairwise(rows, cols, **options).double()
 
 
+class OneColumn(Broken):
+    """Overrides `pairwise` and does not check the shape."""
+
+    def pairwise(self, rows=None, cols=None, **options):
+        return super().pairwise(rows, cols, **options)[:, :1]
+
+
 class BadNumbers(Broken):
     """Overrides `pairwise` and does not check the numbers."""
 
@@ -328,7 +335,8 @@ CLASS_IDS = ("classes", "'classes'", "integer")
         (broken(unit=property(lambda s: 3, lambda s, v: None)), ("unit", "3")),
         (broken(kind="levels"), ("kind", "'levels'", "graded, binary, classes")),
         (broken(kind="distances"), ("kind", "'distances'", "graded, binary, classes")),
-        (Doubles(), ("float32", "Doubles", "torch.float64 [6, 6] on cpu")),
+        (Doubles(), ("float32", "Doubles", "torch.float64")),
+        (OneColumn(), ("shape", "[6, 1]", "[6, 6]")),
         (BadNumbers(torch.nan), ("numbers", "nan")),
         (BadNumbers(torch.inf), ("numbers", "inf")),
         (BadNumbers(-1), ("numbers", "-1")),
@@ -641,3 +649,17 @@ def test_duplicates_can_be_allowed_and_a_sampler_does_not_change():
     sampler = UniformSampler(4, labels=vectors())
     check_sampler(sampler, 20)
     assert sampler.state_dict() == {"seed": 0, "epoch": 0, "step": 0}
+
+
+def test_what_is_not_to_be_checked_is_refused():
+    for wrong in ([1, 2], VectorLabels):
+        with refuses("space", allowed="must be a label space"):
+            check_label_space(wrong)
+    with refuses("space", allowed="must be a label space"):
+        check_loss(LogRatioLoss(), [1.0, 2.0])
+    with refuses("loss", got="the class LogRatioLoss", hint="LogRatioLoss()"):
+        check_loss(LogRatioLoss)
+    with refuses("sampler", got="the class UniformSampler", allowed="must be a sampler"):
+        check_sampler(UniformSampler, 10)
+    with refuses("sampler", got="a list"):
+        check_sampler([[1, 2]], 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 import textwrap
@@ -17,6 +18,7 @@ from contml import experiment
 from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError, did_you_mean
 from contml._support.files import check_new_file, write_new
+from contml._support.validation import Range
 from contml.cli import listing
 from contml.cli.audit import AUDIT_EXAMPLE, audit
 from contml.cli.compare import EXAMPLE as COMPARE_EXAMPLE, compare
@@ -60,7 +62,7 @@ def main() -> None:
     except InputError as error:
         message = str(fitting(error, *_called(sys.argv[1:])))
     except _UsageError as error:
-        message = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
+        message = _number_error(error) or " ".join(error.format_message().split()).replace(": Value error, ", ": ")
         is_unknown = message.startswith("No such option") and "Possible" not in message
         if is_unknown and _called(sys.argv[1:])[0] in CONFIGURED:
             message += "; an option of the config is written as training.epochs=3"
@@ -82,6 +84,22 @@ def _called(arguments: Sequence[str]) -> tuple[str, list[str]]:
     options = [option for parameter in commands[name].params for option in parameter.opts] if name else []
     is_resumed = name == "train" and any(argument.partition("=")[0] == "--resume" for argument in arguments)
     return "train --resume" if is_resumed else name, options
+
+
+def _number_error(error: Exception) -> str:
+    """The error of an option that is no number of its range, as of an option of a config; "" of other errors."""
+    from pydantic_core import ValidationError  # here: most errors are none
+
+    cause, parameter = error.__cause__, getattr(error, "param", None)
+    if not isinstance(cause, ValidationError) or parameter is None:
+        return ""
+    details = cause.errors(include_url=False)[0]
+    if details["type"] not in ("int_parsing", "int_parsing_size", "greater_than_equal", "less_than_equal"):
+        return ""
+    least, most = parameter.min, parameter.max
+    allowed = Range(-math.inf if least is None else least, most=math.inf if most is None else most, whole=True)
+    got = repr(details["input"]) if details["type"] == "int_parsing" else str(details["input"])
+    return str(InputError(max(parameter.opts, key=len), got, f"must be {allowed}"))
 
 
 def _version(requested: bool) -> None:

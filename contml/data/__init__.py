@@ -15,5 +15,11 @@ from contml.data.sources import (
     Stamp as Stamp,
     Vector as Vector,
 )
-from contml.data.split import Split as Split, Task as Task, View as View, query_split as query_split
+from contml.data.split import (
+    Split as Split,
+    Task as Task,
+    View as View,
+    query_split as query_split,
+    refuse_equal as refuse_equal,
+)
 from contml.data.transforms import TRANSFORMS as TRANSFORMS, CropTransform as CropTransform, Transform as Transform

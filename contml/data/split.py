@@ -34,6 +34,23 @@ SPLIT_TITLES = {"train": "training", "val": "validation", "test": "test"}
 
 #: Side in pixels of the blank picture of an item that has only features.
 _BLANK = 64
+#: Labels are compared in blocks of so many items.
+_BLOCK = 256
+
+
+def refuse_equal(labels: LabelSpace, name: str = "") -> None:
+    """Refuse labels of training that are all equal: the first item is at label distance 0 from all others.
+
+    Items are compared until one differs. `name`: the label of a table.
+
+    Raises:
+        InputError: all labels are equal.
+    """
+    count = len(labels)
+    if any(bool((labels.pairwise([0], rows) > 0).any()) for rows in as_rows(None, count).split(_BLOCK)):
+        return
+    subject = f"labels: {name}" if name else "labels"
+    raise InputError(subject, f"equal in all of {count:,} training rows", hint="choose another label")
 
 
 @dataclass(frozen=True)

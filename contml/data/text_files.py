@@ -9,13 +9,14 @@ import math
 import os
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from unicodedata import category, normalize
 
-from contml._support.errors import InputError, did_you_mean, one_line
+from contml._support.endings import table_suffix
+from contml._support.errors import InputError, closest, one_line
 
 #: A file may have so many bytes, unpacked, where no option says otherwise.
 MAX_BYTES = 1 << 30
@@ -237,8 +238,29 @@ def spellings(path: str) -> list[str]:
 
 def no_such_file(path: Path, option: str = "") -> InputError:
     """Returns the error of a missing file; `option` is the task's option that names it, if there is one."""
-    hint = f"set {option} to the name of the file" if option else did_you_mean(path.name, _names_in(path.parent))
+    hint = f"set {option} to the name of the file" if option else similar_name(path)
     return InputError(str(path), f"no such file ({_contents(path.parent)}{not_unpacked(path.parent)})", hint=hint)
+
+
+def similar_name(path: Path, images: Collection[str] = ()) -> str:
+    """Returns a question that suggests a name like that of a missing file, in its folder; "" if there is none.
+
+    Its ending must be the same, or mistyped; `images`: endings that stand for each other, and may be left out.
+    """
+    ending, stem = table_suffix(path), _stem(path.name)
+    names: dict[str, str] = {}  # without their endings, which would make all names similar
+    for name in _names_in(path.parent):
+        other = table_suffix(Path(name))
+        is_image = other in images and (ending in images or not ending)
+        if is_image or other == ending or (ending and closest(ending, [other])):
+            names.setdefault(_stem(name), name)
+    suggestion = closest(stem, names)
+    return f"did you mean '{names[suggestion]}'?" if suggestion is not None else ""
+
+
+def _stem(name: str) -> str:
+    """A name in lower case without its ending, and without .gz."""
+    return Path(name.lower().removesuffix(".gz")).stem
 
 
 def not_unpacked(folder: Path) -> str:

@@ -16,7 +16,7 @@ from torch import nn
 from contml._support.errors import InputError
 from contml.config import Config, Document, Part, data_arguments, import_user_code, resolved, validate
 from contml.contracts import LabelKind, Loss, Requirement
-from contml.data import Images
+from contml.data import Images, refuse_equal
 from contml.data.carve import with_validation
 from contml.data.features import with_features
 from contml.data.identity import item_names
@@ -175,6 +175,7 @@ class Experiment:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         root = train.labels.to(device)
         quiet_search = quiet or not first_process()  # every process searches neighbours, one shows progress
+        refuse_equal(root)
         labels: LabelSpace = parts["binarize"].build(space=root, quiet=quiet_search) if "binarize" in parts else root
         data = {"embedding_dim": network.embedding_dim, "labels": labels, "seed": seed, "quiet": quiet_search}
         if labels.class_ids is not None:

@@ -131,7 +131,7 @@ def _times(trainer: Trainer, batches: Iterator[Batch], has_cache: bool) -> list[
 def _time(times: Sequence[float], steps: int) -> str:
     """The time of a training as a range, by the quartiles of the seconds of some steps."""
     if not times:
-        return "nothing to train"
+        return "training.epochs=0: nothing will be trained"
     low, high = (duration(times[index] * steps) for index in (len(times) // 4, 3 * len(times) // 4))
     about = low if low == high else f"{low} to {high}"
     return f"about {about} of training, by {len(times)} steps, without its evaluations"

@@ -22,6 +22,8 @@ _KINDS: dict[LabelKind, str] = {
     "binary": "labels of 0 and 1 without class ids",
     "classes": "classes",
 }
+#: The hint where a matrix cannot hold label distances.
+_VECTORS = "vectors are labels of VectorLabels"
 
 
 def check_loss(loss: object) -> None:
@@ -30,6 +32,8 @@ def check_loss(loss: object) -> None:
     Raises:
         InputError: it is not a module, or its `requires` is not a kind of labels.
     """
+    if isinstance(loss, type) and issubclass(loss, nn.Module):
+        raise InputError("loss", f"the class {loss.__name__}", "must be a loss", f"give {loss.__name__}()")
     name = type(loss).__name__
     if not isinstance(loss, nn.Module) or not isinstance(loss, Loss):
         raise InputError(name, "not a loss", "must be a torch.nn.Module with `requires`", "see contml.contracts.Loss")
@@ -158,7 +162,12 @@ def _as_space(
         if bool((codes < 0).any()):
             raise InputError("labels", "a missing category", "must be a class for each item")
         return ClassLabels.from_ids(codes.to(embeddings.device))
-    tensor = as_numbers("labels", labels, accepted).to(embeddings.device)
+    try:
+        tensor = as_numbers("labels", labels, accepted).to(embeddings.device)
+    except InputError as error:
+        if requires == "graded" or not isinstance(labels, Iterable) or not any(isinstance(v, str) for v in labels):
+            raise
+        raise InputError(error.subject, error.got, error.allowed, "ClassLabels(labels) are classes") from None
     if tensor.dtype == torch.bool and tensor.ndim != 1:
         hint = "give label distances, such as (~mask).float() where True is a positive" if tensor.ndim == 2 else ""
         raise InputError("labels", _describe(tensor), f"must be {accepted}", hint)
@@ -176,10 +185,18 @@ def _as_space(
         raise InputError("labels", got, f"{name} must know whether they are numbers or classes", hint)
     if tensor.shape != (rows, batch):
         hint = "give one number per item: labels[:, 0]" if tensor.shape == (batch, 1) else ""
+        if not hint and tensor.ndim == 2 and len(tensor) == batch and not takes_classes:
+            hint = _VECTORS
         raise InputError("labels", _describe(tensor), f"must be {accepted}", hint)
     # Checked only for losses that need 0 / 1, since it takes three passes over the matrix.
     binary = takes_classes and bool(((tensor == 0) | (tensor == 1)).all())
-    matrix = MatrixLabels(tensor, anchors, kind="binary" if binary else "graded")
+    try:
+        matrix = MatrixLabels(tensor, anchors, kind="binary" if binary else "graded")
+    except InputError as error:
+        own = tensor.diagonal() if anchors is None else tensor.gather(1, anchors[:, None])
+        is_one = torch.allclose(own.double(), torch.ones((), dtype=torch.float64), atol=1e-3)
+        hint = "similarities? give 1 - similarity" if is_one else "; ".join(filter(None, (error.hint, _VECTORS)))
+        raise InputError(error.subject, error.got, error.allowed, hint) from None
     matrix.rows = None
     return matrix
 

@@ -51,8 +51,9 @@ class ScaledLabelLoss(PairLoss):
         if not self._known:
             self._known = bool(self.label_unit > 0)  # from a checkpoint
         if not self._known and labels.kind == "graded":
-            got, hint = "median, but of which labels?", "give the labels of the training set, labels=..., or a number"
-            raise InputError("label_scale", got, hint=hint)
+            example = f"{type(self).__name__}(labels=labels)"
+            hint = f"give the labels of the training set, {example}, or a number, label_scale=1.0"
+            raise InputError("label_scale", "median, but of which labels?", hint=hint)
         return super().comparison(embeddings, labels, anchors)
 
     def block(self, comparison: Comparison, scores: Tensor, part: slice) -> Block:

@@ -13,9 +13,10 @@ from PIL import Image
 
 from contml._support.endings import TABLES, table_suffix
 from contml._support.errors import InputError, did_you_mean
+from contml.data.decode import IMAGE_SUFFIXES
 from contml.data.sources import ImageFile, ImageSource, Pixels, Vector, images_below
 from contml.data.split import Split
-from contml.data.text_files import read_lines, spellings, written_path
+from contml.data.text_files import read_lines, similar_name, spellings, written_path
 from contml.labels.vectors import VectorLabels
 
 if TYPE_CHECKING:
@@ -133,8 +134,7 @@ def _named(argument: str, options: TableOptions | None) -> Iterator[Item]:
     elif os.path.exists(path):  # noqa: PTH110
         yield Item(argument, ImageFile(path))
     else:
-        names = [entry.name for entry in path.parent.iterdir()] if os.path.isdir(path.parent) else []  # noqa: PTH112
-        raise InputError(argument, "no such file or folder", hint=did_you_mean(path.name, names))
+        raise InputError(argument, "no such file or folder", hint=similar_name(path, IMAGE_SUFFIXES))
 
 
 def _listed(argument: str, options: TableOptions | None) -> tuple[Path, list[str]]:

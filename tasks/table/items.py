@@ -12,7 +12,7 @@ import numpy as np
 
 from contml import InputError
 from contml._support.validation import as_rows
-from contml.data import draw, draw_queries
+from contml.data import draw, draw_queries, refuse_equal
 from contml.data.copies import joined, same_files
 from contml.data.draw import positions
 from contml.data.tables import Table
@@ -151,7 +151,8 @@ def read_items(
     parts = Parts(train, val, test_rows, query, split.description)
     rows.check_sizes(parts, split)
     for label in labels:
-        label.fit(_known_rows(label, parts.train))
+        label.fit(known_rows := _known_rows(label, parts.train))
+        refuse_equal(label.space(known_rows), label.name)
     keys = [f"{image}\t{text}" for image, text in zip(images, texts, strict=True)]
     means = [1.0]
     if len(labels) > 1:
@@ -397,5 +398,5 @@ def _mean_distance(label: Label, train: Array, keys: Sequence[str], seed: int) -
     count = len(sample)
     mean = float(label.space(sample).pairwise().double().sum()) / (count * (count - 1))
     if not mean > 0:
-        raise InputError(f"labels: {label.name}", "equal in all training rows", hint="omit it")
+        raise InputError(f"labels: {label.name}", f"equal in {count} random training rows", hint="omit it")
     return mean

@@ -179,12 +179,21 @@ def test_the_time_is_that_of_warm_steps(monkeypatch, steps, decoding, cache, wor
         monkeypatch.setattr(checking, "_TIMED", 3.0)
     times = checking._times(clock, clock.batches(), cache)
     assert checking._time(times, 1000).removesuffix(", without its evaluations") == words
-    assert checking._time([], 0) == "nothing to train"
+    assert checking._time([], 0) == "training.epochs=0: nothing will be trained"
 
 
 def test_the_time_is_a_fact(monkeypatch):
     assert "steps, without its evaluations" in dict(check(load("pose/synthetic", TINY)))["time"]
-    assert dict(check(load("pose/synthetic", [*TINY, "training.epochs=0"])))["time"] == "nothing to train"
+    facts = dict(check(load("pose/synthetic", [*TINY, "training.epochs=0"])))
+    assert facts["time"] == "training.epochs=0: nothing will be trained"
+
+
+def test_equal_labels_of_a_split_are_refused():
+    labels = ClassLabels([0] * 24)
+    split = Split([Pixels(np.zeros((32, 32, 3), np.uint8))] * 24, [str(n) for n in range(24)], labels)
+    experiment = load("pose/synthetic", TINY)
+    with refuses("labels", got="equal in all of 24 training rows", hint="another label"):
+        experiment.build_trainer(Task(split, split))
 
 
 def test_check_of_features(tmp_path):

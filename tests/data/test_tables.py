@@ -10,8 +10,10 @@ import pytest
 from pyarrow import parquet
 from support.refusals import refuses
 
+from contml.data.decode import IMAGE_SUFFIXES
 from contml.data.table_columns import _joined
 from contml.data.tables import TableOptions, read_table
+from contml.data.text_files import similar_name
 from contml.tasks.table.cells import number_column
 
 
@@ -214,3 +216,27 @@ def test_whole_numbers_beyond_53_bits_among_floats_stay_different():
     chunks = [pyarrow.array([2**53 + 1, 2**53]), pyarrow.array([0.5]), pyarrow.nulls(1, pyarrow.int64())]
     assert _joined(chunks).to_pylist() == [str(2**53 + 1), str(2**53), "0.5", None]
     assert _joined([pyarrow.array([1]), pyarrow.array([0.5])]).to_pylist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("missing", "suggested"),
+    [
+        ("nothere.png", ""),  # "other" is a folder
+        ("items.csv", ""),  # "semi.csv" is like it in its ending only
+        ("itmes.yaml", ""),  # "items.jsonl" is of another kind
+        ("items.json", "items.jsonl"),
+        ("semj.csv.gz", "semi.csv"),
+        ("imgs", "img"),
+        ("photo1.jpg", "Photo1.PNG"),
+        ("photo1", "Photo1.PNG"),
+        ("photo2.pgn", "Photo1.PNG"),
+    ],
+)
+def test_a_suggested_file_is_of_the_same_kind_and_like_the_missing_one(tmp_path, missing, suggested):
+    for folder in ("other", "img"):
+        (tmp_path / folder).mkdir()
+    for name in ("semi.csv", "items.jsonl", "Photo1.PNG", ".items.csv"):
+        (tmp_path / name).touch()
+    expected = f"did you mean '{suggested}'?" if suggested else ""
+    assert similar_name(tmp_path / missing, IMAGE_SUFFIXES) == expected
+    assert similar_name(tmp_path / "gone" / missing, IMAGE_SUFFIXES) == ""

@@ -88,7 +88,7 @@ def test_the_scale_is_in_checkpoints(name):
 def test_without_training_labels_the_scale_is_known_for_0_and_1_alone(name):
     x, space = embeddings_of(), vectors()[range(8)]
     for labels in (space, space.pairwise(), torch.randn(8)):
-        with refuses("label_scale", got="median", hint="labels=..."):
+        with refuses("label_scale", got="median", hint=f"{LOSSES[name].__name__}(labels=labels)"):
             LOSSES[name]()(x, labels)
     classes = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
     for labels in (ClassLabels.from_ids(classes), ClassLabels(classes), ThresholdLabels(1.0, space=space)):

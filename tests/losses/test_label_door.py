@@ -12,6 +12,7 @@ from support import reference, reference_graded
 from support.choices import spread
 from support.refusals import refuses
 
+from contml import InputError
 from contml.config import data_arguments
 from contml.labels import (
     ClassLabels,
@@ -293,3 +294,33 @@ def test_a_memory_asks_the_same_of_integers():
     with refuses("labels", got="integers [4]", hint="ClassLabels.from_ids"):
         memory(torch.randn(4, 3), torch.tensor([23, 41, 41, 67]))
     assert len(memory) == 0
+
+
+@pytest.mark.parametrize("as_labels", [torch.as_tensor, np.asarray])
+@pytest.mark.parametrize("name", ["log_ratio", "cosent"])
+def test_similarities_are_recognized_by_their_diagonal(name, as_labels):
+    x = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
+    unit = torch.nn.functional.normalize(x)
+    similarities = (unit @ unit.T + 1) / 2  # rounded: some diagonal is not the largest number
+    assert similarities.diagonal().min() < similarities.max()
+    with refuses("label distances", hint="similarities? give 1 - similarity"):
+        LOSSES[name]()(x, as_labels(similarities))
+    with refuses("label distances", hint="similarities? give 1 - similarity"):
+        LOSSES[name]()(x, as_labels(similarities[[3, 1]]), anchors=[3, 1])
+
+
+@pytest.mark.parametrize("dims", [3, 8])
+def test_vectors_are_not_label_distances(dims):
+    x, vectors = torch.randn(8, 4), torch.randn(8, dims)
+    with refuses("label", hint="VectorLabels"):
+        LogRatioLoss()(x, vectors)
+
+
+@pytest.mark.parametrize("way", [list, np.array, lambda words: np.array(words, object), series])
+def test_texts_are_classes(way):
+    x, words = torch.randn(4, 3), ["cat", "dog", "cat", "dog"]
+    with refuses("labels", hint="ClassLabels(labels)"):
+        LOSSES["multi_similarity"]()(x, way(words))
+    with pytest.raises(InputError) as caught:
+        LogRatioLoss()(x, way(words))
+    assert caught.value.hint == ""

@@ -179,6 +179,25 @@ def test_tables_that_cannot_be_used(write, text, fields):
     rejected(fields, write(text), {"age": "number"})
 
 
+@pytest.mark.parametrize(
+    ("kind", "cell"),
+    [
+        *(("class", "a"), ("number", "7"), ("number:log", "7"), ("date", "2020-01-02"), ("vector", '"[1, 2.1]"')),
+        *(("geo", '"48.1, 11.6"'), ("tags", "a|b"), ("captions", "a red house by the sea")),
+    ],
+)
+@pytest.mark.parametrize("labels", [1, 2])
+def test_labels_that_are_all_equal(write, kind, cell, labels):
+    table = lines(*[cell] * 20, head="image,own").splitlines()
+    table = [f"{line},{age}" for line, age in zip(table, ["age", *AGES], strict=True)]
+    with refuses("labels: own", got="in all of 15 training rows", hint="choose another label"):
+        file(write("\n".join(table)), {"own": kind} | ({"age": "number"} if labels == 2 else {}))
+
+
+def test_labels_of_which_one_differs(write):
+    assert file(write(lines(*["a"] * 19, "b", head="image,own")), {"own": "tags"}, seed=2)
+
+
 def test_splits_that_cannot_be_used(write):
     def parts(*words):
         cells = [*words, *["train"] * (20 - len(words))]
