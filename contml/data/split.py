@@ -47,7 +47,8 @@ def refuse_equal(labels: LabelSpace, name: str = "") -> None:
         InputError: all labels are equal.
     """
     count = len(labels)
-    if any(bool((labels.pairwise([0], rows) > 0).any()) for rows in as_rows(None, count).split(_BLOCK)):
+    blocks = (slice(start, start + _BLOCK) for start in range(0, count, _BLOCK))
+    if any(bool((labels.pairwise([0], rows) > 0).any()) for rows in blocks):
         return
     subject = f"labels: {name}" if name else "labels"
     raise InputError(subject, f"equal in all of {count:,} training rows", hint="choose another label")

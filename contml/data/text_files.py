@@ -255,7 +255,8 @@ def similar_name(path: Path, images: Collection[str] = ()) -> str:
         if is_image or other == ending or (ending and closest(ending, [other])):
             names.setdefault(_stem(name), name)
     suggestion = closest(stem, names)
-    return f"did you mean '{names[suggestion]}'?" if suggestion is not None else ""
+    # The name itself is that of a link to nothing.
+    return f"did you mean '{names[suggestion]}'?" if suggestion and names[suggestion] != path.name else ""
 
 
 def _stem(name: str) -> str:

@@ -223,7 +223,7 @@ def test_whole_numbers_beyond_53_bits_among_floats_stay_different():
     [
         ("nothere.png", ""),  # "other" is a folder
         ("items.csv", ""),  # "semi.csv" is like it in its ending only
-        ("itmes.yaml", ""),  # "items.jsonl" is of another kind
+        ("itmes.yaml", ""),  # "items.jsonl" is no config
         ("items.json", "items.jsonl"),
         ("semj.csv.gz", "semi.csv"),
         ("imgs", "img"),
