@@ -49,6 +49,8 @@ class Range:
     whole: bool = False
 
     def __str__(self) -> str:
+        if math.isfinite(self.least) and math.isfinite(self.most):
+            return f"{self.least} to {self.most}"
         limits = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
         text = " and ".join(f"{word} {limit}" for word, limit in limits.items() if not math.isinf(limit))
         if self.whole:

@@ -289,7 +289,7 @@ def _check_options(config: Config) -> None:
             try:
                 part.build(**data)
             except InputError as error:
-                if error.subject.startswith(f"{section}."):  # not one of what the data add
+                if section == "published" or error.subject.startswith(f"{section}."):  # not one of what the data add
                     raise
 
 

@@ -30,7 +30,8 @@ class TagLabels(LabelSpace):
     ids: Tensor
 
     def __init__(self, tags: Sequence[Iterable[Hashable]]) -> None:
-        if isinstance(tags, Tensor | np.ndarray) and tags.ndim == 2 and bool(((tags == 0) | (tags == 1)).all()):
+        given: object = tags
+        if isinstance(given, Tensor | np.ndarray) and given.ndim == 2 and bool(((given == 0) | (given == 1)).all()):
             hint = "attributes are labels of MultiHotLabels"
             raise InputError("tags", "a matrix of 0 and 1", "must be the tags of each item", hint)
         ids, self._tokens = token_ids("tags", tags, Set)

@@ -205,7 +205,7 @@ def test_a_mistake_in_a_config_is_one_line(refused, change, texts):
         (["train", "pose/synthetic", "--label", "age"], ["--label", "--data"]),
         (["train", "--data", "missing.csv"], ["missing.csv"]),
         (["copy", "pose/syntetic", "x.yaml"], ["pose/syntetic", "'pose/synthetic'"]),
-        (["weights", "raw", "--output", "a.svg"], ["--output", "a.svg", ".png"]),
+        (["weights", "raw", "--output", "a.svg"], ["a.svg", ".png"]),
         (["evaluate", "nowhere"], ["nowhere", "contml train"]),
         (["train", "--resume", "nowhere"], ["nowhere", "contml train"]),
         (["report", "empty"], ["empty", "config.yaml"]),

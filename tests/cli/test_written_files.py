@@ -102,9 +102,10 @@ def test_a_training_with_a_name_goes_on(contml, refused, tmp_path, monkeypatch):
     command = ["train", "pose/synthetic", *TINY, "--name"]
     assert contml(*command, "whole")[0] == 0
     folder = tmp_path / "runs/pose/synthetic/first"
-    for step in ("DataRecord.save", "write", "Trainer.fit", "_finish", "_report"):
+    steps = [f"running.{step}" for step in ("DataRecord.save", "write", "Trainer.fit", "_finish")]
+    for step in (*steps, "results.RetrievalResults.report"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"contml.experiment.running.{step}", killed)
+            patch.setattr(f"contml.experiment.{step}", killed)
             assert contml(*command, "first")[0] == 9, step
     status, out, err = contml(*command, "first")
     assert (status, "report: runs/pose/synthetic/first/report.html" in out) == (0, True), err

@@ -57,7 +57,7 @@ def test_the_page_has_all_runs_and_the_same_queries(contml, refused, runs, tmp_p
     line = refused("compare", *same, other, "--report", "page.html")
     assert "--report: runs with different test data" in line
     line = refused("compare", *same, "--report", "page.pdf")
-    assert "--report: page.pdf; must be a .html file" in line
+    assert "page.pdf: suffix '.pdf'; must end in .html" in line
 
 
 def test_the_headline_names_the_best_run(runs):

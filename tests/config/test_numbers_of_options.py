@@ -110,7 +110,7 @@ def test_every_number_of_a_part_has_a_range():
         ("transform.scale_jitter=44", "transform.scale_jitter", "0 to crop - 1"),
         ("sampler.instances=0", "sampler.instances", "at least 1"),
         ("optimizer.lr=.nan", "optimizer.lr", "at least 0"),
-        ("seed=4294967296", "seed", "at most 4294967295"),
+        ("seed=4294967296", "seed", "0 to 4294967295"),
     ],
 )
 def test_a_config_is_refused_before_data_are_read(override, subject, allowed):

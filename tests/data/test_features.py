@@ -107,7 +107,7 @@ def test_files_that_do_not_fit(tmp_path, names, values, got):
 def test_files_that_are_no_features(tmp_path):
     with refuses("none.npz", got="no such file", hint="contml features"):
         read_features(tmp_path / "none.npz")
-    with refuses("f.txt", got="'.txt'", allowed=".npz, .npy, .parquet"):
+    with refuses("f.txt", got="'.txt'", allowed=".npz, .npy or .parquet"):
         read_features(tmp_path / "f.txt")
     (tmp_path / "broken.npz").write_bytes(b"PK not a file")
     with refuses("broken.npz", got="not a readable file of arrays"):

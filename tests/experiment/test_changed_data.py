@@ -25,7 +25,8 @@ from support.tables import dials, write_table
 
 from contml import InputError
 from contml.data.identity import DataRecord, item_names
-from contml.experiment import evaluate_run, load, load_run, read_evaluation, report_run, resume, running, train
+from contml.experiment import evaluate_run, load, load_run, read_evaluation, report_run, resume, train
+from contml.experiment.results import RetrievalResults
 from contml.runs import Run
 from contml.training import Trainer
 
@@ -111,7 +112,7 @@ def trained(tmp_path_factory):
             write(Path("data"))
             loss = "{name: log_ratio, squared: false}" if values["sampler"] == DENSE else "contrastive"
             Path("own.yaml").write_text(CONFIG % {"loss": loss, **values})
-            patch.setattr(running, "_report", lambda *arguments: None)
+            patch.setattr(RetrievalResults, "report", lambda *arguments: None)
             train(load("own.yaml"), Path("runs"), folder=Path("runs/whole"))
             step = Trainer.train_step
 
@@ -414,7 +415,7 @@ def copied(trained, monkeypatch):
         return Data(Path("data"), DataRecord.load(Path("runs/whole/data.json.gz")))
 
     reports = []
-    monkeypatch.setattr(running, "_report", lambda *arguments: reports.append(arguments[3]))
+    monkeypatch.setattr(RetrievalResults, "report", lambda *arguments: reports.append(arguments[2].evaluated))
     get.reports = reports
     return get
 

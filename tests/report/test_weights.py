@@ -344,7 +344,7 @@ def test_the_help_describes_the_fixed_pairs(weights):
         (["raw", "miner=vthmm"], ["command line", "'vthmm'", "did you mean 'vthm'?"]),
         (["proxy_nca", "loss.scale=3", "miner=vthm"], ["miner=vthm", "proxy_nca", "omit"]),
         (["log_ratio"], ["LogRatioLoss", "0 / 1 or classes"]),
-        (["raw", "--output", "raw.pdf"], ["--output", "raw.pdf", ".png"]),
+        (["raw", "--output", "raw.pdf"], ["raw.pdf", ".png"]),
     ],
 )
 def test_mistakes_are_one_line(refused, arguments, values):

@@ -525,7 +525,7 @@ def test_words_of_missing_captions_and_limits(own_folder):
     path.write_text("\n".join([*lines, f"{image},none,{part}"]))
     assert ("read as missing captions", "none (1)") in files(str(own_folder), dim=10).summary
     kept = files(str(own_folder), dim=10, missing_words=[])
-    assert "none" in kept.train.renderer.captions[0]
+    assert "none" in kept.train.labels.captions[0]
     rejected(("captions.csv", "more than 9 rows", "", "set max_rows"), files, own_folder, max_rows=9)
     (own_folder / "captions.json").write_text(json.dumps([{"image": "0.png", "caption": "a dog", "split": "train"}]))
     fields = ("captions.json", "bytes", "at most 20 bytes", "set max_bytes")

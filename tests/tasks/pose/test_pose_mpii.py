@@ -339,7 +339,7 @@ def test_a_broken_image_is_named(folder, tmp_path):
     [
         ({"min_joints": 8}, ("min_joints", "8", "9 to 16")),
         ({"min_joints": 17}, ("min_joints", "17", "9 to 16")),
-        ({"margin": 0.5}, ("margin", "0.5", "at least 1 and at most 10")),
+        ({"margin": 0.5}, ("margin", "0.5", "1 to 10")),
         ({"test": 1.0}, ("test", "1.0", "above 0 and below 1")),
         ({"test": 0.001}, ("queries", "4", "0 to 2, so that two of 4")),  # one video at least
     ],
