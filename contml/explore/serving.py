@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -168,8 +169,8 @@ class _Handler(BaseHTTPRequestHandler):
             except InputError as error:
                 self._refuse(HTTPStatus.BAD_REQUEST, str(error))
             except Exception as error:  # such as no memory left
+                traceback.print_exc()
                 self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"the search failed ({one_line(error)})")
-                raise
             else:
                 self._answer(HTTPStatus.OK, json.dumps(results).encode(), "application/json")
 

@@ -37,7 +37,7 @@ def test_a_table_of_excel_in_utf_16_needs_no_option(tmp_path, rows):
     write_table(tmp_path / "items.txt", rows, delimiter="\t", encoding="utf-16")
     assert len(file(str(tmp_path / "items.txt"), {"reading": "number"}).train) + 6 >= 24
     write_table(tmp_path / "items.txt", rows, encoding="utf-16-le")  # without the mark that says so
-    with refuses("items.txt", "NUL", hint="UTF-8"):
+    with refuses("items.txt", "UTF-16 text without a byte-order mark", hint="encoding=utf-16-le"):
         file(str(tmp_path / "items.txt"))
 
 
