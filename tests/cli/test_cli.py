@@ -196,7 +196,7 @@ def test_a_mistake_in_a_config_is_one_line(refused, change, texts):
         (["prepare", "classes/cub", "own", "--size", "big"], ["--size: 'big'; must be a whole number of at least 1"]),
         (["search", "x", "y", "-k", "0"], ["-k: 0; must be a whole number of at least 1"]),
         (["audit", "run", "--neighbours", "1.5"], ["--neighbours: '1.5'; must be a whole number of at least 1"]),
-        (["explore", "run", "--port", "70000"], ["--port: 70000; must be", "at least 0 and at most 65535"]),
+        (["explore", "run", "--port", "70000"], ["--port: 70000; must be", "0 to 65535"]),
         (["evalute", "run"], ["evalute", "evaluate"]),
         (["list", "loses"], ["'loses'", "losses"]),
         (["train"], ["CONFIG", "contml list configs"]),

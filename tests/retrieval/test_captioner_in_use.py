@@ -268,7 +268,7 @@ def test_wrong_commands_are_one_line(refused, lstm, exported, tmp_path):
     assert "an embedding, which writes no captions" in refused("caption", exported, "a.png")
     assert "none.png: no such file" in refused("caption", lstm.bundle, "none.png")
     assert "nowhere: no such folder" in refused("caption", "nowhere", "a.png")
-    assert "'--beam'" in refused("caption", lstm.bundle, "a.png", "--beam", "0")
+    assert "--beam: 0" in refused("caption", lstm.bundle, "a.png", "--beam", "0")
     for suffix in ("onnx", "torch"):
         line = refused("export", lstm.run, "graph", "--format", suffix)
         assert "captioning/synthetic: a captioner, whose search for words is no graph; export a bundle" in line
