@@ -306,10 +306,10 @@ def test_a_name_that_is_not_unicode_is_listed(tmp_path, model):
         (["search", "photos", "photos/00.png"], "photos: not an index"),
         (["search", "i", "none.png"], "none.png: no such file"),
         (["search", "i", "bad.png"], "bad.png: cannot be decoded"),
-        (["search", "i", "photos/00.png", "-k", "0"], "'-k'"),
+        (["search", "i", "photos/00.png", "-k", "0"], "-k: 0"),
         (["search", "i", "photos/00.png", "--gallery", "a.jpg"], "a.jpg: suffix '.jpg'; must end in .html or .png"),
         (["search", "i", "photos/00.png", "--gallery", "i/index.sqlite/a.png"], "cannot be written"),
-        (["search", "i", "photos/00.png", "photos/02.png", "--run", "other", "-k", "x"], "'-k'"),
+        (["search", "i", "photos/00.png", "photos/02.png", "--run", "other", "-k", "x"], "-k: 'x'"),
     ],
 )
 def test_wrong_arguments_are_one_line(contml, model, photos, tmp_path, arguments, message):
