@@ -74,7 +74,7 @@ def test_the_package_imports_nothing_before_first_use():
         (["check", "classes/synthetic", "sampler.instances=x"], "sampler.instances: 'x'; must be a whole number of at"),
         (["train", "pose/synthetic", "images.crop=0"], "images.crop: 0; must be a whole number of at least 1"),
         (["train", "pose/synthetic", "task.train=2"], "task.train: 2; must be a whole number of at least 3"),
-        (["train", "pose/synthetic", "seed=-1"], "seed: -1; must be a whole number of at least 0"),
+        (["train", "pose/synthetic", "seed=-1"], "seed: -1; must be 0 to 4294967295"),
         (["features", "pose/synthetic", "--out", "a.txt"], "must end in .npz, .npy or .parquet"),
         (["embed", "run", "photo.png", "--out", "a.txt"], "must end in .parquet, .npz or .h5"),
         (["search", "index", "photo.png", "--gallery", "a.jpg"], "must end in .html or .png"),

@@ -106,7 +106,9 @@ def test_options():
         with refuses("val_share", got=str(share)):
             Training(val_share=share)
     assert Training(val_share=0.15, val_fold=5).val_fold == 5
-    for share, fold, last in ((0.1, 10, 9), (0.15, 6, 5), (0.35, 2, 1), (0.5, -1, 1)):
+    with refuses("val_fold", got="-1", allowed="at least 0"):
+        Training(val_fold=-1)
+    for share, fold, last in ((0.1, 10, 9), (0.15, 6, 5), (0.35, 2, 1), (0.5, 2, 1)):
         with refuses("val_fold", got=str(fold), allowed=f"0 to {last}"):
             Training(val_share=share, val_fold=fold)
 

@@ -306,7 +306,7 @@ class NoModule:
         return embeddings.sum()
 
 
-@pytest.mark.parametrize("loss", [NoRequires(), NoModule(), NoRequires().forward, LogRatioLoss, None])
+@pytest.mark.parametrize("loss", [NoRequires(), NoModule(), NoRequires().forward, None])
 def test_what_is_not_a_loss_is_refused_in_one_line(loss):
     with pytest.raises(InputError) as error:
         EmbeddingStep(loss=loss)
@@ -314,6 +314,11 @@ def test_what_is_not_a_loss_is_refused_in_one_line(loss):
     assert "\n" not in line
     for text in (type(loss).__name__, "torch.nn.Module", "requires"):
         assert text in line
+
+
+def test_a_class_in_place_of_a_loss():
+    with refuses("loss", got="the class LogRatioLoss", hint="LogRatioLoss()"):
+        EmbeddingStep(loss=LogRatioLoss)
 
 
 # -- a user's training step --------------------------------------------------------------------------------------------
