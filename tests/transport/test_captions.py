@@ -328,7 +328,11 @@ def broken(word="w1", value=np.nan):
         (lambda: CaptionLabels([["w0 w1"]], broken()), "word 'w1'", {"got": "not finite"}),
         (lambda: CaptionLabels([["w0 w1"]], broken(value=1e30)), "word 'w1'", {"got": "too long"}),
         (lambda: CaptionLabels([["", "the"]]), "captions", {"got": "no words"}),
-        (lambda: CaptionLabels([["w0 w1"]], {"w0": [1.0], "w1": [1.0, 2.0]}), "word vectors", {"got": "one length"}),
+        (
+            lambda: CaptionLabels([["w0 w1"]], {"w0": [1.0], "w1": [1.0, 2.0]}),
+            "word vectors",
+            {"got": "'w1' has 2 numbers", "allowed": "must be 1"},
+        ),
         (lambda: CaptionLabels([["w0"]], {"w0": [[1.0, 2.0]]}), "word vectors", {"got": "[1, 2]"}),
         (
             lambda: caption_distance([[["w0"]]], [[["w1"], []]], keyed(gaussian())),
