@@ -119,7 +119,7 @@ def check_new_file(*paths: Path, begins: bytes = b"", hint: str = "choose anothe
 
 
 def write_new(files: Mapping[Path, bytes], *, hint: str = "choose another file", date: str = "") -> None:
-    """Writes the files of a command, all that are not there; those that are must have this content.
+    """Writes the missing files of a command; existing ones must have this content already.
 
     Args:
         files: the content of each file, in the order in which they are written.
@@ -289,7 +289,7 @@ def _has_ended(machine: str, process: str) -> bool:
 def remove_temporaries(folder: Path, age: float = 0.0) -> None:
     """Removes the temporary files of killed processes from a folder.
 
-    Also those of other machines that have not changed for `age` seconds.
+    Temporary files of other machines are removed if they have not changed for `age` seconds.
     """
     for entry in os.scandir(folder):
         if match := _TEMPORARY.fullmatch(entry.name):

@@ -73,7 +73,7 @@ def audit(
     if out is not None:
         write_new(files)
     else:
-        for path, content in files.items():  # those of the run itself are replaced
+        for path, content in files.items():  # the run's own files are replaced
             write(path, methodcaller("write_bytes", content))
     order = result.errors.order.tolist()
     rows = [[f"{result.errors.scores[row]:.3f}", result.split.name(row)] for row in order[: min(top, _PRINTED)]]

@@ -75,7 +75,8 @@ def export(
         return
     graph = model.export(folder / _GRAPHS[kind])
     output = f"embeddings float32 [N, {model.embedding_dim}]"
-    echo(f"{graph.file}: {before}{graph.input} to {output}; at most {graph.difference:.1g} from those of contml")
+    difference = f"at most {graph.difference:.1g} from the embeddings of contml"
+    echo(f"{graph.file}: {before}{graph.input} to {output}; {difference}")
 
 
 def embed(
@@ -119,7 +120,7 @@ def embed(
 
 
 def note_on_model(run: Path, model: Any, holds: str, *, as_json: bool) -> None:
-    """Print that the weights are untrained; and which embeddings are those of a captioner, which writes captions."""
+    """Print that the weights are untrained, and that the model of a captioner gives its embeddings, not captions."""
     note_on_weights(run, model)
     if model.captioner is not None:
         embeddings = "the embeddings of its visual network; 'contml caption' describes images"

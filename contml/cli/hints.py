@@ -1,8 +1,8 @@
 """Hints that fit the command: what a hint names, the command must have.
 
 The library says in a hint how an option is set: "complete the file, or set task.missing=drop". Not every command takes
-options of a config: one that reads a run has those of the run, one that loads a model has none. So `fitting` is asked
-before an error is printed. A whole command in a hint, in quotes or after "contml", fits everywhere.
+options of a config: a command that reads a run has the options of the run, one that loads a model has none. So an error
+goes through `fitting` before it is printed. A whole command in a hint, in quotes or after "contml", fits everywhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SECTIONS = (
     *("task", "binarize", "model", "captioner", "decoder", "images", "transform", "sampler", "loss", "miner", "memory"),
     *("regularizer", "step", "optimizer", "schedule", "training", "published", "seed"),
 )
-#: Commands that take the options of a config, and those that read a run with its config. All others take none.
+#: Commands that take the options of a config, and commands that read a run with its config. Others take none.
 CONFIGURED = ("train", "sweep", "check", "features", "prepare", "weights")
 RECORDED = ("evaluate", "report", "compare", "explore", "audit")
 

@@ -50,15 +50,16 @@ def check_numbers(document: Document, schema: str, tasks: Callable[[str], str | 
     module, _, function = schema.partition(":")
     sections = _sections(module, function)
     for section, values in document.values.items():
-        if isinstance(option := sections.get(section), Option):
-            checked_at(document, (section,), option, values)
+        declaration = sections.get(section)
+        if isinstance(declaration, Option):
+            checked_at(document, (section,), declaration, values)
             continue
         options, chosen = (values, values.get("name")) if isinstance(values, dict) else ({}, values)
         if section == "task":
             path = tasks(chosen) if isinstance(chosen, str) else None
             found = None if path is None else _find(*path.split(":"))
         else:
-            found = _part(option, chosen)
+            found = _part(declaration, chosen)
         declared = {} if found is None else dict(_options(found))
         for name, value in options.items():
             if name in declared:

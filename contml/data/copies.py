@@ -21,7 +21,7 @@ _LAST = 4096
 
 
 def stamps_of(sources: Iterable[ImageSource]) -> list[Stamp | None]:
-    """Returns the file and the crop of each image; of features, those of their image. None of an image of no file."""
+    """Returns the file and the crop of each image, or of the image of its features; None: it is not from a file."""
     pictures = (source.picture if isinstance(source, Vector) else source for source in sources)
     return [None if picture is None else picture.stamp for picture in pictures]
 
@@ -119,7 +119,7 @@ class Copies:
 
 
 def find_copies(splits: Mapping[str, Split]) -> Copies:
-    """Compares the images of all splits, and the labels of those that are the same."""
+    """Compares the images of all splits, and the labels of equal images."""
     items = [(name, row) for name, split in splits.items() for row in range(len(split))]
     images = same_images([stamp for split in splits.values() for stamp in stamps_of(split.images)]).tolist()
     items_of_image: dict[int, list[tuple[str, int]]] = {}

@@ -91,7 +91,7 @@ _LARGEST = 1 << 28
 
 
 def names_image(name: str) -> bool:
-    """Returns whether a name ends as those of images do, also of images that nothing installed reads."""
+    """Returns whether a name has the ending of an image, also of a format that no installed package reads."""
     return name.lower().endswith((*IMAGE_SUFFIXES, *READ_BY))
 
 

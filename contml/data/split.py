@@ -64,7 +64,7 @@ class View:
     Args:
         renderer: draws the label of a row on its picture; None: the words of the label space, below the picture.
         legend: what the colours of the renderer mean: "#rrggbb" and a name each.
-        explainer: shows why two rows are near or far; None: both pictures. The words are those of the label space.
+        explainer: shows why two rows are near or far; None: both pictures. The label space supplies the words.
         facts: finds the facts that a caption states about a row; None: what is true is not known.
         rows: the rows that the functions know, one for each row of the split; None: the same.
     """

@@ -64,8 +64,8 @@ class TableOptions:
         missing_words: cells that mean a missing value in upper or lower case, as an empty cell does; null: `MISSING`.
         max_bytes: the largest file that is read, in bytes after unpacking.
         max_rows: the most rows that are read.
-        set_by: what an error writes before an option to say how it is set: "set " for those of a task; "": they cannot
-            be set.
+        set_by: what an error writes before the name of an option to say how to set it, such as "--table "; "": the
+            options cannot be set.
     """
 
     delimiter: str | None = None
@@ -370,7 +370,7 @@ class TableBuilder:
 
 
 def _joined(chunks: Sequence[Any]) -> Any:
-    """Chunks of one column as one type: that of those with values, or texts where these differ.
+    """Chunks of one column as one type: the type of the chunks with values, or texts where these differ.
 
     Whole numbers and others are floats, or texts if a whole number has more than 53 bits: two of them stay different.
     """

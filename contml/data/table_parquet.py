@@ -36,7 +36,7 @@ def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
             }
             names = [name for name in schema.names if name not in opaque]
             _check_parquet_size(path, metadata, {*names}, options)
-        leaves = map(metadata.schema.column, range(metadata.num_columns))  # with those inside lists and structures
+        leaves = map(metadata.schema.column, range(metadata.num_columns))  # also inside lists and structures
         packed = [column.path for column in leaves if column.physical_type == "BYTE_ARRAY"]
         # As dictionaries: a text of a megabyte may be repeated in each of a million rows.
         with parquet.ParquetFile(path, read_dictionary=packed) as file:

@@ -221,7 +221,7 @@ def is_missing(value: object) -> bool:
 
 
 def written_path(text: str) -> str:
-    """Returns the path that a text names: backslashes are those of Windows, `~` is the user's folder."""
+    """Returns the path that a text names: a path of Windows may have backslashes, `~` is the user's folder."""
     text = text.strip()
     if "\\" in text and "/" not in text and os.sep == "/":
         text = text.replace("\\", "/")

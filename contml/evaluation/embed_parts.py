@@ -60,7 +60,7 @@ class Parts:
         `name` is the name of the split; `function` as in `contml.evaluation.embed.embed`.
 
         Raises:
-            InputError: an embedding is not finite, or those of a part on disk have another shape than the others.
+            InputError: an embedding is not finite, or a part on disk has embeddings of another shape.
         """
         shape: torch.Size | None = None
         for rows in _rows(split):
@@ -86,7 +86,7 @@ class Parts:
     def key(self, splits: Mapping[str, Split] | None = None) -> str:
         """A hash of all that the embeddings of some splits depend on: settings, names and files of the images.
 
-        `splits`: by name; None: those that were embedded, as their files were then.
+        `splits`: by name; None: the splits that were embedded, with the state that their files had.
         """
         names = self._embedded
         if splits is not None:

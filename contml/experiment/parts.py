@@ -29,7 +29,6 @@ from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Training, TrainingStep
 
 #: A transform is anything that can be called with an image and a generator.
 _CALLABLE: Any = Callable
-_SEED: Any = Annotated[int, Range(0, most=4294967295, whole=True)]
 
 
 def schema() -> dict[str, Section | Option]:

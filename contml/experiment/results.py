@@ -67,7 +67,7 @@ class _Results:
         return item_names(split, self.experiment.root)
 
     def other_weights(self, evaluated: Evaluated) -> str | None:
-        """The weights of a result in the names of files; None: those that the run selected."""
+        """The weights that file names of a result mention; None: the weights that the run selected."""
         return None if evaluated.checkpoint == self.experiment.selected else evaluated.checkpoint
 
     def save(self, run: Run, result: Result, model: Any) -> None:  # noqa: ARG002

@@ -172,7 +172,7 @@ class LabelSpace(ABC):
         """The same items as a new root, with texts that `text` returns. Label distances and fingerprint stay the same.
 
         Args:
-            texts: the label of each item in words; default: those that it has.
+            texts: the label of each item in words; default: the texts that it has.
             identity: what identifies the label of each item in the record of a run, such as the cells of a table;
                 default: its content.
 

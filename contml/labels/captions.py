@@ -63,7 +63,7 @@ def word_weights(weights: object, captions: Sequence[Sequence[str]]) -> Mapping[
 
 
 class CaptionSets(LabelSpace):
-    """A label space of images with captions, whose texts it keeps: those of the rows `kept` of the input."""
+    """A label space of images with captions. It keeps the texts of the rows `kept` of the input."""
 
     title = "captions"
     kept: Tensor

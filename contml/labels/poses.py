@@ -15,7 +15,7 @@ from contml.contracts import Measure, Part
 from contml.distances.labels import pose_distance
 from contml.labels.base import MetricLabels
 
-#: Joints that `PoseLabels.parts` lists: those that are the farthest apart.
+#: Number of joints that `PoseLabels.parts` lists, farthest apart first.
 _LISTED = 8
 
 

@@ -46,7 +46,7 @@ from contml.retrieval.calibration import Calibration
 
 #: Plots whose panels are pictures of their own on the page.
 _PANELS = ("curves", "metrics")
-#: The line of a card: a picture, those beside it, and words.
+#: The line of a card: a picture, the pictures beside it, and words.
 CardLine: TypeAlias = tuple[Image.Image, list[Image.Image], str]
 #: The lines of `metrics.jsonl`.
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
