@@ -328,11 +328,18 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 @contextmanager
-def locked(folder: Path, busy: str, hint: str) -> Iterator[None]:
-    """Holds the lock of a folder; it is also freed if this process is killed.
+def locked(folder: Path, busy: str = "", hint: str = "", *, name: str = ".lock", subject: str = "") -> Iterator[None]:
+    """Holds a lock of a folder; it is also freed if this process is killed.
+
+    Args:
+        folder: it is made if it does not exist.
+        busy: what another process does that holds the lock; empty: wait for it.
+        hint: what to do about it.
+        name: the name of the lock.
+        subject: what is locked, for the message; default: the folder.
 
     Raises:
-        InputError: another process holds it, which `busy` says, with `hint`; or the folder cannot be written.
+        InputError: another process holds it, or the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -340,9 +347,9 @@ def locked(folder: Path, busy: str, hint: str) -> Iterator[None]:
         raise unwritable(folder, error) from None
     try:
         # filelock closes it in forked worker processes: they would keep it after this process is killed.
-        lock = FileLock(folder / ".lock", timeout=0).acquire()
+        lock = FileLock(folder / name, timeout=0 if busy else -1, poll_interval=0.01).acquire()
     except Timeout:
-        raise InputError(str(folder), busy, hint=hint) from None
+        raise InputError(subject or str(folder), busy, hint=hint) from None
     except (OSError, NotImplementedError) as error:
         got = f"cannot be locked ({error.strerror if isinstance(error, OSError) else error})"
         raise InputError(str(folder), got, hint="copy it to a folder that can be written") from None

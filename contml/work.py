@@ -1,0 +1,549 @@
+"""Items of work, each done once, by one process or by several that share a folder.
+
+    items      a list. Each has a key, and can be pickled. Its result depends on the item alone.
+    results    `Lines`: one file, a line of JSON per result. `Files`: a folder, a file per result.
+    run        does the items that have no result; it returns when all of them have one
+
+A result is there as a whole or not at all. The first result of an item counts; a later one is ignored. What the
+function returns is recorded, also if it says that the item failed. What it raises ends the command and is not recorded.
+
+A process that does an item holds its lease, a file that it touches again and again. The lease of a process that was
+killed is free at once on the same machine. Elsewhere it is free when the file has not changed for `LEASE` seconds,
+which the waiting process measures with its own clock: clocks of machines may differ. A process that was suspended for
+longer may do an item that another one does too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from filelock import SoftFileLease, Timeout
+
+from contml._support.errors import InputError
+from contml._support.files import append_line, locked, unwritable
+
+#: Seconds without a sign of its holder after which a lease is free. All processes that share a folder need the same.
+LEASE = 120.0
+#: Seconds between two looks at items that other commands do.
+_POLL = 1.0
+
+#: What became of an item: this process did it, its result was there, or another process does it.
+Outcome: TypeAlias = Literal["done", "found", "held"]
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:24]
+
+
+class Item(Protocol):
+    """A piece of work; `str` names it in messages."""
+
+    @property
+    def key(self) -> str:
+        """What distinguishes it from all other items with the same results."""
+
+
+T = TypeVar("T")
+ItemT = TypeVar("ItemT", bound=Item)
+
+
+class OutOfTimeError(Exception):
+    """The deadline has passed; what is finished is recorded."""
+
+
+class Lease:
+    """The right to do an item: a file that the process that holds it touches again and again.
+
+    Args:
+        folder: the folder of the leases.
+        key: the item.
+    """
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self._folder = folder
+        self._lease = SoftFileLease(folder / f"{_digest(key)}.lease", lease_duration=LEASE)
+
+    def acquire(self) -> bool:
+        """Take it, unless another process holds it.
+
+        Raises:
+            InputError: the folder cannot be written.
+        """
+        path = Path(self._lease.lock_file)
+        with self._alone():
+            try:
+                # What a process left that was killed while it took the lease: filelock takes it for a holder.
+                empty = [path] if path.exists() and not path.stat().st_size else []
+                for left in [*empty, *self._folder.glob(f"{path.name}.*")]:
+                    left.unlink()
+                self._lease.acquire(blocking=False)
+            except Timeout:
+                return False
+            except OSError as error:
+                raise unwritable(self._folder, error) from None
+        return True
+
+    def release(self) -> None:
+        """Give it back; nothing, if another process has taken it."""
+        with self._alone():
+            self._lease.release()
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """No other process takes or gives back a lease: else two could take one that has expired."""
+        return locked(self._folder, name="leases")
+
+
+class Results(ABC, Generic[T]):
+    """The results of finished items by key.
+
+    Args:
+        folder: a hidden folder for locks and leases.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Find the results that other processes have added."""
+
+    @abstractmethod
+    def __contains__(self, key: object) -> bool: ...
+
+    @abstractmethod
+    def __getitem__(self, key: str) -> T: ...
+
+    @abstractmethod
+    def add(self, key: str, value: T) -> None:
+        """Record a result, unless the item has one. When this returns, it is on disk.
+
+        Raises:
+            InputError: it cannot be written, as on a full disk; the others stay.
+        """
+
+    @contextmanager
+    def command(self, join: bool, subject: str) -> Iterator[None]:
+        """The block of a command that does the items.
+
+        Args:
+            join: other commands may do items at the same time.
+            subject: what the command works on, for the message.
+
+        Raises:
+            InputError: another command works on it, and this one does not `join`.
+        """
+        hint = "wait for it, or share the work: the same command with --join"
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self.folder, "another command works on it", hint, subject=subject))
+            except InputError:
+                if not join:
+                    raise
+            yield
+
+    def lease(self, key: str) -> Lease:
+        """The lease of an item, not held yet."""
+        return Lease(self.folder, key)
+
+    def clean(self, keys: Iterable[str]) -> None:
+        """Remove the leases of finished items: those of processes that were killed before they did."""
+        if left := [*self.folder.glob("*.lease*")]:
+            finished = {_digest(key) for key in keys}
+            for path in left:
+                if path.name.partition(".")[0] in finished:
+                    path.unlink(missing_ok=True)
+
+
+class Lines(Mapping[str, T], Results[T]):
+    """Small results: a file of lines, each a JSON object, appended as a whole.
+
+    A last line that is cut short is ignored, and removed before the next one is appended.
+
+    Args:
+        path: the file.
+        head: what the results are of, the first line of the file; None: the file has no such line.
+
+    Raises:
+        InputError: a line is damaged, or the file has another head.
+    """
+
+    #: What the file is, for messages.
+    of = "results"
+
+    def __init__(self, path: Path, head: Mapping[str, Any] | None = None) -> None:
+        super().__init__(path.with_name(f".{path.name}.work"))
+        self.path, self.head = path, head
+        self._values: dict[str, T] = {}
+        self._bytes = self._lines = 0  # that were read
+        self.refresh()
+        if head is not None and not self._lines:
+            with self._appending():  # another command may have been first
+                if not self._lines:
+                    append_line(self.path, json.dumps(head, allow_nan=False).encode())
+                    self.refresh()
+
+    @abstractmethod
+    def parse(self, row: dict[str, Any]) -> tuple[str, T]:
+        """The key and the result of a line.
+
+        Raises:
+            ValueError: it is none.
+        """
+
+    @abstractmethod
+    def row(self, key: str, value: T) -> Mapping[str, Any]:
+        """The line of a result."""
+
+    def check_head(self, stored: dict[str, Any]) -> None:
+        """Compare the first line of the file with `head`.
+
+        Raises:
+            InputError: the results are of something else.
+        """
+        if stored != self.head:
+            raise InputError(str(self.path), "holds results of something else", hint="choose another file")
+
+    def check(self, value: T) -> None:
+        """Raise an InputError if a result does not go together with those that are there; it is not added then."""
+
+    def refresh(self) -> None:
+        """Read the lines that other processes have added."""
+        content, size = b"", 0
+        with suppress(FileNotFoundError), self.path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(min(size, self._bytes))
+            content = file.read()
+        if size < self._bytes:
+            raise InputError(
+                str(self.path), "was removed or cut while it was in use", hint="call the same command again"
+            )
+        for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
+            try:
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise ValueError
+                if self.head is not None and not self._lines:
+                    self.check_head(row)
+                else:
+                    self._values.setdefault(*self.parse(row))
+            except InputError:
+                raise
+            except (ValueError, TypeError, KeyError, RecursionError):
+                raise InputError(
+                    f"{self.path}:{self._lines + 1}", f"not a line of {self.of}", hint="remove it"
+                ) from None
+            self._lines += 1
+            self._bytes += len(line)
+
+    def __getitem__(self, key: str) -> T:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, key: str, value: T) -> None:
+        """Append a result, unless the item has one."""
+        with self._appending():
+            if key not in self._values:
+                self.check(value)
+                append_line(self.path, json.dumps(self.row(key, value), allow_nan=False).encode())
+                self.refresh()
+
+    @contextmanager
+    def _appending(self) -> Iterator[None]:
+        """Lets one process append, which knows all lines."""
+        with locked(self.folder, name="append", subject=str(self.path)):
+            self.refresh()
+            yield
+
+
+class Files(Results[T]):
+    """Large results: a file each.
+
+    Args:
+        folder: the folder of the files.
+        load: the result in a file; None if there is none, or it is damaged.
+        save: writes a result as a whole or not at all.
+        suffix: the ending of the files.
+    """
+
+    def __init__(
+        self, folder: Path, load: Callable[[Path], T | None], save: Callable[[Path, T], object], suffix: str
+    ) -> None:
+        super().__init__(folder / ".work")
+        self._place, self._load, self._save, self._suffix = folder, load, save, suffix
+        self._found: set[str] = set()
+
+    def path(self, key: str) -> Path:
+        """The file of a result."""
+        return self._place / f"{key}{self._suffix}"
+
+    def refresh(self) -> None:
+        """Nothing: the folder is asked for each item."""
+
+    def __contains__(self, key: object) -> bool:
+        if key not in self._found and self._load(self.path(str(key))) is not None:
+            self._found.add(str(key))
+        return key in self._found
+
+    def __getitem__(self, key: str) -> T:
+        value = self._load(self.path(key))
+        if value is None:
+            raise InputError(str(self.path(key)), "damaged or removed", hint="call the same command again")
+        return value
+
+    def add(self, key: str, value: T) -> None:
+        """Write the file of a result, unless the item has one."""
+        if key not in self:
+            self._save(self.path(key), value)
+            self._found.add(key)
+
+
+def run(
+    items: Iterable[ItemT],
+    function: Callable[[ItemT], T],
+    results: Results[T],
+    *,
+    processes: int = 1,
+    deadline: float = math.inf,
+    is_needed: Callable[[ItemT], bool] = lambda _: True,
+    on_done: Callable[[ItemT], object] = lambda _: None,
+    on_wait: Callable[[int], object] = lambda _: None,
+    log: Callable[[ItemT], Path | None] = lambda _: None,
+) -> None:
+    """Do the items that have no result, in order; wait for those that other commands do.
+
+    Args:
+        items: all of them, also those that have a result.
+        function: the result of an item. Other processes import it by name.
+        results: the finished ones; they have all results of items that are needed when this returns.
+        processes: so many items at a time, each in a new process; 1: in this process.
+        deadline: no item is begun after this `time.monotonic()`.
+        is_needed: asked before an item is begun.
+        on_done: called in this process after an item of this call is recorded.
+        on_wait: called with the number of items that other commands do, when nothing else is left.
+        log: the file for what another process prints about an item; None: where this process prints.
+
+    Raises:
+        OutOfTimeError: items are left after the deadline.
+        KeyboardInterrupt: a signal stopped an item. The others are asked to stop.
+        InputError: the function raised it, or a process died.
+    """
+    waiting, held = deque(items := [*items]), deque[ItemT]()
+    leases: dict[str, Lease] = {}  # of held items: one object sees for how long a file has not changed
+    workers = [_Worker(function, results, log, here=processes == 1) for _ in range(processes)]
+
+    def next_item() -> ItemT | None:
+        results.refresh()
+        while waiting:
+            item = waiting.popleft()
+            if item.key in results or not is_needed(item):
+                continue
+            if time.monotonic() >= deadline:
+                waiting.appendleft(item)
+                return None
+            lease = leases.get(item.key)
+            if lease is None:
+                return item
+            if lease.acquire():
+                lease.release()
+                del leases[item.key]
+                return item
+            held.append(item)
+        return None
+
+    told = False
+    try:
+        while True:
+            for worker in workers:
+                if worker.item is None and (item := next_item()) is not None:
+                    worker.begin(item)
+            busy = [worker for worker in workers if worker.item is not None]
+            if not busy and (waiting or (held and time.monotonic() >= deadline)):
+                raise OutOfTimeError
+            if not busy and not held:
+                results.clean(item.key for item in items)
+                return
+            if not busy:
+                if not told:
+                    on_wait(len(held))
+                    told = True
+                time.sleep(_POLL)
+            for worker in _ended(busy, _POLL if held and not waiting else None):
+                item, outcome = worker.end()
+                if outcome == "held":
+                    held.append(item)
+                    leases[item.key] = results.lease(item.key)
+                elif outcome == "done":
+                    results.refresh()
+                    on_done(item)
+            if not waiting:
+                waiting, held = held, waiting
+    finally:
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.join()
+
+
+def _attempt(function: Callable[[ItemT], T], results: Results[T], item: ItemT) -> Outcome:
+    """Do an item, if no other process does it."""
+    lease = results.lease(item.key)
+    if not lease.acquire():
+        return "held"
+    try:
+        results.refresh()
+        if item.key in results:
+            return "found"
+        results.add(item.key, function(item))
+        return "done"
+    finally:
+        lease.release()
+
+
+class _Worker(Generic[ItemT, T]):
+    """Does one item after another, in this process or in a process of its own.
+
+    Args:
+        function: the result of an item.
+        results: the finished ones.
+        log: the file for what another process prints about an item.
+        here: in this process.
+    """
+
+    def __init__(
+        self, function: Callable[[ItemT], T], results: Results[T], log: Callable[[ItemT], Path | None], here: bool
+    ) -> None:
+        self._function, self._results, self._log, self._here = function, results, log, here
+        self._outcome: Outcome = "held"
+        self._process: BaseProcess | None = None
+        self.connection: Connection | None = None
+        self.item: ItemT | None = None
+
+    def begin(self, item: ItemT) -> None:
+        """Begin an item; in this process, do it."""
+        self.item = item
+        if self._here:
+            self._outcome = _attempt(self._function, self._results, item)
+            return
+        if self.connection is None:
+            self.connection, other = multiprocessing.Pipe()
+            self._process = _start(self._function, self._results, other)
+        with suppress(OSError):  # it has died: `end` says so
+            self.connection.send((item, self._log(item)))
+
+    def end(self) -> tuple[ItemT, Outcome]:
+        """What became of the item."""
+        item, self.item = self.item, None
+        assert item is not None
+        if self.connection is None:
+            return item, self._outcome
+        log = self._log(item)
+        try:
+            outcome = self.connection.recv()
+        except (EOFError, OSError):
+            assert self._process is not None
+            self._process.join()
+            got = f"its process died (exit status {self._process.exitcode})"
+            see = f"see {log}; " if log is not None else ""
+            hint = f"{see}the same command continues; fewer processes need less memory"
+            raise InputError(str(item), got, hint=hint) from None
+        if isinstance(outcome, InputError | KeyboardInterrupt):
+            raise outcome
+        if isinstance(outcome, _Failure):
+            raise RuntimeError(f"{item} failed{'' if log is None else f', see {log}'}\n{outcome.text}")
+        return item, outcome
+
+    def stop(self) -> None:
+        """End the process: SIGTERM lets a training save its state."""
+        if self._process is not None and self.item is not None:
+            self._process.terminate()
+        elif self.connection is not None:
+            with suppress(OSError):
+                self.connection.send(None)
+
+    def join(self) -> None:
+        """Wait for the end of the process."""
+        if self._process is not None:
+            self._process.join()
+
+
+class _Failure(NamedTuple):
+    """An error that is none of the input: the traceback of another process."""
+
+    text: str
+
+
+def _ended(workers: Sequence[_Worker[ItemT, T]], seconds: float | None) -> list[_Worker[ItemT, T]]:
+    """The workers that have finished their item."""
+    connections = [worker.connection for worker in workers if worker.connection is not None]
+    ready = wait(connections, seconds) if connections else []
+    return [worker for worker in workers if worker.connection is None or worker.connection in ready]
+
+
+def _start(function: Callable[[ItemT], T], results: Results[T], connection: Connection) -> BaseProcess:
+    context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
+    process = context.Process(target=_child, args=(function, results, connection))
+    process.start()
+    connection.close()
+    return process
+
+
+def _child(function: Callable[[ItemT], T], results: Results[T], connection: Connection) -> None:
+    os.setpgrp()  # Ctrl-C reaches the parent alone, which stops its children
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    serve(function, results, connection)
+
+
+def serve(function: Callable[[ItemT], T], results: Results[T], connection: Connection) -> None:
+    """Do the items that come through a connection; what it prints goes to the file that comes with each."""
+    with suppress(EOFError, OSError):  # the parent may be gone
+        while (message := connection.recv()) is not None:
+            item, log = message
+            if log is not None:
+                _print_to(log)
+            try:
+                connection.send(_attempt(function, results, item))
+            except KeyboardInterrupt:
+                connection.send(KeyboardInterrupt())
+            except InputError as error:
+                connection.send(error)
+            except Exception:
+                connection.send(_Failure(traceback.format_exc()))
+
+
+def _print_to(log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+
+
+def _end_with_parent() -> None:
+    """Stop this process when its parent is gone; a training saves its state first."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)

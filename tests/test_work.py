@@ -1,0 +1,285 @@
+"""Items of work: each is done once, by one process or several, also if some of them are killed or suspended."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import pytest
+from filelock import SoftFileLease
+from support.items import Number, Squares, begun, fails, files, square
+from support.processes import script_environment
+from support.refusals import refuses
+
+from contml import work
+from contml._support import files as file_functions
+
+NUMBERS = [Number(value) for value in range(8)]
+SQUARES = [value**2 for value in range(8)]
+
+
+@pytest.fixture(params=["lines", "files"])
+def results(request, tmp_path):
+    return Squares(tmp_path / "squares.jsonl") if request.param == "lines" else files(tmp_path / "squares")
+
+
+def start(folder, count, seconds, store="lines", *options, lease=None):
+    environment = {**script_environment(), **({} if lease is None else {"LEASE": str(lease)})}
+    command = [sys.executable, "-m", "support.items", str(folder), str(count), str(seconds), store, *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def values(results):
+    return [results[item.key] for item in NUMBERS if item.key in results]
+
+
+def test_items_are_done_in_order_and_once(results, tmp_path):
+    done = []
+    work.run(NUMBERS[:5], partial(square, tmp_path, 0), results, on_done=done.append)
+    work.run(NUMBERS, partial(square, tmp_path, 0), results, on_done=done.append)
+    assert done == NUMBERS
+    assert [*begun(tmp_path)] == [*range(8)]
+    assert {len(processes) for processes in begun(tmp_path).values()} == {1}
+    assert values(results) == SQUARES
+    assert not [*results.folder.glob("*.lease")]
+
+
+def test_items_that_are_not_needed_are_not_done(results, tmp_path):
+    work.run(NUMBERS, partial(square, tmp_path, 0), results, is_needed=lambda item: Number(2).key not in results)
+    assert values(results) == SQUARES[:3]
+
+
+def test_several_processes(results, tmp_path, monkeypatch):
+    done = []
+    log = tmp_path / "logs" / "log"
+    work.run(NUMBERS, partial(square, tmp_path, 0.05), results, processes=2, on_done=done.append, log=lambda item: log)
+    assert sorted(item.value for item in done) == [*range(8)]
+    assert {len(processes) for processes in begun(tmp_path).values()} == {1}
+    assert os.getpid() not in {process for processes in begun(tmp_path).values() for process in processes}
+    assert values(results) == SQUARES
+    monkeypatch.setattr(work, "_start", None)  # no process is started if there is nothing to do
+    work.run(NUMBERS, partial(square, tmp_path, 0), results, processes=2)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_of_an_item_is_raised_and_not_recorded(tmp_path, processes):
+    results = Squares(tmp_path / "squares.jsonl")
+    options = {"processes": processes, "log": lambda item: tmp_path / f"{item}.log"}
+    with refuses("number 1", "is odd"):
+        work.run(NUMBERS[:2], fails, results, **options)
+    with pytest.raises(KeyboardInterrupt):
+        work.run([NUMBERS[2]], fails, results, **options)
+    with pytest.raises(ArithmeticError if processes == 1 else RuntimeError, match="a bug"):
+        work.run([NUMBERS[4]], fails, results, **options)
+    assert [*results] in (["number 0"], [])
+    work.run(NUMBERS, partial(square, tmp_path, 0), results, deadline=time.monotonic() + 5)  # all leases are free
+    assert values(results) == SQUARES
+    assert not [*results.folder.glob("*.lease")]
+
+
+def test_a_process_that_dies_is_one_line(tmp_path):
+    results = Squares(tmp_path / "squares.jsonl")
+    with refuses("number 3", "its process died (exit status 9)", hint="number 3.log; the same command continues"):
+        work.run([NUMBERS[3]], fails, results, processes=2, log=lambda item: tmp_path / f"{item}.log")
+    assert (tmp_path / "number 3.log").read_text() == "item 3\n"
+    work.run([NUMBERS[3]], partial(square, tmp_path, 0), results)  # its lease is free
+
+
+def test_a_deadline(results, tmp_path):
+    with pytest.raises(work.OutOfTimeError):
+        work.run(NUMBERS, partial(square, tmp_path, 0.05), results, deadline=time.monotonic() + 0.12)
+    assert 0 < len(values(results)) < 8
+    work.run(NUMBERS, partial(square, tmp_path, 0), results)
+    work.run(NUMBERS, partial(square, tmp_path, 0), results, deadline=time.monotonic())  # nothing is left
+    held = results.lease("number 9")
+    assert held.acquire()
+    with pytest.raises(work.OutOfTimeError):
+        work.run([Number(9)], partial(square, tmp_path, 0), results, deadline=time.monotonic() + 0.2)
+    held.release()
+    assert "number 9" not in results
+
+
+def test_a_run_waits_for_items_that_another_process_does(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(work, "_POLL", 0.01)
+    other = results.lease(NUMBERS[3].key)
+    other.acquire()
+    waited = []
+
+    def on_wait(count):
+        waited.append(count)
+        assert [item.key for item in NUMBERS if item.key not in results] == [NUMBERS[3].key]
+        results.add(NUMBERS[3].key, 9)  # by the other process
+        other.release()
+
+    work.run(NUMBERS, partial(square, tmp_path, 0), results, on_wait=on_wait)
+    assert waited == [1]
+    assert 3 not in begun(tmp_path)
+    assert values(results) == SQUARES
+
+
+def test_the_first_result_counts(tmp_path):
+    results, other = (Squares(tmp_path / "squares.jsonl") for _ in range(2))
+    results.add("a", 1)
+    other.add("a", 2)
+    assert results["a"] == other["a"] == Squares(tmp_path / "squares.jsonl")["a"] == 1
+    first, second = (files(tmp_path / "squares") for _ in range(2))
+    first.add("a", 1)
+    second.add("a", 2)
+    assert second["a"] == first["a"] == 1
+
+
+def test_a_line_that_is_cut_short_is_ignored_and_a_damaged_one_is_named(tmp_path):
+    path = tmp_path / "squares.jsonl"
+    for end in range(3):
+        path.unlink(missing_ok=True)
+        results = Squares(path)
+        results.add("a", 1)
+        content = path.read_bytes()
+        path.write_bytes(content + b'{"key": "b"'[: 4 * end])
+        again = Squares(path)
+        assert [*again] == ["a"]
+        again.add("b", 4)
+        results.refresh()
+        assert dict(results) == {"a": 1, "b": 4}
+    for line in (b"{}\n", b"[1]\n", b"nothing\n", b'{"key": "c", "square": "many"}\n'):
+        path.write_bytes(content + line)
+        with refuses(f"{path}:3", "not a line of squares", hint="remove it"):
+            Squares(path)
+
+
+def test_a_file_of_other_work_is_refused(tmp_path):
+    path = tmp_path / "squares.jsonl"
+    Squares(path).add("a", 1)
+    with refuses(str(path), "holds results of something else"):
+        Squares(path, "cubes")
+
+
+def test_a_file_that_is_removed_while_it_is_used(tmp_path):
+    results = Squares(tmp_path / "squares.jsonl")
+    results.add("a", 1)
+    results.path.unlink()
+    with refuses(str(results.path), "removed or cut"):
+        results.add("b", 4)
+    assert not results.path.exists()  # it would have no first line
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    results = Squares(tmp_path / "squares.jsonl")
+    results.add(NUMBERS[0].key, 0)
+
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file_functions.os, "fsync", full)
+        with refuses(str(results.path), "No space left"):
+            work.run(NUMBERS[1:], partial(square, tmp_path, 0), results)
+    with monkeypatch.context() as patch:
+        patch.setattr(SoftFileLease, "acquire", lambda *_, **__: full(0))
+        with refuses(str(results.folder), "No space left"):
+            work.run(NUMBERS[3:], partial(square, tmp_path, 0), results)
+    work.run(NUMBERS, partial(square, tmp_path, 0), results)
+    assert values(Squares(results.path)) == SQUARES
+
+
+def test_a_second_command_must_join(tmp_path):
+    first = start(tmp_path, 6, 0.15)
+    assert first.stdout.readline() == "ready\n"
+    second = start(tmp_path, 6, 0.15)
+    _, errors = second.communicate(timeout=60)
+    assert second.returncode == 1
+    (line,) = errors.splitlines()
+    assert line.startswith(f"{tmp_path}: another command works on it; ")
+    assert "--join" in line
+    joined = start(tmp_path, 6, 0.15, "lines", "--join")
+    assert (first.wait(60), joined.wait(60)) == (0, 0), joined.stderr.read()
+    assert {len(processes) for processes in begun(tmp_path).values()} == {1}
+    for process in (first, joined):
+        process.communicate()
+
+
+def kill(folder, store, commands, kills, count, seconds):
+    """Kills one of several commands at a random moment, and starts another, so many times."""
+    choice, killed = random.Random(commands), set()
+    running = [start(folder, count, seconds, store, "--join") for _ in range(commands)]
+    try:
+        for process in running:
+            assert process.stdout.readline() == "ready\n"
+        while len(killed) < kills:
+            time.sleep(choice.uniform(0, 2 * seconds))
+            number = choice.randrange(commands)
+            assert running[number].poll() is None, "the items are done before the kills"
+            running[number].kill()
+            killed.add(running[number].pid)
+            running[number].communicate()
+            running[number] = start(folder, count, seconds, store, "--join")
+        for process in running:
+            _, errors = process.communicate(timeout=120)
+            assert process.returncode == 0, errors
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+    found = begun(folder)
+    assert [*sorted(found)] == [*range(count)]
+    for processes in found.values():  # once, but for the killed ones
+        assert {*processes[:-1]} <= killed
+    assert sum(map(len, found.values())) <= count + kills
+    if store == "lines":
+        _, *rows = map(json.loads, (folder / "squares.jsonl").read_text().splitlines())
+        assert sorted(row["square"] for row in rows) == [value**2 for value in range(count)]
+    assert not [*folder.rglob("*.lease")]
+
+
+@pytest.mark.parametrize("store", ["lines", "files"])
+def test_commands_that_are_killed(tmp_path, store):
+    kill(tmp_path, store, commands=3, kills=6, count=30, seconds=0.12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["lines", "files"])
+def test_eight_commands_with_fifty_kills(tmp_path, store):
+    kill(tmp_path, store, commands=8, kills=50, count=400, seconds=0.2)
+
+
+def test_what_a_process_leaves_that_is_killed_while_it_takes_a_lease(results, tmp_path):
+    results.folder.mkdir(parents=True, exist_ok=True)
+    markers = [results.folder / f"{work._digest(item.key)}.lease" for item in NUMBERS[:2]]
+    for marker in markers:
+        marker.touch()  # it had not written its name yet
+    markers[1].with_name(f"{markers[1].name}.break.1.{32 * '0'}").touch()
+    work.run(NUMBERS, partial(square, tmp_path, 0), results, deadline=time.monotonic() + 5)
+    assert values(results) == SQUARES
+    assert not [*results.folder.glob("*lease*.*")]
+
+
+def test_one_process_takes_the_item_of_a_suspended_one(tmp_path):
+    """Several see at the same moment that the lease has expired; the result of the suspended one is ignored."""
+    first = start(tmp_path, 1, 1.0, "lines", "--join", lease=1.5)
+    wait_until(lambda: (tmp_path / "begun").exists())
+    first.send_signal(signal.SIGSTOP)
+    others = [start(tmp_path, 1, 0.5, "lines", "--join", lease=1.5) for _ in range(4)]
+    for process in others:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    ((held, taken),) = begun(tmp_path).values()
+    assert held == first.pid
+    assert taken in {process.pid for process in others}
+    first.send_signal(signal.SIGCONT)
+    _, errors = first.communicate(timeout=60)
+    assert first.returncode == 0, errors
+    assert len((tmp_path / "squares.jsonl").read_text().splitlines()) == 2
