@@ -215,7 +215,7 @@ def search(
     """
     if gallery is not None:
         check_suffix(gallery, GALLERIES)
-    from contml.evaluation.table import unit_of_distances
+    from contml.evaluation.kinds import unit_of_distances
     from contml.retrieval import Index
     from contml.retrieval.index_gallery import check_gallery, write_gallery
     from contml.retrieval.index_images import results_of

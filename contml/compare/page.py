@@ -13,9 +13,10 @@ from contml.compare.comparison import Comparison, Row, Table
 from contml.compare.plot import curves_plot, legend_of
 from contml.compare.table import body, header, remarks
 from contml.data.split import Split
+from contml.evaluation.kinds import KINDS
 from contml.evaluation.results import Score
 from contml.evaluation.table import headline_words, unit_words
-from contml.report.examples import Example, unit_of_numbers
+from contml.report.examples import Example
 from contml.report.pictures import Album, embedded, panel_pictures
 from contml.report.plots import picture_of
 from contml.report.rendering import render, text, texts
@@ -70,7 +71,7 @@ def comparison_page(
         album=album,
         legend=[(colour, text(name)) for colour, name in split.view.legend],
         unit=text(unit_words(evaluation)),
-        unit_of_numbers=text(unit_of_numbers(evaluation)),
+        unit_of_numbers=text(KINDS[evaluation.kind].unit_of_numbers(evaluation.unit, evaluation.measure)),
         notes=[text(note) for note in notes],
         broken=[f"{page_text(split.name(row))}: {page_text(error)}" for row, error in broken.items()],
         folders=[(text(table.label(row)), [text(str(run.folder)) for run in row.runs]) for row in ranked],

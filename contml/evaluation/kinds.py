@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from contml._support.text import percent
+from contml.contracts import Measure
 
 if TYPE_CHECKING:
     from contml.evaluation.results import Evaluation, Score
+    from contml.labels.base import LabelSpace
 
 #: "graded": retrieval by label distance; "classes": retrieval by class; "captions": written captions.
 KindName: TypeAlias = Literal["graded", "classes", "captions"]
@@ -24,6 +29,8 @@ class Kind:
         ranked: whether a gallery is ranked by label distance.
         unit: what a label distance is; "": as the labels say.
         size: what was evaluated.
+        nearest: what a perfect ranking retrieves.
+        by_class: whether a retrieved item is right or wrong, and not nearer or farther.
     """
 
     headline: ClassVar[str] = "label_distance@{k}"
@@ -33,6 +40,8 @@ class Kind:
     ranked: ClassVar[bool] = True
     unit: ClassVar[str] = ""
     size: ClassVar[str] = "{queries:,} queries, {gallery:,} in the gallery"
+    nearest: ClassVar[str] = "nearest by label"
+    by_class: ClassVar[bool] = False
 
     def usual(self, evaluation: Evaluation) -> list[str]:
         """The metrics that papers report."""
@@ -50,11 +59,31 @@ class Kind:
             return f"{start} {'is' if one else 'are'} at a mean label distance of {model}"
         return f"{start} {'differs' if one else 'differ'} by {model}{f' in {measure.name}' if measure.name else ''}"
 
+    def unit_of_numbers(self, unit: str, measure: Measure) -> str:
+        """What the number under a retrieved item is, of labels with this unit and measure; "" if there is none."""
+        return unit_of_distances(unit, measure)
+
+    def item(self, distance: float, measure: Measure) -> tuple[str, bool | None]:
+        """What is written under an item at this label distance from the query, and whether it is right."""
+        return measure.text(distance), None
+
+    def quality(self, distances: Sequence[float], measure: Measure) -> str:
+        """How good the first items of a ranking are, by their label distances."""
+        finite = [distance for distance in distances if math.isfinite(distance)]
+        return f"mean label distance {measure.text(fmean(finite) if finite else math.nan)}"
+
+    def details(self, evaluation: Evaluation, distances: Sequence[float], values: Sequence[float]) -> str:  # noqa: ARG002
+        """How good the ranking of a query is; `values`: its main metric, of the model, random, and of the oracle."""
+        model, random, oracle = map(evaluation.measure.text, values)
+        return f"{evaluation.k} nearest: {model}; random: {random}; {self.best}: {oracle}"
+
 
 class _Classes(Kind):
     headline = "recall@1"
     plotted = ""
     unit = "0 within a class, 1 between classes"
+    nearest = "the same class"
+    by_class = True
 
     def usual(self, evaluation: Evaluation) -> list[str]:
         return [*(f"recall@{k}" for k in evaluation.recall_at[:4]), *evaluation.scores]
@@ -64,6 +93,18 @@ class _Classes(Kind):
 
     def finding(self, evaluation: Evaluation, score: Score) -> str:  # noqa: ARG002
         return f"The nearest item is of the query's class for {percent(score.model)} of the queries"
+
+    def unit_of_numbers(self, unit: str, measure: Measure) -> str:  # noqa: ARG002
+        return ""
+
+    def item(self, distance: float, measure: Measure) -> tuple[str, bool | None]:
+        return {0.0: ("same class", True), 1.0: ("another class", False)}.get(distance, (measure.text(distance), None))
+
+    def quality(self, distances: Sequence[float], measure: Measure) -> str:  # noqa: ARG002
+        return f"{distances.count(0.0)} of the top {len(distances)} have the same class"
+
+    def details(self, evaluation: Evaluation, distances: Sequence[float], values: Sequence[float]) -> str:  # noqa: ARG002
+        return self.quality(distances, evaluation.measure)
 
 
 class _Captions(Kind):
@@ -83,3 +124,19 @@ class _Captions(Kind):
 
 #: The kinds by name. Of a file without a kind, it is the first one whose main metric is there.
 KINDS: dict[KindName, Kind] = {"captions": _Captions(), "classes": _Classes(), "graded": Kind()}
+
+
+def kind_of(labels: LabelSpace) -> Kind:
+    """The kind of a ranking by these labels."""
+    return KINDS["classes" if labels.kind == "classes" else "graded"]
+
+
+def unit_of_distances(unit: str, measure: Measure) -> str:
+    """What label distances to a query are, as a measure prints them; `unit`: what a label distance of 1 is."""
+    if measure.is_plain:
+        return f"the label distance to the query ({unit})"
+    quantity = f" in {measure.name}" if measure.name else ""
+    if measure.kind == "ratio":
+        return f"the factor between the item and the query{quantity} (of several items: the geometric mean)"
+    mean = " (of several items: the root mean square)" if measure.kind == "root" else ""
+    return f"the difference between the item and the query{quantity}{mean}"

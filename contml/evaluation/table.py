@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from contml._support.text import MISSING, percent, score_text
-from contml.contracts import Measure
 from contml.evaluation.kinds import KINDS
 from contml.evaluation.metrics import METRICS_AT_K
 from contml.evaluation.results import Evaluation, Score
@@ -92,17 +91,6 @@ def scope(evaluation: Evaluation, size: str = "") -> str:
     numbers = KINDS[evaluation.kind].size.format(queries=evaluation.queries, gallery=evaluation.gallery)
     unit = unit_words(evaluation)
     return f"{size or numbers}{f'; label distance: {unit}' if unit else ''}"
-
-
-def unit_of_distances(unit: str, measure: Measure) -> str:
-    """What label distances to a query are, as a measure prints them; `unit`: what a label distance of 1 is."""
-    if measure.is_plain:
-        return f"the label distance to the query ({unit})"
-    quantity = f" in {measure.name}" if measure.name else ""
-    if measure.kind == "ratio":
-        return f"the factor between the item and the query{quantity} (of several items: the geometric mean)"
-    mean = " (of several items: the root mean square)" if measure.kind == "root" else ""
-    return f"the difference between the item and the query{quantity}{mean}"
 
 
 def value_text(value: Any) -> str:

@@ -23,15 +23,8 @@ from contml.evaluation.results import Ranking
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.recorded import SavedEmbeddings, recorded_task, row_of, saved_embeddings
-from contml.report.examples import Example, Item, shown_items
-from contml.report.gallery import (
-    TOP,
-    Line,
-    choose_queries,
-    mean_label_distance,
-    query_strip,
-    ranking_lines,
-)
+from contml.report.examples import Example
+from contml.report.gallery import Line, choose_queries, query_strip, ranking_lines
 from contml.runs import Run
 
 #: In place of the name of a checkpoint: the weights with which a training begins.
@@ -85,14 +78,8 @@ def query_picture(comparison: Comparison, query: str, *, trust: bool = False) ->
         lines.append(line)
     assert oracle is not None  # there is a run
     lines.append(oracle)
-    if split.labels.kind != "classes":
-        lines = [
-            line._replace(heading=f"{line.heading} (mean {mean_label_distance(line, split.labels.measure)})")
-            for line in lines
-        ]
     broken: dict[int, str] = {}
-    details = [] if split.labels.kind == "classes" else ["Below each image: its label distance"]
-    picture = query_strip(split, row, lines, "Query", details, broken).picture
+    picture = query_strip(split, row, lines, "Query", broken).picture
     return picture, [*notes, *(f"{page_text(split.name(n))}: not drawn ({page_text(e)})" for n, e in broken.items())]
 
 
@@ -127,20 +114,13 @@ def _same_queries(split: Split, rankings: Sequence[tuple[str, Ranking]], trained
     trained_values = values[:trained].nan_to_num()
     apart = (trained_values.amax(0) - trained_values.amin(0)).argsort(descending=True, stable=True)[:_APART].tolist()
     spread = choose_queries(nearest.mean(0), _SPREAD).tolist()
-    classes, measure = split.labels.kind == "classes", split.labels.measure
-
-    def line(heading: str, found: Tensor, distances: Tensor) -> tuple[str, list[Item]]:
-        return heading, shown_items(found[:TOP].tolist(), distances[:TOP].tolist(), measure, classes=classes)
-
     examples = []
     for number, n in enumerate(dict.fromkeys([*apart, *spread]), start=1):
-        lines = []
-        for (heading, ranking), indices in zip(rankings, query_indices, strict=True):
-            lines.append(line(heading, ranking.model[indices[n]], ranking.label_distances[indices[n]]))
-        first_ranking, q = rankings[0][1], query_indices[0][n]
-        title = "Best possible: the same class" if classes else "Best possible: nearest by label"
-        lines.append(line(title, first_ranking.oracle[q], first_ranking.oracle_label_distances[q]))
-        examples.append(Example(f"Query {number}", rows[n], "", lines))
+        lines = [
+            ranking_lines(split, ranking, indices[n], heading)
+            for (heading, ranking), indices in zip(rankings, query_indices, strict=True)
+        ]
+        examples.append(Example(f"Query {number}", rows[n], "", [*(model for model, _ in lines), lines[0][1]]))
     return examples
 
 

@@ -18,7 +18,8 @@ from contml.data.split import Split
 from contml.distances import nearest_vectors
 from contml.distances.exact import squared_distances_to
 from contml.evaluation import evaluate
-from contml.evaluation.table import unit_of_distances, unit_words
+from contml.evaluation.kinds import unit_of_distances
+from contml.evaluation.table import unit_words
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.query import recorded_items

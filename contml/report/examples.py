@@ -6,30 +6,21 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from contml._support.text import plain_text, unbroken
-from contml.contracts import Measure
 from contml.data.split import Split
 from contml.distances import squared_distances_of
+from contml.evaluation.kinds import KINDS
 from contml.evaluation.results import Evaluation, Ranking
-from contml.evaluation.table import unit_of_distances
-from contml.report.gallery import QUERIES, TOP, Indices, choose_queries, finite_mean
+from contml.report.gallery import QUERIES, TOP, Indices, Line, choose_queries, finite_mean, line_of, ranking_lines
 
 #: Queries of a kind, and pairs, that a page shows.
 SHOWN = 3
 #: Retrieved items in the table of queries.
 LISTED = 10
-
-
-@dataclass(frozen=True)
-class Item:
-    """A retrieved item: its row, its label distance in words, whether it is of the query's class (None: no classes)."""
-
-    row: int
-    text: str
-    right: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -39,7 +30,7 @@ class Example:
     title: str
     row: int
     details: str
-    lines: list[tuple[str, list[Item]]]
+    lines: Sequence[Line]
 
 
 @dataclass(frozen=True)
@@ -58,13 +49,13 @@ def examples(split: Split, evaluation: Evaluation, ranking: Ranking) -> Examples
     best = [(int(order[0]), "Best query"), (int(order[min(1, k - 1)]), "Second best query")] if k else []
     median = [(int(order[k // 2]), "Median query")] if k else []
     titles = dict([*median, *reversed(best)])  # of few queries, one may be all of these
-    show = _Shown(split, evaluation, ranking)
+    show = partial(_example, split, evaluation, ranking)
     spread = choose_queries(ranking.label_distances, QUERIES).tolist()
     return Examples(
-        first=[show.example(q, titles[q], oracle=False) for q in sorted(titles, key=order.tolist().index)],
-        spread=[show.example(q, f"Query {rank}") for rank, q in enumerate(spread, start=1)],
-        worst=[show.example(q, f"Worst query {rank}") for rank, q in enumerate(worst(ranking), start=1)],
-        surprises=[show.pair(q) for q in surprises(ranking)],
+        first=[show(q, titles[q], oracle=False) for q in sorted(titles, key=order.tolist().index)],
+        spread=[show(q, f"Query {rank}") for rank, q in enumerate(spread, start=1)],
+        worst=[show(q, f"Worst query {rank}") for rank, q in enumerate(worst(ranking), start=1)],
+        surprises=[_pair(split, ranking, q) for q in surprises(ranking)],
     )
 
 
@@ -101,51 +92,20 @@ def surprises(ranking: Ranking, count: int = SHOWN) -> list[int]:
     return list(pairs.values())[::-1][:count]
 
 
-class _Shown:
-    """Turns positions of queries into examples."""
-
-    def __init__(self, split: Split, evaluation: Evaluation, ranking: Ranking) -> None:
-        self.ranking, self.measure = ranking, split.labels.measure
-        self.classes = evaluation.kind == "classes"
-        self.main = evaluation.headline
-
-    def example(self, q: int, title: str, *, oracle: bool = True) -> Example:
-        """A query and what was retrieved for it; `oracle`: also by the oracle."""
-        ranking = self.ranking
-        model_items = self._items(ranking.model[q, :TOP].tolist(), ranking.label_distances[q, :TOP].tolist())
-        lines = [("Retrieved by the embedding", model_items)]
-        if oracle:
-            rows, distances = ranking.oracle[q, :TOP].tolist(), ranking.oracle_label_distances[q, :TOP].tolist()
-            heading = "Best possible: the same class" if self.classes else "Best possible: nearest by label"
-            lines.append((heading, self._items(rows, distances)))
-        return Example(title, int(ranking.queries[q]), self._details(q, model_items), lines)
-
-    def pair(self, q: int) -> Example:
-        """A query and its nearest item."""
-        item = self._items(self.ranking.model[q, :1].tolist(), self.ranking.label_distances[q, :1].tolist())
-        return Example("", int(self.ranking.queries[q]), "", [("", item)])
-
-    def _details(self, q: int, items: list[Item]) -> str:
-        if self.classes:
-            return f"{sum(bool(item.right) for item in items)} of the top {len(items)} have the same class"
-        values = (self.ranking.values, self.ranking.random_values, self.ranking.oracle_values)
-        model, random, oracle = (self.measure.text(float(value[q])) for value in values)
-        k = self.main.partition("@")[2]
-        return unbroken(f"{k} nearest: {model}; random: {random}; best possible: {oracle}")
-
-    def _items(self, rows: Sequence[int], distances: Sequence[float]) -> list[Item]:
-        return shown_items(rows, distances, self.measure, classes=self.classes)
+def _example(
+    split: Split, evaluation: Evaluation, ranking: Ranking, q: int, title: str, *, oracle: bool = True
+) -> Example:
+    """The query at position `q`."""
+    model, best = ranking_lines(split, ranking, q)
+    values = [float(values[q]) for values in (ranking.values, ranking.random_values, ranking.oracle_values)]
+    details = unbroken(KINDS[evaluation.kind].details(evaluation, model.distances, values))
+    return Example(title, int(ranking.queries[q]), details, [model, best] if oracle else [model])
 
 
-def shown_items(rows: Sequence[int], distances: Sequence[float], measure: Measure, *, classes: bool) -> list[Item]:
-    """Retrieved items, with their label distances in words."""
-    words: dict[float, tuple[str, bool]] = {0.0: ("same class", True), 1.0: ("another class", False)} if classes else {}
-    return [Item(row, *words.get(d, (measure.text(d), None))) for row, d in zip(rows, distances, strict=True)]
-
-
-def unit_of_numbers(evaluation: Evaluation) -> str:
-    """What the numbers below the retrieved items of a query are; nothing for classes."""
-    return "" if evaluation.kind == "classes" else unit_of_distances(evaluation.unit, evaluation.measure)
+def _pair(split: Split, ranking: Ranking, q: int) -> Example:
+    """The query at position `q` and its nearest item, without words."""
+    item = line_of(split.labels, "", ranking.model[q, :1], ranking.label_distances[q, :1])
+    return Example("", int(ranking.queries[q]), "", [item])
 
 
 def queries_csv(split: Split, evaluation: Evaluation, ranking: Ranking) -> bytes:

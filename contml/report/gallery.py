@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,11 +10,12 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from contml._support.text import MISSING, page_text
-from contml.contracts import Measure
 from contml.data.decode import contained
 from contml.data.renderers.text import font_for
 from contml.data.split import Split
+from contml.evaluation.kinds import kind_of
 from contml.evaluation.results import Ranking
+from contml.labels.base import LabelSpace
 from contml.report.plots import BLUE, INK, VERMILION, Array
 
 Indices: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -26,6 +26,7 @@ GAP, BETWEEN = 14, 48
 WIDTH = QUERY + BETWEEN + TOP * THUMB + (TOP - 1) * GAP
 HEADING, CAPTION = 40, 38  # heights of the lines of text over and under a picture
 SUBDUED, EMPTY, FRAME = "#666666", "#f1f1f1", "#cfcfcf"
+_COLOURS = {None: INK, True: BLUE, False: VERMILION}  # of the words under an item that is right or wrong
 
 
 class Strip(NamedTuple):
@@ -37,8 +38,10 @@ class Strip(NamedTuple):
 
 def gallery_strips(split: Split, ranking: Ranking, broken: dict[int, str], count: int = QUERIES) -> list[Strip]:
     """One strip per chosen query, from good to bad; rows that could not be drawn are noted in `broken`."""
-    positions = choose_queries(ranking.label_distances, count)
-    return [_strip(split, ranking, int(q), rank, broken) for rank, q in enumerate(positions, start=1)]
+    return [
+        query_strip(split, int(ranking.queries[q]), ranking_lines(split, ranking, int(q)), f"Query {rank}", broken)
+        for rank, q in enumerate(choose_queries(ranking.label_distances, count), start=1)
+    ]
 
 
 def stack(strips: list[Strip]) -> Image.Image:
@@ -91,47 +94,44 @@ def draw(split: Split, row: int, size: int, broken: dict[int, str], *, label: bo
     return tile
 
 
+class Item(NamedTuple):
+    """A retrieved item: its row, its label distance, also in words, and whether it is right (None: no classes)."""
+
+    row: int
+    distance: float
+    text: str
+    right: bool | None
+
+
 class Line(NamedTuple):
-    """Retrieved items of a query, best first, and their label distances; the heading says who ranked them."""
+    """Retrieved items of a query, best first; the heading says who ranked them."""
 
     heading: str
-    rows: Sequence[int]
-    label_distances: Sequence[float]
+    items: list[Item]
+
+    @property
+    def distances(self) -> list[float]:
+        """The label distances of the items."""
+        return [item.distance for item in self.items]
 
 
-def _strip(split: Split, ranking: Ranking, q: int, place: int, broken: dict[int, str]) -> Strip:
-    model, oracle = ranking_lines(split, ranking, q, "Retrieved by the embedding")
-    means = [mean_label_distance(line, split.labels.measure) for line in (model, oracle)]
-    quality = [f"mean label distance {means[0]}", f"oracle {means[1]}"]
-    if split.labels.kind == "classes":
-        distances = model.label_distances
-        quality = [f"{distances.count(0.0)} of the top {len(distances)} have the same class"]
-    return query_strip(split, int(ranking.queries[q]), [model, oracle], f"Query {place}", quality, broken)
+def line_of(labels: LabelSpace, heading: str, rows: Tensor, label_distances: Tensor) -> Line:
+    """The first of the retrieved rows, by their label distances in words."""
+    kind, found = kind_of(labels), zip(rows[:TOP].tolist(), label_distances[:TOP].tolist(), strict=True)
+    return Line(heading, [Item(row, distance, *kind.item(distance, labels.measure)) for row, distance in found])
 
 
-def ranking_lines(split: Split, ranking: Ranking, q: int, heading: str) -> tuple[Line, Line]:
+def ranking_lines(
+    split: Split, ranking: Ranking, q: int, heading: str = "Retrieved by the embedding"
+) -> tuple[Line, Line]:
     """What the model and the oracle retrieved for the query at position `q`."""
-    classes = split.labels.kind == "classes"
-    model, oracle = ranking.label_distances[q, :TOP], ranking.oracle_label_distances[q, :TOP]
-    return (
-        Line(heading, ranking.model[q, :TOP].tolist(), model.tolist()),
-        Line(
-            f"Oracle: {'same class' if classes else 'nearest by label'}",
-            ranking.oracle[q, :TOP].tolist(),
-            oracle.tolist(),
-        ),
-    )
+    labels, best = split.labels, f"Best possible: {kind_of(split.labels).nearest}"
+    model = line_of(labels, heading, ranking.model[q], ranking.label_distances[q])
+    return model, line_of(labels, best, ranking.oracle[q], ranking.oracle_label_distances[q])
 
 
-def mean_label_distance(line: Line, measure: Measure) -> str:
-    """The mean of the finite label distances, as text."""
-    return measure.text(float(finite_mean(np.array(line.label_distances))))
-
-
-def query_strip(
-    split: Split, query: int, lines: Sequence[Line], title: str, details: Sequence[str], broken: dict[int, str]
-) -> Strip:
-    """The picture of a query on the left with some words below it, and on the right each line of retrieved items."""
+def query_strip(split: Split, query: int, lines: Sequence[Line], title: str, broken: dict[int, str]) -> Strip:
+    """The picture of a query on the left with its name below it, and on the right each line of retrieved items."""
     height = HEADING + THUMB + CAPTION
     canvas = Image.new("RGB", (WIDTH, max(2, len(lines)) * height), "white")
     pen = ImageDraw.Draw(canvas)
@@ -142,28 +142,20 @@ def query_strip(
 
     _write(pen, (0, 4), title, 24, INK, QUERY, bold=True)
     paste(query, 0, HEADING, QUERY)
-    name, classes, measure = page_text(split.name(query)), split.labels.kind == "classes", split.labels.measure
+    name, measure, kind = page_text(split.name(query)), split.labels.measure, kind_of(split.labels)
     _write(pen, (0, HEADING + QUERY + 10), name, 20, SUBDUED, QUERY)
-    for index, text in enumerate(details):
-        _write(pen, (0, HEADING + QUERY + 40 + 30 * index), text, 22, INK, QUERY)
     for index, line in enumerate(lines):
         left, top = QUERY + BETWEEN, index * height
-        _write(pen, (left, top + 4), page_text(line.heading), 24, INK, WIDTH - left, bold=True)
-        for row, distance in zip(line.rows, line.label_distances, strict=True):
-            paste(row, left, top + HEADING, THUMB)
-            text, color = _caption(distance, measure, classes)
-            _write(pen, (left + THUMB // 2, top + HEADING + THUMB + 4), text, 22, color, THUMB, centre=True)
+        heading = f"{page_text(line.heading)} ({kind.quality(line.distances, measure)})"
+        _write(pen, (left, top + 4), heading, 24, INK, WIDTH - left, bold=True)
+        for item in line.items:
+            paste(item.row, left, top + HEADING, THUMB)
+            at = left + THUMB // 2, top + HEADING + THUMB + 4
+            _write(pen, at, item.text, 22, _COLOURS[item.right], THUMB, centre=True)
             left += THUMB + GAP
-    texts = [_list(line.label_distances, measure) for line in lines]
+    texts = [", ".join(map(measure.text, line.distances)) or MISSING for line in lines]
     description = f"label distances of the retrieved items {'; '.join(texts[:-1])}; of the oracle's {texts[-1]}"
     return Strip(canvas, f"query {name}: {description}")
-
-
-def _caption(distance: float, measure: Measure, classes: bool) -> tuple[str, str]:
-    """The text below a retrieved picture, and its colour."""
-    if not classes or not math.isfinite(distance):
-        return measure.text(distance), INK
-    return ("same class", BLUE) if distance == 0 else ("another class", VERMILION)
 
 
 def _write(
@@ -191,7 +183,3 @@ def finite_mean(values: Array) -> Array:
     finite = np.isfinite(values)
     total, count = np.where(finite, values, 0.0).sum(axis=-1), finite.sum(axis=-1)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
-def _list(values: Sequence[float], measure: Measure) -> str:
-    return ", ".join(measure.text(value) for value in values) or MISSING

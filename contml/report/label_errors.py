@@ -10,9 +10,10 @@ from torch import Tensor
 
 from contml._support.text import number, plain_text
 from contml.data.split import Split
+from contml.evaluation.kinds import kind_of
 from contml.evaluation.label_errors import LabelErrors, label_errors
-from contml.report.examples import Example, shown_items
-from contml.report.gallery import TOP
+from contml.report.examples import Example
+from contml.report.gallery import TOP, line_of
 
 #: A split of fewer items, or of fewer groups, says too little about its labels.
 _LEAST = 20
@@ -39,19 +40,13 @@ def possible_errors(split: Split, errors: LabelErrors, count: int) -> list[Examp
 
 
 def _example(split: Split, errors: LabelErrors, row: int, place: int) -> Example:
-    classes, measure = split.labels.kind == "classes", split.labels.measure
     distances, k = errors.label_distances[row], errors.neighbours.shape[1]
-    items = shown_items(errors.neighbours[row, :TOP].tolist(), distances[:TOP].tolist(), measure, classes=classes)
     mean_error = float(errors.errors[errors.neighbours[row]].nanmean())
-    details = (
-        f"Error of the predicted label: {number(float(errors.errors[row]))}, of its {k} nearest {number(mean_error)}; "
-    )
-    if classes:
-        details += f"{int((distances == 0).sum())} of its {k} nearest have the same class"
-    else:
-        details += f"mean label distance to them: {measure.text(float(distances.nanmean()))}"
+    predicted = f"Error of the predicted label: {number(float(errors.errors[row]))}, of its {k} nearest"
+    quality = kind_of(split.labels).quality(distances.tolist(), split.labels.measure)
     title = f"{place}. Score {number(float(errors.scores[row]))}"
-    return Example(title, row, details, [("Nearest items", items)])
+    line = line_of(split.labels, "Nearest items", errors.neighbours[row], distances)
+    return Example(title, row, f"{predicted} {number(mean_error)}; {quality}", [line])
 
 
 def errors_csv(split: Split, errors: LabelErrors, count: int) -> bytes:

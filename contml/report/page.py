@@ -18,16 +18,16 @@ from contml._support.files import write
 from contml._support.text import page_text, unbroken
 from contml.data.split import SPLIT_TITLES, Split
 from contml.evaluation.evaluators import Captions
-from contml.evaluation.kinds import KINDS
+from contml.evaluation.kinds import KINDS, kind_of
 from contml.evaluation.label_errors import LabelErrors
 from contml.evaluation.metrics import title_of
 from contml.evaluation.results import Evaluated, Ranking
-from contml.evaluation.table import further, headline_words, sentence, shortened, summary, unit_of_distances, unit_words
+from contml.evaluation.table import further, headline_words, sentence, shortened, summary, unit_words
 from contml.report.breakdown import group_rows, label_rows
 from contml.report.captions import caption_examples, captions_csv, fact_table, intervals
 from contml.report.card import card
 from contml.report.embedding_map import MAX_TSNE, map_plot, tsne_plot
-from contml.report.examples import SHOWN, Example, examples, queries_csv, unit_of_numbers
+from contml.report.examples import SHOWN, Example, examples, queries_csv
 from contml.report.explanation import Explanation, explain_pair, explanation_picture
 from contml.report.gallery import Strip, gallery_strips, stack
 from contml.report.label_errors import possible_errors, report_errors
@@ -108,11 +108,11 @@ def write_report(
     split, metrics = split.with_short_names(), evaluation.evaluation
     broken: dict[int, str] = {}
     strips, explained = gallery_strips(split, ranking, broken), explain_pair(split, ranking, broken, pair)
-    classes = metrics.kind == "classes"
+    kind = KINDS[metrics.kind]
     density = density_plot(ranking.pairs, metrics.spearman, about.squared, metrics.measure)
     figures = {
         "metrics": metrics_plot(metrics),
-        "density": class_density_plot(ranking.pairs) if classes else density,
+        "density": class_density_plot(ranking.pairs) if kind.by_class else density,
         "map": map_plot(split, ranking.embeddings, broken),
         "tsne": tsne_plot(split, ranking.embeddings, broken),
     }
@@ -129,9 +129,9 @@ def write_report(
     explanation = explained or Explanation("", (), ())
     values = {
         "unit": text(unit_words(metrics)),
-        "unit_of_numbers": text(unit_of_numbers(metrics)),
+        "unit_of_numbers": text(kind.unit_of_numbers(metrics.unit, metrics.measure)),
         "calibration": "" if calibration is None else calibration.sentence(metrics.measure),
-        "classes": classes,
+        "classes": kind.by_class,
         "chosen_pair": pair is not None,
         "explained": text(explanation.names),
         "parts": texts(explanation.table),
@@ -228,7 +228,7 @@ def errors_page(
         pictures,
         title=text(title),
         facts=texts(facts),
-        unit="" if labels.kind == "classes" else text(unit_of_distances(labels.unit, labels.measure)),
+        unit=text(kind_of(labels).unit_of_numbers(labels.unit, labels.measure)),
         legend=[(colour, text(name)) for colour, name in split.view.legend],
         broken=_broken(split, broken),
     )

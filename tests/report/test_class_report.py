@@ -60,8 +60,9 @@ def test_a_strip_counts_the_items_of_the_same_class(monkeypatch):
     gallery_strips(split, ranking, {}, count=3)
     for q in choose_queries(ranking.label_distances, 3).tolist():
         hits = int((ranking.label_distances[q, :5] == 0).sum())
-        assert f"{hits} of the top 5 have the same class" in written
-    assert {"same class", "another class", "Oracle: same class"} <= set(written)
+        assert f"Retrieved by the embedding ({hits} of the top 5 have the same class)" in written
+    best = "Best possible: the same class (5 of the top 5 have the same class)"
+    assert {"same class", "another class", best} <= set(written)
     assert not any("label distance" in text for text in written)
 
 
