@@ -19,8 +19,8 @@ from typing import Literal, NamedTuple
 from benchmarks import classes_synthetic, synthetic
 from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, interval, main as print_tables
 from contml.compare.comparison import Comparison, Row, Table
+from contml.compare.evaluated_runs import EvaluatedRun
 from contml.compare.plot import comparison_plot
-from contml.compare.runs import EvaluatedRun
 from contml.evaluation.metrics import METRICS_AT_K
 from contml.evaluation.results import Curve, Evaluated, Evaluation
 from contml.experiment import load

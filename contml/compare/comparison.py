@@ -16,7 +16,7 @@ from typing import Any
 
 from contml._support.errors import InputError, closest
 from contml.compare.differences import ABSENT, CONFIG, differing, distinct, identity, is_name, short
-from contml.compare.runs import EvaluatedRun, by_test_set, drop_repeats, read_runs, test_set_title
+from contml.compare.evaluated_runs import EvaluatedRun, by_test_set, drop_repeats, read_runs, test_set_title
 from contml.compare.verdict import Result, Verdict, verdict
 from contml.contracts import PLAIN
 from contml.evaluation.metrics import metric_of, title_of

@@ -64,7 +64,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Part:
+class ConfiguredPart:
     """A part that a config chose: constructor and all options, with defaults. `name` is "" in a fixed section."""
 
     section: str
@@ -106,13 +106,13 @@ class Part:
 class Config:
     """A validated config: its parts and its top-level values, in the order of the schema."""
 
-    parts: dict[str, Part]
+    parts: dict[str, ConfiguredPart]
     values: dict[str, Any]
 
 
 def validate(document: Document, schema: Mapping[str, Section | Option]) -> Config:
     """Check a document against a schema: the first error in file order is raised, then what is missing."""
-    parts: dict[str, Part] = {}
+    parts: dict[str, ConfiguredPart] = {}
     values: dict[str, Any] = {}
     for key in [*document.values, *(key for key in schema if key not in document.values)]:
         entry = schema.get(key)
@@ -131,7 +131,7 @@ def validate(document: Document, schema: Mapping[str, Section | Option]) -> Conf
     return Config({k: parts[k] for k in schema if k in parts}, {k: values[k] for k in schema if k in values})
 
 
-def _part(document: Document, key: str, section: Section) -> Part | None:
+def _part(document: Document, key: str, section: Section) -> ConfiguredPart | None:
     section_values = document.values.get(key)
     table = section.parts if isinstance(section.parts, Mapping) else None
     if section_values is None and section.default is None and not section.required:
@@ -172,7 +172,7 @@ def _part(document: Document, key: str, section: Section) -> Part | None:
             raise document.error((key, o.name), "missing", f"must be {words(o.type)}")
     origins = {option: document.origin((key, option)) for option in section_values}
     values = {o.name: o.default for o in known_options.values()} | section_values
-    return Part(key, name, constructor, values, document.section_origin(key), origins)
+    return ConfiguredPart(key, name, constructor, values, document.section_origin(key), origins)
 
 
 def _choose(

@@ -97,7 +97,7 @@ class GradedMetrics:
             self._statistics.append(self._order_statistics(queries, d[queries - part.start]))
 
     def _add_recall(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
-        from contml.evaluation._graded import add_misses, count_within  # here: it imports numba
+        from contml.evaluation._graded_sums import add_misses, count_within  # here: it imports numba
 
         limits, num_queries = self._limits, len(d)
         counts = np.empty((num_queries, len(limits) + 1), np.int64)
@@ -120,7 +120,7 @@ class GradedMetrics:
         self._misses[2] += (oracle.label_distances[:, :1] > torch.from_numpy(limits)).sum(0)[:, None]
 
     def _add_errors(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
-        from contml.evaluation._graded import add_errors, label_ties  # here: it imports numba
+        from contml.evaluation._graded_sums import add_errors, label_ties  # here: it imports numba
 
         assert self._vectors is not None
         query_vectors, vectors = self._vectors[0][part].numpy(), self._vectors[1].numpy()
@@ -191,8 +191,8 @@ def _sampled_distances(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Ten
 
 
 def order_statistics(distances: Tensor, keys: Tensor, relevance: Tensor) -> Tensor:
-    """The statistics `[4, Q]` of rankings `[Q, C]`, in float64 on the CPU: see `contml.evaluation._graded`."""
-    from contml.evaluation import _graded  # here: it imports numba
+    """The statistics `[4, Q]` of rankings `[Q, C]`, in float64 on the CPU: see `contml.evaluation._graded_sums`."""
+    from contml.evaluation import _graded_sums  # here: it imports numba
 
     near, key, rel = (x.contiguous().numpy() for x in (distances, keys, relevance))
     out = np.empty((4, len(near)))
@@ -201,7 +201,7 @@ def order_statistics(distances: Tensor, keys: Tensor, relevance: Tensor) -> Tens
         for start in range(share.start, share.stop, _LISTS):
             chunk = slice(start, min(start + _LISTS, share.stop))
             orders = np.argsort(near[chunk], axis=1), np.argsort(key[chunk], axis=1)
-            _graded.order_statistics(near[chunk], orders[0], key[chunk], orders[1], rel[chunk], out[:, chunk])
+            _graded_sums.order_statistics(near[chunk], orders[0], key[chunk], orders[1], rel[chunk], out[:, chunk])
 
     rows_in_threads(work, len(near), near.size)
     return torch.from_numpy(out)
@@ -264,7 +264,7 @@ def recall_within(distances: Numbers, label_distances: Numbers, thresholds: Numb
     Raises:
         InputError: shapes that do not fit, a number that is not finite, a negative label distance, or K out of range.
     """
-    from contml.evaluation._graded import add_misses  # here: it imports numba
+    from contml.evaluation._graded_sums import add_misses  # here: it imports numba
 
     near, labels = _lists("label_distances", distances, label_distances)
     limits = as_numbers("thresholds", thresholds).cpu().double()

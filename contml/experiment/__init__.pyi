@@ -12,8 +12,8 @@ from contml.experiment.loading import (
 from contml.experiment.names import config_names as config_names, config_text as config_text, task_table as task_table
 from contml.experiment.parts import schema as schema
 from contml.experiment.query import comparison_report as comparison_report, query_picture as query_picture
-from contml.experiment.recorded import read_evaluation as read_evaluation
-from contml.experiment.running import (
+from contml.experiment.saved_run import read_evaluation as read_evaluation
+from contml.experiment.train_and_evaluate import (
     complete_run as complete_run,
     evaluate_run as evaluate_run,
     report_run as report_run,

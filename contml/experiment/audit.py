@@ -33,10 +33,10 @@ from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.embed import embed
 from contml.evaluation.label_errors import LabelErrors, label_errors, neighbour_count
 from contml.evaluation.results import is_untrained
-from contml.experiment.about import read_training
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
-from contml.experiment.recorded import check_config, read_evaluation, recorded_task, saved_numbers, trained_model
+from contml.experiment.run_results import read_training
+from contml.experiment.saved_run import check_config, read_evaluation, recorded_task, saved_numbers, trained_model
 from contml.models import EmbeddingModel
 from contml.runs import Run
 from contml.training import load_weights

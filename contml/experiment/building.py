@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from contml._support.errors import InputError
-from contml.config import Config, Document, Part, data_arguments, import_user_code, resolved, validate
+from contml.config import Config, ConfiguredPart, Document, data_arguments, import_user_code, resolved, validate
 from contml.contracts import LabelKind, Loss, Requirement
 from contml.data import Images, refuse_equal
 from contml.data.carve import with_validation
@@ -22,7 +22,7 @@ from contml.data.features import with_features
 from contml.data.identity import item_names
 from contml.data.split import Split, Task
 from contml.experiment.parts import schema
-from contml.experiment.results import CaptionResults, RetrievalResults, RunEvaluator
+from contml.experiment.run_results import CaptionResults, RetrievalResults, RunEvaluator
 from contml.labels.base import LabelSpace
 from contml.losses import LOSSES
 from contml.losses.inputs import check_loss, check_requirement
@@ -229,7 +229,7 @@ class Experiment:
         with training.errors():
             check_installed(training.options["tracker"])
 
-    def _check_requirement(self, part: Part, requires: Requirement, kind: LabelKind) -> None:
+    def _check_requirement(self, part: ConfiguredPart, requires: Requirement, kind: LabelKind) -> None:
         binarize = "'binarize: {name: threshold, threshold: ...}' or 'binarize: {name: nearest, k: ...}'"
         with part.errors():
             check_requirement(f"{part.section} {part.name}", requires, kind, binarize)

@@ -14,7 +14,7 @@ from contml._support.errors import InputError
 from contml._support.tensors import save_tensors
 from contml._support.text import page_text
 from contml.compare.comparison import Comparison, Row, Table
-from contml.compare.runs import EvaluatedRun
+from contml.compare.evaluated_runs import EvaluatedRun
 from contml.data.identity import DataRecord, item_names
 from contml.data.split import Split, Task
 from contml.evaluation import evaluate
@@ -22,7 +22,7 @@ from contml.evaluation.embed import embed
 from contml.evaluation.results import Ranking
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
-from contml.experiment.recorded import SavedEmbeddings, recorded_task, row_of, saved_embeddings
+from contml.experiment.saved_run import SavedEmbeddings, recorded_task, row_of, saved_embeddings
 from contml.report.examples import Example
 from contml.report.gallery import Line, choose_queries, query_strip, ranking_lines
 from contml.runs import Run

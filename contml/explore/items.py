@@ -23,7 +23,7 @@ from contml.evaluation.table import unit_words
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.query import recorded_items
-from contml.experiment.recorded import read_evaluation, recorded_task, saved_embeddings
+from contml.experiment.saved_run import read_evaluation, recorded_task, saved_embeddings
 from contml.labels.base import LabelSpace
 from contml.report.embedding_map import MIN_TSNE, principal_components, tsne
 from contml.report.plots import Array

@@ -24,7 +24,7 @@ from contml.evaluation.metrics import title_of
 from contml.evaluation.results import Evaluated, Ranking
 from contml.evaluation.table import further, headline_words, sentence, shortened, summary, unit_words
 from contml.report.breakdown import group_rows, label_rows
-from contml.report.captions import caption_examples, captions_csv, fact_table, intervals
+from contml.report.caption_examples import caption_examples, captions_csv, fact_table, intervals
 from contml.report.card import card
 from contml.report.embedding_map import MAX_TSNE, map_plot, tsne_plot
 from contml.report.examples import SHOWN, Example, examples, queries_csv

@@ -23,7 +23,7 @@ from matplotlib.lines import Line2D
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml.config import Part, Section, data_arguments, from_overrides, options, validate
+from contml.config import ConfiguredPart, Section, data_arguments, from_overrides, options, validate
 from contml.evaluation.table import value_text
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, PairLoss
@@ -103,7 +103,7 @@ def _curves_of(overrides: list[str]) -> Curves:
     return Curves(part.name, changed_options, SIMILARITIES.numpy(), *weight_curves(loss))
 
 
-def _changed_options(part: Part) -> dict[str, Any]:
+def _changed_options(part: ConfiguredPart) -> dict[str, Any]:
     """The options of a part that are not at their defaults; of a miner also its name."""
     defaults = {option.name: option.default for option in options(part.constructor)}
     changed = {name: value for name, value in part.options.items() if value != defaults[name]}

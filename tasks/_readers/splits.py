@@ -38,7 +38,7 @@ SPLIT_NAMES = re.compile(
 _FOLD = re.compile(r"(?:fold|cv|k)?[\W_]*[0-9]+(?:\.0)?", re.I)
 
 
-class Parts(NamedTuple, Generic[T]):
+class SplitItems(NamedTuple, Generic[T]):
     """Training and validation items; test items that are queries; the other test items."""
 
     train: list[T]
@@ -96,7 +96,7 @@ def refuse_split_columns(source: object, columns: Iterable[str]) -> None:
         raise InputError(f"{source}: {split_column}", "is named like a split, but not used", hint=hint)
 
 
-def split_by_column(path: Path, column: str, items: Iterable[tuple[T, str | None]]) -> Parts[T]:
+def split_by_column(path: Path, column: str, items: Iterable[tuple[T, str | None]]) -> SplitItems[T]:
     """The split that a column names: train, val, test, or query for a test item that is a query.
 
     Args:
@@ -118,7 +118,7 @@ def split_by_column(path: Path, column: str, items: Iterable[tuple[T, str | None
     by_part: dict[str, list[T]] = {part: [] for part in ("", "train", "val", *TEST_PARTS)}
     for item, part in zip(listed, parts_of(cells, lambda row: f"{path}: {listed[row]}", path, column), strict=True):
         by_part[part].append(item)
-    return Parts(by_part["train"], by_part["val"], by_part["query"], [*by_part["test"], *by_part["gallery"]])
+    return SplitItems(by_part["train"], by_part["val"], by_part["query"], [*by_part["test"], *by_part["gallery"]])
 
 
 def read_lists(path: Path, option: str) -> dict[str, list[str]]:
@@ -157,7 +157,7 @@ def name_lists(path: Path, found: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def split_by_lists(
     path: Path, train: Sequence[T], val: Sequence[T], queries: Sequence[T], test: Sequence[T]
-) -> Parts[T]:
+) -> SplitItems[T]:
     """The split that lists give; queries may be in the list of test items too.
 
     Raises:
@@ -169,7 +169,7 @@ def split_by_lists(
             raise InputError(str(path), f"{repeated} appears twice in {part}", hint="list it once")
     query_set = set(queries)
     refuse_shared(path, {"train": train, "val": val, "test": (*queries, *test)})
-    return Parts(list(train), list(val), list(queries), [item for item in test if item not in query_set])
+    return SplitItems(list(train), list(val), list(queries), [item for item in test if item not in query_set])
 
 
 def refuse_shared(path: Path, parts: Mapping[str, Iterable[Any]], what: str = "image") -> None:
@@ -185,7 +185,7 @@ def refuse_shared(path: Path, parts: Mapping[str, Iterable[Any]], what: str = "i
         part_by_item |= dict.fromkeys(distinct, part)
 
 
-def with_queries(path: Path, parts: Parts[T]) -> Parts[T]:
+def with_queries(path: Path, parts: SplitItems[T]) -> SplitItems[T]:
     """The split; where no queries are named, a fifth of the test items are drawn by their names.
 
     Raises:

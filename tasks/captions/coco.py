@@ -11,7 +11,7 @@ from contml.labels.word_vectors import MAX_BYTES, MAX_ROWS
 
 from .._readers.coco import Field, listed_images, read_coco, refuse_unlisted
 from .._readers.folders import Files, Missing, data_folder, image_folders
-from .._readers.splits import Parts
+from .._readers.splits import SplitItems
 from .distance import Choice, WordWeights
 from .karpathy import Entry, read_karpathy
 from .split import CaptionOptions, Record, make_task
@@ -75,12 +75,14 @@ def coco(
     options = CaptionOptions(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
     if karpathy:
         source = folder / karpathy
-        parts = Parts(*([_karpathy_record(folder, on_disk, entry) for entry in part] for part in read_karpathy(source)))
+        parts = SplitItems(
+            *([_karpathy_record(folder, on_disk, entry) for entry in part] for part in read_karpathy(source))
+        )
     else:
         source = folder / test
         train_records = _official_records(folder / train, "train", image_folders(folder, train_images), missing)
         test_records = _official_records(source, "test", image_folders(folder, test_images), missing)
-        parts = Parts(train_records, [], [], test_records)
+        parts = SplitItems(train_records, [], [], test_records)
     return make_task(folder, source, parts, options)
 
 

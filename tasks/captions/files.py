@@ -24,7 +24,7 @@ from contml.data.tables import (
 from contml.data.text_files import parsed_json
 
 from .._readers.folders import Files, data_folder, image_folders
-from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists
+from .._readers.splits import SplitItems, read_lists, split_by_column, split_by_lists
 from .distance import Choice, WordWeights
 from .split import CaptionOptions, Record, make_task
 
@@ -115,7 +115,7 @@ def files(
         [Record.of(on_disk, search_folders, name, table[name][0] if name in table else []) for name in names]
         for names in parts
     )
-    task = make_task(folder, path, Parts(*records), options)
+    task = make_task(folder, path, SplitItems(*records), options)
     words_missing = Counter[str]()
     for name in (caption, f"{caption}s"):
         words_missing += Counter(source.columns[name].missing if name in source else {})

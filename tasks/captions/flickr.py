@@ -13,7 +13,7 @@ from contml.data.values import whole_number
 from contml.labels.word_vectors import MAX_BYTES, MAX_ROWS
 
 from .._readers.folders import Files, data_folder, image_folders
-from .._readers.splits import Parts
+from .._readers.splits import SplitItems
 from .distance import Choice, WordWeights
 from .karpathy import read_karpathy
 from .split import CaptionOptions, Record, make_task
@@ -89,7 +89,7 @@ def flickr(
                 read_names(folder / test, "test"),
             )
         ]
-    records = Parts(*([Record.of(on_disk, search_folders, *item) for item in part] for part in parts))
+    records = SplitItems(*([Record.of(on_disk, search_folders, *item) for item in part] for part in parts))
     return make_task(folder, source, records, options)
 
 

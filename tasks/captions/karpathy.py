@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from contml import InputError
 from contml.data.text_files import read_json
 
-from .._readers.splits import Parts
+from .._readers.splits import SplitItems
 
 #: "restval" is the rest of COCO's official validation set, which everyone trains on.
 _SPLITS = ("train", "restval", "val", "test")
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
     captions: list[str]
 
 
-def read_karpathy(path: Path) -> Parts[Entry]:
+def read_karpathy(path: Path) -> SplitItems[Entry]:
     """The training images (with "restval"), the validation and the test images.
 
     Raises:
@@ -44,7 +44,7 @@ def read_karpathy(path: Path) -> Parts[Entry]:
             )
         index_by_key[key] = number
         parts["train" if split == "restval" else split].append(entry)
-    return Parts(parts["train"], parts["val"], [], parts["test"])
+    return SplitItems(parts["train"], parts["val"], [], parts["test"])
 
 
 def _entry(where: str, image: Any) -> tuple[str, Entry]:

@@ -16,7 +16,7 @@ from contml.data.split import Facts, View
 from contml.labels import CaptionLabels
 
 from .._readers.folders import Files, Missing, refuse_absent
-from .._readers.splits import Parts, kept_split, queries_like, refuse_shared
+from .._readers.splits import SplitItems, kept_split, queries_like, refuse_shared
 from .._readers.word_vectors import Captions, vectors_in_words, word_vectors
 from .distance import CaptionDistance, Choice
 
@@ -55,7 +55,7 @@ class CaptionOptions:
         check_choice(("refuse", "drop"), empty=self.empty, missing=self.missing)
 
 
-def make_task(root: Path, source: Path, parts: Parts[Record], options: CaptionOptions) -> Task:
+def make_task(root: Path, source: Path, parts: SplitItems[Record], options: CaptionOptions) -> Task:
     """The task of these images.
 
     Args:

@@ -20,7 +20,7 @@ from contml.data.text_files import read_lines
 
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.label_maps import Array, check_shape, read_groups, read_image_map, to_classes
-from .._readers.splits import Parts, name_lists, part_of, read_lists, split_by_column, split_by_lists, with_queries
+from .._readers.splits import SplitItems, name_lists, part_of, read_lists, split_by_column, split_by_lists, with_queries
 from .split import make_split
 
 
@@ -175,7 +175,7 @@ def _pairs_by_table(path: Path) -> list[_Pair]:
     return pairs
 
 
-def _split_by_names(path: Path, pairs: list[_Pair]) -> Parts[_Pair]:
+def _split_by_names(path: Path, pairs: list[_Pair]) -> SplitItems[_Pair]:
     """The split by lists of image names: a JSON file, or a folder of text files.
 
     Raises:

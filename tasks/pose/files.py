@@ -15,7 +15,7 @@ from contml.data.text_files import is_missing, no_such_file, read_json
 from contml.data.values import flags, pairs, points
 
 from .._readers.folders import Files, data_folder, image_folders, refuse_absent
-from .._readers.splits import Parts, read_lists, split_by_column, split_by_lists, with_queries
+from .._readers.splits import SplitItems, read_lists, split_by_column, split_by_lists, with_queries
 from .bodies import LSP, Body
 from .people import Array, make_split, refuse_misplaced
 
@@ -209,7 +209,7 @@ def _check(path: Path, table: _Table) -> None:
         raise InputError(str(path), problem, hint="set 'visible' to 0 there")
 
 
-def _split(path: Path, table: _Table, lists_file: Path | None) -> Parts[int]:
+def _split(path: Path, table: _Table, lists_file: Path | None) -> SplitItems[int]:
     """Rows of the training items, the queries, and the other test items."""
     if lists_file is None:
         parts = split_by_column(path, "split", zip(table.names, table.split, strict=True))
@@ -219,4 +219,4 @@ def _split(path: Path, table: _Table, lists_file: Path | None) -> Parts[int]:
             raise InputError(str(path), f"{unknown[0]} has no joints ({len(unknown)} such names)")
         parts = split_by_lists(path, **lists)
     row_of = {name: row for row, name in enumerate(table.names)}
-    return Parts(*([row_of[name] for name in part] for part in with_queries(path, parts)))
+    return SplitItems(*([row_of[name] for name in part] for part in with_queries(path, parts)))

@@ -14,8 +14,8 @@ from support.runs import kill_at
 import contml
 from contml._support.text import duration
 from contml.experiment import load, train
-from contml.experiment.about import brief_of, facts_of, read_training, squared_of, usage_of
 from contml.experiment.loading import load_run
+from contml.experiment.run_results import brief_of, facts_of, read_training, squared_of, usage_of
 from contml.runs import create, open_run
 
 

@@ -19,7 +19,7 @@ from contml.data import Task
 from contml.evaluation import label_errors
 from contml.experiment import OwnData, audit_run, extract_features, load, load_run, load_table, train
 from contml.experiment.audit import draw_folds, item_groups
-from contml.experiment.recorded import recorded_task, trained_model
+from contml.experiment.saved_run import recorded_task, trained_model
 from contml.labels import ClassLabels
 from contml.training import Interrupted, Trainer, load_weights
 

@@ -26,7 +26,7 @@ from support.tables import dials, write_table
 from contml import InputError
 from contml.data.identity import DataRecord, item_names
 from contml.experiment import evaluate_run, load, load_run, read_evaluation, report_run, resume, train
-from contml.experiment.results import RetrievalResults
+from contml.experiment.run_results import RetrievalResults
 from contml.runs import Run
 from contml.training import Trainer
 

@@ -13,7 +13,7 @@ from support.refusals import refuses
 
 from contml.data.tables import refuse_object
 from contml.tasks._readers.splits import (
-    Parts,
+    SplitItems,
     part_of,
     parts_of,
     queries_like,
@@ -85,7 +85,7 @@ def test_lists_by_any_spelling(tmp_path):
     path.write_text(json.dumps(content))
     lists = read_lists(path, "split")
     assert lists == {"train": ["a"], "val": ["b"], "queries": ["d"], "test": ["c", "d", "e"]}
-    assert split_by_lists(path, **lists) == Parts(["a"], ["b"], ["d"], ["c", "e"])
+    assert split_by_lists(path, **lists) == SplitItems(["a"], ["b"], ["d"], ["c", "e"])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ names = st.lists(st.integers(0, 99).map(str), min_size=5, max_size=30, unique=Tr
 
 
 def drawn_queries(test):
-    return set(with_queries(Path("own"), Parts(["x", "y", "z"], [], [], test)).queries)
+    return set(with_queries(Path("own"), SplitItems(["x", "y", "z"], [], [], test)).queries)
 
 
 @given(names, st.randoms())

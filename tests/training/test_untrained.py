@@ -17,7 +17,7 @@ from contml import load as load_model
 from contml.evaluation import Evaluated
 from contml.evaluation.results import epoch_text
 from contml.experiment import evaluate_run, load, read_evaluation, train
-from contml.experiment.results import CaptionResults, RetrievalResults
+from contml.experiment.run_results import CaptionResults, RetrievalResults
 from contml.explore import explore_runs
 from contml.losses import LOSSES
 from contml.runs import create

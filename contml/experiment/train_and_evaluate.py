@@ -19,11 +19,11 @@ from contml.data.identity import DataRecord
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.evaluators import Found
 from contml.evaluation.results import Evaluated, Evaluation
-from contml.experiment.about import training_of
 from contml.experiment.building import Experiment, first_process
 from contml.experiment.checking import report_columns
 from contml.experiment.loading import load_run
-from contml.experiment.recorded import (
+from contml.experiment.run_results import Result, RunEvaluator, training_of
+from contml.experiment.saved_run import (
     check_config,
     how_to_train_longer,
     read_evaluation,
@@ -32,7 +32,6 @@ from contml.experiment.recorded import (
     saved_numbers,
     trained_model,
 )
-from contml.experiment.results import Result, RunEvaluator
 from contml.runs import COMMAND, HEAD, Run, create
 from contml.training import Trainer, load_weights
 
