@@ -10,7 +10,7 @@ import copy
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 from torch import Tensor, nn
 
 from contml._support.errors import InputError, did_you_mean, one_line
-from contml._support.validation import check_choice, check_positive, check_whole
+from contml._support.validation import NonNegativeInt, PositiveFloat, PositiveInt, Range, check_arguments, check_whole
 from contml.config import data_arguments
 from contml.contracts import Sampler
 from contml.data import Images, Split, Vector
@@ -82,14 +82,14 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def __init__(
         self,
-        dim: int = 16,
+        dim: PositiveInt = 16,
         *,
         hidden: Sequence[int] = (128,),
         loss: str | nn.Module = "log_ratio",
         labels: Literal["auto", "numbers", "classes"] = "auto",
-        epochs: int = 50,
-        batch_size: int = 128,
-        learning_rate: float = 1e-3,
+        epochs: NonNegativeInt = 50,
+        batch_size: Annotated[int, Range(2, whole=True)] = 128,
+        learning_rate: PositiveFloat = 1e-3,
         random_state: int | np.random.RandomState | None = None,
         device: Literal["auto", "cpu", "cuda"] = "auto",
         verbose: bool = False,
@@ -112,15 +112,11 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             ValueError: X is not a matrix of finite numbers.
             InputError: a parameter or the labels do not fit, or the training diverged. It is a ValueError too.
         """
-        check_whole(1, dim=self.dim)
-        check_whole(2, batch_size=self.batch_size)
-        check_whole(0, epochs=self.epochs)
+        check_arguments(type(self), self.get_params(deep=False))
         if not isinstance(self.hidden, tuple | list | np.ndarray):
             raise InputError("hidden", repr(self.hidden), "must be the width of each layer, such as (128,)")
         for width in self.hidden:
             check_whole(1, hidden=width)
-        check_positive(learning_rate=self.learning_rate)
-        check_choice(("auto", "numbers", "classes"), labels=self.labels)
         if _parts_of_a_space(y):
             X = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)  # noqa: N806
         else:

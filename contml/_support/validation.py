@@ -1,7 +1,8 @@
-"""Checks of numbers and row numbers: each raises an `InputError` that names the argument and the value.
+"""Checks of numbers, words and row numbers: each raises an `InputError` that names the argument and the value.
 
-A range is a part of an annotation, as `PositiveInt` has one. `check_ranges` refuses other values where the function is
-called; a config is compared with it when it is read. This module does not import torch.
+A range is a part of an annotation, as `PositiveInt` has one; the words of an argument are its `Literal`. `check_ranges`
+refuses other values where the function is called; a config is compared with them when it is read. This module does not
+import torch.
 """
 
 from __future__ import annotations
@@ -83,15 +84,28 @@ def range_of(annotation: Any) -> Range | None:
 
 
 def check_range(annotation: Any, name: str, value: object) -> None:
-    """Checks a value against the range of an annotation, if it has one, or its words and None if it has these."""
-    allowed, parts = range_of(annotation), get_args(annotation)
+    """Checks a value against the range and the words of an annotation; None is allowed if it has None."""
+    parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    if value is None and type(None) in parts:
+        return
+    allowed = range_of(annotation)
     words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
-    if allowed is not None and not (value is None and type(None) in parts):
+    if allowed is not None:
         allowed.check(name, value, words)
+    elif is_choice(annotation) and not (isinstance(value, str) and value in words):
+        raise InputError(name, repr(value), f"must be one of {', '.join(words)}")
+
+
+def is_choice(annotation: Any) -> bool:
+    """Whether an argument is one of some words, or None."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        parts = [part for part in get_args(annotation) if part is not type(None)]
+        return len(parts) == 1 and is_choice(parts[0])
+    return get_origin(annotation) is Literal and all(isinstance(word, str) for word in get_args(annotation))
 
 
 def check_ranges(function: Callable[P, R]) -> Callable[P, R]:
-    """Checks the arguments of a function whose annotations have a range, at each call."""
+    """Checks the arguments of a function whose annotations have a range or words, at each call."""
     signature = inspect.signature(function)
 
     @wraps(function)
@@ -107,7 +121,7 @@ def check_ranges(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Checks arguments against the ranges in the annotations of a function or class."""
+    """Checks arguments against the ranges and words in the annotations of a function or class."""
     for name, annotation in _annotations(function).items():
         if name in arguments:
             check_range(annotation, name, arguments[name])
@@ -115,27 +129,9 @@ def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) 
 
 @cache
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations that have a range, by the name of the argument."""
+    """The annotations that have a range or words, by the name of the argument."""
     annotations = {name: p.annotation for name, p in inspect.signature(function, eval_str=True).parameters.items()}
-    return {name: annotation for name, annotation in annotations.items() if range_of(annotation) is not None}
-
-
-def check_finite(**numbers: float) -> None:
-    """Checks that no number is NaN or infinite."""
-    for name, value in numbers.items():
-        Range().check(name, value)
-
-
-def check_positive(**numbers: float) -> None:
-    """Checks that each number is above 0 and finite."""
-    for name, value in numbers.items():
-        Range(above=0).check(name, value)
-
-
-def check_at_least(least: float, **numbers: float) -> None:
-    """Checks that each number is at least `least` and finite."""
-    for name, value in numbers.items():
-        Range(least).check(name, value)
+    return {name: each for name, each in annotations.items() if range_of(each) is not None or is_choice(each)}
 
 
 def is_whole(value: object) -> bool:
@@ -156,13 +152,6 @@ def is_finite(value: object) -> bool:
 
 def _finite(value: object) -> str:
     return "" if is_finite(value) else "finite and " if isinstance(value, Real) else "a number "
-
-
-def check_choice(choices: Collection[str], **words: str) -> None:
-    """Checks that each word is one of `choices`."""
-    for name, value in words.items():
-        if value not in choices:
-            raise InputError(name, repr(value), f"must be one of {', '.join(choices)}")
 
 
 def as_rows(rows: Rows, length: int, device: torch.device | str = "cpu") -> Tensor:

@@ -21,7 +21,7 @@ from torch.utils import data
 from contml._support.errors import InputError
 from contml._support.progress import progress_bar
 from contml._support.signals import ignore_in_worker
-from contml._support.validation import NonNegativeInt, PositiveInt, as_rows, check_choice, check_ranges, check_whole
+from contml._support.validation import NonNegativeInt, PositiveInt, as_rows, check_ranges, check_whole
 from contml.contracts import Rows, Sampler
 from contml.data.batch import Batch, BatchDecoder, Flip, Request, Result
 from contml.data.cache import CHUNK, Cache, CachedImages, CacheReport
@@ -67,8 +67,6 @@ class Images:
     ) -> None:
         if crop > resize:
             raise InputError("crop", str(crop), f"must be 1 to resize, {resize}")
-        check_choice(("batch", "image", "none"), flip=flip)
-        check_choice(("fail", "skip"), broken=broken)
         self.resize, self.crop = resize, crop
         self.transform = transform or CropTransform(resize=resize, crop=crop)
         self.flip, self.broken, self.workers, self.cache, self.features = flip, broken, workers, cache, features

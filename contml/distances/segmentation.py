@@ -20,7 +20,7 @@ from torch import Tensor
 
 from contml._support.conversion import as_items, as_numbers
 from contml._support.errors import InputError
-from contml._support.validation import check_whole
+from contml._support.validation import PositiveInt, check_ranges
 from contml.distances._compiled import in_threads
 
 #: Label maps: `[N, H, W]` of whole numbers, or N maps `[H, W]`.
@@ -73,15 +73,15 @@ def segmentation_distance(x: Maps, y: Maps, classes: int, ignore: int | None = N
     return packed_segmentation_distance(a, b)
 
 
-def pack_maps(maps: Maps, classes: int, ignore: int | None = None, side: int | None = None) -> PackedMaps:
+@check_ranges
+def pack_maps(
+    maps: Maps, classes: PositiveInt, ignore: int | None = None, side: PositiveInt | None = None
+) -> PackedMaps:
     """Check label maps, resize them to `side` x `side` pixels by nearest neighbour (None: keep the size), pack them.
 
     Raises:
         InputError: no maps, maps of different sizes, or a value that is no class; it names the item and the value.
     """
-    check_whole(1, classes=classes)
-    if side is not None:
-        check_whole(1, side=side)
     maps, size = _sized("maps", maps)
     height, width = (size if side is None else (side, side)) if len(size) == 2 else (0, 0)
     if not 0 < height * width <= _PIXELS:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from contml._support.conversion import as_numbers
 from contml._support.errors import InputError
-from contml._support.validation import check_choice
+from contml._support.validation import check_range, check_ranges
 from contml.distances import unit_vectors
 from contml.distances._compiled import Floats, Ints
 from contml.distances.cache import fingerprint
@@ -80,6 +80,7 @@ class CaptionVectorLabels(CaptionSets):
 
     hashes: Tensor
 
+    @check_ranges
     def __init__(
         self,
         captions: Sequence[Sequence[str]],
@@ -92,8 +93,6 @@ class CaptionVectorLabels(CaptionSets):
         dim: int = 100,
         seed: int = 0,
     ) -> None:
-        check_choice(("mean", "minima"), sets=sets)
-        check_choice(("refuse", "drop"), empty=empty)
         # Sorted by their words, because the rounding of a sum depends on the order of its terms.
         captions = checked_captions(captions)
         texts = [
@@ -104,7 +103,7 @@ class CaptionVectorLabels(CaptionSets):
             for image in captions
         ]
         if isinstance(encoder, str):
-            check_choice(("tfidf", "mean_vector"), encoder=encoder)
+            check_range(Literal["tfidf", "mean_vector"], "encoder", encoder)
             rows = _of_words(texts, encoder, vectors, normalize, word_weights(weights, captions), dim, seed)
         else:
             rows = _encoded([caption for image in texts for caption in image], encoder)

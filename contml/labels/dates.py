@@ -13,7 +13,7 @@ from torch import Tensor
 
 from contml._support.conversion import as_items, is_missing
 from contml._support.errors import InputError
-from contml._support.validation import check_positive
+from contml._support.validation import PositiveFloat, check_ranges
 from contml.contracts import Colours, Measure
 from contml.labels.base import LabelSpace
 from contml.labels.vectors import VectorLabels
@@ -36,8 +36,10 @@ class DateLabels(VectorLabels):
 
     title = "date"
 
-    def __init__(self, dates: np.ndarray[Any, Any] | Sequence[date | str | np.datetime64], scale: float = 1.0) -> None:
-        check_positive(scale=scale)
+    @check_ranges
+    def __init__(
+        self, dates: np.ndarray[Any, Any] | Sequence[date | str | np.datetime64], scale: PositiveFloat = 1.0
+    ) -> None:
         super().__init__(_days(dates) / scale, squared=False, unit="days" if scale == 1 else f"{scale:g} days")
         self.scale = float(scale)
         self.measure = Measure("days", self.scale, dates=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers, names_of
 from contml._support.errors import InputError
-from contml._support.validation import as_rows, check_choice
+from contml._support.validation import as_rows, check_ranges
 from contml.contracts import LabelKind, Rows
 from contml.distances.cache import fingerprint
 from contml.distances.search import MEMORY, checked
@@ -46,6 +46,7 @@ class MatrixLabels(LabelSpace):
 
     positions: Tensor
 
+    @check_ranges
     def __init__(
         self,
         matrix: Numbers | Path | str,
@@ -53,7 +54,6 @@ class MatrixLabels(LabelSpace):
         kind: Literal["graded", "binary"] = "graded",
         unit: str = "label distance",
     ) -> None:
-        check_choice(("graded", "binary"), kind=kind)
         self.kind: LabelKind = kind
         self.unit = unit
         self.anchors: Tensor | None = None

@@ -10,7 +10,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml._support.text import number
-from contml._support.validation import check_choice
+from contml._support.validation import check_ranges
 from contml.contracts import Measure, Part
 from contml.distances.labels import pose_distance
 from contml.labels.base import MetricLabels
@@ -44,6 +44,7 @@ class PoseLabels(MetricLabels):
     visible: Tensor
     kept: Tensor
 
+    @check_ranges
     def __init__(
         self,
         joints: Numbers,
@@ -53,7 +54,6 @@ class PoseLabels(MetricLabels):
         hidden: Literal["refuse", "drop"] = "refuse",
         unit: str = "pixels",
     ) -> None:
-        check_choice(("refuse", "drop"), hidden=hidden)
         allowed = "[items, joints, 2] or [items, joints, 3]"
         joints = as_numbers("joints", joints, allowed).double()
         if joints.ndim != 3 or joints.shape[2] not in (2, 3) or joints.numel() == 0:

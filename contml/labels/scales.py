@@ -11,7 +11,7 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing, names_of
 from contml._support.errors import InputError
-from contml._support.validation import check_choice, is_finite
+from contml._support.validation import check_ranges, is_finite
 from contml.contracts import Colours, Measure, Part
 from contml.distances.labels import great_circle, heading_difference
 from contml.distances.search import Neighbours
@@ -116,6 +116,7 @@ class GeoLabels(LabelSpace):
     places: Tensor
     headings: Tensor | None = None
 
+    @check_ranges
     def __init__(
         self,
         places: Numbers,
@@ -123,7 +124,6 @@ class GeoLabels(LabelSpace):
         heading_weight: float = 0.625,
         unit: Literal["km", "m"] = "km",
     ) -> None:
-        check_choice(("km", "m"), unit=unit)
         allowed = "[items, 2]: latitude and longitude in degrees"
         degrees = as_numbers("places", places, allowed).to(torch.float64, copy=True)
         if degrees.ndim != 2 or degrees.shape[1] != 2:

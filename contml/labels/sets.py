@@ -12,7 +12,7 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_items, as_numbers, is_missing
 from contml._support.errors import InputError
-from contml._support.validation import check_choice
+from contml._support.validation import check_ranges
 from contml.distances.labels import hamming_distance, jaccard_distance, tag_distance
 from contml.labels.base import LabelSpace
 
@@ -69,8 +69,8 @@ class MultiHotLabels(LabelSpace):
     title = "labels"
     labels: Tensor
 
+    @check_ranges
     def __init__(self, labels: Numbers, distance: Literal["jaccard", "hamming"] = "jaccard") -> None:
-        check_choice(("jaccard", "hamming"), distance=distance)
         allowed = "0 and 1 of [items, labels]"
         values = as_numbers("labels", labels, allowed)
         if values.ndim != 2 or values.numel() == 0:

@@ -36,7 +36,6 @@ from contml._support.validation import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
-    check_choice,
     check_ranges,
 )
 from contml.losses.driver import Block, PairLoss
@@ -78,8 +77,6 @@ class DROLoss(PairLoss):
         miner: Miner | None = None,
     ) -> None:
         super().__init__(miner=miner)
-        check_choice(("margin", "binomial", "similarity"), pair=pair)
-        check_choice(("topk", "topk_pn", "kl", "kl_grouped"), uncertainty=uncertainty)
         if uncertainty == "topk_pn" and k % 2:
             raise InputError("k", str(k), "must be even", "topk_pn takes half of it from each sign")
         self.pair, self.uncertainty, self.k, self.gamma = pair, uncertainty, k, gamma

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from contml._support.validation import NonNegativeFloat, PositiveFloat, check_choice, check_ranges
+from contml._support.validation import NonNegativeFloat, PositiveFloat, check_ranges
 from contml.distances.euclidean import Distance
 from contml.distances.unit_vectors import full_precision
 from contml.labels.base import LabelSpace
@@ -47,7 +47,6 @@ class GradedSimilarityLoss(ScaledLabelLoss):
         self, kernel: Kernel, sigma: PositiveFloat, label_scale: LabelScale, labels: LabelSpace | None
     ) -> None:
         super().__init__(label_scale, labels)
-        check_choice(("linear", "exponential"), kernel=kernel)
         self.kernel, self.sigma = kernel, sigma
 
     def similarity(self, label_distances: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.validation import PositiveFloat, check_choice, check_ranges
+from contml._support.validation import PositiveFloat, check_ranges
 from contml.contracts import Requirement
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, Comparison, PairLoss
@@ -36,8 +36,6 @@ class ScaledLabelLoss(PairLoss):
     @check_ranges
     def __init__(self, label_scale: LabelScale, labels: LabelSpace | None) -> None:
         super().__init__()
-        if isinstance(label_scale, str):
-            check_choice(("median",), label_scale=label_scale)
         self.label_scale = label_scale
         if not isinstance(label_scale, str):
             label_unit = label_scale

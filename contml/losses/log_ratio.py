@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.validation import NonNegativeFloat, check_choice, check_ranges
+from contml._support.validation import NonNegativeFloat, check_ranges
 from contml.contracts import Requirement
 from contml.losses.driver import Block, PairLoss
 from contml.losses.log_sum_exp import refuse_double_backward, softmax_of_members
@@ -55,7 +55,6 @@ class LogRatioLoss(PairLoss):
         power: NonNegativeFloat = 1.0,
     ) -> None:
         super().__init__()
-        check_choice(("uniform", "label", "embedding", "mixture"), weights=weights)
         if strict and weights != "uniform":
             raise InputError("strict", f"true with weights {weights}", "must be false", "or use weights uniform")
         self.squared, self.strict, self.weights, self.power = squared, strict, weights, power

@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from contml._support.validation import NonNegativeFloat, Range, check_choice, check_ranges
+from contml._support.validation import NonNegativeFloat, Range, check_ranges
 from contml.contracts import Requirement
 from contml.distances.euclidean import Distance
 from contml.distances.labels import class_distance
@@ -48,7 +48,6 @@ class NPairsLoss(PairLoss):
     @check_ranges
     def __init__(self, l2: NonNegativeFloat = 0.0015, distance: Literal["dot", "squared_euclidean"] = "dot") -> None:
         super().__init__()
-        check_choice(("dot", "squared_euclidean"), distance=distance)
         self.l2, self.distance = l2, distance
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:

@@ -26,8 +26,7 @@ from contml._support.validation import (
     FiniteFloat,
     NonNegativeFloat,
     PositiveFloat,
-    check_at_least,
-    check_choice,
+    Range,
     check_ranges,
 )
 from contml.losses.driver import Block, PairLoss
@@ -61,13 +60,12 @@ class ContrastiveLoss(PairLoss):
         miner: Miner | None = None,
     ) -> None:
         super().__init__(miner=miner)
-        check_choice(("cosine", "euclidean"), distance=distance)
         if margin is None:
             margin = 0.5 if distance == "cosine" else 1.0
         if distance == "cosine" and not -1 <= margin <= 1:
             raise InputError("margin", str(margin), "must be -1 to 1, as a cosine is")
         if distance == "euclidean":
-            check_at_least(0, margin=margin)
+            Range(0).check("margin", margin)
         self.margin, self.distance = margin, distance
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:

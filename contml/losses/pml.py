@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError, did_you_mean
-from contml._support.validation import check_finite
+from contml._support.validation import Range
 from contml.contracts import Requirement
 from contml.distances.unit_vectors import full_precision
 from contml.labels.base import LabelSpace
@@ -70,7 +70,9 @@ class PMLLoss(nn.Module):
         ids = values.pop("class_ids", None)
         self.index = ClassIndex(values["num_classes"], ids) if "num_classes" in values else None
         self.embedding_dim: int | None = values.get("embedding_dim")
-        check_finite(**{option: value for option, value in values.items() if isinstance(value, float)})
+        for option, value in values.items():
+            if isinstance(value, float):
+                Range().check(option, value)
         for pml_name, our_name in _data_arguments(self.library).items():
             values[pml_name] = values.pop(our_name)
         try:

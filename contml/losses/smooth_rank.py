@@ -22,7 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from contml._support.validation import PositiveFloat, PositiveInt, check_choice, check_ranges
+from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, Comparison
 from contml.losses.graded_contrastive import GradedSimilarityLoss, Kernel
@@ -56,7 +56,6 @@ class SmoothRankLoss(GradedSimilarityLoss):
         labels: LabelSpace | None = None,
     ) -> None:
         super().__init__(kernel, sigma, label_scale, labels)
-        check_choice(("ap", "recall", "ndcg"), metric=metric)
         self.metric, self.temperature, self.k = metric, temperature, k
 
     def rows_of_a_block(self, comparison: Comparison) -> int:

@@ -22,7 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from contml._support.validation import PositiveFloat, check_choice, check_ranges
+from contml._support.validation import PositiveFloat, check_ranges
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block
 from contml.losses.label_scale import LabelScale, ScaledLabelLoss
@@ -61,9 +61,6 @@ class SoftInfoNCELoss(ScaledLabelLoss):
         labels: LabelSpace | None = None,
     ) -> None:
         super().__init__(label_scale, labels)
-        check_choice(("gaussian", "exponential"), kernel=kernel)
-        check_choice(("cosine", "student_t"), similarity=similarity)
-        check_choice(("all", "exp", "threshold"), denominator=denominator)
         sigma = {"gaussian": 1.0, "exponential": 0.1}[kernel] if sigma is None else sigma
         temperature = {"cosine": 0.1, "student_t": 1.0}[similarity] if temperature is None else temperature
         self.kernel, self.sigma, self.similarity, self.denominator = kernel, sigma, similarity, denominator

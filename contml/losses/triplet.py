@@ -20,7 +20,6 @@ from torch import Tensor
 from contml._support.validation import (
     NonNegativeFloat,
     PositiveFloat,
-    check_choice,
     check_ranges,
 )
 from contml.contracts import Requirement
@@ -58,9 +57,6 @@ class TripletMarginLoss(PairLoss):
         miner: Miner | None = None,
     ) -> None:
         super().__init__(miner=miner)
-        check_choice(("cosine", "euclidean", "squared_euclidean"), distance=distance)
-        check_choice(("mean", "nonzero", "sum"), reduction=reduction)
-        check_choice(("all", "batch"), triplets=triplets)
         self.margin, self.distance, self.reduction, self.triplets = margin, distance, reduction, triplets
         self.takes_memory = triplets == "all"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from contml._support.validation import check_positive, check_whole
+from contml._support.validation import PositiveFloat, PositiveInt, check_ranges, check_whole
 from contml.models.decoders import Decoder, draw, generated
 from contml.models.vocabulary import Vocabulary
 
@@ -25,8 +25,9 @@ def greedy(decoder: Decoder, features: Tensor, length: int) -> Tensor:
     return _write(decoder, features, 1, length, 1.0, lambda scores: scores.argmax(1))[0]
 
 
+@check_ranges
 def sample(
-    decoder: Decoder, features: Tensor, samples: int, length: int, temperature: float = 1.0
+    decoder: Decoder, features: Tensor, samples: PositiveInt, length: int, temperature: PositiveFloat = 1.0
 ) -> tuple[Tensor, Tensor]:
     """Draws captions from the model's distribution, with PyTorch's global generator.
 
@@ -41,8 +42,6 @@ def sample(
         Tokens and their log-probabilities, both `[B * samples, T]`. Log-probabilities have gradients, and are 0 after
         END.
     """
-    check_whole(1, samples=samples)
-    check_positive(temperature=temperature)
     return _write(decoder, features, samples, length, temperature, lambda scores: draw(scores.detach().exp()))
 
 

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, get_args
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
 
 from contml._support.errors import InputError, one_line
-from contml._support.validation import check_choice, check_whole
+from contml._support.validation import check_range, check_whole
 from contml.retrieval.index_store import ChangedError, Content, Floats, Ids, Kind, State, Store
 from contml.retrieval.index_structure import (
     COMPARED_GROWTH,
@@ -182,7 +182,7 @@ class Index:
             run: where the model is.
         """
         check_whole(1, dim=dim)
-        check_choice(get_args(Kind), kind=kind)
+        check_range(Kind, "kind", kind)
         Store.create(Path(path), State(int(dim), kind, _facts(embedder, run)))
         return cls.open(path, embedder)
 

@@ -31,8 +31,6 @@ from contml._support.validation import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
-    check_at_least,
-    check_choice,
     check_ranges,
 )
 from contml.contracts import Requirement
@@ -95,7 +93,7 @@ class HDML(TrainingStep):
         chunk_size: PositiveInt | None = None,
         reconstruction_weight: NonNegativeFloat = 1.0,
         softmax_reduction: Literal["sum", "mean"] = "sum",
-        reference: Literal["positive"] | float = "positive",
+        reference: Literal["positive"] | NonNegativeFloat = "positive",
         initial_loss: PositiveFloat | None = None,
         initial_generator_loss: PositiveFloat | None = None,
         *,
@@ -114,11 +112,6 @@ class HDML(TrainingStep):
         super().__init__(chunk_size, loss=loss)
         if alpha is None:
             alpha = 90.0 if isinstance(loss, NPairsLoss) else 7.0
-        check_choice(("sum", "mean"), softmax_reduction=softmax_reduction)
-        if isinstance(reference, str):
-            check_choice(("positive",), reference=reference)
-        else:
-            check_at_least(0, reference=reference)
         initial_losses = {"initial_loss": initial_loss, "initial_generator_loss": initial_generator_loss}
         self.alpha, self.beta, self.reference = alpha, beta, reference
         self.softmax_weight, self.softmax_reduction = softmax_weight, softmax_reduction

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
 
 from contml._support.errors import InputError
-from contml._support.validation import check_choice
+from contml._support.validation import check_range
 from contml.training.optimizers import ParameterGroups
 from contml.training.processes import close_at_exit
 
@@ -27,7 +27,7 @@ def accelerator(precision: str, every_parameter: bool = True, device: str = "aut
     from accelerate import Accelerator, DistributedDataParallelKwargs  # here: the import is slow
     from accelerate.state import AcceleratorState
 
-    check_choice(("auto", "cpu", "cuda"), device=device)
+    check_range(Literal["auto", "cpu", "cuda"], "device", device)
     if device == "cuda" and not torch.cuda.is_available():
         raise InputError("device", "cuda", "torch finds no CUDA device", 'use "auto" or "cpu"')
     use_cuda = device != "cpu" and torch.cuda.is_available()

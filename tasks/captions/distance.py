@@ -12,7 +12,6 @@ import numpy as np
 from contml import InputError
 from contml._support.errors import did_you_mean
 from contml._support.imports import import_by_name
-from contml._support.validation import check_choice
 from contml.data.draw import positions
 from contml.labels import CaptionLabels, CaptionVectorLabels, LabelSpace, WeightedLabels, idf_weights
 
@@ -39,7 +38,6 @@ class Choice:
     word_weights: WordWeights
 
     def __post_init__(self) -> None:
-        check_choice(("count", "idf"), word_weights=self.word_weights)
         if not self.weights:
             raise InputError(
                 "distance", "{}", f"must be one of {', '.join(_NAMES)}, module:name", "or some with weights"

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 from unicodedata import normalize
 
 from contml import InputError
-from contml._support.validation import check_choice
 from contml.data import ImageFile, ImageSource, Split, Task, draw_queries
 from contml.data.renderers.caption_explainer import CaptionExplainer
 from contml.data.split import Facts, View
@@ -50,9 +49,6 @@ class CaptionOptions:
     max_bytes: int
     max_rows: int
     seed: int
-
-    def __post_init__(self) -> None:
-        check_choice(("refuse", "drop"), empty=self.empty, missing=self.missing)
 
 
 def make_task(root: Path, source: Path, parts: SplitItems[Record], options: CaptionOptions) -> Task:

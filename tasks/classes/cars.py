@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from contml import InputError
+from contml._support.validation import check_ranges
 from contml.data import Task
 
 from .._readers.folders import Missing, folder_with
@@ -23,6 +24,7 @@ _ALL_RECORDS, _TEST_RECORDS = "cars_annos.mat", "cars_test_annos_withlabels.mat"
 _BOX = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 
 
+@check_ranges
 def cars(
     root: str,
     crop_boxes: bool = False,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from contml import InputError
+from contml._support.validation import check_ranges
 from contml.data import Task
 
 from .._readers.folders import folder_with
@@ -19,6 +20,7 @@ RECALL_AT = (1, 2, 4, 8, 16, 32)
 _LAST_TRAINING_CLASS = 100
 
 
+@check_ranges
 def cub(root: str, crop_boxes: bool = False, missing: Literal["refuse", "drop"] = "refuse") -> Task:
     """CUB-200-2011: birds; training on species 1 to 100 (5,864 images), testing on 101 to 200 (5,924).
 

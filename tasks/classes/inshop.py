@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from contml import InputError
+from contml._support.validation import check_ranges
 from contml.data import Task
 from contml.data.text_files import add_once, read_lines
 
@@ -22,6 +23,7 @@ _LIST = "list_eval_partition.txt"
 _COLUMNS = ("image_name", "item_id", "evaluation_status")
 
 
+@check_ranges
 def inshop(
     root: str, images: Literal["img", "img_highres"] = "img", missing: Literal["refuse", "drop"] = "refuse"
 ) -> Task:

@@ -18,7 +18,7 @@ from .._readers.folders import Files, Missing, refuse_absent
 #: The number or the name of a class in a data set.
 Label: TypeAlias = "int | str"
 #: What is compared: classes, or the years that the names of classes end with.
-LabelKind: TypeAlias = 'Literal["class", "year"]'
+LabelKind: TypeAlias = Literal["class", "year"]
 #: Left, top, right, bottom in pixels, counted from the edges of the file's image.
 Box: TypeAlias = "tuple[float, float, float, float]"
 

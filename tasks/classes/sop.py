@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from contml._support.validation import check_ranges
 from contml.data import Task
 from contml.data.text_files import add_once
 
@@ -18,6 +19,7 @@ RECALL_AT = (1, 10, 100, 1000)
 _COLUMNS = ("image_id", "class_id", "super_class_id", "path")
 
 
+@check_ranges
 def sop(root: str, missing: Literal["refuse", "drop"] = "refuse") -> Task:
     """Stanford Online Products: training on 59,551 images of 11,318 products, testing on 60,502 of 11,316 others.
 

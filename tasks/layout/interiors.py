@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.random import Generator
 
-from contml._support.validation import check_at_least
+from contml._support.validation import Range
 
 from .furniture import Box, furnish, picture_boxes
 from .materials import Colour, ceiling, choose_colour, choose_wood, floor, mix, recolour, wall
@@ -34,7 +34,7 @@ def draw_room(seed: int, index: int, size: int = 64) -> tuple[Picture, Picture]:
     1 frontal wall, 2 left wall, 3 right wall, 4 floor, 5 ceiling. The same (seed, index) is the same room at any size.
     `seed` and `index` must be at least 0, `size` at least 8.
     """
-    check_at_least(8, size=size)
+    Range(8).check("size", size)
     rng = np.random.default_rng([seed, index])
     view = choose_view(rng)
     boxes = furnish(rng, view)

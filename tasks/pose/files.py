@@ -10,6 +10,7 @@ import numpy as np
 
 from contml import InputError
 from contml._support.arrays import read_arrays
+from contml._support.validation import check_ranges
 from contml.data import ImageFile, Split, Task
 from contml.data.text_files import is_missing, no_such_file, read_json
 from contml.data.values import flags, pairs, points
@@ -20,6 +21,7 @@ from .bodies import LSP, Body
 from .people import Array, make_split, refuse_misplaced
 
 
+@check_ranges
 def files(
     root: str,
     joints: str = "joints.npz",

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from contml._support.validation import check_at_least
+from contml._support.validation import Range
 
 from .poses import PosedBody, choose_body
 
@@ -66,7 +66,7 @@ def draw_person(seed: int, index: int, size: int = 64) -> tuple[Picture, NDArray
     Joints are in LSP order, in pixels with centres at integers. The same (seed, index) is the same person at any size.
     `seed` and `index` must be at least 0, `size` at least 8.
     """
-    check_at_least(8, size=size)
+    Range(8).check("size", size)
     rng = np.random.default_rng([seed, index])
     body = choose_body(rng)
     person = _dress(body, _choose_clothes(rng))

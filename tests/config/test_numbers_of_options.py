@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
 from support.refusals import refuses
@@ -16,12 +16,14 @@ from contml._support.validation import (
     PositiveInt,
     Range,
     check_ranges,
+    is_choice,
     range_of,
 )
 from contml.config import Section, from_overrides, options
 from contml.config.schema import words
 from contml.config.source import check_numbers
 from contml.experiment import load, schema, task_table
+from contml.labels import PoseLabels
 from contml.losses import GeneralizedContrastiveLoss
 from contml.sampling import UniformSampler
 from contml.training import Training
@@ -56,6 +58,30 @@ def test_a_call_is_checked_against_the_annotations():
     with refuses("label_scale", "0", "above 0"):
         GeneralizedContrastiveLoss(label_scale=0)
     assert GeneralizedContrastiveLoss(label_scale="median").label_scale == "median"
+
+
+@check_ranges
+def worded(how: Literal["fast", "slow"] = "fast", side: Literal["left"] | None = None, size: int | Literal["all"] = 1):
+    return how, side, size
+
+
+def test_words_are_checked_against_the_annotations():
+    assert worded() == ("fast", None, 1)
+    assert worded("slow", side="left", size="any") == ("slow", "left", "any")  # not only words
+    for how in ("Fast", None, 1, ["fast"]):
+        with refuses("how", repr(how), "must be one of fast, slow"):
+            worded(how)
+    with refuses("side", "'right'", "must be one of left"):
+        worded(side="right")
+    with refuses("hidden", "'keep'", "must be one of refuse, drop"):
+        PoseLabels([[[0.0, 0.0], [1.0, 1.0]]], hidden="keep")
+
+
+@pytest.mark.parametrize(("section", "name", "part"), [*parts()])
+def test_words_are_checked_by_the_part(section, name, part):
+    if part is not Training and any(is_choice(option.type) for option in options(part)):
+        made_by = part.__init__ if inspect.isclass(part) else part
+        assert inspect.unwrap(made_by) is not made_by, f"{section} {name} has words without @check_ranges"
 
 
 def test_a_range_in_words():

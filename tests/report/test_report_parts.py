@@ -113,7 +113,8 @@ def test_classes_rank_from_high_to_low():
     values = ranking.values[torch.from_numpy(by_score(ranking, evaluation))]
     assert bool((values.diff() <= 0).all())
     assert all(float(ranking.values[q]) < float(ranking.oracle_values[q]) for q in worst(ranking))
-    assert "of the top 5 have the same class" in examples(split, evaluation, ranking).first[0].details
+    details = examples(split, evaluation, ranking).first[0].details.replace("\xa0", " ")
+    assert "of the top 5 have the same class" in details
 
 
 def test_surprises_are_near_pairs_with_far_labels_once_each():
