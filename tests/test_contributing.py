@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING work: a data set in one function, checked with a config; a label space, on pages."""
+"""The examples of CONTRIBUTING work: a loss, a label space and a metric with a test each; a data set in a function."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import re
 
 import numpy as np
 import torch
+from losses.test_family import Member, equals_its_loop
 from PIL import Image
+from support import reference_pairs
 from support.paths import ROOT
+from support.strategies import CLASS_CASES
 
 import contml.labels
+from contml.config import options
 from contml.data import Pixels, Split
 from contml.evaluation import Evaluated, class_retrieval, evaluate, metrics
 from contml.evaluation.metrics import Published
@@ -19,7 +23,9 @@ from contml.experiment import check, config_text, load
 from contml.explore.items import Explored
 from contml.explore.page import write_page
 from contml.labels import ClassLabels
+from contml.losses import LOSSES, pair_weights
 from contml.report.page import write_report
+from contml.testing import check_loss
 
 
 def text_of_contributing():
@@ -54,6 +60,42 @@ def test_a_data_set_is_one_function_of_at_most_40_lines(tmp_path, monkeypatch):
     assert train + val == 15
     assert facts["training images"].endswith("(excluded: 1 without a wingspan)")
     assert facts["label distance"] == "squared cm of wingspan"
+
+
+def test_a_loss_is_its_formula_two_rows_a_loop_and_a_page(monkeypatch):
+    module, loops = {"__name__": "sup_con"}, vars(reference_pairs).copy()
+    exec(example("SupConLoss"), module)
+    exec(example("sup_con"), loops)
+    monkeypatch.setitem(LOSSES, "sup_con", module["SupConLoss"])
+    monkeypatch.setattr(reference_pairs, "sup_con", loops["sup_con"], raising=False)
+    text = text_of_contributing()
+    names = {"Member": Member, "reference_pairs": reference_pairs}
+    default, variant = (eval(row, names) for row in re.findall(r'`(Member\("sup_con".*?\))`', text))
+    tried = {option.name for option in options(LOSSES["sup_con"])}
+    assert tried == variant.options.keys()
+    for member in (default, variant):
+        for case in CLASS_CASES:
+            equals_its_loop(member, case)
+    check_loss(LOSSES["sup_con"]())
+    (row,) = re.findall(r"^\| \[`sup_con`\]\(losses/sup_con.md\) \| (.*) \|$", text, re.MULTILINE)
+    assert row.split(" = ") == ["temperature", str(options(LOSSES["sup_con"])[0].default)]
+    (page,) = re.findall(r"(?m)^~~~markdown\n(.*?)^~~~", text, re.DOTALL)
+    formula, paper, weight = re.split(r"^## (?:Paper|Weight of a pair)\n", page, flags=re.MULTILINE)
+    assert formula.startswith("# ")
+    assert "```math" in formula
+    assert paper.strip()
+    assert "```math" in weight
+
+
+def test_the_weights_on_the_page_of_the_loss_are_its_own(monkeypatch):
+    module = {"__name__": "sup_con"}
+    exec(example("SupConLoss"), module)
+    classes, x = torch.tensor([0, 0, 1, 0, 1, 1]), torch.randn(6, 4, dtype=torch.float64)
+    x = torch.nn.functional.normalize(x)
+    t, same = 0.5, classes[:, None] == classes
+    p = (x @ x.T / t).masked_fill(torch.eye(6, dtype=torch.bool), -torch.inf).softmax(1)
+    expected = torch.where(same, (0.5 - p) / t, p / t).fill_diagonal_(0)  # each has two positives
+    torch.testing.assert_close(pair_weights(module["SupConLoss"](t).double(), x, classes), expected)
 
 
 def test_a_label_space_is_one_class_one_row_one_example_and_one_test(tmp_path, monkeypatch):
