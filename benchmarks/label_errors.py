@@ -56,6 +56,7 @@ from contml.experiment import Experiment, OwnData, extract_features, load, load_
 from contml.experiment.audit import draw_folds, item_groups, train_without
 from contml.labels import CaptionLabels, LabelSpace, PoseLabels, SegmentationLabels, VectorLabels
 from contml.losses.driver import PairLoss
+from contml.work import OutOfTimeError, run
 
 SEEDS, FOLDS, SHARE = (1, 2, 3, 4, 5), 5, 0.05
 KINDS = ("swaps", "noise")
@@ -278,9 +279,20 @@ def measure(pack: str, found: Data, kind: str, seed: int) -> Metrics:
     return {**metrics, "seconds": round(time.perf_counter() - start, 1)}
 
 
-def key_of(pack: str, kind: str, seed: int) -> str:
-    """What identifies a planting in the record."""
-    return json.dumps([pack, kind, seed, " ".join(_HEAD)])
+class Planting(NamedTuple):
+    """Planted errors of one kind in a pack."""
+
+    pack: str
+    kind: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.pack}, {self.kind}, seed {self.seed}"
+
+    @property
+    def key(self) -> str:
+        """What identifies it in the record."""
+        return json.dumps([*self, " ".join(_HEAD)])
 
 
 def report(record: Record, packs: Sequence[str]) -> str:
@@ -289,8 +301,8 @@ def report(record: Record, packs: Sequence[str]) -> str:
     for kind in KINDS:
         rows = [["pack", "seeds", *METHODS, f"{OURS} / {LOSS}", f"{OURS} less {LOSS}", f"{OURS} less {UNSEEN}"]]
         for pack in packs:
-            keys = [key_of(pack, kind, seed) for seed in SEEDS]
-            found = [record.metrics[key] for key in keys if key in record.metrics]
+            keys = [Planting(pack, kind, seed).key for seed in SEEDS]
+            found = [record[key] for key in keys if key in record]
             if not found:
                 continue
             values = {name: [each[name] for each in found] for name in METHODS if all(name in each for each in found)}
@@ -311,6 +323,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder of the packs")
     parser.add_argument("--weights", type=Path, required=True, help="torchvision's mobilenet_v2-b0353104.pth")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no planting after so many minutes")
+    parser.add_argument("--join", action="store_true", help="share the plantings with the same command elsewhere")
     parser.add_argument("--only", nargs="*", default=list(PACKS), choices=list(PACKS), help="these packs alone")
     parser.add_argument("--features", type=Path, metavar="FOLDER", help="keep the features there for later calls")
     parser.add_argument("--raw", type=Path, metavar="FOLDER", default=RAW, help="where finished plantings are kept")
@@ -319,25 +332,30 @@ def main() -> None:
     torch.set_num_threads(1)
     if find_spec("cleanlab") is None:
         print("cleanlab is not installed: its column is left out (pip install cleanlab)", file=sys.stderr)
-    record, start = Record(given.raw / "label_errors.jsonl"), time.monotonic()
-    with tempfile.TemporaryDirectory() as temporary:
+    record, end = Record(given.raw / "label_errors.jsonl"), time.monotonic() + 60 * given.minutes
+
+    def show(planting: Planting) -> None:
+        metrics = record[planting.key]
+        words = ", ".join(f"{name} {metrics[name]:.3f}" for name in METHODS if name in metrics)
+        print(f"{planting}: {words} ({metrics['seconds']:.0f} s)", file=sys.stderr, flush=True)
+
+    with tempfile.TemporaryDirectory() as temporary, record.command(given.join, str(record.path)):
         folder = given.features or Path(temporary)
-        plantings = [(seed, pack, kind) for seed in SEEDS for pack in given.only for kind in KINDS]
-        for seed, pack, kind in plantings:
-            if key_of(pack, kind, seed) in record.metrics:
-                continue
-            if time.monotonic() - start > 60 * given.minutes:
-                print(f"stopped after {given.minutes:g} minutes; the same command goes on", file=sys.stderr)
-                break
+
+        def measured(planting: Planting) -> Metrics:
+            pack = planting.pack
             features, maps = folder / f"{pack}.npz", folder / f"{pack} maps.npz"
             if not features.exists():
                 places = [*_MOBILENET, f"model.weights={given.weights}"]
                 extract_features(PACKS[pack].make(given.data / pack, places), maps, maps=True)
                 write_components(maps, features, _COMPONENTS)
-            metrics = measure(pack, read(pack, given.data, features), kind, seed)
-            record.add(key_of(pack, kind, seed), metrics)
-            words = ", ".join(f"{name} {metrics[name]:.3f}" for name in METHODS if name in metrics)
-            print(f"{pack}, {kind}, seed {seed}: {words} ({metrics['seconds']:.0f} s)", file=sys.stderr, flush=True)
+            return measure(pack, read(pack, given.data, features), planting.kind, planting.seed)
+
+        try:
+            plantings = [Planting(pack, kind, seed) for seed in SEEDS for pack in given.only for kind in KINDS]
+            run(plantings, measured, record, deadline=end, on_done=show)
+        except OutOfTimeError:
+            print(f"stopped after {given.minutes:g} minutes; the same command goes on", file=sys.stderr)
     text = f"{heading('Planted label errors: AUPRC')}\n{report(record, given.only)}"
     print(text)
     if given.save is not None:

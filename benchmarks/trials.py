@@ -5,8 +5,9 @@
 
 Every method has the same number of options to try; with one option there is nothing to choose, and only the second line
 is trained. Options that were not chosen are never measured on the test split.
-A finished training is a line of benchmarks/results/raw/NAME.jsonl; a later call goes on from there. Intervals are 95 %
-t intervals over the seeds; differences to the first method are paired by seed.
+A finished training is a line of benchmarks/results/raw/NAME.jsonl; a later call goes on from there. The same command
+with --join, on another terminal or on a machine that shares the folder, does trainings that no other one does.
+Intervals are 95 % t intervals over the seeds; differences to the first method are paired by seed.
 """
 
 from __future__ import annotations
@@ -15,22 +16,20 @@ import argparse
 import hashlib
 import json
 import math
-import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
-from multiprocessing import get_context
+from functools import cache, partial
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from benchmarks.measure import heading, table
 from contml import InputError
 from contml.experiment import load
+from contml.work import Lines, OutOfTimeError, run
 
 TRIAL_SEED, SEEDS = 0, (1, 2, 3)
 RAW = Path(__file__).parent / "results" / "raw"
@@ -76,6 +75,9 @@ class Job(NamedTuple):
     split: Literal["val", "test"]
     changes: tuple[str, ...] = ()  # of all methods
 
+    def __str__(self) -> str:
+        return f"{self.split}: {self.method.name}, {self.options or 'as in the config'}, seed {self.seed}"
+
     @property
     def overrides(self) -> list[str]:
         """All changes to the config."""
@@ -104,30 +106,16 @@ def _key(job: Job) -> str:
     return json.dumps([job.method.name, job.options, job.seed, job.split, digest])
 
 
-class Record:
-    """The finished trainings in a file of JSON lines. A line that a crash has cut short is removed."""
+class Record(Lines[Metrics]):
+    """The finished trainings in a file."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        content = path.read_bytes() if path.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            os.truncate(path, len(whole))
-        rows = map(json.loads, whole.splitlines())
-        self.metrics: dict[str, Metrics] = {json.dumps(row["key"]): row["metrics"] for row in rows}
+    of = "a benchmark"
 
-    def add(self, key: str, metrics: Metrics) -> None:
-        """Append a training; when this returns, the line is on disk."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            file.write(json.dumps({"key": json.loads(key), "metrics": metrics}).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.metrics[key] = metrics
+    def parse(self, row: dict[str, Any]) -> tuple[str, Metrics]:
+        return json.dumps(row["key"]), dict(row["metrics"])
 
-
-class OutOfTimeError(Exception):
-    """The time limit has passed."""
+    def row(self, key: str, value: Metrics) -> dict[str, Any]:
+        return {"key": json.loads(key), "metrics": value}
 
 
 @dataclass
@@ -202,11 +190,11 @@ class Trials:
         """The validation result of each of the options; the worst possible one where training failed."""
         worst = math.inf if self.better == "lower" else -math.inf
         jobs = [job for job in self.trial_jobs() if job.method == method]
-        return {job.options: self.record.metrics[job.key].get("value", worst) for job in jobs}
+        return {job.options: self.record[job.key].get("value", worst) for job in jobs}
 
     def tests(self, method: Method) -> list[Metrics]:
         """The metrics on the test split, one per seed."""
-        return [self.record.metrics[job.key] for job in self.test_jobs(method)]
+        return [self.record[job.key] for job in self.test_jobs(method)]
 
     @property
     def total(self) -> int:
@@ -216,41 +204,27 @@ class Trials:
     @property
     def done(self) -> int:
         """The number of finished ones."""
-        known = self.record.metrics
+        known = self.record
         if any(job.key not in known for job in self.trial_jobs()):
             return sum(job.key in known for job in self.trial_jobs())
         return len(self.trial_jobs()) + sum(job.key in known for m in self.methods for job in self.test_jobs(m))
 
     def _train(self, jobs: Iterable[Job]) -> None:
-        missing = {key: job for job in jobs if (key := job.key) not in self.record.metrics}
-        if self.workers == 1:
-            for key, job in missing.items():
-                self._check_time()
-                self._finished(key, job, _measured(self.train, job))
-            return
-        with ExitStack() as stack:
-            pool = stack.enter_context(ProcessPoolExecutor(self.workers, mp_context=get_context("spawn")))
-            running: dict[Future[Metrics], str] = {}
-            waiting = list(missing)
-            while waiting or running:
-                while waiting and len(running) < self.workers and time.monotonic() < self.deadline:
-                    key = waiting.pop(0)
-                    running[pool.submit(_measured, self.train, missing[key])] = key
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    key = running.pop(future)
-                    self._finished(key, missing[key], future.result())
-                if waiting and not running:
-                    self._check_time()
+        train = partial(_measured, self.train)
+        run(
+            jobs,
+            train,
+            self.record,
+            processes=self.workers,
+            deadline=self.deadline,
+            on_done=self._print,
+            on_wait=lambda count: print(f"waits for {count} trainings of other commands", file=sys.stderr, flush=True),
+        )
 
-    def _finished(self, key: str, job: Job, metrics: Metrics) -> None:
-        self.record.add(key, metrics)
+    def _print(self, job: Job) -> None:
+        metrics = self.record[job.key]
         text = f"{metrics['value']:.4g} in {metrics['seconds']:.0f} s" if "value" in metrics else "failed"
-        line = f"{job.split}: {job.method.name}, {job.options or 'as in the config'}, seed {job.seed}: {text}"
-        print(line, file=sys.stderr, flush=True)
-
-    def _check_time(self) -> None:
-        if time.monotonic() >= self.deadline:
-            raise OutOfTimeError
+        print(f"{job}: {text}", file=sys.stderr, flush=True)
 
 
 def _measured(train: Callable[[Job], Metrics], job: Job) -> Metrics:
@@ -331,6 +305,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no training after so many minutes")
     parser.add_argument("--workers", type=int, default=1, help="trainings at a time, of one thread each")
+    parser.add_argument("--join", action="store_true", help="share the trainings with the same command elsewhere")
     parser.add_argument("--plan", action="store_true", help="only print how long it will take")
     parser.add_argument("--raw", type=Path, metavar="FOLDER", default=RAW, help="where finished trainings are kept")
     parser.add_argument("--save", type=Path, metavar="FILE", help="also write the table to this file")
@@ -358,7 +333,7 @@ def main(
     start = time.monotonic()
     for name, (trials, seconds) in parts.items():
         trials.workers, trials.deadline = given.workers, start + 60 * given.minutes
-        known = [metrics["seconds"] for job in trials.trial_jobs() if (metrics := trials.record.metrics.get(job.key))]
+        known = [metrics["seconds"] for job in trials.trial_jobs() if (metrics := trials.record.get(job.key))]
         each = statistics.median(known) if known else seconds
         left = trials.total - trials.done
         minutes = left * each / 60 / given.workers
@@ -367,8 +342,11 @@ def main(
     if given.plan:
         return
     try:
-        for trials, _ in parts.values():
-            trials.run()
+        with ExitStack() as stack:
+            for record in {trials.record.path: trials.record for trials, _ in parts.values()}.values():
+                stack.enter_context(record.command(given.join, str(record.path)))
+            for trials, _ in parts.values():
+                trials.run()
     except OutOfTimeError:
         done, total = (sum(getattr(trials, name) for trials, _ in parts.values()) for name in ("done", "total"))
         print(

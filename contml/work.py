@@ -196,7 +196,7 @@ class Lines(Mapping[str, T], Results[T]):
         if head is not None and not self._lines:
             with self._appending():  # another command may have been first
                 if not self._lines:
-                    append_line(self.path, json.dumps(head, allow_nan=False).encode())
+                    append_line(self.path, json.dumps(head).encode())
                     self.refresh()
 
     @abstractmethod
@@ -266,7 +266,7 @@ class Lines(Mapping[str, T], Results[T]):
         with self._appending():
             if key not in self._values:
                 self.check(value)
-                append_line(self.path, json.dumps(self.row(key, value), allow_nan=False).encode())
+                append_line(self.path, json.dumps(self.row(key, value)).encode())
                 self.refresh()
 
     @contextmanager
@@ -372,7 +372,7 @@ def run(
             held.append(item)
         return None
 
-    told = False
+    is_waiting = False
     try:
         while True:
             for worker in workers:
@@ -385,9 +385,9 @@ def run(
                 results.clean(item.key for item in items)
                 return
             if not busy:
-                if not told:
+                if not is_waiting:
                     on_wait(len(held))
-                    told = True
+                is_waiting = True
                 time.sleep(_POLL)
             for worker in _ended(busy, _POLL if held and not waiting else None):
                 item, outcome = worker.end()

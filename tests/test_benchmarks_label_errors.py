@@ -91,7 +91,7 @@ def test_the_report_pairs_the_seeds(tmp_path):
     for kind in benchmark.KINDS:
         for seed in benchmark.SEEDS:
             values = {benchmark.OURS: 0.4 + seed / 100, benchmark.LOSS: 0.2 + seed / 100, benchmark.UNSEEN: 0.3}
-            record.add(benchmark.key_of("pose_lspet", kind, seed), {**values, "seconds": 1.0})
+            record.add(benchmark.Planting("pose_lspet", kind, seed).key, {**values, "seconds": 1.0})
     text = benchmark.report(Record(tmp_path / "raw.jsonl"), ["pose_lspet"])
     none = "- | - | -"
     row = f"| pose_lspet | 5 | 0.430 ± 0.020 | {none} | 0.230 ± 0.020 | 0.300 ± 0.000 | - | 1.9 | +0.200 ± 0.000 |"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.miniature import TINY
+from support.refusals import refuses
 
 from benchmarks import (
     captions_synthetic,
@@ -20,9 +21,10 @@ from benchmarks import (
     pose_synthetic,
     synthetic,
 )
-from benchmarks.trials import SEEDS, Job, Method, OutOfTimeError, Record, Trials, _key, interval, main, report
+from benchmarks.trials import RAW, SEEDS, Job, Method, Record, Trials, _key, interval, main, report
 from contml import InputError
 from contml.experiment import load
+from contml.work import OutOfTimeError
 
 MARGINS = ("loss.margin=0.1", "loss.margin=0.2", "loss.margin=0.3")
 METHODS = [
@@ -99,7 +101,7 @@ def test_methods_have_equal_numbers_of_trials(tmp_path):
 @pytest.mark.parametrize("count", [0, 1, 8, 9, 13])
 def test_a_later_call_goes_on(trials, tmp_path, count):
     def killed(job):
-        if len(Record(tmp_path / "raw.jsonl").metrics) == count:
+        if len(Record(tmp_path / "raw.jsonl")) == count:
             raise KeyboardInterrupt
         return fake(job)
 
@@ -146,16 +148,35 @@ def test_a_time_limit(trials, tmp_path, capsys):
     with pytest.raises(OutOfTimeError):
         found.run()
     assert calls == []
-    given = argparse.Namespace(minutes=0.0, workers=1, plan=False, save=None)
+    given = argparse.Namespace(minutes=0.0, workers=1, join=False, plan=False, save=None)
     main("Title", {"": (found, 60)}, {}, given)
     out, err = capsys.readouterr()
     assert out == "stopped after 0 minutes: 0 of 18 trainings are done; the same command goes on\n"
     assert "Title: 18 trainings, 0 done; about 18 minutes more (18 x 60 s, 1 at a time)" in err
-    given = argparse.Namespace(minutes=math.inf, workers=1, plan=False, save=tmp_path / "table.md")
+    given = argparse.Namespace(minutes=math.inf, workers=1, join=False, plan=False, save=tmp_path / "table.md")
     main("Title", {"": (found, 60)}, {"Other": ("other", ".1f")}, given, lambda _: "A remark.")
     text = (tmp_path / "table.md").read_text()
     assert text.startswith("# Title")
     assert "A remark." in text
+
+
+def test_a_second_command_is_refused_unless_it_joins(trials, capsys):
+    found, calls = trials()
+    given = argparse.Namespace(minutes=math.inf, workers=1, join=False, plan=False, save=None)
+    with found.record.command(False, ""):
+        with refuses(str(found.record.path), "another command works on it", hint="--join"):
+            main("Title", {"": (found, 60)}, {}, given)
+        assert not calls
+        given.join = True
+        main("Title", {"": (found, 60)}, {}, given)
+    assert found.done == len(calls) == 18
+
+
+@pytest.mark.parametrize("path", sorted(RAW.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_recorded_trainings_are_read(path):
+    record = Record(path)
+    assert {json.dumps(json.loads(line)["key"]) for line in path.read_text().splitlines()} == {*record}
+    assert all(metrics["seconds"] > 0 for metrics in record.values())
 
 
 def test_the_table(trials):
@@ -184,7 +205,7 @@ def test_several_processes_train_the_same(tmp_path, trials):
     alone.run()
 
     def values(record):
-        return {key: metrics.get("value") for key, metrics in record.metrics.items()}
+        return {key: metrics.get("value") for key, metrics in record.items()}
 
     assert values(found.record) == values(alone.record)
     late = Trials(METHODS, fake, Record(tmp_path / "none.jsonl"), "lower", workers=2, deadline=time.monotonic())
@@ -278,7 +299,7 @@ def test_embedding_sizes_of_a_small_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("contml.compare.plot.DPI", 60)
     changes = [*TINY, "training.epochs=1"]
     given = argparse.Namespace(only=["pose"], dims=[4, 8], changes=changes, raw=tmp_path, minutes=math.inf, workers=1)
-    given.plan, given.save, given.plot = False, tmp_path / "table.md", tmp_path / "plot.png"
+    given.plan, given.join, given.save, given.plot = False, False, tmp_path / "table.md", tmp_path / "plot.png"
     embedding_size.main(given)
     text = given.save.read_text()
     assert "| dim 4 | " in text
