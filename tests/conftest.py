@@ -1,4 +1,4 @@
-"""Fixtures: the command line as a user types it, and a browser."""
+"""Fixtures: the command line as a user types it, a small run, and a browser."""
 
 from __future__ import annotations
 
@@ -44,6 +44,25 @@ def refused(contml):
         return line
 
     return run
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory):
+    """The folder of a small run of drawn people, with its report. Tests that change a run copy it."""
+    from support.miniature import TINY
+
+    from contml.experiment import load, train
+
+    return train(load("pose/synthetic", TINY), tmp_path_factory.mktemp("tiny")).folder
+
+
+@pytest.fixture
+def no_reports():
+    """Trainings write no report."""
+    from support.runs import without_reports
+
+    with without_reports():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -252,6 +252,7 @@ def test_the_options_of_every_benchmark_are_valid(methods, changes):
     ],
     ids=["graded", "classes"],
 )
+@pytest.mark.usefixtures("no_reports")
 def test_a_training(train, method, changes):
     val = train(Job(method, method.tried[0], 0, "val", changes))
     test = train(Job(method, method.tried[0], 0, "test", changes))

@@ -28,10 +28,9 @@ from support.commands import (
     write_layout,
     write_world,
 )
-from support.miniature import TINY
 from support.paths import ROOT
 
-from contml.experiment import config_names, config_text, load, task_table, train
+from contml.experiment import config_names, config_text, load, task_table
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 #: Commands that no test runs, by how they begin, and why.
@@ -51,11 +50,6 @@ NOT_RUN = {
     "python -m pytest": "runs this test",
     "python -m pycocoevalcap": "downloads a parser of 400 MB",
 }
-
-
-@pytest.fixture(scope="session")
-def tiny_run(tmp_path_factory):
-    return train(load("pose/synthetic", TINY), tmp_path_factory.mktemp("tiny")).folder
 
 
 def begins(words):

@@ -34,19 +34,16 @@ def loaded_after(code, names, *, cwd=None):
     return json.loads(found.stdout.splitlines()[-1]), found.stderr
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import contml; contml.LogRatioLoss()",
-        "from contml.losses import LOSSES",
-        "import contml.losses.triplet",
-        "from contml.losses import LogRatioLoss; import torch; x = torch.randn(8, 4, requires_grad=True)\n"
-        "LogRatioLoss()(x, torch.rand(8)).backward()",
-        "from contml import ClassLabels, RAWLoss; import torch; x = torch.randn(8, 4, requires_grad=True)\n"
-        "RAWLoss()(x, ClassLabels([0, 0, 1, 1, 2, 2, 3, 3])[[0, 1, 2, 3, 4, 5, 6, 7]]).backward()",
-    ],
-)
-def test_a_loss_imports_no_heavy_package(code):
+def test_losses_import_no_heavy_package():
+    code = """
+import contml.losses.triplet  # one file, before the others
+import contml, torch
+contml.LogRatioLoss()
+from contml.losses import LOSSES
+x = torch.randn(8, 4, requires_grad=True)
+contml.LogRatioLoss()(x, torch.rand(8)).backward()
+contml.RAWLoss()(x, contml.ClassLabels([0, 0, 1, 1, 2, 2, 3, 3])[[0, 1, 2, 3, 4, 5, 6, 7]]).backward()
+"""
     assert loaded_after(code, HEAVY)[0] == []
 
 
@@ -54,49 +51,54 @@ def test_the_package_imports_nothing_before_first_use():
     assert loaded_after("import contml; contml.InputError; contml.__version__", ("torch", "numpy"))[0] == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--help"], ""),
-        (["--version"], ""),
-        (["train", "--help"], ""),
-        (["trian"], "No such command 'trian'"),
-        (["train", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
-        (["check", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
-        (["train", "--data", __file__], "test_imports.py: ends in '.py'; must be a folder, or end in .csv"),
-        (["check", "pose/synthetic", "task=pose/synthetc"], "'pose/synthetc'; did you mean"),
-        (["prepare", "classes/cubb", "folder"], "did you mean 'classes/cub'?"),
-        (["copy", "pose/synthetc", "file.yaml"], "did you mean 'pose/synthetic'?"),
-        (["train", "--resume", "nothing"], "nothing: no such run folder"),
-        (["list", "losess"], "'losess'"),
-        (["list", "configs"], ""),
-        (["train", "classes/synthetic", "training.val_share=1.5"], "training.val_share: 1.5; must be above 0 and at"),
-        (["check", "classes/synthetic", "sampler.instances=x"], "sampler.instances: 'x'; must be a whole number of at"),
-        (["train", "pose/synthetic", "images.crop=0"], "images.crop: 0; must be a whole number of at least 1"),
-        (["train", "pose/synthetic", "task.train=2"], "task.train: 2; must be a whole number of at least 3"),
-        (["train", "pose/synthetic", "seed=-1"], "seed: -1; must be 0 to 4294967295"),
-        (["features", "pose/synthetic", "--out", "a.txt"], "must end in .npz, .npy or .parquet"),
-        (["embed", "run", "photo.png", "--out", "a.txt"], "must end in .parquet, .npz or .h5"),
-        (["search", "index", "photo.png", "--gallery", "a.jpg"], "must end in .html or .png"),
-        (["weights", "raw", "--output", "a.jpg"], "must end in .png"),
-        (["compare", "runs", "--report", "a.pdf"], "must end in .html"),
-        (["sweep", "pose/synthetic", "--try", "loss.margin=1,2", "--seeds", "0"], "--seeds: 0; must be a whole number"),
-        (["sweep", "pose/synthetic", "--try", "loss.margin"], "must be KEY=A,B,C"),
-    ],
-)
-def test_help_and_mistyped_names_do_not_import_torch(tmp_path, arguments, message):
+LIGHT = [
+    (["--help"], ""),
+    (["--version"], ""),
+    (["train", "--help"], ""),
+    (["trian"], "No such command 'trian'"),
+    (["train", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
+    (["check", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
+    (["train", "--data", __file__], "test_imports.py: ends in '.py'; must be a folder, or end in .csv"),
+    (["check", "pose/synthetic", "task=pose/synthetc"], "'pose/synthetc'; did you mean"),
+    (["prepare", "classes/cubb", "folder"], "did you mean 'classes/cub'?"),
+    (["copy", "pose/synthetc", "file.yaml"], "did you mean 'pose/synthetic'?"),
+    (["train", "--resume", "nothing"], "nothing: no such run folder"),
+    (["list", "losess"], "'losess'"),
+    (["list", "configs"], ""),
+    (["train", "classes/synthetic", "training.val_share=1.5"], "training.val_share: 1.5; must be above 0 and at"),
+    (["check", "classes/synthetic", "sampler.instances=x"], "sampler.instances: 'x'; must be a whole number of at"),
+    (["train", "pose/synthetic", "images.crop=0"], "images.crop: 0; must be a whole number of at least 1"),
+    (["train", "pose/synthetic", "task.train=2"], "task.train: 2; must be a whole number of at least 3"),
+    (["train", "pose/synthetic", "seed=-1"], "seed: -1; must be 0 to 4294967295"),
+    (["features", "pose/synthetic", "--out", "a.txt"], "must end in .npz, .npy or .parquet"),
+    (["embed", "run", "photo.png", "--out", "a.txt"], "must end in .parquet, .npz or .h5"),
+    (["search", "index", "photo.png", "--gallery", "a.jpg"], "must end in .html or .png"),
+    (["weights", "raw", "--output", "a.jpg"], "must end in .png"),
+    (["compare", "runs", "--report", "a.pdf"], "must end in .html"),
+    (["sweep", "pose/synthetic", "--try", "loss.margin=1,2", "--seeds", "0"], "--seeds: 0; must be a whole number"),
+    (["sweep", "pose/synthetic", "--try", "loss.margin"], "must be KEY=A,B,C"),
+]
+
+
+def test_help_and_mistyped_names_do_not_import_torch(tmp_path):
+    """One after the other in one process: what a command imports stays imported."""
     code = f"""
 import sys
 from contml.cli import main
-sys.argv = ["contml", *{arguments!r}]
-try:
-    main()
-except SystemExit:
-    pass
+for arguments in {[arguments for arguments, _ in LIGHT]!r}:
+    sys.argv = ["contml", *arguments]
+    try:
+        main()
+    except SystemExit:
+        pass
+    print("----", [name for name in ("torch", "numpy") if name in sys.modules], file=sys.stderr, flush=True)
 """
     loaded, stderr = loaded_after(code, ("torch", "numpy", *HEAVY), cwd=tmp_path)
+    answers = stderr.split("---- []\n")
+    assert len(answers) == len(LIGHT) + 1, f"torch is imported by the command after these: {answers}"
+    for (arguments, message), answer in zip(LIGHT, answers, strict=False):
+        assert message in answer, arguments
     assert loaded == []
-    assert message in stderr
 
 
 def test_completion_of_configs_and_tasks_does_not_import_torch():

@@ -220,7 +220,7 @@ def test_a_config_that_names_a_command_runs_nothing(contml, tmp_path, section):
         kept = not line.startswith(f"{section}:") and (kept or not line.startswith(" "))
         lines += [line] if kept else []
     (tmp_path / "own.yaml").write_text("\n".join(lines))
-    status, _, err = contml("check", "own.yaml")
+    status, _, err = contml("check", "own.yaml", *(TINY if section == "model" else []))
     assert status == 2
     assert len(err.splitlines()) == 1
     assert "own.yaml:1: " in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 
 import pytest
 import typer
@@ -35,6 +36,7 @@ def strings(node: ast.AST) -> list[str]:
     return []
 
 
+@cache
 def hints() -> list[str]:
     """All hints in the sources: arguments of InputError, and variables named so."""
     found = []
@@ -108,17 +110,12 @@ def test_a_hint_that_fits(hint, command, expected):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A model of drawn people, untrained, and a broken image."""
-    from support.miniature import TINY
-
-    from contml.experiment import load, train
-
+def model(tmp_path_factory, tiny_run):
+    """A model of drawn people, and a broken image."""
     folder = tmp_path_factory.mktemp("model")
-    run = train(load("pose/synthetic", [*TINY, "training.epochs=0"]), folder / "runs").folder
     Image.new("RGB", (40, 40)).save(folder / "good.png")
     (folder / "broken.png").write_text("<html>")
-    return run, folder / "good.png", folder / "broken.png"
+    return tiny_run, folder / "good.png", folder / "broken.png"
 
 
 def test_a_broken_image_of_a_search_is_to_be_fixed(contml, model):

@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 import pytest
+from support.runs import without_reports
 from support.tables import dials, write_table
 
 from contml.cli import main
@@ -265,7 +266,7 @@ def run(command):
 def desk(tmp_path_factory):
     """A folder as a newcomer has it after an hour, and the port of another program: runs, an index, messy tables."""
     folder = tmp_path_factory.mktemp("desk")
-    with pytest.MonkeyPatch.context() as patch, socket.socket() as taken:
+    with pytest.MonkeyPatch.context() as patch, socket.socket() as taken, without_reports():
         patch.chdir(folder)
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.miniature import TINY
+from support.runs import without_reports
 
 from contml._support.text import number
 from contml.compare.comparison import compare
@@ -25,7 +26,8 @@ def runs(tmp_path_factory):
     """Two runs of the same data, one of other data."""
     root = tmp_path_factory.mktemp("runs")
     options = ("model.dim=4", "model.dim=8", "task.seed=1")
-    return [train(load("pose/synthetic", [*TINY, each]), root, folder=root / each).folder for each in options]
+    with without_reports():
+        return [train(load("pose/synthetic", [*TINY, each]), root, folder=root / each).folder for each in options]
 
 
 def test_the_page_has_all_runs_and_the_same_queries(contml, refused, runs, tmp_path):

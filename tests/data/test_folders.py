@@ -73,6 +73,7 @@ def test_a_phones_folder(tmp_path, no_heif, capsys):
 
 
 @pytest.mark.parametrize("command", ["check", "train"])
+@pytest.mark.usefixtures("no_reports")
 def test_each_command_says_what_it_skips(tmp_path, contml, no_heif, command):
     root = phone(tmp_path / "photos")
     for number in range(5, 30):

@@ -13,15 +13,15 @@ from support.runs import kill_at
 
 import contml
 from contml._support.text import duration
-from contml.experiment import load, train
+from contml.experiment import load
 from contml.experiment.loading import load_run
 from contml.experiment.run_results import brief_of, facts_of, read_training, squared_of, usage_of
-from contml.runs import create, open_run
+from contml.runs import Run, create, open_run
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return train(load("pose/synthetic", [*TINY]), tmp_path_factory.mktemp("runs"))
+@pytest.fixture
+def run(tiny_run):
+    return Run(tiny_run)
 
 
 def test_the_facts_are_those_of_the_run(run):

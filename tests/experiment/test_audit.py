@@ -23,16 +23,12 @@ from contml.experiment.saved_run import recorded_task, trained_model
 from contml.labels import ClassLabels
 from contml.training import Interrupted, Trainer, load_weights
 
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("audit")
-    return train(load("pose/synthetic", TINY), folder).folder
+pytestmark = pytest.mark.usefixtures("no_reports")
 
 
 @pytest.fixture
-def run(trained, tmp_path):
-    return shutil.copytree(trained, tmp_path / "run")
+def run(tiny_run, tmp_path):
+    return shutil.copytree(tiny_run, tmp_path / "run")
 
 
 def test_each_item_is_judged_by_a_network_that_has_not_seen_it(run, monkeypatch):
@@ -80,7 +76,7 @@ def test_untrained_networks_are_named(contml, tmp_path):
     assert "note: untrained: these are the initial weights; " in out
 
 
-def test_an_interrupted_audit_goes_on(run, trained, tmp_path, monkeypatch):
+def test_an_interrupted_audit_goes_on(run, tiny_run, tmp_path, monkeypatch):
     step, steps = Trainer.train_step, []
 
     def interrupted(trainer, batch):
@@ -100,7 +96,7 @@ def test_an_interrupted_audit_goes_on(run, trained, tmp_path, monkeypatch):
         patch.setattr(Trainer, "train_step", lambda trainer, batch: (counted.append(0), step(trainer, batch))[1])
         found = audit_run(run, folds=3)
     assert len(counted) == 4 + 8  # the second epoch of the second network, and the third network
-    whole = audit_run(shutil.copytree(trained, tmp_path / "whole"), folds=3)
+    whole = audit_run(shutil.copytree(tiny_run, tmp_path / "whole"), folds=3)
     assert torch.equal(found.errors.scores, whole.errors.scores)
 
 
@@ -196,8 +192,8 @@ def test_groups_are_in_one_fold():
         draw_folds(keys, 11)
 
 
-def test_groups_of_whole_classes_do_not_hide_errors(trained):
-    experiment, run = load_run(trained)
+def test_groups_of_whole_classes_do_not_hide_errors(tiny_run):
+    experiment, run = load_run(tiny_run)
     task, _ = recorded_task(experiment, run, accept_changes=False)
     names = task.train.names
     groups = [f"maker {n % 4}" for n in range(len(names))]

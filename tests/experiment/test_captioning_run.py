@@ -84,6 +84,7 @@ def test_runs_of_captioners_are_compared(runs):
         report_run(runs["lstm"].folder, pair=("0", "1"))
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_killed_it_resumes_bit_for_bit(runs, tmp_path):
     config = load("captioning/synthetic", [*without(LSTM), *LSTM, "training.checkpoint_minutes=0"])
     for epoch, step in ((1, 2), (3, 1)):
@@ -109,6 +110,7 @@ def _started(config, run):
     return config.build_trainer(task, run, quiet=True)
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_the_network_of_a_run_is_taken(runs, tmp_path):
     first = [each for each in TINY if not each.startswith(("captioner", "decoder", "step"))]
     first += ["sampler.anchors_per_batch=2", "sampler.neighbours=2"]
@@ -132,6 +134,7 @@ def test_the_network_of_a_run_is_taken(runs, tmp_path):
         load("captioning/synthetic", [f"backbone={unfinished.folder}"])
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_a_frozen_network_on_features(tmp_path):
     config = load("captioning/synthetic", TINY)
     changes = ["model.backbone=features", "model.dim=null", "training.epochs=2", "training.evaluate_every=2"]

@@ -21,6 +21,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from support.caption_sets import write_csv
 from support.refusals import refuses
+from support.runs import without_reports
 from support.tables import dials, write_table
 
 from contml import InputError
@@ -107,12 +108,11 @@ def trained(tmp_path_factory):
         folder = folders[kind] = tmp_path_factory.mktemp(kind)
         write, values = KINDS[kind]
         (folder / "data").mkdir()
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, without_reports():
             patch.chdir(folder)
             write(Path("data"))
             loss = "{name: log_ratio, squared: false}" if values["sampler"] == DENSE else "contrastive"
             Path("own.yaml").write_text(CONFIG % {"loss": loss, **values})
-            patch.setattr(RetrievalResults, "report", lambda *arguments: None)
             train(load("own.yaml"), Path("runs"), folder=Path("runs/whole"))
             step = Trainer.train_step
 

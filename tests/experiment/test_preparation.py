@@ -176,6 +176,10 @@ def test_json(contml, tmp_path):
     assert (found["images"], found["broken"]) == (60, [])
 
 
+#: A data set that is drawn at once.
+FEW = ("task.classes=4", "task.per_class=4", "task.test_classes=4", "task.test_per_class=4")
+
+
 @pytest.mark.parametrize(
     ("arguments", "texts"),
     [
@@ -183,7 +187,7 @@ def test_json(contml, tmp_path):
         (("x", "own"), ["x: no such config or task", "contml list configs", "contml list tasks"]),
         (("classes/raw_vthm_cub", "own"), ["images.txt", "40 train images of 8 classes"]),
         (("classes/synthetic", "own"), ["classes/synthetic: its task has no option 'root'", "omit own"]),
-        (("classes/synthetic",), ["classes/synthetic: reads no files"]),
+        (("classes/synthetic", *FEW), ["classes/synthetic: reads no files"]),
         (("classes/cub",), ["task.root: missing"]),
         (("own",), ["own: a folder, not a config", "contml check --data PATH --images all"]),
         (("none.yaml", "own"), ["none.yaml: cannot be read"]),

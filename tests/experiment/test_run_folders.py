@@ -14,7 +14,7 @@ import pytest
 import torch
 from support.damage import mutations
 from support.refusals import refuses
-from support.runs import from_text
+from support.runs import from_text, without_reports
 
 from contml import InputError
 from contml._support.tensors import load_tensors, save_tensors
@@ -26,7 +26,8 @@ from contml.runs import Run
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    return train(from_text(folder, False, "loss: log_ratio"), folder).folder
+    with without_reports():
+        return train(from_text(folder, False, "loss: log_ratio"), folder).folder
 
 
 @pytest.fixture
@@ -79,6 +80,7 @@ def test_a_run_is_trained_by_one_process(folder):
         holder.stdout.close()
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_a_run_is_locked_while_it_is_trained(tmp_path):
     def on_start(run):
         with refuses(str(run.folder), got="another process is training this run"):
@@ -89,6 +91,7 @@ def test_a_run_is_locked_while_it_is_trained(tmp_path):
         pass
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_other_processes_of_a_training_need_no_lock(folder, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     with Run(folder).lock():

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 from support.miniature import TINY
+from support.runs import without_reports
 
 from contml.experiment import load, train
 from contml.explore import explore_runs
@@ -18,10 +19,10 @@ class Runs(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    made = [train(load("pose/synthetic", [*TINY, *more]), folder / "runs") for more in ([], ["optimizer.lr=0.01"])]
-    return Runs(*(run.folder for run in made))
+def runs(tiny_run, tmp_path_factory):
+    with without_reports():
+        second = train(load("pose/synthetic", [*TINY, "optimizer.lr=0.01"]), tmp_path_factory.mktemp("runs"))
+    return Runs(tiny_run, second.folder)
 
 
 @pytest.fixture(scope="session")

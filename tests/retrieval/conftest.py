@@ -11,7 +11,8 @@ from PIL import Image
 from support.miniature import TINY
 
 from contml._support.tensors import load_tensors
-from contml.experiment import load, train
+from contml.experiment import load
+from contml.runs import Run
 
 
 class Trained(NamedTuple):
@@ -21,15 +22,13 @@ class Trained(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained")
-    experiment = load("pose/synthetic", TINY)
-    run = train(experiment, folder / "runs")
-    test = experiment.build_task().test
-    (folder / "images").mkdir()
+def trained(tiny_run, tmp_path_factory):
+    images = tmp_path_factory.mktemp("trained") / "images"
+    images.mkdir()
+    test = load("pose/synthetic", TINY).build_task().test
     for row in range(len(test)):
-        Image.fromarray(np.asarray(test.image(row))).save(folder / "images" / f"{row:04d}.png")
-    return Trained(run.folder, folder / "images", load_tensors(run.embeddings("test"))[0]["embeddings"].numpy())
+        Image.fromarray(np.asarray(test.image(row))).save(images / f"{row:04d}.png")
+    return Trained(tiny_run, images, load_tensors(Run(tiny_run).embeddings("test"))[0]["embeddings"].numpy())
 
 
 @pytest.fixture(scope="session")

@@ -150,6 +150,7 @@ def test_weights_of_a_captioner_start_others(lstm):
 
 
 @pytest.mark.parametrize("maps", [False, True])
+@pytest.mark.usefixtures("no_reports")
 def test_a_captioner_of_features_takes_vectors_or_maps(tmp_path, maps):
     out = tmp_path / "features.npz"
     sections = [each for each in TINY if not each.startswith(("step", "model", "training"))]

@@ -64,6 +64,7 @@ def test_a_run_folder_as_json(contml, trained, images):
     assert json.loads(out) == {"file": "f.npz", "images": 24, "dim": 8, "resumed": 0, "broken": []}
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_the_file_replaces_images_in_a_training(contml, trained, images, tmp_path):
     """Its names are those of the images: a table of them can be trained on as features."""
     contml("embed", trained.run, "photos", "--out", "f.parquet")

@@ -418,6 +418,7 @@ MODELS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.usefixtures("no_reports")
 def test_models_of_every_kind_embed_as_their_runs_did(tmp_path, name):
     changes = MODELS[name]
     if changes == ["CLASSES"]:
@@ -442,6 +443,7 @@ def test_models_of_every_kind_embed_as_their_runs_did(tmp_path, name):
 
 
 @pytest.mark.parametrize("dim", ["8", "null"])
+@pytest.mark.usefixtures("no_reports")
 def test_a_model_of_features_takes_vectors(tmp_path, dim):
     out = tmp_path / "features.npz"
     extract_features(load_config("pose/synthetic", TINY), out)
@@ -505,6 +507,7 @@ def older(run):
     return run
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_a_run_without_newer_options_loads_and_is_calibrated_when_evaluated(trained, tmp_path):
     experiment = load_config("pose/synthetic", [change for change in TINY if "transform" not in change])
     run = older(train(experiment, tmp_path / "runs").folder)

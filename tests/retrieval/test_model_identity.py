@@ -18,6 +18,7 @@ import torch
 from support.captioning import described_squares, small_captioner
 from support.miniature import TINY
 from support.refusals import refuses
+from support.runs import without_reports
 from support.tables import dials, write_table
 
 import contml
@@ -72,6 +73,7 @@ def test_the_order_of_the_weights_is_no_part_of_it(trained, exported, tmp_path):
     assert contml.load(folder).identity == contml.load(trained.run).identity
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_a_run_that_starts_from_a_checkpoint_and_trains_nothing_is_the_same_model(trained, tmp_path):
     weights = trained.run / "checkpoints" / "best.safetensors"
     run = train(load("pose/synthetic", [*TINY, f"model.weights={weights}", "training.epochs=0"]), tmp_path)
@@ -301,7 +303,8 @@ def from_a_home(tmp_path_factory):
     rest += [f"images.cache={home / 'cache'}", f"sampler.cache={home / 'neighbours'}"]
     rest += ["training.epochs=1", f"model.weights={home / 'start.safetensors'}"]
     experiment = load_table(OwnData(table, ("reading=number",)), None, [*size, *rest])
-    return home, train(experiment, home / "runs")
+    with without_reports():
+        return home, train(experiment, home / "runs")
 
 
 def everything(path):

@@ -49,6 +49,7 @@ def test_a_damaged_calibration_is_one_line(refused, trained, tmp_path):
     assert "calibration.json: cannot be read" in refused("export", run, "model")
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_too_few_validation_queries_are_no_error(contml, tmp_path):
     changes = ["task.val=6", *(change for change in TINY if not change.startswith("task.val"))]
     status, out, err = contml("train", "pose/synthetic", *changes)
@@ -59,6 +60,7 @@ def test_too_few_validation_queries_are_no_error(contml, tmp_path):
         library.load(folder).label_distance(1.0)
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_classes_have_the_probability_of_the_same_class(tmp_path):
     changes = ["training.val_share=0.5", "task.classes=12", "task.per_class=8", "task.test_classes=4"]
     changes += ["task.test_per_class=4", "training.epochs=1", "sampler.classes=2", "sampler.batches=2"]
@@ -74,6 +76,7 @@ def test_classes_have_the_probability_of_the_same_class(tmp_path):
         model.label_distance(0.5)
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_without_a_test_split_it_is_not_checked(tmp_path):
     experiment = load("pose/synthetic", TINY)
     task = experiment.read_task()
@@ -116,6 +119,7 @@ def real(name):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # of gensim
 @pytest.mark.parametrize("name", ["pose", "rooms", "captions", "houses"])
+@pytest.mark.usefixtures("no_reports")
 def test_the_interval_holds_on_test_pairs(tmp_path, name):
     """Two splits of a few hundred queries: the coverage of one calibration varies by about 2 points for each."""
     run = train(real(name), tmp_path)

@@ -1,13 +1,15 @@
-"""A small config of squares, and a training that is killed."""
+"""A small config of squares, a training that is killed, and trainings without a report."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from contml.data import Task
 from contml.experiment import load
+from contml.experiment.results import CaptionResults, RetrievalResults
 from contml.labels import ClassLabels
 
 from .miniature import squares
@@ -60,3 +62,12 @@ def kill_at(trainer, epoch, step):
     trainer.sampler.batch = batch_or_die
     with pytest.raises(Killed):
         trainer.fit()
+
+
+@contextmanager
+def without_reports():
+    """No run writes a report, which takes ten times as long as a small training. For tests that look at no report."""
+    with pytest.MonkeyPatch.context() as patch:
+        for evaluator in (RetrievalResults, CaptionResults):
+            patch.setattr(evaluator, "report", lambda _, run, *__, **___: run.folder / "report.html")
+        yield

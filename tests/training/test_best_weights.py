@@ -327,6 +327,7 @@ def test_the_best_weights_are_the_result(finished):
     assert without_time(report_run(run.folder, trust=True).read_text()) == page
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_select_none_trains_on_all_items_and_keeps_the_last_weights(tmp_path):
     made = experiment(tmp_path, "training.select=none")
     assert len(made.build_task().train) == 24
@@ -393,6 +394,7 @@ def test_an_edited_config_is_refused(restored, command, old, new, got):
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_a_finished_run_says_how_it_can_be_trained_longer(restored):
     messages = []
     assert resume(restored.folder, trust=True, on_finished=messages.append).folder == restored.folder

@@ -50,6 +50,7 @@ def same(found, expected):
 
 @tensorboard
 @quiet
+@pytest.mark.usefixtures("no_reports")
 def test_tensorboard_has_the_metrics_the_options_and_the_result(tmp_path):
     run = train(load("pose/synthetic", [*TINY, "training.tracker=tensorboard"]), tmp_path)
     found = scalars(run.folder)

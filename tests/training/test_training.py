@@ -166,6 +166,7 @@ def test_sigkill_and_resume_from_the_command_line(tmp_path):
     assert_equal(*weights)
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_resume_with_a_changed_config(tmp_path):
     run = train(load("pose/synthetic", TINY), tmp_path)
     text = run.config.read_text()

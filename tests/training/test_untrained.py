@@ -17,7 +17,6 @@ from contml import load as load_model
 from contml.evaluation import Evaluated
 from contml.evaluation.results import epoch_text
 from contml.experiment import evaluate_run, load, read_evaluation, train
-from contml.experiment.run_results import CaptionResults, RetrievalResults
 from contml.explore import explore_runs
 from contml.losses import LOSSES
 from contml.runs import create
@@ -162,9 +161,8 @@ def made(folder, kind, *changes):
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_every_kind_of_result_says_so(monkeypatch, tmp_path, kind, cause):
-    for evaluator in (RetrievalResults, CaptionResults):
-        monkeypatch.setattr(evaluator, "report", lambda *_: None)
+@pytest.mark.usefixtures("no_reports")
+def test_every_kind_of_result_says_so(tmp_path, kind, cause):
     changes, note = CAUSES[cause]
     run = train(made(tmp_path, kind, *changes), tmp_path / "runs")
     result = read_evaluation(run)
