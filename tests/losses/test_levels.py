@@ -9,7 +9,6 @@ from support.models import images, same
 from support.refusals import refuses
 from support.runs import Killed, from_text
 from torch import nn
-from torchvision import models as torchvision_models
 
 from contml import InputError
 from contml.experiment import check, evaluate_run, load, resume, train
@@ -110,7 +109,9 @@ def test_timm_resnets_have_levels():
 
 @pytest.mark.parametrize("levels", [ALL, ["low"], ["middle", "low"]])
 def test_weights_of_the_whole_backbone(tmp_path, levels):
-    whole = torchvision_models.resnet18()
+    from torchvision.models import resnet18  # here: it takes two seconds to import
+
+    whole = resnet18()
     save_file(whole.state_dict(), tmp_path / "whole.safetensors")
     model = EmbeddingModel("resnet18", weights=str(tmp_path / "whole.safetensors"), levels=levels)
     state = whole.state_dict()

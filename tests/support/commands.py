@@ -20,7 +20,6 @@ import pytest
 import torch
 import typer.main
 from PIL import Image
-from torchvision import models
 
 from contml.cli.commands import app
 from contml.cli.options import load_experiment, own_data
@@ -297,6 +296,8 @@ def write_layout(task: str, root: str | None, *, karpathy: bool = False) -> None
 
 def write_weights(model: Mapping[str, Any]) -> None:
     """Random weights in place of the published ones that a model names: in a file, or where torchvision keeps them."""
+    from torchvision import models  # here: it takes two seconds to import
+
     name, weights = str(model["backbone"]), str(model["weights"])
     if weights == "none" or name == "features" or ":" in name:
         return
