@@ -9,7 +9,7 @@ import pytest
 
 from contml.data import Task
 from contml.experiment import load
-from contml.experiment.results import CaptionResults, RetrievalResults
+from contml.experiment.run_results import CaptionResults, RetrievalResults
 from contml.labels import ClassLabels
 
 from .miniature import squares
