@@ -104,8 +104,8 @@ def test_a_training_with_a_name_goes_on(contml, refused, tmp_path, monkeypatch):
     with without_reports():
         assert contml(*command, "whole")[0] == 0
     folder = tmp_path / "runs/pose/synthetic/first"
-    steps = [f"running.{step}" for step in ("DataRecord.save", "write", "Trainer.fit", "_finish")]
-    for step in (*steps, "results.RetrievalResults.report"):
+    steps = [f"train_and_evaluate.{step}" for step in ("DataRecord.save", "write", "Trainer.fit", "_finish")]
+    for step in (*steps, "run_results.RetrievalResults.report"):
         with monkeypatch.context() as patch:
             patch.setattr(f"contml.experiment.{step}", killed)
             assert contml(*command, "first")[0] == 9, step
