@@ -27,7 +27,7 @@ from contml.data.identity import DataRecord
 from contml.distances.cache import Cache
 from contml.evaluation.results import Evaluated, Selection
 from contml.evaluation.table import summary
-from contml.experiment import recorded, running
+from contml.experiment import saved_run, train_and_evaluate
 from contml.experiment.loading import load
 from contml.labels import ClassLabels
 from contml.report.plots import metrics_plot, training_plot
@@ -114,7 +114,7 @@ def read_report(folder: Path, random: Random) -> None:
     for split in before.names:
         before.rows(split, now)
     run = open_run(folder / "one")
-    evaluated = recorded.read_evaluation(run)
+    evaluated = saved_run.read_evaluation(run)
     rows = run.rows()
     evaluated.description, evaluated.doubt, summary(evaluated.evaluation)
     training_plot(rows, evaluated)
@@ -124,7 +124,7 @@ def read_report(folder: Path, random: Random) -> None:
 
 def build_trained(folder: Path) -> None:
     """A run folder of a training that takes a second."""
-    run = running.train(
+    run = train_and_evaluate.train(
         load("pose/synthetic", [*TINY, "sampler.batches=2", "training.epochs=1", "training.select=none"]),
         folder / "runs",
         folder=folder / "run",
@@ -137,7 +137,7 @@ def read_trained(folder: Path, random: Random) -> None:
     run = folder / "run"
     names = tuple(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
     name = changed_file(run, names)
-    steps = [running.evaluate_run, running.report_run, running.resume]
+    steps = [train_and_evaluate.evaluate_run, train_and_evaluate.report_run, train_and_evaluate.resume]
     wanted = (
         2
         if name.startswith("checkpoints/state")
