@@ -34,7 +34,9 @@ def test_config_takes_a_step(name, tmp_path, monkeypatch):
     """As its head says: on a miniature of the official files in FOLDER."""
     monkeypatch.chdir(tmp_path)
     use_counts_of_miniatures(monkeypatch)
-    write_items(tmp_path)  # what the tables' configs read
+    monkeypatch.setattr("contml.experiment.checking._STEPS", 1)
+    if name.startswith("table/"):
+        write_items(tmp_path)
     typed = next(words for words, _ in commands(f"configs/{name}.yaml") if words[1:3] == ["train", name])
     words = [word for word in typed if word != "backbone=RUN"]
     params = parsed(words)[1]

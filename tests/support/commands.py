@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -229,6 +230,7 @@ def parsed(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     return name, app_commands()[name].make_context(name, list(arguments)).params
 
 
+@cache
 def app_commands() -> Mapping[str, Any]:
     """The commands of contml by name."""
     return typer.main.get_command(app).commands

@@ -15,6 +15,7 @@ import torch
 from filelock import FileLock
 from scipy import stats
 from support import sweeps
+from support.choices import pairwise
 from support.fake_runs import poses
 from support.miniature import squares
 from support.refusals import refuses
@@ -195,13 +196,14 @@ def _finished(folder, written):
     pass
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+STATES = [_nothing, _half_a_trial, _half, _whole_round, _leftovers, _folders_gone, _finished]
+
+
 @pytest.mark.parametrize(
-    "state",
-    [_nothing, _half_a_trial, _half, _whole_round, _leftovers, _folders_gone, _finished],
-    ids=lambda f: f.__name__,
+    ("sampler", "state", "processes"),
+    pairwise(["grid", "random", "tpe"], STATES, [1, 2]),
+    ids=lambda value: getattr(value, "__name__", value),
 )
-@pytest.mark.parametrize("sampler", ["grid", "random", "tpe"])
 def test_each_state_in_which_a_sweep_is_found(trainings, monkeypatch, sampler, state, processes):
     monkeypatch.setattr("contml.sweep.training._start", start_thread)
     trainings.diverges = lambda margin: 0.14 < margin < 0.16
