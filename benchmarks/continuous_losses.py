@@ -1,9 +1,10 @@
-"""Rank-N-Contrast and CoSENT, forward and backward: ours compared with explicit versions of the published forms.
+"""Rank-N-Contrast, CoSENT and smooth ranks, forward and backward: ours and explicit versions of the published forms.
 
     python -m benchmarks.continuous_losses [--save FILE] [--largest 2048]
 
 The explicit forms are plain torch, as the papers print them. Rank-N-Contrast compares each pair of an anchor with all
 others, [B, B, B] in steps of one column as in the authors' code, or all at once; CoSENT compares all pairs, [P, P].
+Smooth ranks have sigmoids [B, B, B], computed for some anchors at a time.
 Both get the same inputs as ours, in turn, and values and gradients are checked to be equal. The other losses for
 continuous labels are timed alone. Times are processor time of one thread, which leaves out other jobs on the machine.
 """
@@ -14,25 +15,26 @@ import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from benchmarks.measure import alternate, heading, peak_memory, table
 from contml.labels import VectorLabels
-from contml.losses import LOSSES, CoSENTLoss, RankNContrastLoss
+from contml.losses import LOSSES, CoSENTLoss, RankNContrastLoss, SmoothRankLoss
 
 DIM = 128
 MIB = 1 << 20
 #: The largest batch and the largest number of pairs of the explicit forms: they take up to 2 GiB here.
 LISTED_BATCH, LISTED_PAIRS = 512, 4096
 SIZES = (128, 256, 512, 1024, 2048)
-#: Losses timed alone, and the largest batch of those that take O(B^3) time.
-ALONE = (
-    *("log_ratio", "soft_info_nce", "generalized_contrastive", "relaxed_contrastive", "isometric", "rank_sim"),
-    "smooth_rank",
-)
-CUBIC = 512
+#: Losses timed alone.
+ALONE = ("log_ratio", "soft_info_nce", "generalized_contrastive", "relaxed_contrastive", "isometric", "rank_sim")
+#: Batches in which smooth ranks are compared with those of all sigmoids.
+RANKED = (64, 128, 256, 512)
+#: Divides the label distances of losses that have a scale.
+LABEL_SCALE = 50.0
 #: The batches of these.
 MEASURED = (128, 512, 2048)
 
@@ -72,6 +74,14 @@ def cosent(embeddings: Tensor, distances: Tensor) -> Tensor:
     return torch.cat((terms, terms.new_zeros(1))).logsumexp(0)
 
 
+class AllSigmoids(SmoothRankLoss):
+    """Smooth ranks from the B x B sigmoids of each anchor, in blocks of anchors; the public code has one block."""
+
+    def is_direct(self, items: int) -> bool:  # noqa: ARG002
+        """Always."""
+        return True
+
+
 def ours_rank_n_contrast(embeddings: Tensor, distances: Tensor) -> Tensor:
     value: Tensor = RankNContrastLoss()(embeddings, distances)
     return value
@@ -84,7 +94,7 @@ def ours_cosent(embeddings: Tensor, distances: Tensor) -> Tensor:
 
 def alone(name: str) -> Callable[[Tensor, Tensor], Tensor]:
     """A loss of the table, with label distances as they are."""
-    scale = {"label_scale": 50.0} if name not in ("log_ratio", "rank_sim") else {}
+    scale = {"label_scale": LABEL_SCALE} if name not in ("log_ratio", "rank_sim") else {}
     loss: Callable[[Tensor, Tensor], Tensor] = LOSSES[name](**scale)
     return loss
 
@@ -97,6 +107,11 @@ FORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "explicit, pairs": cosent,
     **{name: alone(name) for name in ALONE},
 }
+for _metric in ("ndcg", "ap"):
+    for _temperature in (0.1, 0.01):
+        _options: dict[str, Any] = {"metric": _metric, "temperature": _temperature, "label_scale": LABEL_SCALE}
+        FORMS[f"ours, {_metric}, {_temperature:g}"] = SmoothRankLoss(**_options)
+        FORMS[f"explicit, {_metric}, {_temperature:g}"] = AllSigmoids(**_options)
 
 
 def inputs(items: int, anchors: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -155,6 +170,34 @@ def header(first: str, forms: list[str]) -> list[str]:
     return [first, *names, *ratios, *peaks, "float64 agreement"]
 
 
+def smooth_ranks(largest: int) -> str:
+    """The table of smooth ranks: both forms up to 512 items, ours up to twice `largest`."""
+    body = []
+    for kind in ("ndcg, 0.1", "ndcg, 0.01", "ap, 0.1", "ap, 0.01"):
+        ours, explicit = f"ours, {kind}", f"explicit, {kind}"
+        for size in (*RANKED, *(size for size in (1024, 2048, 4096) if size <= 2 * largest)):
+            listed = [ours, explicit] if size in RANKED else [ours]
+            rounds = 5 if size in RANKED else 1
+            times = alternate({form: call(form, size, size) for form in listed}, rounds=rounds, clock=time.process_time)
+            cells = [f"{times[form] * 1e3:,.1f} ms" if form in times else "-" for form in (ours, explicit)]
+            if size in RANKED:
+                ratio, difference = f"{times[explicit] / times[ours]:.1f}", f"{agreement(listed, size, size):.0e}"
+            else:
+                ratio = difference = "-"
+            memory = f"{peak_memory(call, ours, size, size) / MIB:,.0f} MiB"
+            body.append([kind, f"{size:,}", *cells, ratio, memory, difference])
+    columns = [
+        "metric, temperature",
+        "B",
+        "ours",
+        "all sigmoids",
+        "all sigmoids / ours",
+        "peak: ours",
+        "float64 agreement",
+    ]
+    return table([columns, *body])
+
+
 def report(largest: int) -> str:
     """All tables."""
     sizes = [size for size in SIZES if size <= largest]
@@ -170,17 +213,15 @@ def report(largest: int) -> str:
         "\nCoSENT over all pairs of some anchors, or (from 128 x 127) of all:\n",
         table([header("P", forms), *body]),
     ]
+    parts += ["\nSmooth ranks, nDCG and AP, by temperature:\n", smooth_ranks(largest)]
     body, large = [], [size for size in sizes if size in MEASURED]
     for name in ALONE:
         cells = []
         for size in large:
-            if name == "smooth_rank" and size > CUBIC:
-                cells.append("-")
-                continue
             (seconds,) = alternate({name: call(name, size, size)}, rounds=3, clock=time.process_time).values()
             cells.append(f"{seconds * 1e3:,.1f} ms, {peak_memory(call, name, size, size) / MIB:,.0f} MiB")
         body.append([f"`{name}`", *cells])
-    parts += ["\nThe other losses, time and peak memory (`smooth_rank` takes O(B^3) time):\n"]
+    parts += ["\nThe other losses, time and peak memory:\n"]
     parts += [table([["loss", *(f"B = {size:,}" for size in large)], *body])]
     parts += [
         "\n`python -m benchmarks.continuous_losses`; peaks are above the inputs, in a new process. Explicit forms end "

@@ -244,14 +244,16 @@ class PairLoss(nn.Module):
         """Sums of values and of counts over the anchors, `[T]` each; only the values have a gradient."""
         x, y = comparison.x, comparison.y
         step = self.rows_of_a_block(comparison)
+        full = torch.autocast(x.device.type, enabled=False)  # autocast would compute in half precision
         if len(x) <= step:
-            scores = pairs(self.pair_distance, x, y)
-            values, counts = _as_columns(self.values(self.block(comparison, scores, ALL)))
-            return values.sum(0), counts.sum(0)
+            with full:
+                scores = pairs(self.pair_distance, x, y)
+                values, counts = _as_columns(self.values(self.block(comparison, scores, ALL)))
+                return values.sum(0), counts.sum(0)
         lifted = lift(self.pair_distance, x, y)
         parameters = [p for p in self.parameters() if p.requires_grad]
         needs_gradient = torch.is_grad_enabled()
-        with torch.autocast(x.device.type, enabled=False):  # autocast would compute the blocks in half precision
+        with full:
             sums: tuple[Tensor, Tensor] = _Blocked.apply(self, comparison, step, needs_gradient, *lifted, *parameters)
         return sums
 
