@@ -37,6 +37,7 @@ ALLOWED = {
         "contml/report/",
         "contml/compare/",
         "contml/sweep/",
+        "contml/benchmark/",
         "benchmarks/",
         "tests/report",
         "tests/compare",

@@ -21,6 +21,7 @@ from contml._support.files import check_new_file, write_new
 from contml._support.validation import Range
 from contml.cli import listing
 from contml.cli.audit import AUDIT_EXAMPLE, audit
+from contml.cli.benchmark import EXAMPLE as BENCHMARK_EXAMPLE, benchmark
 from contml.cli.compare import EXAMPLE as COMPARE_EXAMPLE, compare
 from contml.cli.embed import CAPTION_EXAMPLE, EMBED_EXAMPLE, caption, embed, export
 from contml.cli.explore import EXPLORE_EXAMPLE, explore
@@ -193,6 +194,7 @@ def train(
 
 
 app.command(epilog=SWEEP_EXAMPLE)(sweep)
+app.command(epilog=BENCHMARK_EXAMPLE)(benchmark)
 
 
 @app.command()

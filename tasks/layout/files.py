@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from contml import InputError
 from contml._support.progress import progress_bar
@@ -17,6 +19,7 @@ from contml.data.renderers.label_maps import shrink
 from contml.data.sources import images_below
 from contml.data.tables import read_table
 from contml.data.text_files import read_lines
+from contml.data.values import whole_number
 
 from .._readers.folders import Files, data_folder, image_folders
 from .._readers.label_maps import Array, check_shape, read_groups, read_image_map, to_classes
@@ -37,6 +40,9 @@ def files(
     column: str | None = None,
     groups: tuple[str, ...] | None = None,
     side: PositiveInt | None = 112,
+    group: str | None = None,
+    frame: str | None = None,
+    exclude_group: bool = False,
 ) -> Task:
     """A folder of images and label maps, one class number per pixel: room surfaces, semantic segmentations.
 
@@ -63,15 +69,29 @@ def files(
         groups: which values of the column are classes, in order; values joined by "+" are one class, all others are
             ignored. Default: every value is a class.
         side: maps are resized to this many pixels square; null: maps are not resized and must all have one size.
+        group: the column of `pairs` with the group of an image, such as its video: a validation split that is drawn
+            from the training images does not divide a group.
+        frame: the column of `pairs` with frame numbers, where no column names the group: images of one split whose
+            numbers follow each other are one group.
+        exclude_group: exclude the other images of a query's own group from its gallery: neighbouring frames of a video
+            would be found too easily.
     """
     folder = data_folder(root, "your images and label maps")
     if (names is None) != (column is None) or (groups is not None and column is None):
         raise InputError("names, column and groups", "one without the others", hint="give names and column, or neither")
     if names is not None and classes is not None:
         raise InputError("classes", str(classes), "must be null with names", "the groups are the classes")
+    if group is not None and frame is not None:
+        raise InputError("group and frame", "both are given", hint="give the column of one of them")
+    if (group is not None or frame is not None) and pairs is None:
+        raise InputError(
+            "group" if frame is None else "frame", "no pairs", hint="set pairs to the CSV file with the column"
+        )
+    if exclude_group and group is None and frame is None:
+        raise InputError("exclude_group", "no group", hint="set group or frame to a column of the CSV file")
     source = folder / (split or pairs or "")
     if pairs:
-        available_pairs = _pairs_by_table(folder / pairs)
+        available_pairs = _pairs_by_table(folder / pairs, group or frame)
     elif split:
         available_pairs = _pairs_by_name(image_folders(folder, images), folder / labels)
     else:
@@ -81,6 +101,7 @@ def files(
     else:
         parts = split_by_column(source, "split", ((pair, pair.split) for pair in available_pairs))
     parts = with_queries(source, parts)
+    group_of = _groups_of(parts, runs=frame is not None)
     all_pairs = [pair for part in parts for pair in part]
     grouping = None if names is None else read_groups(folder / names, str(column), groups)
     map_names = [str(pair.label) for pair in all_pairs]
@@ -88,7 +109,7 @@ def files(
 
     def make(start: int, stop: int, queries: int = 0) -> Split:
         rows = slice(start, stop)
-        return make_split(
+        made = make_split(
             [ImageFile(pair.image) for pair in all_pairs[rows]],
             [str(pair.image) for pair in all_pairs[rows]],
             maps[rows],
@@ -97,11 +118,47 @@ def files(
             queries=queries,
             class_names=() if grouping is None else grouping.names,
         )
+        if not exclude_group:
+            return made
+        group_ids = np.unique([group_of[name] for name in made.names], return_inverse=True)[1]
+        return replace(made, groups=torch.from_numpy(group_ids))
 
     first_val = len(parts.train)
     first_test = first_val + len(parts.val)
     test = make(first_test, len(all_pairs), len(parts.queries)) if parts.queries else None
-    return Task(make(0, first_val), test, make(first_val, first_test) if parts.val else None)
+    train = make(0, first_val)
+    val_groups = [group_of[name] for name in train.names] if group_of else None
+    return Task(train, test, make(first_val, first_test) if parts.val else None, val_groups=val_groups)
+
+
+def _groups_of(parts: Parts[_Pair], *, runs: bool) -> dict[str, str]:
+    """The group of each image by its path; empty if pairs have none.
+
+    Args:
+        parts: the pairs.
+        runs: their groups are frame numbers: those of one split that follow each other without a gap are one group.
+
+    Raises:
+        InputError: a frame number is none.
+    """
+    groups: dict[str, str] = {}
+    for part in (parts.train, parts.val, [*parts.queries, *parts.gallery]):
+        if not runs:
+            groups |= {str(pair.image): pair.group for pair in part if pair.group}
+            continue
+        numbers = {str(pair.image): _frame(pair) for pair in part}
+        last, first = -1, -1
+        for name, number in sorted(numbers.items(), key=lambda item: item[1]):
+            first = first if number - last <= 1 and last >= 0 else number
+            groups[name], last = f"frames from {first}", number
+    return groups
+
+
+def _frame(pair: _Pair) -> int:
+    number = whole_number(pair.group)
+    if number is None:
+        raise InputError("frame", f"'{pair.group}'", "must be a whole number, 0 or more", origin=pair.origin)
+    return number
 
 
 def _read_maps(pairs: list[_Pair], side: int | None) -> Array:
@@ -134,6 +191,7 @@ class _Pair(NamedTuple):
     label: Path
     split: str | None = None  # None: its file has no such column
     origin: str = ""  # the line of the CSV file that names them, for errors
+    group: str = ""  # or the frame number; "": it has none
 
     def __str__(self) -> str:
         return self.name
@@ -156,8 +214,8 @@ def _pairs_by_name(images: Sequence[Path], labels: Path) -> list[_Pair]:
     ]
 
 
-def _pairs_by_table(path: Path) -> list[_Pair]:
-    """The pairs of a CSV file: columns `image` and `label`, paths beside the file, and perhaps `split`.
+def _pairs_by_table(path: Path, group: str | None) -> list[_Pair]:
+    """The pairs of a CSV file: columns `image` and `label`, paths beside the file, and perhaps `split` and a `group`.
 
     Raises:
         InputError: no such file, no such columns, an empty cell, or an image twice.
@@ -166,11 +224,14 @@ def _pairs_by_table(path: Path) -> list[_Pair]:
     table, on_disk = read_table(path, option="pairs"), Files()
     images, labels = table.texts("image", "images"), table.texts("label", "label maps")
     splits = table.texts("split", "the split") if "split" in table else [None] * len(table)
+    groups = [""] * len(table) if group is None else table.texts(group, "groups")
     for row, (image, label, split) in enumerate(zip(images, labels, splits, strict=True)):
+        if group is not None and not groups[row]:
+            raise InputError(f"{table.where(row)}: {group}", "empty", hint="give the group of each image")
         if not image or not label:
             raise InputError(table.where(row), f"no {'label' if image else 'image'}", hint="give both of each pair")
         image_file, label_file = (on_disk.locate([path.parent], name) for name in (image, label))
-        pairs.append(_Pair(image, image_file, label_file, split, table.where(row)))
+        pairs.append(_Pair(image, image_file, label_file, split, table.where(row), groups[row]))
     table.refuse_repeated([str(pair.image) for pair in pairs])
     return pairs
 

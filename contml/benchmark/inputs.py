@@ -1,0 +1,71 @@
+"""The inputs of a set: features of its images, and label distances that would take long to compute for each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from contml._support.files import write
+from contml.benchmark.suite import Suite, filled
+from contml.benchmark.trials import data_key
+from contml.data import Split, Task
+from contml.data.features import read_features, write_features
+from contml.experiment import Experiment, extract_features, load
+from contml.labels import MatrixLabels
+
+
+def experiment_of(suite: Suite, set_name: str, places: Mapping[str, str], changes: list[str]) -> Experiment:
+    """The experiment of a set with changes to its config."""
+    data = suite.sets[set_name]
+    return load(data.config, [*filled(data.changes, places), *changes])
+
+
+def folder_of(suite: Suite, set_name: str, places: Mapping[str, str]) -> Path:
+    """The folder of the inputs of a set."""
+    return Path(places["folder"]) / f"{set_name.replace(' ', '_')}-{data_key(suite, set_name)}"
+
+
+def prepare(suite: Suite, set_name: str, places: Mapping[str, str]) -> None:
+    """Write the inputs of a set that are not there yet."""
+    folder = folder_of(suite, set_name, places)
+    out, bare = folder / "features.npz", folder / ("maps.npz" if suite.inputs.maps else "network.npz")
+    experiment = experiment_of(suite, set_name, places, filled(suite.inputs.changes, places))
+    if not out.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        extract_features(experiment, bare, maps=suite.inputs.maps)
+        write_components(bare, out, suite.inputs.components)
+        bare.unlink()
+    for name, split in experiment.read_task().splits.items():
+        if split.labels.exponent is None and not (folder / f"{name}.npy").exists():
+            distances = split.labels.pairwise().numpy()
+            write(folder / f"{name}.npy", lambda path, distances=distances: np.save(path, distances))
+
+
+def with_matrices(task: Task, folder: Path) -> Task:
+    """The task with the label distances that are in the folder.
+
+    Labels of a known exponent are compared by arithmetic: a matrix would not say which power it holds.
+    """
+
+    def changed(name: str, split: Split) -> Split:
+        file = folder / f"{name}.npy"
+        return replace(split, labels=MatrixLabels(file)) if split.labels.exponent is None and file.exists() else split
+
+    return task.with_splits({name: changed(name, split) for name, split in task.splits.items()})
+
+
+def write_components(features: Path, out: Path, components: int | None) -> None:
+    """The first principal components of features, or all of them; mean and directions are those of training images."""
+    found = read_features(features)
+    with np.load(features) as file:
+        splits = file["split"].tolist()
+    values = found.values.reshape(len(splits), -1)
+    if components is not None:
+        seen = values[[split == "train" for split in splits]].astype(np.float64)
+        directions = np.linalg.svd(seen - seen.mean(0), full_matrices=False)[2][:components]
+        values = ((values - seen.mean(0)) @ directions.T).astype(np.float32)
+    assert found.names is not None
+    write_features(out, found.names, splits, values)

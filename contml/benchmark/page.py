@@ -1,0 +1,264 @@
+"""The page of a benchmark: ranks over the sets, and a table per set, with intervals over seeds and queries."""
+
+from __future__ import annotations
+
+import statistics
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from contml.benchmark.statistics import (
+    DRAWS,
+    Array,
+    Draws,
+    Estimate,
+    critical_difference,
+    draw,
+    estimate,
+    friedman,
+    holm,
+    mean_ranks,
+)
+from contml.benchmark.suite import Suite
+from contml.benchmark.trials import UNIT, Cell, Item, Result, value
+
+
+@dataclass(frozen=True)
+class SetScores:
+    """The scores of the methods on a set whose trainings are finished.
+
+    Attributes:
+        name: the set.
+        scores: of each method `[S, Q]`.
+        draws: the draws of seeds and queries.
+    """
+
+    name: str
+    scores: Mapping[str, Array]
+    draws: Draws
+
+    @cached_property
+    def means(self) -> dict[str, Array]:
+        """The mean of each method over each draw `[R]`."""
+        return {method: self.draws.means(values) for method, values in self.scores.items()}
+
+
+def set_scores(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result]) -> list[SetScores]:
+    """The scores of the sets, of the methods that are finished; a set without one is left out."""
+    scores = list[SetScores]()
+    for set_name in dict.fromkeys(cell.set_name for cell in found):
+        part = [cell for cell in found if cell.set_name == set_name and cell.finished(results)]
+        tests = {cell.method_name: [results[item.key] for item in cell.tests(results)] for cell in part}
+        groups = next((result["groups"] for found in tests.values() for result in found if "groups" in result), None)
+        if groups is None:
+            continue
+        count = len(suite.seeds)
+        matrices = {name: _matrix(found, count, len(groups)) for name, found in tests.items()}
+        draws = draw(count, groups, zlib.crc32(set_name.encode()))
+        scores.append(SetScores(set_name, matrices, draws))
+    return scores
+
+
+def _matrix(found: Sequence[Result], seeds: int, queries: int) -> Array:
+    """The score of each seed and query `[S, Q]`: 0 where a training failed; a baseline is the same for all seeds."""
+    rows = [np.array(result.get("queries", [0] * queries), float) / UNIT for result in found]
+    return np.stack([rows[n % len(rows)] for n in range(seeds)])
+
+
+def page(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result], head: str, plot: str | None) -> str:
+    """The page, in Markdown.
+
+    Args:
+        suite: the suite.
+        found: the cells that it shows.
+        results: the finished trainings.
+        head: what stands below the title: the date, and how much is done.
+        plot: the file of the plot of ranks; None: there is none.
+    """
+    scores = set_scores(suite, found, results)
+    lines = [f"# {suite.title}", "", f"{head} A method is shown where all of its trainings are done.", ""]
+    lines += [_protocol(suite), ""]
+    complete = complete_sets(found, scores)
+    if complete:
+        lines += ["## Overview", "", _overview(suite, complete), ""]
+        lines += [f"![mean ranks]({plot})", ""] if plot else []
+    for each in scores:
+        part = [cell for cell in found if cell.set_name == each.name and cell.method_name in each.scores]
+        lines += [f"## {each.name}", "", _table(suite, each, part, results), ""]
+    return "\n".join(lines)
+
+
+def complete_sets(found: Sequence[Cell], scores: Sequence[SetScores]) -> list[SetScores]:
+    """The sets of which all methods are finished."""
+    return [
+        each for each in scores if all(cell.method_name in each.scores for cell in found if cell.set_name == each.name)
+    ]
+
+
+def _protocol(suite: Suite) -> str:
+    further = (
+        f", then {suite.further} more around the best one: up to two beyond the end of a grid of numbers where the "
+        "best one is at its end, the others between it and its neighbours."
+    )
+    return (
+        f"Each trained method tries {suite.trials} options with seed 0 on the validation split"
+        f"{further if suite.further else '.'} The best option is trained with seeds "
+        f"{', '.join(map(str, suite.seeds))}, and its last weights are measured on the test split.\n\n"
+        "Every item is a query against all others but those of its own group. Score: the normalized score of label "
+        "distance@10, 0 for a random ranking, 1 for the oracle. Brackets: 95 % intervals of a two-way bootstrap over "
+        f"seeds and queries (whole groups of queries, where there are groups), {DRAWS:,} draws; the denominator of the "
+        f"score is fixed, and sets are not drawn. Differences to {suite.reference} are paired by seed and query. p: "
+        "two-sided, by Holm's correction over the methods of a table. Seconds: of one core."
+    )
+
+
+def _overview(suite: Suite, sets: Sequence[SetScores]) -> str:
+    """Scores, mean and mean rank of the methods that all sets have; then of the others, which have no mean."""
+    everywhere = [name for name in suite.methods if all(name in each.scores for each in sets)]
+    somewhere = [name for name in suite.methods if any(name in each.scores for each in sets) and name not in everywhere]
+    mean_draws = {name: np.mean([each.means[name] for each in sets], axis=0) for name in everywhere}
+    means = {name: float(np.mean([each.scores[name].mean() for each in sets])) for name in everywhere}
+    differences = _differences(suite.reference, means, mean_draws)
+    table = np.array([[each.scores[name].mean() for name in everywhere] for each in sets])
+    ranks = dict(zip(everywhere, mean_ranks(table), strict=True))
+    rows = [["method", *(each.name for each in sets), "mean", f"less {suite.reference}", "p", "mean rank"]]
+    for name in sorted(everywhere, key=lambda name: -means[name]):
+        low, high = np.quantile(mean_draws[name], (0.025, 0.975))
+        shown = [f"{each.scores[name].mean():.3f}" for each in sets]
+        mean = f"{means[name]:.3f} [{low:.3f}, {high:.3f}]"
+        rows.append([name, *shown, mean, *_difference_cells(differences.get(name)), f"{ranks[name]:.1f}"])
+    for name in somewhere:
+        shown = [f"{each.scores[name].mean():.3f}" if name in each.scores else "-" for each in sets]
+        rows.append([name, *shown, "-", "-", "-", "-"])
+    best = max(everywhere, key=lambda name: means[name])
+    lines = [_markdown(rows), "", _tied(best, means, mean_draws)]
+    p = friedman(table)
+    if p == p:  # not NaN
+        distance = critical_difference(len(everywhere), len(sets))
+        lines += [
+            "",
+            f"Friedman's test that all methods are equal: p = {p:.2g}. Critical difference of mean ranks (Nemenyi, "
+            f"5 %) on {len(sets)} sets: {distance:.2f}; their ranks do not distinguish methods closer than this.",
+        ]
+    return "\n".join(lines)
+
+
+def _differences(
+    reference: str, means: Mapping[str, float], draws: Mapping[str, Array]
+) -> dict[str, tuple[Estimate, float]]:
+    """The difference of each other method to the reference, and its corrected p-value."""
+    if reference not in means:
+        return {}
+    others = [name for name in means if name != reference]
+    found = [estimate(means[name] - means[reference], draws[name] - draws[reference]) for name in others]
+    return dict(zip(others, zip(found, holm([each.p for each in found]), strict=True), strict=True))
+
+
+def _difference_cells(found: tuple[Estimate, float] | None) -> list[str]:
+    if found is None:
+        return ["-", "-"]
+    difference, p = found
+    return [f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]", f"{p:.3f}"]
+
+
+def _tied(best: str, means: Mapping[str, float], draws: Mapping[str, Array]) -> str:
+    """Which methods the interval does not distinguish from the best one, without a correction: a cautious list."""
+    tied = [name for name in means if name != best and estimate(0, draws[best] - draws[name]).low <= 0]
+    return f"Within noise of {best} (the 95 % interval of the difference has 0): {', '.join(tied) or 'none'}."
+
+
+def _table(suite: Suite, each: SetScores, part: Sequence[Cell], results: Mapping[str, Result]) -> str:
+    means = {name: float(values.mean()) for name, values in each.scores.items()}
+    differences = _differences(suite.reference, means, each.means)
+    head = ["method", "chosen option", "validation", "score", f"less {suite.reference}", "p"]
+    rows = [[*head, "label distance@10", "Spearman", "Kendall", "seconds"]]
+    edges, failed = list[str](), list[str]()
+    pairs = list[tuple[float, float]]()
+    for cell in sorted(part, key=lambda cell: -means[cell.method_name]):
+        name, trials, tests = cell.method_name, cell.trials(results), cell.tests(results)
+        options = tests[0].options
+        found = [results[item.key] for item in tests]
+        val = max(value(results[item.key]) for item in trials)
+        low, high = np.quantile(each.means[name], (0.025, 0.975))
+        shown = [_mean(found, metric) for metric in ("label_distance", "spearman", "kendall")]
+        seconds = statistics.median(float(result["seconds"]) for result in found)
+        score = f"{means[name]:.3f} [{low:.3f}, {high:.3f}]"
+        cells = [name, options or "-", f"{val:.3f}", score, *_difference_cells(differences.get(name)), *shown]
+        rows.append([*cells, f"{seconds:.1f}"])
+        pairs.append((val, means[name]))
+        if at_edge := cell.method.at_edge(options, [item.options for item in trials]):
+            edges.append(f"{name} ({', '.join(at_edge)})")
+        failed += _failures(name, trials, results)
+    best = max(means, key=lambda name: means[name])
+    queries = each.draws.queries.shape[1]
+    lines = [_markdown(rows), "", f"{queries:,} queries. {_tied(best, means, each.means)}"]
+    lines.append(f"Validation and test scores of the chosen options: {_agreement(pairs)}.")
+    if edges:
+        lines.append(f"Chosen at an end of all that was tried: {', '.join(edges)}.")
+    if failed:
+        lines.append(f"Trials that diverged: {', '.join(failed)}.")
+    return "\n".join(lines)
+
+
+def _agreement(pairs: Sequence[tuple[float, float]]) -> str:
+    """Whether the ranking of the methods on validation is that on the test split."""
+    from scipy.stats import spearmanr
+
+    if len(pairs) < 3:
+        return "too few methods for a rank correlation"
+    return f"rank correlation over the methods {float(spearmanr(*zip(*pairs, strict=True)).statistic):.2f}"
+
+
+def _failures(name: str, trials: Sequence[Item], results: Mapping[str, Result]) -> list[str]:
+    count = sum("error" in results[item.key] for item in trials)
+    return [f"{name} {count}"] if count else []
+
+
+def _mean(found: Sequence[Result], metric: str) -> str:
+    known = [float(result[metric]) for result in found if metric in result]
+    return f"{statistics.mean(known):.3f}" if known else "-"
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table; the first row is the header."""
+    header, *body = rows
+    return "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *body])
+
+
+def write_plot(suite: Suite, sets: Sequence[SetScores], path: Path) -> bool:
+    """The critical-difference plot: mean ranks on an axis, a line as long as the critical difference beside each.
+
+    Returns:
+        whether there is one: it needs two sets and three methods.
+    """
+    from matplotlib.figure import Figure
+
+    from contml._support.files import write
+    from contml.report.plots import BLUE, DPI, GREY, INK, WIDTH, png
+
+    names = [name for name in suite.methods if sets and all(name in each.scores for each in sets)]
+    if len(sets) < 2 or len(names) < 3:
+        return False
+    ranks = mean_ranks(np.array([[each.scores[name].mean() for name in names] for each in sets]))
+    distance = critical_difference(len(names), len(sets))
+    ordered = sorted(zip(ranks.tolist(), names, strict=True))
+    figure = Figure(figsize=(WIDTH, 1.2 + 0.3 * len(names)), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    for line, (rank, _) in enumerate(ordered):
+        axes.plot([rank, rank + distance], [line, line], color=GREY, linewidth=1.2)
+        axes.plot(rank, line, "o", color=BLUE)
+        axes.text(rank, line - 0.32, f"{rank:.1f}", ha="center", va="bottom", fontsize=8, color=INK)
+    axes.set_yticks(range(len(names)), [name for _, name in ordered])
+    axes.invert_yaxis()
+    axes.set_xlim(1, max(len(names), ordered[-1][0] + 0.5))
+    axes.set_xlabel(
+        f"mean rank over {len(sets)} sets, 1 is best; a line as long as the critical difference, {distance:.1f}: "
+        "it reaches the methods that are not distinguished from its own"
+    )
+    content = png(figure)
+    write(path, lambda temporary: temporary.write_bytes(content))
+    return True

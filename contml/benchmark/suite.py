@@ -1,0 +1,257 @@
+"""A suite: the data sets and the methods of a benchmark, and what each method may try. This module imports no torch.
+
+A suite is a YAML file; `suites/` has those that come with contml. `docs/benchmark.md` describes its keys.
+"""
+
+from __future__ import annotations
+
+import itertools
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from contml._support.errors import InputError, did_you_mean, one_line
+from contml.config import Document, read
+
+#: How many numbers beyond the end of an axis are tried.
+_BEYOND = 2
+#: A change to a config, "KEY=VALUE"; or several, with spaces between them.
+Change = str
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Inputs(_Strict):
+    """How the images of all sets become features.
+
+    Attributes:
+        changes: changes to the config of a set, for the network that extracts them.
+        maps: take the last feature maps, not their mean.
+        components: keep so many principal components of the training images; None: all features.
+    """
+
+    changes: tuple[Change, ...]
+    maps: bool = False
+    components: int | None = None
+
+
+class DataSet(_Strict):
+    """A data set.
+
+    Attributes:
+        config: the config whose task reads it.
+        changes: changes to the config.
+        values: texts that stand for `$name` in the changes of methods.
+    """
+
+    config: str
+    changes: tuple[Change, ...] = ()
+    values: dict[str, str] = {}
+
+    def __hash__(self) -> int:
+        return hash((self.config, self.changes))
+
+
+class Method(_Strict):
+    """A method, and what it may try.
+
+    Attributes:
+        changes: changes to the config.
+        grid: the axes of what it tries, all combinations. A list has alternatives, each a change; a mapping of one key
+            has ascending numbers above 0, which the second round of trials goes beyond.
+        baseline: None: it is trained; "features": the features themselves; "regression": a linear prediction of the
+            labels. The grid of a baseline has its own options.
+        sets: the data sets on which it is defined; None: all.
+        version: raise it when the code of the method changes its results, so that older ones are not used.
+    """
+
+    changes: tuple[Change, ...] = ()
+    grid: tuple[tuple[Change, ...] | dict[str, tuple[float, ...]], ...] = ()
+    baseline: Literal["features", "regression"] | None = None
+    sets: tuple[str, ...] | None = None
+    version: int = 1
+
+    @property
+    def axes(self) -> list[Axis]:
+        """The axes of the grid."""
+        return [Axis("", part) if isinstance(part, tuple) else Axis(*next(iter(part.items()))) for part in self.grid]
+
+    @property
+    def options(self) -> list[str]:
+        """What it tries in the first round: all combinations, each `"KEY=VALUE KEY=VALUE"`."""
+        return [" ".join(words) for words in itertools.product(*(axis.words for axis in self.axes))]
+
+    def further(self, chosen: str, count: int) -> list[str]:
+        """What it tries in the second round: `count` options around the best one of the first round.
+
+        Each axis of numbers gets an equal share; the other axes keep their chosen values. Where the chosen number is at
+        an end of its axis, up to two are beyond it, in the ratio of the axis; the others are between it and its
+        neighbours. A method without an axis of numbers has none.
+
+        Args:
+            chosen: the best one of `options`.
+            count: a multiple of the number of axes of numbers.
+        """
+        axes = self.axes
+        words = list(itertools.product(*(axis.words for axis in axes)))[self.options.index(chosen)]
+        numbers = [n for n, axis in enumerate(axes) if axis.key]
+        found = []
+        for n in numbers:
+            axis = axes[n]
+            for value in axis.around(axis.words.index(words[n]), count // len(numbers)):
+                found.append(" ".join([*words[:n], axis.word(value), *words[n + 1 :]]))
+        return found
+
+    def at_edge(self, option: str, tried: Sequence[str]) -> list[str]:
+        """The keys of the axes of numbers on which an option is at an end of all that was tried."""
+        keys = [axis.key for axis in self.axes if axis.key]
+        return [key for key in keys if _number(option, key) in _ends([_number(each, key) for each in tried])]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a grid: alternatives, or ascending numbers of a key."""
+
+    key: str
+    values: tuple[float | str, ...]
+
+    @property
+    def words(self) -> list[str]:
+        """Each value as a change to the config."""
+        return [str(value) if isinstance(value, str) else self.word(value) for value in self.values]
+
+    def word(self, value: float) -> str:
+        """The change that sets a number."""
+        return f"{self.key}={value:.3g}"
+
+    def around(self, position: int, count: int) -> list[float]:
+        """Numbers around the one at a position: at an end two beyond it, the others between it and its neighbours."""
+        values = [float(value) for value in self.values]
+        chosen = values[position]
+        beyond, inside = list[float](), values[max(0, position - 1) : position + 2]
+        inside.remove(chosen)
+        if len(inside) == 1:  # at an end
+            beyond = [chosen * (chosen / inside[0]) ** step for step in range(1, min(count, _BEYOND) + 1)]
+        between = (chosen * (end / chosen) ** (0.5**step) for step in itertools.count(1) for end in inside)
+        return [*beyond, *itertools.islice(between, count - len(beyond))]
+
+
+def _number(option: str, key: str) -> float:
+    return next(float(word.partition("=")[2]) for word in option.split() if word.startswith(f"{key}="))
+
+
+def _ends(numbers: Sequence[float]) -> tuple[float, float]:
+    return min(numbers), max(numbers)
+
+
+class Suite(_Strict):
+    """A benchmark.
+
+    Attributes:
+        title: of its page.
+        places: what the command line gives as NAME=VALUE, and what it is; `$NAME` stands for it in changes.
+        inputs: how images become features.
+        train: changes to the config of every set, for all trainings.
+        val_share: the share of the training items (or of their groups) that is left out for validation, where a set has
+            no validation split.
+        sets: the data sets by name.
+        methods: the methods by name.
+        reference: the method that the others are compared with.
+        trials: how many options each trained method tries in the first round.
+        further: how many it tries in the second round.
+        seeds: the seeds of the trainings that are measured on the test split; trials have seed 0.
+        seconds: of a training, for the plan, until some are recorded.
+    """
+
+    title: str
+    places: dict[str, str] = {}
+    inputs: Inputs
+    train: tuple[Change, ...]
+    val_share: float = 0.25
+    sets: dict[str, DataSet]
+    methods: dict[str, Method]
+    reference: str
+    trials: int
+    further: int = 0
+    seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
+    seconds: float = 5.0
+
+    @property
+    def trained(self) -> list[str]:
+        """The names of the methods that are no baselines."""
+        return [name for name, method in self.methods.items() if method.baseline is None]
+
+
+def filled(changes: Sequence[Change], values: Mapping[str, str]) -> list[str]:
+    """Changes with a text in place of each `$name`."""
+    return [string.Template(change).substitute(values) for change in changes]
+
+
+def suite_names() -> list[str]:
+    """The suites that come with contml."""
+    return sorted(path.stem for path in _folder().glob("*.yaml"))
+
+
+def _folder() -> Path:
+    return Path(str(files("contml.benchmark") / "suites"))
+
+
+def read_suite(name: str) -> Suite:
+    """A suite that comes with contml, by its name, or one of a YAML file.
+
+    Raises:
+        InputError: there is no such suite, or it has an error.
+    """
+    bundled = name in suite_names()
+    if not bundled and not name.endswith((".yaml", ".yml")):
+        hint = did_you_mean(
+            name, suite_names(), f"choose {' or '.join(suite_names())}, or give the path of a YAML file"
+        )
+        raise InputError(name, "no such suite", hint=hint)
+    document = read(_folder() / f"{name}.yaml" if bundled else Path(name), (), name, bundled=bundled)
+    try:
+        suite = Suite.model_validate(document.values)
+    except ValidationError as error:
+        raise InputError(name, one_line(error), hint="docs/benchmark.md describes the keys of a suite") from None
+    _check(suite, document)
+    return suite
+
+
+def _check(suite: Suite, document: Document) -> None:
+    if suite.reference not in suite.trained:
+        allowed = f"must be one of {', '.join(suite.trained)}"
+        raise document.error(("reference",), suite.reference, allowed)
+    names = [set(suite.places) | set(data.values) for data in suite.sets.values()]
+    for name, method in suite.methods.items():
+        key = ("methods", name)
+        if unknown := set(method.sets or ()) - set(suite.sets):
+            raise document.error((*key, "sets"), min(unknown), f"must be of {', '.join(suite.sets)}")
+        for axis in method.axes:
+            if axis.key and (
+                len(axis.values) < 2 or list(axis.values) != sorted(set(axis.values)) or axis.values[0] <= 0
+            ):
+                raise document.error(
+                    (*key, "grid"), f"{axis.key} {list(axis.values)}", "must be ascending numbers above 0"
+                )
+        options, numbers = method.options, sum(bool(axis.key) for axis in method.axes)
+        if len(set(options)) < len(options):
+            raise document.error((*key, "grid"), "an option appears twice", hint="every trial must differ")
+        for change in (*method.changes, *options):
+            for used in string.Template(change).get_identifiers():
+                if any(used not in known for known in names):
+                    raise document.error(key, f"${used}", hint="give it in places, or in the values of every set")
+        if method.baseline is not None:
+            continue
+        if len(options) != suite.trials:
+            got = f"{len(options)} options"
+            raise document.error((*key, "grid"), got, f"must be {suite.trials}, as many as of every method")
+        if suite.further and (not numbers or suite.further % numbers):
+            got = f"{numbers} axes of numbers"
+            raise document.error((*key, "grid"), got, f"further ({suite.further}) must be a multiple of their number")

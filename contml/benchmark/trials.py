@@ -1,0 +1,219 @@
+"""The trainings of a suite: which there are, what their results chose, and which come next. It imports no torch.
+
+    for each set, each method:   train each option of the grid with seed 0, measure on the validation split
+                                 the second round: as many options again for each, around its best one
+                                 train the best option with seeds 1 to 5, measure on the test split
+
+The test split is measured for chosen options alone. A training is the same as long as its key is: data set, method,
+options, seed, split, and a hash of all changes to the config. Where data and weights are is no part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from contml.benchmark.suite import DataSet, Method, Suite, filled
+from contml.config import read
+from contml.experiment.names import config_path
+
+#: The seed of trials.
+TRIAL_SEED = 0
+#: The result of a training: `value`, the score; `seconds` of one core; of a test training `queries`, the score of each
+#: query in units of 1 / `UNIT`, and of the first seed `groups`, the group of each query. `error` in place of the score
+#: if it diverged.
+Result: TypeAlias = Mapping[str, Any]
+UNIT = 10_000
+
+
+@dataclass(frozen=True)
+class Item:
+    """A training, and the split on which it is measured.
+
+    Attributes:
+        suite: the suite.
+        places: what its places are here: texts by name. `folder` has the inputs.
+        set_name: the data set.
+        method_name: the method.
+        options: what it tries: `"KEY=VALUE KEY=VALUE"`.
+        seed: of the training.
+        split: "val" for a trial, "test" for a chosen option.
+    """
+
+    suite: Suite = field(repr=False)
+    places: Mapping[str, str] = field(repr=False)
+    set_name: str
+    method_name: str
+    options: str
+    seed: int
+    split: Literal["val", "test"]
+
+    @property
+    def data(self) -> DataSet:
+        """The data set."""
+        return self.suite.sets[self.set_name]
+
+    @property
+    def method(self) -> Method:
+        """The method."""
+        return self.suite.methods[self.method_name]
+
+    @cached_property
+    def key(self) -> str:
+        """What identifies the training."""
+        suite, method = self.suite, self.method
+        if method.baseline is None:
+            changes = [*suite.train, *method.changes, *self.options.split()]
+            values = _values(self.data, tuple(filled(changes, {**_unfilled(suite), **self.data.values})))
+            trained = {name: part for name, part in values.items() if name not in ("task", "images")}
+        else:
+            trained = {"baseline": method.baseline}
+        content = [data_key(suite, self.set_name), trained, method.version]
+        return json.dumps([self.set_name, self.method_name, self.options, self.seed, self.split, _hash(content)])
+
+    def __str__(self) -> str:
+        return f"{self.set_name}: {self.method_name}, {self.options or '-'}, seed {self.seed}, {self.split}"
+
+
+def data_key(suite: Suite, set_name: str) -> str:
+    """A hash of what the inputs and the splits of a set depend on."""
+    data = suite.sets[set_name]
+    inputs = _values(data, tuple(filled(suite.inputs.changes, _unfilled(suite))))
+    content = [inputs["task"], inputs["images"], inputs["model"], suite.inputs.maps, suite.inputs.components]
+    return _hash([*content, suite.val_share])
+
+
+def _unfilled(suite: Suite) -> dict[str, str]:
+    """The places as they are written, so that a training is the same wherever its data are."""
+    return {name: f"${name}" for name in suite.places}
+
+
+@cache
+def _values(data: DataSet, changes: tuple[str, ...]) -> Mapping[str, Any]:
+    """The values of the config of a set, with changes."""
+    path = Path(data.config) if data.config.endswith((".yaml", ".yml")) else config_path(data.config)
+    return read(path, [*data.changes, *changes]).values
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method on a data set.
+
+    Attributes:
+        suite: the suite.
+        places: as of `Item`.
+        set_name: the data set.
+        method_name: the method.
+    """
+
+    suite: Suite
+    places: Mapping[str, str]
+    set_name: str
+    method_name: str
+
+    @property
+    def method(self) -> Method:
+        """The method."""
+        return self.suite.methods[self.method_name]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of its test trainings: one where nothing is drawn."""
+        return self.suite.seeds if self.method.baseline is None else self.suite.seeds[:1]
+
+    @property
+    def total(self) -> int:
+        """How many trainings it has in all."""
+        return len(self.method.options) + self._further_count + len(self.seeds)
+
+    @property
+    def _further_count(self) -> int:
+        return self.suite.further if any(axis.key for axis in self.method.axes) else 0
+
+    def trials(self, results: Mapping[str, Result]) -> list[Item]:
+        """The trials that are known: the first round, and the second one when the first is finished."""
+        first = [self._item(options, TRIAL_SEED, "val") for options in self.method.options]
+        if not self._further_count or any(item.key not in results for item in first):
+            return first
+        chosen = _best(first, results)
+        second = self.method.further(chosen.options, self._further_count)
+        return [*first, *(self._item(options, TRIAL_SEED, "val") for options in second)]
+
+    def tests(self, results: Mapping[str, Result]) -> list[Item]:
+        """The trainings of the best option; none before all trials are finished."""
+        trials = self.trials(results)
+        if any(item.key not in results for item in trials):
+            return []
+        return [self._item(_best(trials, results).options, seed, "test") for seed in self.seeds]
+
+    def missing(self, results: Mapping[str, Result]) -> list[Item]:
+        """What can be trained now and is not finished."""
+        return [item for item in (*self.trials(results), *self.tests(results)) if item.key not in results]
+
+    def done(self, results: Mapping[str, Result]) -> int:
+        """How many trainings are finished."""
+        return sum(item.key in results for item in (*self.trials(results), *self.tests(results)))
+
+    def finished(self, results: Mapping[str, Result]) -> bool:
+        """Whether all trainings are finished."""
+        return self.done(results) == self.total
+
+    def _item(self, options: str, seed: int, split: Literal["val", "test"]) -> Item:
+        return Item(self.suite, self.places, self.set_name, self.method_name, options, seed, split)
+
+
+def value(result: Result) -> float:
+    """The score of a result; the worst possible one if the training failed."""
+    return float(result.get("value", -math.inf))
+
+
+def _best(items: Iterable[Item], results: Mapping[str, Result]) -> Item:
+    """The item with the highest score, of equal ones the first."""
+    return max(items, key=lambda item: value(results[item.key]))
+
+
+def cells(suite: Suite, places: Mapping[str, str], only: Iterable[str] = ()) -> list[Cell]:
+    """The cells of a benchmark: all methods of a set before the next set.
+
+    Args:
+        suite: the suite.
+        places: as of `Item`.
+        only: names of sets and methods; empty: all. If it names no set, all sets; if no method, all methods.
+    """
+    names = set(only)
+    sets = [name for name in suite.sets if name in names] or list(suite.sets)
+    methods = [name for name in suite.methods if name in names] or list(suite.methods)
+    pairs = ((set_name, method) for set_name in sets for method in methods)
+    return [Cell(suite, places, *pair) for pair in pairs if pair[0] in (suite.methods[pair[1]].sets or suite.sets)]
+
+
+def seconds_left(found: Iterable[Cell], results: Mapping[str, Result], otherwise: float) -> float:
+    """About how long the trainings that are not finished take, one at a time.
+
+    A training takes as long as the median of its cell; without one, as that of its set, of its method, or of all.
+    """
+    found = list(found)
+    times: dict[tuple[str, str], list[float]] = {}
+    for cell in found:
+        for item in (*cell.trials(results), *cell.tests(results)):
+            if item.key in results:
+                seconds = float(results[item.key]["seconds"])
+                for key in ((cell.set_name, cell.method_name), (cell.set_name, ""), ("", cell.method_name), ("", "")):
+                    times.setdefault(key, []).append(seconds)
+    left = 0.0
+    for cell in found:
+        keys = ((cell.set_name, cell.method_name), (cell.set_name, ""), ("", cell.method_name), ("", ""))
+        known = next((times[key] for key in keys if key in times), [otherwise])
+        left += (cell.total - cell.done(results)) * statistics.median(known)
+    return left
