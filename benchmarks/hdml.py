@@ -19,11 +19,10 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, interval, main as print_tables
-from contml.data.features import read_features, write_features
+from contml.benchmark.inputs import write_components
 from contml.experiment import extract_features, load
 
 _CONFIG = "classes/omniglot_small"
@@ -91,18 +90,6 @@ def setup(name: str, places: tuple[str, ...], record: Record) -> Trials:
     ]
     trial_changes, test_changes = (*places, "training.val_share=0.5"), (*places, "training.select=none")
     return Trials(methods, train, record, "higher", trial_changes, test_changes, seeds=_SEEDS)
-
-
-def write_components(features: Path, out: Path, components: int) -> None:
-    """The first principal components of the features; mean and directions are from the training images."""
-    found = read_features(features)
-    with np.load(features) as file:
-        splits = file["split"].tolist()
-    values = found.values.reshape(len(splits), -1)
-    seen = values[[split == "train" for split in splits]].astype(np.float64)
-    directions = np.linalg.svd(seen - seen.mean(0), full_matrices=False)[2][:components]
-    assert found.names is not None
-    write_features(out, found.names, splits, ((values - seen.mean(0)) @ directions.T).astype(np.float32))
 
 
 def differences(trials: Trials, metric: str) -> list[tuple[float, float]]:

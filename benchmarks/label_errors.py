@@ -45,9 +45,9 @@ import torch
 from sklearn.metrics import average_precision_score
 from torch import Tensor
 
-from benchmarks.hdml import write_components
 from benchmarks.measure import FLICKR8K_PACK, heading, table
 from benchmarks.trials import RAW, Metrics, Record, interval
+from contml.benchmark.inputs import write_components
 from contml.data.split import Task
 from contml.distances.euclidean import pairs
 from contml.evaluation import label_errors

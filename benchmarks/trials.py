@@ -40,22 +40,6 @@ _PLACES = {("task", "root"), ("task", "data"), ("images", "features"), ("images"
 Metrics: TypeAlias = dict[str, float]
 
 
-#: The version of each loss whose values have changed since trainings were first recorded: part of their keys, so that
-#: recorded trainings of another version are not used. 2: plain label distances also where a space squares them.
-VERSIONS = dict.fromkeys(
-    (
-        "soft_info_nce",
-        "generalized_contrastive",
-        "relaxed_contrastive",
-        "isometric",
-        "graded_multi_similarity",
-        "graded_instance_cross_entropy",
-        "smooth_rank",
-    ),
-    2,
-)
-
-
 @dataclass(frozen=True)
 class Method:
     """A row of the table: a config, changes to it, and the options to choose from, each `"KEY=VALUE KEY=VALUE"`."""
@@ -98,9 +82,6 @@ def _key(job: Job) -> str:
         for key, value in (entry.items() if isinstance(entry, dict) else [("", entry)])
         if (section, key) not in _PLACES
     }
-    loss = flat.get(("loss", "name"), flat.get(("loss", "")))
-    if loss in VERSIONS:
-        flat["loss", "version"] = VERSIONS[loss]
     content = json.dumps(sorted((*key, json.dumps(value, sort_keys=True)) for key, value in flat.items()))
     digest = hashlib.sha256(content.encode()).hexdigest()[:12]
     return json.dumps([job.method.name, job.options, job.seed, job.split, digest])

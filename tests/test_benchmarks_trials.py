@@ -21,7 +21,7 @@ from benchmarks import (
     pose_synthetic,
     synthetic,
 )
-from benchmarks.trials import RAW, SEEDS, Job, Method, Record, Trials, _key, interval, main, report
+from benchmarks.trials import RAW, SEEDS, Job, Method, Record, Trials, interval, main, report
 from contml import InputError
 from contml.experiment import load
 from contml.work import OutOfTimeError
@@ -262,19 +262,6 @@ def test_a_training(train, method, changes):
     assert val["value"] > 0
     assert test["value"] > 0
     assert "untrained" in test
-
-
-def test_a_changed_loss_has_other_keys_and_the_others_keep_theirs(monkeypatch):
-    losses = ["log_ratio", "soft_info_nce", "{name: soft_info_nce, sigma: 0.3}"]
-
-    def keys():
-        _key.cache_clear()
-        return [Job(Method("a", "pose/synthetic", ("",), (f"loss={loss}",)), "", 0, "val").key for loss in losses]
-
-    now = keys()
-    monkeypatch.setattr("benchmarks.trials.VERSIONS", {})
-    before = keys()
-    assert [a == b for a, b in zip(now, before, strict=True)] == [True, False, False]
 
 
 def test_one_option_is_not_tried(tmp_path):

@@ -77,6 +77,8 @@ LIGHT = [
     (["compare", "runs", "--report", "a.pdf"], "must end in .html"),
     (["sweep", "pose/synthetic", "--try", "loss.margin=1,2", "--seeds", "0"], "--seeds: 0; must be a whole number"),
     (["sweep", "pose/synthetic", "--try", "loss.margin"], "must be KEY=A,B,C"),
+    (["benchmark", "graded_feature"], "did you mean 'graded_features'?"),
+    (["benchmark", "graded_features", "data=a", "weights=b", "--only", "room"], "did you mean 'rooms'?"),
 ]
 
 

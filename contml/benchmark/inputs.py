@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from contml._support.errors import InputError
 from contml._support.files import write
 from contml.benchmark.suite import Suite, filled
 from contml.benchmark.trials import data_key
+from contml.config.document import COMMAND_LINE_NAME
 from contml.data import Split, Task
 from contml.data.features import read_features, write_features
 from contml.experiment import Experiment, extract_features, load
@@ -20,7 +24,18 @@ from contml.labels import MatrixLabels
 def experiment_of(suite: Suite, set_name: str, places: Mapping[str, str], changes: list[str]) -> Experiment:
     """The experiment of a set with changes to its config."""
     data = suite.sets[set_name]
-    return load(data.config, [*filled(data.changes, places), *changes])
+    with errors_of(set_name):
+        return load(data.config, [*filled(data.changes, places), *changes])
+
+
+@contextmanager
+def errors_of(set_name: str) -> Iterator[None]:
+    """Errors of changes to a config name the set, since nobody has written them on the command line."""
+    try:
+        yield
+    except InputError as error:
+        origin = error.origin.replace(COMMAND_LINE_NAME, f"sets.{set_name} of the suite")
+        raise InputError(error.subject, error.got, error.allowed, error.hint, origin) from None
 
 
 def folder_of(suite: Suite, set_name: str, places: Mapping[str, str]) -> Path:
@@ -33,15 +48,16 @@ def prepare(suite: Suite, set_name: str, places: Mapping[str, str]) -> None:
     folder = folder_of(suite, set_name, places)
     out, bare = folder / "features.npz", folder / ("maps.npz" if suite.inputs.maps else "network.npz")
     experiment = experiment_of(suite, set_name, places, filled(suite.inputs.changes, places))
-    if not out.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        extract_features(experiment, bare, maps=suite.inputs.maps)
-        write_components(bare, out, suite.inputs.components)
-        bare.unlink()
-    for name, split in experiment.read_task().splits.items():
+    with errors_of(set_name):
+        task = experiment.read_task()
+        if not out.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            extract_features(replace(experiment, task=task), bare, maps=suite.inputs.maps)
+            write_components(bare, out, suite.inputs.components)
+            bare.unlink()
+    for name, split in task.splits.items():
         if split.labels.exponent is None and not (folder / f"{name}.npy").exists():
-            distances = split.labels.pairwise().numpy()
-            write(folder / f"{name}.npy", lambda path, distances=distances: np.save(path, distances))
+            write(folder / f"{name}.npy", partial(np.save, arr=split.labels.pairwise().numpy()))
 
 
 def with_matrices(task: Task, folder: Path) -> Task:

@@ -210,7 +210,8 @@ def _agreement(pairs: Sequence[tuple[float, float]]) -> str:
 
     if len(pairs) < 3:
         return "too few methods for a rank correlation"
-    return f"rank correlation over the methods {float(spearmanr(*zip(*pairs, strict=True)).statistic):.2f}"
+    val, test = ([pair[n] for pair in pairs] for n in (0, 1))
+    return f"rank correlation over the methods {float(spearmanr(val, test).statistic):.2f}"
 
 
 def _failures(name: str, trials: Sequence[Item], results: Mapping[str, Result]) -> list[str]:

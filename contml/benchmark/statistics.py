@@ -46,7 +46,8 @@ class Draws:
         """The mean of `values` `[S, Q]` over each draw, `[R]`."""
         blocks = (slice(start, start + _BLOCK) for start in range(0, len(self.seeds), _BLOCK))
         sums = [((self.seeds[part] @ values) * self.queries[part]).sum(1) for part in blocks]
-        return np.concatenate(sums) / (self.seeds.sum(1) * self.queries.sum(1))
+        means: Array = np.concatenate(sums) / (self.seeds.sum(1) * self.queries.sum(1))
+        return means
 
 
 def draw(seeds: int, groups: Sequence[int], seed: int, draws: int = DRAWS) -> Draws:

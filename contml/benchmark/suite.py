@@ -228,30 +228,44 @@ def _check(suite: Suite, document: Document) -> None:
     if suite.reference not in suite.trained:
         allowed = f"must be one of {', '.join(suite.trained)}"
         raise document.error(("reference",), suite.reference, allowed)
-    names = [set(suite.places) | set(data.values) for data in suite.sets.values()]
+    places = set(suite.places)
+    _check_names(document, ("inputs",), suite.inputs.changes, [places])
+    for name, data in suite.sets.items():
+        _check_names(document, ("sets", name), data.changes, [places])
+    names = [places | set(data.values) for data in suite.sets.values()]
+    _check_names(document, ("train",), suite.train, names)
     for name, method in suite.methods.items():
         key = ("methods", name)
+        if any(isinstance(part, dict) and len(part) != 1 for part in method.grid):
+            raise document.error((*key, "grid"), "an axis of several keys", hint="write each as an axis of its own")
         if unknown := set(method.sets or ()) - set(suite.sets):
             raise document.error((*key, "sets"), min(unknown), f"must be of {', '.join(suite.sets)}")
         for axis in method.axes:
-            if axis.key and (
-                len(axis.values) < 2 or list(axis.values) != sorted(set(axis.values)) or axis.values[0] <= 0
-            ):
+            numbers = [float(value) for value in axis.values] if axis.key else [1.0, 2.0]
+            if len(numbers) < 2 or numbers != sorted(set(numbers)) or numbers[0] <= 0:
                 raise document.error(
                     (*key, "grid"), f"{axis.key} {list(axis.values)}", "must be ascending numbers above 0"
                 )
-        options, numbers = method.options, sum(bool(axis.key) for axis in method.axes)
+        options, number_axes = method.options, sum(bool(axis.key) for axis in method.axes)
         if len(set(options)) < len(options):
             raise document.error((*key, "grid"), "an option appears twice", hint="every trial must differ")
-        for change in (*method.changes, *options):
-            for used in string.Template(change).get_identifiers():
-                if any(used not in known for known in names):
-                    raise document.error(key, f"${used}", hint="give it in places, or in the values of every set")
+        _check_names(document, key, (*method.changes, *options), names)
         if method.baseline is not None:
             continue
         if len(options) != suite.trials:
             got = f"{len(options)} options"
             raise document.error((*key, "grid"), got, f"must be {suite.trials}, as many as of every method")
-        if suite.further and (not numbers or suite.further % numbers):
-            got = f"{numbers} axes of numbers"
+        if suite.further and (not number_axes or suite.further % number_axes):
+            got = f"{number_axes} axes of numbers"
             raise document.error((*key, "grid"), got, f"further ({suite.further}) must be a multiple of their number")
+
+
+def _check_names(document: Document, key: tuple[str, ...], changes: Sequence[Change], known: list[set[str]]) -> None:
+    """Refuse a `$name` that is not replaced for each set."""
+    for change in changes:
+        template = string.Template(change)
+        if not template.is_valid():
+            raise document.error(key, change, hint="write $$ for a dollar sign")
+        for name in template.get_identifiers():
+            if any(name not in names for names in known):
+                raise document.error(key, f"${name}", hint="give it in places, or in the values of every set")

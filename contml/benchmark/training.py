@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.benchmark.inputs import experiment_of, folder_of, with_matrices
+from contml.benchmark.inputs import errors_of, experiment_of, folder_of, with_matrices
 from contml.benchmark.suite import filled
 from contml.benchmark.trials import UNIT, Item, Result
 from contml.data import Split, Task
@@ -33,13 +33,14 @@ def measure(item: Item) -> Result:
     """
     start = time.process_time()  # not the time on the clock: the machine may have other work
     try:
-        evaluation, ranking = _baseline(item) if item.method.baseline else _trained(item)
+        with errors_of(item.set_name):
+            evaluation, ranking = _baseline(item) if item.method.baseline else _trained(item)
     except InputError as error:
         if error.subject not in ("loss", "weights"):
             raise
         return {"error": str(error), "seconds": _since(start)}
     at = evaluation.curves["label_distance"].at(evaluation.k)
-    result = {
+    result: dict[str, Any] = {
         "value": round(at.normalized(), 5),
         "label_distance": at.model / at.random,
         "oracle": at.oracle / at.random,

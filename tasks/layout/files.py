@@ -131,7 +131,7 @@ def files(
     return Task(train, test, make(first_val, first_test) if parts.val else None, val_groups=val_groups)
 
 
-def _groups_of(parts: Parts[_Pair], *, runs: bool) -> dict[str, str]:
+def _groups_of(parts: SplitItems[_Pair], *, runs: bool) -> dict[str, str]:
     """The group of each image by its path; empty if pairs have none.
 
     Args:

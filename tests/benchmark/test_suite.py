@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from support.paths import ROOT
 from support.refusals import refuses
 
 from contml.benchmark.suite import Axis, Method, read_suite, suite_names
@@ -190,6 +191,13 @@ def test_the_time_left_is_that_of_what_is_known(write_suite):
         (("further: 2", "further: 3"), {"subject": "cosent", "got": "2 axes", "allowed": "3"}),
         (("{loss.scale: [5, 20]}", "{loss.scale: [20, 5]}"), {"subject": "cosent", "got": "loss.scale"}),
         (("{loss.scale: [5, 20]}", "[a=1, a=1]"), {"subject": "cosent", "got": "appears twice"}),
+        (("model.dim=4", "model.dim=$dim"), {"subject": "train", "got": "$dim"}),
+        (
+            ("scalar/synthetic,", "scalar/synthetic, changes: [task.size=$size],"),
+            {"subject": "sets.gauges", "got": "$size"},
+        ),
+        (("{loss.scale: [5, 20]}", "{loss.scale: [5, 20], loss.x: [1, 2]}"), {"got": "several keys"}),
+        (("model.dim=4", "model.dim=$4"), {"subject": "train", "hint": "$$"}),
         (("$squared", "$power"), {"subject": "log_ratio", "got": "$power", "hint": "places"}),
         (("baseline: features", "baseline: feature"), {"got": "methods.raw.baseline"}),
         (("changes: [loss=cosent]", "change: [loss=cosent]"), {"got": "methods.cosent.change"}),
@@ -211,3 +219,14 @@ def test_a_suite_is_written_in_the_yaml_of_configs(write_suite, tmp_path):
     values = read(tmp_path / "tiny.yaml" if write_suite() else tmp_path).values
     (tmp_path / "again.yaml").write_text(dump(values))
     assert read_suite(str(tmp_path / "again.yaml")) == read_suite(str(tmp_path / "tiny.yaml"))
+
+
+def test_the_suite_of_the_page_is_valid(tmp_path):
+    text = (ROOT / "docs/benchmark.md").read_text(encoding="utf-8")
+    path = tmp_path / "mine.yaml"
+    path.write_text(text.split("```yaml\n")[1].split("```")[0])
+    suite = read_suite(str(path))
+    assert [cell.total for cell in cells(suite, {})] == [2 + 1, 6 + 2 + 5, 6 + 2 + 5]
+    graded = read_suite("graded_features")
+    assert f"({graded.trials}) on the validation split" in text
+    assert f"has {graded.further} more trials" in text

@@ -11,6 +11,7 @@ from support.paths import DATA_ROOT
 from support.refusals import refuses
 
 from contml.data import draw_queries
+from contml.data.carve import with_validation
 from contml.data.renderers.label_maps import shrink
 from contml.distances.segmentation import pack_maps
 from contml.tasks._readers.label_maps import image_size, read_image_map
@@ -506,3 +507,74 @@ def test_real_streets():
     assert 0.8 < distances.mean() < 0.86, "its README gives 1 - 0.17"
     neighbours = distances.diagonal(1)
     assert neighbours.mean() < 0.65, "frames beside each other are near copies"
+
+
+# Groups
+
+
+def grouped(folder, **options):
+    """Twelve training and eight test images in two videos each; frames 3 and 4 follow each other in training."""
+    rows = [
+        {
+            "image": f"images/{k:03d}.png",
+            "label": f"labels/{k:03d}.png",
+            "split": "test" if k >= 12 else "train",
+            "video": "ab"[k % 2] if k < 12 else "bc"[k % 2],
+            "number": [5, 3, 4, 9, 8, 20, 30, 31, 32, 50, 51, 60, 6, 7, 10, 11, 12, 13, 40, 2][k],
+        }
+        for k in range(20)
+    ]
+    write_table(folder / "pairs.csv", rows)
+    return files(str(folder), pairs="pairs.csv", **options)
+
+
+def test_validation_does_not_divide_a_group(folder):
+    task = grouped(folder, group="video")
+    assert task.val_groups == ["a", "b"] * 6
+    assert task.test.groups is None
+    drawn = with_validation(task, task.train.names, share=0.5)
+    videos = [{int(Path(name).stem) % 2 for name in split.names} for split in (drawn.train, drawn.val)]
+    assert sorted(videos, key=str) == [{0}, {1}]
+    assert grouped(folder).val_groups is None
+
+
+def test_frames_of_a_split_that_follow_each_other_are_a_group(folder):
+    """Frame 6 and 7 are test images between the training images 5 and 8: these are two groups."""
+    task = grouped(folder, frame="number")
+    frame = {name: [5, 3, 4, 9, 8, 20, 30, 31, 32, 50, 51, 60][int(Path(name).stem)] for name in task.train.names}
+    groups = {}
+    for name, group in zip(task.train.names, task.val_groups, strict=True):
+        groups.setdefault(group, set()).add(frame[name])
+    assert sorted(map(sorted, groups.values())) == [[3, 4, 5], [8, 9], [20], [30, 31, 32], [50, 51], [60]]
+
+
+def test_a_query_does_not_find_its_own_group(folder):
+    task = grouped(folder, group="video", exclude_group=True)
+    for split in (task.train, task.test):
+        videos = [int(Path(name).stem) % 2 for name in split.names]
+        same = split.groups[:, None] == split.groups
+        assert same.tolist() == [[a == b for b in videos] for a in videos]
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ({"group": "video", "frame": "number"}, {"subject": "group and frame"}),
+        ({"exclude_group": True}, {"subject": "exclude_group", "hint": "frame"}),
+        ({"group": "vide"}, {"subject": "column vide", "allowed": "video"}),
+        ({"frame": "video"}, {"subject": "frame", "got": "'a'", "origin": "pairs.csv:2"}),
+    ],
+)
+def test_wrong_groups(folder, options, fields):
+    with refuses(**fields):
+        grouped(folder, **options)
+
+
+def test_a_group_needs_the_csv_file_and_a_cell_in_each_row(folder):
+    with refuses(subject="frame", got="no pairs", hint="CSV"):
+        files(str(folder), split="split.json", frame="number")
+    write_table(
+        folder / "pairs.csv", [{"image": "images/000.png", "label": "labels/000.png", "split": "train", "v": ""}]
+    )
+    with refuses(subject="pairs.csv:2: v", got="empty"):
+        files(str(folder), pairs="pairs.csv", group="v")

@@ -1,0 +1,215 @@
+"""A small benchmark from its suite to its page, and what a training measures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.refusals import refuses
+
+from contml.benchmark import Output, benchmark
+from contml.benchmark.page import set_scores
+from contml.benchmark.training import ridge
+from contml.data import Split
+from contml.evaluation import evaluate
+from contml.labels import VectorLabels
+
+SUITE = """
+title: Two losses on drawn gauges
+places: {data: nothing}
+inputs: {changes: [model.backbone=small_cnn, model.weights=none, images.resize=36, images.crop=32], components: 8}
+train: [model.backbone=features, model.weights=none, model.dim=4, transform=null, images.workers=0, sampler=uniform,
+  sampler.batch_size=12, sampler.batches=2, training.epochs=1]
+sets:
+  gauges: {config: scalar/synthetic, changes: [task.train=40, task.val=30, task.test=34, task.size=36, task.queries=7]}
+  wide:
+    config: scalar/synthetic
+    changes: [task.train=30, task.val=30, task.test=30, task.size=36, task.queries=0]
+methods:
+  raw: {baseline: features, grid: [[normalize=false, normalize=true]]}
+  regression: {baseline: regression, grid: [{strength: [0.01, 1]}], sets: [gauges]}
+  log_ratio:
+    changes: [loss=log_ratio, loss.squared=false]
+    grid: [[model.normalize=false, model.normalize=true], {optimizer.lr: [0.01, 0.02]}]
+  cosent: {changes: [loss=cosent], grid: [{loss.scale: [5, 20]}, {optimizer.lr: [0.01, 0.02]}]}
+reference: log_ratio
+trials: 4
+further: 2
+seeds: [1, 2]
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a small benchmark that is finished, and what it returned."""
+    folder = tmp_path_factory.mktemp("benchmark")
+    (folder / "tiny.yaml").write_text(SUITE)
+    return folder, run(folder)
+
+
+def run(folder, **options):
+    """Run the small benchmark of a folder; what it printed is lost."""
+    suite, places = str(folder / "tiny.yaml"), [f"data={folder}"]
+    folders = {"inputs": folder / "inputs", "results": folder / "results"}
+    return benchmark(suite, places, **folders, **{"on_line": lambda _: None, **options})
+
+
+def rows(folder):
+    return [json.loads(line) for line in Output.of(folder / "results", "tiny").trainings.read_text().splitlines()]
+
+
+def test_every_training_is_a_line_and_test_lines_have_every_query(finished):
+    folder, result = finished
+    found = [(*json.loads(row["key"])[:5], row) for row in rows(folder)]
+    assert result.done == result.total == len(found) == 2 * (3 + 8 + 8) + (2 + 2 + 1)
+    for set_name, method, _, seed, split, row in found:
+        assert row["seconds"] >= 0
+        assert (seed == 0) == (split == "val") == ("queries" not in row)
+        if split == "test":
+            assert len(row["queries"]) == {"gauges": 34, "wide": 30}[set_name]
+            assert np.mean(row["queries"]) / 10_000 == pytest.approx(row["value"], abs=1e-4), method
+            assert ("groups" in row) == (seed == 1)
+
+
+def test_the_page_has_the_scores_of_the_lines(finished):
+    folder, result = finished
+    output = Output.of(folder / "results", "tiny")
+    page = output.page.read_text()
+    assert page.startswith("# Two losses on drawn gauges\n")
+    assert output.plot.read_bytes().startswith(b"\x89PNG")
+    by_method = {}
+    for row in rows(folder):
+        set_name, method, _, _, split, _ = json.loads(row["key"])
+        if split == "test":
+            by_method.setdefault((set_name, method), []).append(row["value"])
+    overview = page.split("## Overview")[1].split("## gauges")[0]
+    for (set_name, method), values in by_method.items():
+        section = page.split(f"## {set_name}")[1]
+        line = next(line for line in section.splitlines() if line.startswith(f"| {method} |"))
+        assert f" {np.mean(values):.3f} [" in line
+        (line,) = (line for line in overview.splitlines() if line.startswith(f"| {method} |"))
+        assert f"{np.mean(values):.3f}" in line
+    assert "| regression |" in overview.split("| raw |")[1] or "| regression |" in overview
+    assert "p = " in overview
+    for each in set_scores(result.suite, result.cells, result.results):
+        assert all(values.shape == (2, each.draws.queries.shape[1]) for values in each.scores.values())
+
+
+def test_a_stopped_benchmark_goes_on_and_gives_the_same(finished, tmp_path):
+    folder, _ = finished
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    assert run(tmp_path, minutes=0).done == 0
+    assert run(tmp_path, only=["wide", "cosent"]).done == 8
+    again = rows(tmp_path)
+    content = {row["key"]: {**row, "seconds": 0} for row in rows(folder)}
+    assert len(again) == 8
+    assert all({**row, "seconds": 0} == content[row["key"]] for row in again)
+    assert "only" not in Output.of(tmp_path / "results", "tiny").page.read_text()
+
+
+def test_a_finished_benchmark_trains_nothing(finished, monkeypatch):
+    folder, _ = finished
+    before = rows(folder)
+    monkeypatch.setattr("contml.benchmark.training.measure", None)
+    assert run(folder).done == len(before)
+    assert rows(folder) == before
+
+
+def test_the_plan_needs_no_places_and_writes_nothing(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    lines = []
+    benchmark(
+        str(tmp_path / "tiny.yaml"),
+        [],
+        inputs=tmp_path / "inputs",
+        results=tmp_path / "results",
+        plan=True,
+        on_line=lines.append,
+    )
+    assert "43 trainings" in lines[0]
+    assert "core-hours" in lines[0]
+    assert [line.split(":")[0] for line in lines[1:]] == ["gauges", "wide"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("given", "only", "fields"),
+    [
+        ([], [], {"subject": "data", "got": "missing", "hint": "data=PATH"}),
+        (["dat=x"], [], {"subject": "dat=x", "hint": "'data'"}),
+        (["data=x"], ["gauge"], {"subject": "--only", "got": "gauge", "hint": "'gauges'"}),
+    ],
+)
+def test_wrong_arguments(tmp_path, given, only, fields):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SUITE)
+    with refuses(**fields):
+        benchmark(str(path), given, inputs=tmp_path / "i", results=tmp_path / "r", only=only)
+
+
+def test_a_page_of_something_else_is_not_overwritten(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    page = Output.of(tmp_path / "results", "tiny").page
+    page.parent.mkdir()
+    page.write_text("# My notes\n")
+    with refuses(subject=str(page), got="exists already"):
+        run(tmp_path)
+    assert page.read_text() == "# My notes\n"
+
+
+def test_a_regression_of_labels_that_are_no_vectors(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(
+        SUITE.replace("  wide:\n    config: scalar", "  wide:\n    config: layout").replace(", sets: [gauges]", "")
+    )
+    with refuses(subject="regression", got="wide"):
+        run(tmp_path, only=["wide", "regression"])
+
+
+def test_an_error_of_a_set_names_the_set(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(SUITE.replace("task.queries=0", "task.queries=29"))
+    with refuses(subject="task.queries", got="29", origin="sets.wide of the suite"):
+        run(tmp_path, only=["wide"])
+
+
+def test_ridge_is_the_minimum_of_its_formula():
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(30, dim, generator=generator).double() for dim in (4, 3))
+    known = torch.rand(30, 3, generator=generator) > 0.3
+    queries = torch.randn(6, 4, generator=generator).double()
+    found = ridge(x, y, known, queries, 0.2)
+    for n in range(3):
+        a, b = x[known[:, n]], y[known[:, n], n]
+        penalty = 0.2 * (a - a.mean(0)).square().mean()
+        z = (b - b.mean()) / b.std(correction=0)
+        w, bias = (torch.zeros(size, dtype=torch.float64, requires_grad=True) for size in (4, 1))
+        optimizer = torch.optim.LBFGS([w, bias], max_iter=200, tolerance_grad=1e-12, tolerance_change=1e-15)
+
+        def closure(a=a, z=z, w=w, bias=bias, penalty=penalty, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = (a @ w + bias - z).square().mean() + penalty * w.square().sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        expected = (queries @ w + bias) * b.std(correction=0) + b.mean()
+        assert torch.allclose(found[:, n], expected.detach(), atol=1e-6)
+
+
+def test_the_score_of_a_query_excludes_its_own_group():
+    """As in `measure`: of the evaluation of a split whose items are all queries."""
+    generator = torch.Generator().manual_seed(1)
+    x, y, groups = torch.randn(20, 3, generator=generator), torch.rand(20, generator=generator), torch.arange(20) // 2
+    split = Split([str(Path("a"))] * 20, ["a"] * 20, VectorLabels(y, squared=False), groups=groups)
+    evaluation, ranking = evaluate(x, split.labels, groups=split.groups)
+    k = evaluation.k
+    span = (ranking.random_values - ranking.oracle_values).mean()
+    for query in range(20):
+        others = [row for row in range(20) if groups[row] != groups[query]]
+        nearest = sorted(others, key=lambda row: float((x[row] - x[query]).double().norm()))[:k]
+        random = np.mean([abs(float(y[row] - y[query])) for row in others])
+        model = np.mean([abs(float(y[row] - y[query])) for row in nearest])
+        score = (ranking.random_values[query] - ranking.values[query]) / span
+        assert float(score) == pytest.approx((random - model) / float(span), abs=1e-5)
