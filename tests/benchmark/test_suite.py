@@ -8,6 +8,7 @@ import pytest
 from support.paths import ROOT
 from support.refusals import refuses
 
+from contml.benchmark.command import Trainings
 from contml.benchmark.suite import Axis, Method, read_suite, suite_names
 from contml.benchmark.trials import Cell, cells, seconds_left
 from contml.config import Section, dump, from_overrides, read, validate
@@ -230,3 +231,13 @@ def test_the_suite_of_the_page_is_valid(tmp_path):
     graded = read_suite("graded_features")
     assert f"({graded.trials}) on the validation split" in text
     assert f"has {graded.further} more trials" in text
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_recorded_trainings_are_read_and_are_of_the_suite(name):
+    """A key of another value would be trained again: whoever changes a config that a suite uses finds it here."""
+    suite, results = read_suite(name), Trainings(ROOT / f"benchmarks/results/raw/{name}.jsonl")
+    known = {item.key for cell in cells(suite, {}) for item in (*cell.trials(results), *cell.tests(results))}
+    assert results
+    assert set(results) <= known
+    assert all(result["seconds"] > 0 for result in results.values())
