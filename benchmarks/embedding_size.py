@@ -21,8 +21,9 @@ from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, i
 from contml.compare.comparison import Comparison, Row, Table
 from contml.compare.evaluated_runs import EvaluatedRun
 from contml.compare.plot import comparison_plot
+from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.metrics import METRICS_AT_K
-from contml.evaluation.results import Curve, Evaluated, Evaluation
+from contml.evaluation.results import Curve, Evaluation
 from contml.experiment import load
 from contml.report.plots import png
 

@@ -27,7 +27,7 @@ from contml.contracts import Sampler
 from contml.data import Images, Split, Vector
 from contml.distances.unit_vectors import normalize
 from contml.evaluation import evaluate
-from contml.evaluation.results import is_untrained
+from contml.evaluation.evaluated import is_untrained
 from contml.labels import ClassLabels, LabelSpace, VectorLabels
 from contml.losses import LOSSES, CrossBatchMemory, PairLoss
 from contml.losses.inputs import check_loss, check_requirement

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,9 @@ from contml._support.endings import check_suffix
 from contml._support.files import check_new_file, check_new_folder, write_new
 from contml.cli.options import Json, Trust
 from contml.cli.printing import complete, echo, print_table
+
+if TYPE_CHECKING:
+    from contml.compare.comparison import Comparison
 
 EXAMPLE = """Example: for d in 16 32 64 128; do contml train pose/synthetic model.dim=$d; done;
 contml compare runs/pose/synthetic/* --by model.dim"""
@@ -87,9 +91,8 @@ def compare(
     if report is not None:
         check_suffix(report, (".html",))
     from contml.compare.comparison import compare as compare_runs
-    from contml.compare.plot import comparison_plot, curves_plot
-    from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
-    from contml.report.plots import encode, png
+    from contml.compare.table import as_data
+    from contml.report.plots import encode
 
     folder = save or Path()
     hint = "choose another folder with --save"
@@ -101,13 +104,7 @@ def compare(
     if report is not None:
         check_new_file(report)
     comparison = compare_runs(runs, metric or (), by, group or ())
-    files: dict[Path, bytes] = {}
-    if by is not None:
-        files[folder / "plot.png"] = png(comparison_plot(comparison, metric or ()))
-    if save is not None:
-        files[folder / "curves.png"] = png(curves_plot(comparison, metric or ()))
-        files[folder / "table.md"] = markdown(comparison).encode()
-        files[folder / "table.csv"] = comma_separated(comparison).encode()
+    files = _plots_and_tables(comparison, metric or (), folder, has_plot=by is not None, has_tables=save is not None)
     notes: list[str] = []
     if query is not None:
         picture, notes = experiment.query_picture(comparison, query, trust=trust)
@@ -123,11 +120,33 @@ def compare(
     if as_json:
         echo(json.dumps(as_data(comparison)))
     else:
-        for table in comparison.tables:
-            echo(table.title)
-            print_table([header(table), *body(table)], text_columns=len(table.keys))
-            echo("\n".join([*remarks(table), ""]), lines=True)
-        for line in (*comparison.notes, *comparison.left_out):
-            echo(line)
+        _print(comparison)
     for line in lines:
         echo(line, err=as_json)
+
+
+def _plots_and_tables(
+    comparison: Comparison, metrics: Sequence[str], folder: Path, *, has_plot: bool, has_tables: bool
+) -> dict[Path, bytes]:
+    """The files with the numbers: plot.png for --by, curves.png and the tables for --save."""
+    from contml.compare.plot import comparison_plot, curves_plot
+    from contml.compare.table import comma_separated, markdown
+    from contml.report.plots import png
+
+    files = {folder / "plot.png": png(comparison_plot(comparison, metrics))} if has_plot else {}
+    if has_tables:
+        files[folder / "curves.png"] = png(curves_plot(comparison, metrics))
+        files[folder / "table.md"] = markdown(comparison).encode()
+        files[folder / "table.csv"] = comma_separated(comparison).encode()
+    return files
+
+
+def _print(comparison: Comparison) -> None:
+    from contml.compare.table import body, header, remarks
+
+    for table in comparison.tables:
+        echo(table.title)
+        print_table([header(table), *body(table)], text_columns=len(table.keys))
+        echo("\n".join([*remarks(table), ""]), lines=True)
+    for line in (*comparison.notes, *comparison.left_out):
+        echo(line)

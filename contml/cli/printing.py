@@ -17,7 +17,7 @@ from contml._support.text import plain_text
 if TYPE_CHECKING:
     from contml.compare.table import Cell
     from contml.contracts import Measure
-    from contml.evaluation.results import Evaluated
+    from contml.evaluation.evaluated import Evaluated
     from contml.runs import Run
 
 

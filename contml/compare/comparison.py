@@ -19,8 +19,9 @@ from contml.compare.differences import ABSENT, CONFIG, differing, distinct, iden
 from contml.compare.evaluated_runs import EvaluatedRun, by_test_set, drop_repeats, read_runs, test_set_title
 from contml.compare.verdict import Result, Verdict, verdict
 from contml.contracts import PLAIN
+from contml.evaluation.evaluated import epoch_text
 from contml.evaluation.metrics import metric_of, title_of
-from contml.evaluation.results import FORMS, Evaluation, Score, epoch_text, measurable, measured, split_form, usual
+from contml.evaluation.results import FORMS, Evaluation, Score, measurable, measured, split_form, usual
 from contml.evaluation.table import value_text
 
 #: A note names at most so many runs.

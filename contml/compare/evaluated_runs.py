@@ -12,9 +12,10 @@ from contml._support.errors import InputError
 from contml.compare.differences import CONFIG, FOLD, Values, differing, identity, short
 from contml.compare.verdict import Key
 from contml.config import Section, flat, read, validate
+from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.metrics import Published
 from contml.evaluation.query_values import QueryValues
-from contml.evaluation.results import Evaluated, Evaluation
+from contml.evaluation.results import Evaluation
 from contml.evaluation.table import scope, value_text
 from contml.runs import PLACES, Run, find_runs, open_run
 

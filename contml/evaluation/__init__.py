@@ -2,10 +2,11 @@
 
 from contml.evaluation.class_retrieval import mean_average_precision_at_r, r_precision, recall_at_k
 from contml.evaluation.clustering import cluster, normalized_mutual_information, pairwise_f1
+from contml.evaluation.evaluated import Evaluated, Selection
 from contml.evaluation.graded import hierarchical_average_precision, kendall_tau, recall_within
 from contml.evaluation.label_errors import LabelErrors, label_errors
 from contml.evaluation.metrics import paired_interval
-from contml.evaluation.results import Curve, Evaluated, Evaluation, Ranking, RecallWithin, Score, Selection
+from contml.evaluation.results import Curve, Evaluation, Ranking, RecallWithin, Score
 from contml.evaluation.retrieval import evaluate, label_distance_metrics, mean_label_distance_at_k, ndcg_at_k
 
 __all__ = [

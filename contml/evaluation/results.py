@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from pydantic import TypeAdapter
 from torch import Tensor
 
-from contml._support.errors import InputError, one_line
-from contml._support.files import read_bytes
+from contml._support.errors import InputError
 from contml._support.text import score_text
 from contml.contracts import PLAIN, Measure
-from contml.data.split import SPLIT_TITLES
 from contml.evaluation.kinds import KINDS, KindName
-from contml.evaluation.metrics import METRICS, METRICS_AT_K, measure_of, title_of
+from contml.evaluation.metrics import METRICS, METRICS_AT_K, measure_of
 
 #: The K at which Recall@K is reported unless the data or the caller give others.
 RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
-#: Largest evaluation.json in bytes.
-_LIMIT = 1 << 24
-#: Why weights are untrained although training had steps.
-NO_GRADIENT = "no step changed the network: its gradient or its learning rate was always 0"
 #: Suffixes of metric names: "/random" divides by the value of a random ranking, "/normalized" is the normalized score.
 FORMS = ("random", "normalized")
 
@@ -180,190 +170,6 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON; a correlation that does not exist is None."""
         return {**asdict(self), "spearman": None if math.isnan(self.spearman) else self.spearman}
-
-
-@dataclass(frozen=True)
-class Selection:
-    """How the validation split chose the best weights of a run, beside the last ones.
-
-    Attributes:
-        metric: the name of the metric that chose: "label_distance@10" or "recall@1".
-        queries: number of queries of the validation split.
-        best: the metric of the best weights.
-        last: the metric of the last weights.
-        difference: best minus last.
-        interval: half the width of the 95 % interval of the difference (`paired_interval`); None: the best weights are
-            the last ones, or there is only one query.
-    """
-
-    metric: str
-    queries: int
-    best: float
-    last: float
-    difference: float
-    interval: float | None
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """The evaluation of a run, and what was evaluated, as `evaluation.json` holds it.
-
-    Attributes:
-        evaluation: the metrics.
-        split: the split of the metrics, "test" or "val".
-        checkpoint: which weights, "best" (on the validation split) or "last".
-        epoch: number of epochs that trained these weights; not whole for weights that were saved within one.
-        epochs: number of epochs of the whole training: fewer than planned if it stopped early.
-        selection: how the best weights were chosen; None where no validation split chose.
-        changes: the changes of the data since the run began, which the user accepted; empty if there are none.
-        trained: whether a step of the training changed the network.
-        identity: of the model that was evaluated (`contml.models.identity`); empty for a run of an older version.
-    """
-
-    evaluation: Evaluation
-    split: Literal["test", "val"]
-    checkpoint: Literal["best", "last"]
-    epoch: float
-    epochs: int
-    selection: Selection | None = None
-    changes: list[str] = field(default_factory=list)
-    trained: bool = True
-    identity: str = ""
-
-    @property
-    def chosen_on_split(self) -> bool:
-        """Whether the weights were chosen on the split of the metrics, which makes the result optimistic."""
-        return self.split == "val" and self.checkpoint == "best"
-
-    @property
-    def split_words(self) -> str:
-        """The split in words: "test split", "test split of changed data"."""
-        return f"{SPLIT_TITLES[self.split]} split{' of changed data' if self.changes else ''}"
-
-    @property
-    def description(self) -> str:
-        """Split and weights in words: "test split, best weights (epoch 9 of 12, chosen on validation)"."""
-        split, best, epoch = self.split_words, self.checkpoint == "best", epoch_text([self.epoch])
-        if self.split == "val":
-            split += f" (no test split was evaluated{'; the weights were chosen on it' if best else ''})"
-        suffix = ", untrained" if self.untrained else ""
-        if not best:
-            return f"{split}, last weights (epoch {epoch}{suffix})"
-        suffix += ", chosen on validation" if self.split == "test" else ""
-        return f"{split}, best weights (epoch {epoch} of {self.epochs}{suffix})"
-
-    @property
-    def untrained(self) -> str:
-        """A sentence where these are the weights with which the training began, and why; else empty."""
-        if not is_untrained(self.epoch, self.trained):
-            return ""
-        if not self.epochs:
-            reason = "no epoch was trained"
-        elif not self.trained:
-            reason = NO_GRADIENT
-        else:
-            epochs = f"{self.epochs} epoch{'s' if self.epochs > 1 else ''}"
-            reason = f"{epochs} of training did not improve the result on the validation split"
-        return f"untrained: these are the initial weights; {reason}"
-
-    @property
-    def notes(self) -> list[str]:
-        """Sentences on what limits the meaning of the result: untrained weights, a choice or a metric in doubt."""
-        notes = [note for note in (self.untrained, self.doubt) if note]
-        if math.isnan(self.evaluation.main.model):
-            notes.append(f"{title_of(self.evaluation.headline)} is not a number: it is defined for no query")
-        if self.evaluation.queries == 1:
-            notes.append("the result is that of a single query")
-        return notes
-
-    @property
-    def doubt(self) -> str:
-        """A sentence where the validation split is too small for its choice of the best weights; else empty."""
-        selection = self.selection
-        if selection is None or self.checkpoint == "last" or self.epoch == self.epochs or not self.trained:
-            return ""
-        if selection.interval is not None and abs(selection.difference) > selection.interval:
-            return ""
-        message = (
-            f"the validation split of {selection.queries:,} {'query' if selection.queries == 1 else 'queries'} "
-            f"is too small to distinguish epoch {epoch_text([self.epoch])} from epoch {self.epochs}"
-        )
-        if selection.interval is None:
-            return message
-        measure = self.evaluation.measure_of(selection.metric) or PLAIN
-        difference = measure.difference(selection.best, selection.last, selection.interval)
-        return f"{message}: {title_of(selection.metric)} differs by {difference}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON: the evaluation, split, checkpoint, epochs, selection, and the notes."""
-        values = {**asdict(self), "notes": self.notes}
-        del values["evaluation"]
-        if self.selection is None:
-            del values["selection"]
-        elif math.isnan(self.selection.interval or 0):
-            values["selection"]["interval"] = None
-        return {**values, **self.evaluation.to_dict()}
-
-    @classmethod
-    def read(cls, path: Path) -> Evaluated:
-        """Reads a file that holds `to_dict` as JSON.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            InputError: it is damaged.
-        """
-        try:
-            return cls.from_dict(json.loads(read_bytes(path, _LIMIT)))
-        except InputError:
-            raise
-        except (ValueError, RecursionError) as error:
-            raise InputError(str(path), f"cannot be read ({one_line(error)})", hint="evaluate the run again") from None
-
-    @classmethod
-    def from_dict(cls, values: Any) -> Evaluated:
-        """The inverse of `to_dict`.
-
-        Raises:
-            ValueError: a value is missing, of another type, or of an unknown metric.
-        """
-        if not isinstance(values, dict):
-            raise ValueError("not an object")
-        own = {name: values[name] for name in _FIELDS if name in values}
-        rest = {name: value for name, value in values.items() if name not in {*_FIELDS, "notes"}}  # notes follow
-        if rest.get("spearman", 0) is None:
-            rest["spearman"] = math.nan
-        evaluated = _EVALUATED.validate_json(json.dumps({**own, "evaluation": rest}), strict=True)
-        evaluation, selection = evaluated.evaluation, evaluated.selection
-        names = {*evaluation.curves, *([selection.metric.partition("@")[0]] if selection else [])} - METRICS.keys()
-        if not (names <= METRICS_AT_K.keys() and evaluation.scores.keys() <= METRICS.keys()):
-            raise ValueError("an unknown metric")
-        if any(len({len(c.model), len(c.random), len(c.oracle)}) > 1 for c in evaluation.curves.values()):
-            raise ValueError("curves of different lengths")
-        if "kind" not in values:  # of an older version: the first kind whose main metric it has
-            kinds = (replace(evaluation, kind=kind) for kind in KINDS)
-            evaluation = next((each for each in kinds if measured(each, each.headline)), evaluation)
-            evaluated = replace(evaluated, evaluation=evaluation)
-        if measured(evaluation, evaluation.headline) is None or min(evaluation.recall_at, default=1) < 1:
-            raise ValueError("no main metric, or a K below 1")
-        if not (0 <= evaluated.epoch < math.inf and evaluated.epochs >= 0):
-            raise ValueError("an epoch below 0")
-        return evaluated
-
-
-_EVALUATED = TypeAdapter(Evaluated)
-_FIELDS = {field.name for field in fields(Evaluated)} - {"evaluation"}
-
-
-def is_untrained(epoch: float, trained: bool) -> bool:
-    """Whether weights are the initial ones: those of epoch 0, or of a training of which no step changed the network."""
-    return epoch == 0 or not trained
-
-
-def epoch_text(epochs: Sequence[float], untrained: int = 0) -> str:
-    """The epochs of some weights, of which so many are untrained: "9", "0, untrained", "0 to 9, 1 untrained"."""
-    low, high = (f"{epoch:.0f}" if epoch == int(epoch) else f"{epoch:.3g}" for epoch in (min(epochs), max(epochs)))
-    text = low if low == high else f"{low} to {high}"
-    return f"{text}, {f'{untrained} ' if len(epochs) > 1 else ''}untrained" if untrained else text
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ first. Neighbours are exact, ties are expectations (`contml.evaluation.ties`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ from contml.evaluation.graded import GradedMetrics, NearestItems
 from contml.evaluation.inputs import as_class_ids, as_embeddings, as_ks, as_row_numbers
 from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import QueryGallery
-from contml.evaluation.results import RECALL_AT, Curve, Evaluation, Ranking, Score, curve_of, headline_k, score_of
+from contml.evaluation.results import RECALL_AT, Curve, Evaluation, Ranking, curve_of, headline_k, score_of
 from contml.evaluation.ties import Ties
 from contml.labels.base import LabelSpace, check_label_space
 
@@ -104,54 +103,41 @@ def evaluate(
     if k < 1:
         raise InputError("groups", "a query's own group is its whole gallery", hint="give it a larger gallery")
     pairs = _sample_pairs(data)
-    curves: dict[str, Curve] = {}
-    scores: dict[str, Score] = {}
-    graded = None
     if classes is None:
-        graded = GradedMetrics(data, labels, q, g, k)
-        rankings = _rank_graded(data, labels, q, g, graded, pairs)
+        rankings, measured = _measure_graded(data, labels, q, g, k, pairs)
     else:
-        class_retrieval = ClassRetrieval(data, classes[q], classes[g], k)
-        rankings = _rank_classes(class_retrieval, pairs)
-        curves["recall"] = class_retrieval.recall(min(max(k, recall_ks[-1]), data.available))
-        scores = class_retrieval.scores()
+        rankings, measured = _measure_classes(data, classes[q], classes[g], k, recall_ks, pairs)
         if clusters:
             members = torch.unique(torch.cat((q, g)))
-            scores |= cluster_scores(x[members].to(data.device), classes[members])
-
-    curves |= _graded_curves(rankings)
-    if graded is not None:
-        curve = curves["label_distance"]
-        area = score_of("label_distance_area", *(fmean(values) for values in (curve.model, curve.random, curve.oracle)))
-        curves |= graded.curves(len(q))
-        scores = {"label_distance_area": area, **graded.scores()}
-    distances, pair_labels = (
-        squared_distances_of(data.queries, data.gallery, *pairs).sqrt(),
-        rankings.pair_labels.double(),
-    )
-    correlation = spearman(distances, pair_labels)
+            measured["scores"] |= cluster_scores(x[members].to(data.device), classes[members])
+    distances, pair_labels = squared_distances_of(data.queries, data.gallery, *pairs).sqrt(), rankings.pair_labels
     evaluation = Evaluation(
-        labels.unit, len(q), len(g), curves, correlation, len(missing_rows), scores, recall_ks, measure=labels.measure
+        labels.unit,
+        len(q),
+        len(g),
+        spearman=spearman(distances, pair_labels.double()),
+        skipped=len(missing_rows),
+        recall_at=recall_ks,
+        measure=labels.measure,
+        **measured,
     )
-    if graded is None:
-        evaluation = replace(evaluation, kind="classes")
-    else:
-        within = graded.recall_within(len(q))
-        evaluation = replace(evaluation, sorted_queries=graded.sorted_queries, recall_within=within)
+    at_k = _mean_over_places(rankings, headline_k(k))
     # Of the first place, Recall is the precision: 1 - label distance.
-    expected = rankings.expected_distance
-    main_k = headline_k(expected.shape[1])
-    per_query = expected, rankings.random_distance[:, None].expand(-1, main_k), rankings.oracle_label_distances
-    at_k = [x[:, :main_k].double().mean(1) for x in per_query]
-    values, at_random, by_oracle = at_k if classes is None else [1 - x[:, 0].double() for x in per_query]
-    retrieved = (
+    main = at_k if classes is None else [1 - distance for distance in _mean_over_places(rankings, 1)]
+    values, at_random, by_oracle = main
+    return evaluation, Ranking(
+        q,
         g[rankings.positions],
         g[rankings.oracle_positions],
         rankings.label_distances,
         rankings.oracle_label_distances,
+        torch.stack((pair_labels.double(), distances), 1),
+        x,
+        values,
+        at_random,
+        by_oracle,
+        torch.stack((at_k[0], at_k[2]), 1),
     )
-    scatter, label_distance_at_k = torch.stack((pair_labels, distances), 1), torch.stack((at_k[0], at_k[2]), 1)
-    return evaluation, Ranking(q, *retrieved, scatter, x, values, at_random, by_oracle, label_distance_at_k)
 
 
 def _rows(name: str, rows: Numbers | None, default: Tensor, count: int) -> Tensor:
@@ -180,6 +166,46 @@ class _Rankings(NamedTuple):
     random_distance: Tensor  # [Q] label distance of a random item
     random_gain: Tensor  # [Q]
     pair_labels: Tensor  # [P] label distances of the sampled pairs
+
+
+def _measure_graded(
+    data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, k: int, pairs: tuple[Tensor, Tensor]
+) -> tuple[_Rankings, dict[str, Any]]:
+    """The rankings by graded labels, and their part of the fields of an `Evaluation`."""
+    graded = GradedMetrics(data, labels, q, g, k)
+    rankings = _rank_graded(data, labels, q, g, graded, pairs)
+    curves = _graded_curves(rankings)
+    curve = curves["label_distance"]
+    area = score_of("label_distance_area", *(fmean(values) for values in (curve.model, curve.random, curve.oracle)))
+    return rankings, {
+        "curves": curves | graded.curves(len(q)),
+        "scores": {"label_distance_area": area, **graded.scores()},
+        "sorted_queries": graded.sorted_queries,
+        "recall_within": graded.recall_within(len(q)),
+    }
+
+
+def _measure_classes(
+    data: QueryGallery,
+    query_class: Tensor,
+    gallery_class: Tensor,
+    k: int,
+    recall_ks: Sequence[int],
+    pairs: tuple[Tensor, Tensor],
+) -> tuple[_Rankings, dict[str, Any]]:
+    """The rankings by classes, and their part of the fields of an `Evaluation`."""
+    ranked = ClassRetrieval(data, query_class, gallery_class, k)
+    rankings = _rank_classes(ranked, pairs)
+    recall = ranked.recall(min(max(k, recall_ks[-1]), data.available))
+    curves = {"recall": recall, **_graded_curves(rankings)}
+    return rankings, {"kind": "classes", "curves": curves, "scores": ranked.scores()}
+
+
+def _mean_over_places(found: _Rankings, k: int) -> list[Tensor]:
+    """The label distance@k of each query `[Q]`, float64: of the model, of a random ranking, of the oracle."""
+    at_random = found.random_distance[:, None].expand(-1, k)
+    by_place = found.expected_distance, at_random, found.oracle_label_distances
+    return [x[:, :k].double().mean(1) for x in by_place]
 
 
 def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Rankings:

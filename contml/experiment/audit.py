@@ -31,8 +31,8 @@ from contml.data.draw import positions
 from contml.data.identity import item_names
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.embed import embed
+from contml.evaluation.evaluated import is_untrained
 from contml.evaluation.label_errors import LabelErrors, label_errors, neighbour_count
-from contml.evaluation.results import is_untrained
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.run_results import read_training

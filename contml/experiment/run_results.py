@@ -23,9 +23,9 @@ from contml._support.versions import versions
 from contml.config import dump
 from contml.data.identity import DataRecord, item_names
 from contml.data.split import Split, Task
+from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import CaptionEvaluator, RetrievalEvaluator, evaluate_captions
 from contml.evaluation.query_values import QueryValues
-from contml.evaluation.results import Evaluated
 from contml.evaluation.table import value_text
 from contml.experiment.saved_run import read_captions, recorded_task, saved_embeddings
 from contml.retrieval.calibration import Calibration, save_calibration

@@ -17,7 +17,7 @@ from contml._support.files import read_bytes
 from contml.config import difference, flat
 from contml.data.identity import DataRecord, with_recorded_items
 from contml.data.split import SPLIT_TITLES, Split, Task
-from contml.evaluation.results import Evaluated, Selection
+from contml.evaluation.evaluated import Evaluated, Selection
 from contml.models import EmbeddingModel
 from contml.models.captioner import Captioner
 from contml.runs import PLACES, Run, without_paths

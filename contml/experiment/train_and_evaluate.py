@@ -17,8 +17,9 @@ from contml._support.text import plain_text
 from contml.config import dump
 from contml.data.identity import DataRecord
 from contml.data.split import SPLIT_TITLES, Split, Task
+from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import Found
-from contml.evaluation.results import Evaluated, Evaluation
+from contml.evaluation.results import Evaluation
 from contml.experiment.building import Experiment, first_process
 from contml.experiment.checking import report_columns
 from contml.experiment.loading import load_run

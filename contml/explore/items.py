@@ -23,7 +23,7 @@ from contml.evaluation.table import unit_words
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.query import recorded_items
-from contml.experiment.saved_run import read_evaluation, recorded_task, saved_embeddings
+from contml.experiment.saved_run import SavedEmbeddings, read_evaluation, recorded_task, saved_embeddings
 from contml.labels.base import LabelSpace
 from contml.report.embedding_map import MIN_TSNE, principal_components, tsne
 from contml.report.plots import Array
@@ -136,12 +136,7 @@ def explore_runs(
     Raises:
         InputError: a folder is not a run or not evaluated yet, or the runs are of different items or labels.
     """
-    runs: list[tuple[Experiment, Run]] = []
-    for folder in folders:
-        experiment, run = load_run(folder, trust=trust)
-        if experiment.is_captioning:
-            raise InputError(str(folder), "trained a captioner, which ranks nothing", hint="give a run of embeddings")
-        runs.append((experiment, run))
+    runs = [_embedding_run(folder, trust) for folder in folders]
     evaluations = [read_evaluation(run) for _, run in runs]
     (experiment, run), split_name = runs[0], evaluations[0].split
     for (_, other_run), evaluation in zip(runs[1:], evaluations[1:], strict=True):
@@ -151,15 +146,8 @@ def explore_runs(
     task, changes = recorded_task(experiment, run, accept_changes)
     full_split = task.splits[split_name]
     names = item_names(full_split, experiment.root)
-    embeddings, readable = [], torch.ones(len(full_split), dtype=torch.bool)
-    for its_experiment, its_run in runs:
-        saved_rows, saved_vectors, missing = saved_embeddings(its_experiment, its_run, split_name).of(names)
-        split_embeddings = torch.zeros(len(full_split), saved_vectors.shape[1])
-        split_embeddings[saved_rows] = saved_vectors
-        has_embedding = torch.zeros(len(full_split), dtype=torch.bool)
-        has_embedding[torch.tensor(saved_rows)[~torch.isin(torch.arange(len(saved_rows)), missing)]] = True
-        readable &= has_embedding
-        embeddings.append(split_embeddings)
+    saved = [_embeddings_by_row(saved_embeddings(*each, split_name), names) for each in runs]
+    readable = torch.stack([has_embedding for _, has_embedding in saved]).all(0)
     rows, notes = _drawn_rows(readable.nonzero()[:, 0], full_split.queries, items)
     for (_, its_run), evaluation in zip(runs, evaluations, strict=True):
         if evaluation.untrained:
@@ -171,10 +159,9 @@ def explore_runs(
     split = full_split.subset(rows).with_short_names()
     on_start(len(split))
     run_views = [
-        _run_view(split, run_embeddings[rows], its_run)
-        for (_, its_run), run_embeddings in zip(runs, embeddings, strict=True)
+        _run_view(split, embeddings[rows], its_run) for (_, its_run), (embeddings, _) in zip(runs, saved, strict=True)
     ]
-    views = [view for view, _, _ in run_views]
+    views, units, error_ks = zip(*run_views, strict=True)
     if len(rows) < MIN_TSNE:
         notes.append(f"The map shows principal components: t-SNE needs at least {MIN_TSNE} items.")
     return Explored(
@@ -182,12 +169,30 @@ def explore_runs(
         split=split,
         texts=[split.labels.text(row) for row in range(len(split))],
         views=views,
-        unit=run_views[0][1],
+        unit=units[0],
         measure=split.labels.measure,
-        error_k=run_views[0][2],
+        error_k=error_ks[0],
         colours=split.labels.colours() or _main_direction(split.labels),
         notes=notes,
     )
+
+
+def _embedding_run(folder: Path, trust: bool) -> tuple[Experiment, Run]:
+    """A run of embeddings."""
+    experiment, run = load_run(folder, trust=trust)
+    if experiment.is_captioning:
+        raise InputError(str(folder), "trained a captioner, which ranks nothing", hint="give a run of embeddings")
+    return experiment, run
+
+
+def _embeddings_by_row(saved: SavedEmbeddings, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """The saved embeddings of the items with these names `[N, d]`, and which have one `[N]`."""
+    positions, vectors, missing = saved.of(names)
+    rows, embeddings = torch.tensor(positions), torch.zeros(len(names), vectors.shape[1])
+    embeddings[rows] = vectors
+    has_embedding = torch.isin(torch.arange(len(names)), rows)
+    has_embedding[rows[missing]] = False
+    return embeddings, has_embedding
 
 
 def _drawn_rows(rows: Tensor, queries: Tensor | None, items: int) -> tuple[Tensor, list[str]]:

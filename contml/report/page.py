@@ -17,11 +17,12 @@ from torch import Tensor
 from contml._support.files import write
 from contml._support.text import page_text, unbroken
 from contml.data.split import SPLIT_TITLES, Split
+from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import Captions
 from contml.evaluation.kinds import KINDS, kind_of
 from contml.evaluation.label_errors import LabelErrors
 from contml.evaluation.metrics import title_of
-from contml.evaluation.results import Evaluated, Ranking
+from contml.evaluation.results import Ranking
 from contml.evaluation.table import further, headline_words, sentence, shortened, summary, unit_words
 from contml.report.breakdown import group_rows, label_rows
 from contml.report.caption_examples import caption_examples, captions_csv, fact_table, intervals

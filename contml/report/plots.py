@@ -22,7 +22,8 @@ from torch import Tensor
 from contml._support.text import score_text, shareable
 from contml.contracts import PLAIN, Measure
 from contml.data.split import SPLIT_TITLES
-from contml.evaluation.results import Evaluated, Evaluation, Score, measured
+from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.results import Evaluation, Score, measured
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 

@@ -22,7 +22,7 @@ from contml._support.errors import InputError, one_line
 from contml._support.files import check_new_folder, read_bytes, write, write_folder
 from contml._support.tensors import load_tensors, save_tensors
 from contml.contracts import PLAIN, Measure
-from contml.evaluation.results import Evaluated
+from contml.evaluation.evaluated import Evaluated
 from contml.models.backbones import FEATURES
 from contml.models.weights import is_captioner, names_a_file
 from contml.retrieval.calibration import STRICT, Calibration, damaged

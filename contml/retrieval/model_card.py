@@ -11,7 +11,7 @@ import yaml
 
 from contml._support.files import read_bytes, write
 from contml._support.text import page_text
-from contml.evaluation.results import Evaluated, epoch_text
+from contml.evaluation.evaluated import Evaluated, epoch_text
 from contml.evaluation.table import scope, sentence, summary, value_text
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from contml._support.errors import InputError
 from contml._support.text import MISSING, number
 from contml.compare.verdict import Key, Result, Verdict, verdict
 from contml.contracts import PLAIN, Measure
+from contml.evaluation.evaluated import epoch_text
 from contml.evaluation.metrics import measure_of, title_of
 from contml.evaluation.query_values import QueryValues
-from contml.evaluation.results import epoch_text
 from contml.evaluation.table import value_text
 from contml.runs import Run
 from contml.sweep.space import Params, Space, overrides_of

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from contml._support.errors import InputError
 from contml.config import difference, read
-from contml.evaluation.results import Evaluated
+from contml.evaluation.evaluated import Evaluated
 from contml.experiment import Experiment, OwnData, load, load_table, resume, train
 from contml.runs import Run
 from contml.sweep.trials import Training

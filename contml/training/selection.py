@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from contml.evaluation.evaluated import Selection
 from contml.evaluation.metrics import paired_interval
-from contml.evaluation.results import Evaluation, Selection
+from contml.evaluation.results import Evaluation
 
 
 class BestWeights:

@@ -23,8 +23,9 @@ from contml._support.versions import versions
 from contml.contracts import Sampler
 from contml.data import Batch, Images
 from contml.data.split import SPLIT_TITLES, Split, check_split
+from contml.evaluation.evaluated import NO_GRADIENT
 from contml.evaluation.evaluators import Evaluator, Found, RetrievalEvaluator
-from contml.evaluation.results import NO_GRADIENT, Evaluation
+from contml.evaluation.results import Evaluation
 from contml.labels.base import LabelSpace
 from contml.runs import Run
 from contml.sampling import BatchSampler

@@ -26,7 +26,8 @@ from contml.compare.plot import comparison_plot, curves_plot
 from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
 from contml.config import flat
 from contml.data.identity import DataRecord
-from contml.evaluation.results import Evaluated, Score, measured
+from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.results import Score, measured
 from contml.report.gallery import CAPTION, HEADING, THUMB
 
 SEPARATE = "2 different test sets or splits, one table each: their metrics cannot be compared"

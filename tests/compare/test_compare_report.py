@@ -15,7 +15,7 @@ from support.runs import without_reports
 from contml._support.text import number
 from contml.compare.comparison import compare
 from contml.compare.page import _headline
-from contml.evaluation.results import Evaluated
+from contml.evaluation.evaluated import Evaluated
 from contml.experiment import load, train
 from contml.experiment.loading import load_run
 from contml.report.rendering import LIMIT

@@ -21,8 +21,8 @@ from contml.compare.table import as_data, body, comma_separated, header, markdow
 from contml.compare.verdict import Result, difference, verdict
 from contml.contracts import Measure
 from contml.evaluation import paired_interval
+from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.query_values import QueryValues
-from contml.evaluation.results import Evaluated
 
 RANDOM = np.random.default_rng(0)
 A = RANDOM.random(200)

@@ -10,8 +10,9 @@ from support.refusals import refuses
 
 from contml.data import Images, View
 from contml.evaluation.captions import score_captions
+from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import CaptionEvaluator, evaluate_captions
-from contml.evaluation.results import Evaluated, Evaluation, measurable, measured, usual
+from contml.evaluation.results import Evaluation, measurable, measured, usual
 from contml.evaluation.table import scope, sentence, summary
 from contml.labels import VectorLabels
 

@@ -25,7 +25,7 @@ from contml.data import ImageFile, Images, Split, Task
 from contml.data.features import with_features, write_features
 from contml.data.identity import DataRecord
 from contml.distances.cache import Cache
-from contml.evaluation.results import Evaluated, Selection
+from contml.evaluation.evaluated import Evaluated, Selection
 from contml.evaluation.table import summary
 from contml.experiment import saved_run, train_and_evaluate
 from contml.experiment.loading import load

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from contml.data import Pixels, Split
-from contml.evaluation.results import Evaluated
+from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels
 from contml.report.gallery import choose_queries, gallery_strips

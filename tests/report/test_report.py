@@ -20,7 +20,8 @@ from contml._support.text import number, percent
 from contml.data import Pixels, Split
 from contml.data.split import TitledPictures, View
 from contml.evaluation import evaluate
-from contml.evaluation.results import Curve, Evaluated, Evaluation, Ranking, Selection, headline_k
+from contml.evaluation.evaluated import Evaluated, Selection
+from contml.evaluation.results import Curve, Evaluation, Ranking, headline_k
 from contml.evaluation.table import further, sentence, summary
 from contml.labels import VectorLabels
 from contml.report.embedding_map import place_pictures, principal_components, tsne, tsne_plot

@@ -18,8 +18,8 @@ import torch
 from contml import InputError
 from contml.data import Task
 from contml.data.sources import Pixels
+from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.query_values import QueryValues
-from contml.evaluation.results import Evaluated
 from contml.runs import create
 from contml.sweep.training import run_job
 from contml.training.trainer import Interrupted

@@ -15,7 +15,7 @@ from support.runs import from_text, kill_at, without_reports
 
 from contml import load as load_model
 from contml.evaluation import Evaluated
-from contml.evaluation.results import epoch_text
+from contml.evaluation.evaluated import epoch_text
 from contml.experiment import evaluate_run, load, read_evaluation, train
 from contml.explore import explore_runs
 from contml.losses import LOSSES
