@@ -27,12 +27,16 @@ from fnmatch import fnmatchcase
 from functools import cache
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from filelock import FileLock, Timeout
 
 from contml._support.errors import InputError, one_line
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Record = TypeVar("Record", bound="BaseModel")
 #: Names of temporary files: 4 digits of the machine, 6 of the process, 6 random ones, and the suffix of the file.
 _TEMPORARY = re.compile(r"\.contml-([0-9a-f]{4})([0-9a-f]{6})[0-9a-f]{6}(\.[^/]*)?")
 #: Seconds without a change after which a process of another machine is assumed to have ended.
@@ -375,3 +379,24 @@ def read_bytes(path: Path, limit: int) -> bytes:
         raise
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror or one_line(error)})") from None
+
+
+def read_record(path: Path, model: type[Record], *, hint: str, limit: int) -> Record | None:
+    """Returns the content of a JSON file, as a model of pydantic; None if there is no such file.
+
+    Raises:
+        InputError: it does not fit the model, or as of `read_bytes`.
+    """
+    try:
+        return model.model_validate_json(read_bytes(path, limit))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise unreadable(path, error, hint) from None
+
+
+def unreadable(path: Path, error: Exception, hint: str) -> InputError:
+    """The error of a file whose content is not what it should be: the first of its problems."""
+    if isinstance(error, InputError):
+        return error
+    return InputError(str(path), f"cannot be read ({one_line(error)})", hint=hint)

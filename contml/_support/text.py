@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import os
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -98,6 +101,13 @@ def plain_text(text: str, *, lines: bool = False) -> str:
         else c
         for c in text
     )
+
+
+def csv_bytes(rows: Iterable[Sequence[str | float]]) -> bytes:
+    """The content of a CSV file: the header, and rows of texts and numbers. Texts are as of `plain_text`."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([plain_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    return text.getvalue().encode()
 
 
 def duration(seconds: float) -> str:

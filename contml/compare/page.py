@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-from contml._support.text import MISSING, page_text, percent, unbroken
+from contml._support.text import MISSING, percent, unbroken
 from contml.compare.comparison import Comparison, Row, Table
 from contml.compare.plot import curves_plot, legend_of
 from contml.compare.table import body, header, remarks
@@ -17,7 +16,7 @@ from contml.evaluation.kinds import KINDS
 from contml.evaluation.results import Score
 from contml.evaluation.table import headline_words, unit_words
 from contml.report.examples import Example
-from contml.report.pictures import Album, embedded, panel_pictures
+from contml.report.pictures import Album, panel_pictures
 from contml.report.plots import picture_of
 from contml.report.rendering import render, text, texts
 
@@ -42,18 +41,12 @@ def comparison_page(
     evaluation = table.evaluation
     figure = curves_plot(comparison, metrics)
     full_picture = picture_of(figure)
-    panels = panel_pictures(figure) or [full_picture]
-    split, broken = split.with_short_names(), dict[int, str]()
-    album = Album(split, broken)
+    album = Album(split.with_short_names())
     album.prepare(queries)
-
-    def pictures(quality: int) -> Mapping[str, Any]:
-        album.quality = quality
-        return {"curves": [embedded(panel, quality) for panel in panels]}
-
     return render(
         "comparison.html",
-        pictures,
+        album,
+        curves=panel_pictures(figure) or [full_picture],
         title=text(f"{table.title.partition(',')[0]}: {sum(len(row.runs) for row in table.rows)} runs compared"),
         headline=unbroken(text(_headline(table, ranked[0], metric))),
         verdict=text("" if (found := table.verdict(metric)) is None else found.sentence),
@@ -68,12 +61,10 @@ def comparison_page(
         remarks=[text(line) for line in (*remarks(table), *comparison.notes, *comparison.left_out)],
         lines=[(colour, dash, text(name)) for colour, dash, name in legend_of(figure)],
         queries=queries,
-        album=album,
         legend=[(colour, text(name)) for colour, name in split.view.legend],
         unit=text(unit_words(evaluation)),
         unit_of_numbers=text(KINDS[evaluation.kind].unit_of_numbers(evaluation.unit, evaluation.measure)),
         notes=[text(note) for note in notes],
-        broken=[f"{page_text(split.name(row))}: {page_text(error)}" for row, error in broken.items()],
         folders=[(text(table.label(row)), [text(str(run.folder)) for run in row.runs]) for row in ranked],
     )
 

@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from contml._support.errors import InputError, one_line
-from contml._support.files import read_bytes
+from contml._support.files import read_bytes, unreadable
 from contml.contracts import PLAIN
 from contml.data.split import SPLIT_TITLES
 from contml.evaluation.kinds import KINDS
@@ -157,10 +156,8 @@ class Evaluated:
         """
         try:
             return cls.from_dict(json.loads(read_bytes(path, _LIMIT)))
-        except InputError:
-            raise
         except (ValueError, RecursionError) as error:
-            raise InputError(str(path), f"cannot be read ({one_line(error)})", hint="evaluate the run again") from None
+            raise unreadable(path, error, "evaluate the run again") from None
 
     @classmethod
     def from_dict(cls, values: Any) -> Evaluated:

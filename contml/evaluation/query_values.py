@@ -11,8 +11,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from contml._support.errors import InputError, one_line
-from contml._support.files import read_bytes, write_json
+from contml._support.files import read_record, write_json
 
 #: Largest file in bytes; a query has about 20.
 _LIMIT = 1 << 28
@@ -53,13 +52,10 @@ class QueryValues:
         Raises:
             InputError: it is damaged.
         """
-        try:
-            found = _Content.model_validate_json(read_bytes(path, _LIMIT))
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise InputError(str(path), f"cannot be read ({one_line(error)})", hint="evaluate the run again") from None
-        return cls(found.metric, found.queries, torch.tensor(found.values, dtype=torch.float64))
+        found = read_record(path, _Content, hint="evaluate the run again", limit=_LIMIT)
+        return (
+            None if found is None else cls(found.metric, found.queries, torch.tensor(found.values, dtype=torch.float64))
+        )
 
 
 class _Content(BaseModel):

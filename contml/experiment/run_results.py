@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from contml._support.errors import InputError
-from contml._support.files import read_bytes, write_json
+from contml._support.files import read_record, write_json
 from contml._support.tensors import load_tensors, save_tensors
 from contml._support.text import duration
 from contml._support.versions import versions
@@ -233,12 +232,7 @@ def read_training(run: Run) -> TrainingRecord | None:
     Raises:
         InputError: the file is damaged.
     """
-    try:
-        return TrainingRecord.model_validate_json(read_bytes(run.about, _LIMIT))
-    except FileNotFoundError:
-        return None
-    except ValidationError:
-        raise InputError(str(run.about), "cannot be read", hint="remove it") from None
+    return read_record(run.about, TrainingRecord, hint="remove it", limit=_LIMIT)
 
 
 def brief_of(experiment: Experiment, run: Run, dim: int | None) -> list[str]:

@@ -12,8 +12,8 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from contml._support.errors import InputError, one_line
-from contml._support.files import read_bytes
+from contml._support.errors import InputError
+from contml._support.files import read_bytes, unreadable
 from contml.config import difference, flat
 from contml.data.identity import DataRecord, with_recorded_items
 from contml.data.split import SPLIT_TITLES, Split, Task
@@ -72,7 +72,7 @@ def read_captions(run: Run, split: str) -> dict[str, str]:
     except FileNotFoundError:
         raise InputError(str(path), "no captions", hint=f"run 'contml evaluate {run.folder}'") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(str(path), f"cannot be read ({one_line(error)})", hint="evaluate the run again") from None
+        raise unreadable(path, error, "evaluate the run again") from None
 
 
 def read_evaluation(run: Run) -> Evaluated:
@@ -98,7 +98,7 @@ def saved_numbers(state: Path) -> dict[str, Any]:
     try:
         selection = TypeAdapter(Selection | None).validate_json(json.dumps(numbers["selection"]), strict=True)
     except ValueError as error:
-        raise InputError(str(state), f"cannot be read ({one_line(error)})", hint="restore it") from None
+        raise unreadable(state, error, "restore it") from None
     return {**numbers, "selection": selection}
 
 

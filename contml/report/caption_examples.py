@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,13 +9,13 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from contml._support.text import percent, plain_text, score_text
+from contml._support.text import csv_bytes, percent, score_text
 from contml.data.decode import resized
 from contml.data.split import Split
 from contml.data.transforms import centre
 from contml.evaluation.evaluators import Captions
 from contml.evaluation.metrics import title_of
-from contml.report.pictures import embedded
+from contml.report.pictures import Album, narrowed
 
 _PICTURE, _WORD = 448, 176  # pixels; the page shows them at half of that
 #: Bootstrap samples of an interval.
@@ -50,30 +48,25 @@ def fact_table(captions: Captions) -> list[list[str]]:
 
 
 def caption_examples(
-    captions: Captions,
-    split: Split,
-    attention: Mapping[str, Tensor],
-    size: tuple[int, int],
-    broken: dict[int, str],
-    quality: int,
+    captions: Captions, album: Album, attention: Mapping[str, Tensor], size: tuple[int, int]
 ) -> list[dict[str, Any]]:
-    """Some images from good to bad captions; rows that could not be drawn are noted in `broken`."""
-    references = split.labels.captions
+    """Some images of an album from good to bad captions; it notes the rows that could not be drawn."""
+    references = album.split.labels.captions
     assert references is not None  # of a captioner
     examples = []
     for position in captions.shown():
         row, text = int(captions.queries[position]), captions.texts[position]
         picture = words = None
         try:
-            picture = split.picture(row)
+            picture = album.split.picture(row)
             if str(row) in attention:
-                words = _words(text, attention[str(row)].numpy(), _seen(picture, size), quality)
+                words = _words(text, attention[str(row)].numpy(), _seen(picture, size))
         except Exception as error:  # one bad picture must not lose the report of a whole training
-            broken[row] = f"{type(error).__name__}: {error}"
+            album.broken[row] = f"{type(error).__name__}: {error}"
         examples.append(
             {
-                "name": split.name(row),
-                "picture": None if picture is None else embedded(picture, quality, _PICTURE),
+                "name": album.name(row),
+                "picture": None if picture is None else narrowed(picture, _PICTURE),
                 "text": text,
                 "score": score_text(float(captions.scores["cider_d"][position])),
                 "facts": [(fact, right) for _, fact, right in captions.facts[position]] if captions.facts else [],
@@ -86,13 +79,9 @@ def caption_examples(
 
 def captions_csv(captions: Captions, split: Split) -> bytes:
     """The caption of each image and its scores."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(["image", "caption", *captions.scores])
-    for index, (row, caption) in enumerate(zip(captions.queries.tolist(), captions.texts, strict=True)):
-        scores = [float(values[index]) for values in captions.scores.values()]
-        writer.writerow([plain_text(split.name(row)), plain_text(caption), *scores])
-    return text.getvalue().encode()
+    names = [split.name(row) for row in captions.queries.tolist()]
+    columns = [values.tolist() for values in captions.scores.values()]
+    return csv_bytes([["image", "caption", *captions.scores], *zip(names, captions.texts, *columns, strict=True)])
 
 
 def _seen(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
@@ -100,7 +89,7 @@ def _seen(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
     return Image.fromarray(centre(resized(picture, "", size[0]), size[1]))
 
 
-def _words(text: str, attention: np.ndarray[Any, Any], picture: Image.Image, quality: int) -> list[tuple[str, str]]:
+def _words(text: str, attention: np.ndarray[Any, Any], picture: Image.Image) -> list[tuple[str, Image.Image]]:
     """Each word with the picture, bright where the captioner looked before it wrote the word."""
     side = round(attention.shape[1] ** 0.5)
     words = []
@@ -110,5 +99,5 @@ def _words(text: str, attention: np.ndarray[Any, Any], picture: Image.Image, qua
             picture.size, Image.Resampling.BICUBIC
         )
         bright = Image.composite(picture, Image.new("RGB", picture.size), mask)
-        words.append((word, embedded(bright, quality, _WORD)))
+        words.append((word, narrowed(bright, _WORD)))
     return words

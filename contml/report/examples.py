@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from contml._support.text import plain_text, unbroken
+from contml._support.text import csv_bytes, unbroken
 from contml.data.split import Split
 from contml.distances import squared_distances_of
 from contml.evaluation.kinds import KINDS
@@ -111,11 +109,9 @@ def _pair(split: Split, ranking: Ranking, q: int) -> Example:
 def queries_csv(split: Split, evaluation: Evaluation, ranking: Ranking) -> bytes:
     """The main metric of each query, of a random ranking and of the oracle, and the names of the nearest items."""
     k = min(LISTED, ranking.model.shape[1])
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(["query", evaluation.headline, "random", "oracle", *(f"nearest_{n}" for n in range(1, k + 1))])
+    lines = [["query", evaluation.headline, "random", "oracle", *(f"nearest_{n}" for n in range(1, k + 1))]]
     values = (ranking.values, ranking.random_values, ranking.oracle_values)
     columns = zip(*(value.double().tolist() for value in values), strict=True)
     for query, numbers, rows in zip(ranking.queries.tolist(), columns, ranking.model[:, :k].tolist(), strict=True):
-        writer.writerow([plain_text(split.name(query)), *numbers, *(plain_text(split.name(row)) for row in rows)])
-    return text.getvalue().encode()
+        lines.append([split.name(query), *numbers, *map(split.name, rows)])
+    return csv_bytes(lines)

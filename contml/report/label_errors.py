@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 import torch
 from torch import Tensor
 
-from contml._support.text import number, plain_text
+from contml._support.text import csv_bytes, number
 from contml.data.split import Split
 from contml.evaluation.kinds import kind_of
 from contml.evaluation.label_errors import LabelErrors, label_errors
@@ -53,18 +50,16 @@ def errors_csv(split: Split, errors: LabelErrors, count: int) -> bytes:
     """The items with the highest scores, their labels, and the names, labels and label distances of the nearest."""
 
     def words(row: int) -> list[str]:
-        return [plain_text(split.name(row)), plain_text(split.labels.text(row))]
+        return [split.name(row), split.labels.text(row)]
 
     k = min(TOP, errors.neighbours.shape[1])
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
     nearest = [f"{column}_{n}" for n in range(1, k + 1) for column in ("neighbour", "label", "label_distance")]
-    writer.writerow(["item", "score", "error", "label", "mean_label_distance", *nearest])
+    lines: list[list[str | float]] = [["item", "score", "error", "label", "mean_label_distance", *nearest]]
     for row in errors.order[:count].tolist():
         rows, distances = errors.neighbours[row], errors.label_distances[row]
         name, label = words(row)
         numbers = [float(errors.scores[row]), float(errors.errors[row])]
         nearest_cells = [[*words(item), d] for item, d in zip(rows[:k].tolist(), distances[:k].tolist(), strict=True)]
         cells = (cell for row_cells in nearest_cells for cell in row_cells)
-        writer.writerow([name, *numbers, label, float(distances.nanmean()), *cells])
-    return text.getvalue().encode()
+        lines.append([name, *numbers, label, float(distances.nanmean()), *cells])
+    return csv_bytes(lines)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -15,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from contml._support.files import write
-from contml._support.text import page_text, unbroken
+from contml._support.text import unbroken
 from contml.data.split import SPLIT_TITLES, Split
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import Captions
@@ -32,7 +31,7 @@ from contml.report.examples import SHOWN, Example, examples, queries_csv
 from contml.report.explanation import Explanation, explain_pair, explanation_picture
 from contml.report.gallery import Strip, gallery_strips, stack
 from contml.report.label_errors import possible_errors, report_errors
-from contml.report.pictures import Album, embedded, panel_pictures
+from contml.report.pictures import Album, panel_pictures
 from contml.report.plots import (
     class_density_plot,
     density_plot,
@@ -42,7 +41,7 @@ from contml.report.plots import (
     training_plot,
     watched,
 )
-from contml.report.rendering import QUALITIES, render, text, texts
+from contml.report.rendering import render, text, texts
 from contml.retrieval.calibration import Calibration
 
 #: Plots whose panels are pictures of their own on the page.
@@ -107,7 +106,8 @@ def write_report(
         about: what the page says of the run.
     """
     split, metrics = split.with_short_names(), evaluation.evaluation
-    broken: dict[int, str] = {}
+    album = Album(split)
+    broken = album.broken
     strips, explained = gallery_strips(split, ranking, broken), explain_pair(split, ranking, broken, pair)
     kind = KINDS[metrics.kind]
     density = density_plot(ranking.pairs, metrics.spearman, about.squared, metrics.measure)
@@ -120,7 +120,6 @@ def write_report(
     page_examples = examples(split, metrics, ranking)
     errors = report_errors(split, ranking.embeddings, missing)
     suspects = [] if errors is None else possible_errors(split, errors, SHOWN)
-    album = Album(split, broken)
     example_lists = (page_examples.first, page_examples.spread, page_examples.worst, page_examples.surprises, suspects)
     album.prepare([example for example_list in example_lists for example in example_list])
     files = {"gallery.png": encode(stack(strips)), "queries.csv": queries_csv(split, metrics, ranking)}
@@ -135,10 +134,10 @@ def write_report(
         "classes": kind.by_class,
         "chosen_pair": pair is not None,
         "explained": text(explanation.names),
+        "match": [Strip(picture, text(title)) for title, picture in explanation.pictures],
         "parts": texts(explanation.table),
         "largest_tsne": MAX_TSNE,
         "squared": about.squared,
-        "album": album,
         "shown": page_examples,
         "suspects": suspects,
         "legend": [(colour, text(name)) for colour, name in split.view.legend],
@@ -147,13 +146,8 @@ def write_report(
         "group_count": group_count,
     }
 
-    def pictures(quality: int) -> dict[str, Any]:
-        album.quality = quality
-        return {}
-
-    match = [Strip(picture, title) for title, picture in explanation.pictures]
     lines = [_card_line(album, example) for example in page_examples.first]
-    page = _Page("report.html", split, broken, figures, match, lines, files, values, pictures)
+    page = _Page("report.html", album, figures, lines, files, values)
     return page.write(folder, title, config, rows, evaluation, about)
 
 
@@ -186,20 +180,18 @@ def write_caption_report(
         size: side of the resized image and of its centre crop, which the captioner saw.
         about: what the page says of the run.
     """
-    split, broken = split.with_short_names(), dict[int, str]()
-    album, positions = Album(split, broken), captions.shown()
+    album, positions = Album(split.with_short_names()), captions.shown()
     first = sorted({index for index in (0, 1, len(positions) // 2) if index < len(positions)})  # two best, and median
-    examples_at = partial(caption_examples, captions, split, attention, size, broken)
-    examples_at(QUALITIES[-1])  # notes what cannot be drawn
-    values = {"intervals": texts(intervals(captions)), "facts_stated": fact_table(captions), "first": first}
-
-    def pictures(quality: int) -> dict[str, Any]:
-        return {"examples": [{**example, "name": text(page_text(example["name"]))} for example in examples_at(quality)]}
-
+    values = {
+        "intervals": texts(intervals(captions)),
+        "facts_stated": fact_table(captions),
+        "first": first,
+        "examples": caption_examples(captions, album, attention, size),
+    }
     shown = [(int(captions.queries[positions[n]]), captions.texts[positions[n]]) for n in first]
     lines: list[CardLine] = [(album.picture(row), [], words) for row, words in shown]
-    files = {"queries.csv": captions_csv(captions, split)}
-    page = _Page("captions.html", split, broken, {}, [], lines, files, values, pictures)
+    files = {"queries.csv": captions_csv(captions, album.split)}
+    page = _Page("captions.html", album, {}, lines, files, values)
     return page.write(folder, title, config, rows, evaluation, about)
 
 
@@ -215,28 +207,18 @@ def errors_page(
         facts: rows below the heading: name and text.
         count: number of items.
     """
-    split, broken = split.with_short_names(), dict[int, str]()
-    album, suspects = Album(split, broken), possible_errors(split, errors, count)
+    split = split.with_short_names()
+    album, suspects, labels = Album(split), possible_errors(split, errors, count), split.labels
     album.prepare(suspects)
-    labels = split.labels
-
-    def pictures(quality: int) -> Mapping[str, Any]:
-        album.quality = quality
-        return {"shown": suspects, "album": album}
-
     return render(
         "audit.html",
-        pictures,
+        album,
         title=text(title),
         facts=texts(facts),
         unit=text(kind_of(labels).unit_of_numbers(labels.unit, labels.measure)),
         legend=[(colour, text(name)) for colour, name in split.view.legend],
-        broken=_broken(split, broken),
+        shown=suspects,
     )
-
-
-def _broken(split: Split, broken: Mapping[int, str]) -> list[str]:
-    return [f"{page_text(split.name(row))}: {page_text(error)}" for row, error in broken.items()]
 
 
 def _card_line(album: Album, each: Example) -> CardLine:
@@ -252,38 +234,24 @@ def _sections(figures: Mapping[str, Figure], whole: Mapping[str, Image.Image]) -
     }
 
 
-def _encoded(sections: Mapping[str, Sequence[Strip]], quality: int) -> dict[str, list[tuple[str, str]]]:
-    """The pictures as data URIs, with their descriptions."""
-    return {
-        name: [(embedded(strip.picture, quality), text(strip.description)) for strip in strips]
-        for name, strips in sections.items()
-    }
-
-
 class _Page(NamedTuple):
     """What the report of one kind of result shows.
 
     Attributes:
         template: the file of the page.
-        split: what was evaluated.
-        broken: why rows could not be drawn.
+        album: its pictures of items.
         figures: the plots by section, beside that of the training.
-        match: the pictures of an explained pair.
         card: the lines of the card.
         files: other files by name.
         values: of the template.
-        pictures: more values of the template, with pictures of a quality.
     """
 
     template: str
-    split: Split
-    broken: Mapping[int, str]
+    album: Album
     figures: Mapping[str, Figure]
-    match: Sequence[Strip]
     card: Sequence[CardLine]
     files: Mapping[str, bytes]
     values: Mapping[str, Any]
-    pictures: Callable[[int], Mapping[str, Any]]
 
     def write(self, folder: Path, title: str, config: str, rows: Rows, evaluated: Evaluated, about: About) -> Path:
         """Write all files, and the page with pictures of the best quality with which it is small enough."""
@@ -295,12 +263,12 @@ class _Page(NamedTuple):
         plots = {name: picture_of(figure) for name, figure in figures.items()}
         files = {f"{name}.png": encode(picture) for name, picture in plots.items()}
         files |= {"card.png": encode(card(title, headline, self.card)), **self.files}
-        sections = {**_sections(figures, plots), "match": self.match}
         header, *table = summary(metrics)
         table, rest = shortened(table, str(metrics.k)) if KINDS[metrics.kind].ranked else (table, [])
         files["report.html"] = render(
             self.template,
-            lambda quality: {"pictures": _encoded(sections, quality), **self.pictures(quality)},
+            self.album,
+            sections=_sections(figures, plots),
             title=text(title),
             headline=unbroken(text(headline)),
             result=unbroken(sentence(metrics)),
@@ -315,7 +283,6 @@ class _Page(NamedTuple):
             header=header,
             table=texts(table),
             folded=texts([*rest, *further(metrics)]),
-            broken=_broken(self.split, self.broken),
             config=text(config),
             brief=[text(fact) for fact in about.brief],
             facts=[(name, text(value)) for name, value in about.facts],

@@ -22,14 +22,12 @@ QUERY, ITEM = 300, 176
 _WIDEST = 1440
 
 
-def embedded(picture: Image.Image, quality: int, width: int = _WIDEST) -> str:
-    """The picture as a data URI of a WebP file, at most `width` pixels wide."""
-    if picture.width > width:
-        height = max(1, round(picture.height * width / picture.width))
-        picture = picture.resize((width, height), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    picture.convert("RGB").save(buffer, "WEBP", quality=quality, method=2)
-    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+def narrowed(picture: Image.Image, width: int) -> Image.Image:
+    """The picture, at most `width` pixels wide."""
+    if picture.width <= width:
+        return picture
+    height = max(1, round(picture.height * width / picture.width))
+    return picture.resize((width, height), Image.Resampling.LANCZOS)
 
 
 def panel_pictures(figure: Figure) -> list[Image.Image]:
@@ -59,14 +57,21 @@ def panel_pictures(figure: Figure) -> list[Image.Image]:
 
 
 class Album:
-    """The pictures of a split for a page, encoded with `quality`; rows that could not be drawn are noted in `broken`.
+    """The pictures of a page, encoded with `quality`; rows of its split that could not be drawn are noted in `broken`.
 
     The page writes the words of a label below its picture: on it is only what the renderer of the split draws.
     """
 
-    def __init__(self, split: Split, broken: dict[int, str]) -> None:
-        self.split, self.broken, self.quality = split, broken, 80
+    def __init__(self, split: Split) -> None:
+        self.split, self.quality = split, 80
+        self.broken: dict[int, str] = {}
         self._pictures: dict[tuple[int, int], Image.Image] = {}
+
+    def embedded(self, picture: Image.Image) -> str:
+        """A picture as a data URI of a WebP file, at most 1440 pixels wide."""
+        buffer = io.BytesIO()
+        narrowed(picture, _WIDEST).convert("RGB").save(buffer, "WEBP", quality=self.quality, method=2)
+        return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
     def prepare(self, examples: Sequence[Example]) -> None:
         """Draw what these examples show, and note what cannot be drawn."""
@@ -86,11 +91,11 @@ class Album:
 
     def item(self, row: int) -> str:
         """The picture of a retrieved item, as a data URI."""
-        return embedded(self.picture(row), self.quality)
+        return self.embedded(self.picture(row))
 
     def query(self, row: int) -> str:
         """The picture of a query, as a data URI."""
-        return embedded(self.picture(row, QUERY), self.quality)
+        return self.embedded(self.picture(row, QUERY))
 
     def name(self, row: int) -> str:
         """The name of a row."""

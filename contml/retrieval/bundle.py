@@ -19,13 +19,13 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from torch import Tensor
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import check_new_folder, read_bytes, write, write_folder
+from contml._support.files import check_new_folder, read_bytes, unreadable, write, write_folder
 from contml._support.tensors import load_tensors, save_tensors
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.evaluated import Evaluated
 from contml.models.backbones import FEATURES
 from contml.models.weights import is_captioner, names_a_file
-from contml.retrieval.calibration import STRICT, Calibration, damaged
+from contml.retrieval.calibration import STRICT, Calibration
 from contml.retrieval.model_card import CARD, GALLERY, PLACE, Card, make_card, read_card
 from contml.runs import Run, without_paths
 
@@ -147,12 +147,8 @@ def _read_bundle(folder: Path) -> Source:
         text = read_bytes(path, _LIMIT)
         _check_format(path, json.loads(text))
         bundle = Bundle.model_validate_json(text)
-    except ValidationError as error:
-        raise damaged(path, error, _DAMAGED) from None
     except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(str(path), f"cannot be read ({one_line(error)})", hint=_DAMAGED) from None
+        raise unreadable(path, error, _DAMAGED) from None
     file = folder / WEIGHTS
     weights, config, _ = _load(file)
     if _sha256(file) != bundle.sha256:
@@ -196,7 +192,7 @@ def _read_run(run: Run) -> Source:
         )
         card = make_card(bundle, all_options, evaluated, run.folder / GALLERY)
     except ValidationError as error:
-        raise damaged(file, error, "restore it") from None
+        raise unreadable(file, error, "restore it") from None
     except (AttributeError, KeyError, TypeError) as error:
         raise InputError(str(file), f"not the weights of a training ({one_line(error)})", hint="restore it") from None
     return Source(bundle, config, weights, file, card, evaluated.identity)

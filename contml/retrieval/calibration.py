@@ -24,10 +24,10 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from contml._support.errors import InputError, one_line
-from contml._support.files import read_bytes, write
+from contml._support.errors import InputError
+from contml._support.files import read_record, write
 from contml._support.text import number, percent
 from contml.contracts import PLAIN, LabelKind, Measure
 from contml.data.split import Split, Task
@@ -205,17 +205,7 @@ class Calibration(BaseModel):
         Raises:
             InputError: it is damaged.
         """
-        try:
-            return cls.model_validate_json(read_bytes(path, _LIMIT))
-        except FileNotFoundError:
-            return None
-        except ValidationError as error:
-            raise damaged(path, error, "run 'contml evaluate' again") from None
-
-
-def damaged(path: Path, error: ValidationError, hint: str) -> InputError:
-    """The error of a JSON file that does not fit its schema: the first of its problems."""
-    return InputError(str(path), f"cannot be read ({one_line(error)})", hint=hint)
+        return read_record(path, cls, hint="run 'contml evaluate' again", limit=_LIMIT)
 
 
 def calibrate(pairs: Pairs, kind: LabelKind, level: float = LEVEL) -> Calibration | None:

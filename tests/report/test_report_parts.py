@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import math
@@ -23,7 +24,7 @@ from contml.report.card import SIZE, card
 from contml.report.examples import by_score, examples, queries_csv, surprises, worst
 from contml.report.gallery import draw
 from contml.report.page import About, write_report
-from contml.report.pictures import ITEM, Album, embedded, panel_pictures
+from contml.report.pictures import ITEM, Album, panel_pictures
 from contml.report.plots import density_plot, ideal_curve, metrics_plot, picture_of
 from contml.report.rendering import LIMIT
 
@@ -249,15 +250,15 @@ def test_a_label_with_words_is_text_and_not_drawn():
         return Image.new("RGB", (size, size), "red")
 
     labels = VectorLabels(torch.arange(3.0)).with_texts([f"{row} 歳\x00<b>" for row in range(3)])
-    album = Album(split_of(labels), {})
+    album = Album(split_of(labels))
     assert album.label(2) == "2 歳\\x00<b>"
     assert album.picture(0) == draw(split_of(labels), 0, ITEM, {}, label=False) != draw(split_of(labels), 0, ITEM, {})
-    drawn = Album(split_of(labels, view=View(renderer)), {})
+    drawn = Album(split_of(labels, view=View(renderer)))
     assert drawn.picture(0).getpixel((80, 80)) == (255, 0, 0)
-    broken = {}
     labels.text = lambda row: [][row]
-    assert Album(split_of(labels), broken).label(1) == ""
-    assert "IndexError" in broken[1]
+    failing = Album(split_of(labels))
+    assert failing.label(1) == ""
+    assert "IndexError" in failing.broken[1]
 
 
 def test_the_card():
@@ -293,8 +294,9 @@ def test_a_page_that_is_too_large_gets_smaller_pictures(tmp_path, monkeypatch):
 
 
 def test_embedded_pictures_are_webp_of_limited_width():
-    text = embedded(Image.new("RGB", (3000, 30)), 50)
+    text = Album(split_of(VectorLabels(torch.arange(3.0)))).embedded(Image.new("RGB", (3000, 30)))
     assert text.startswith("data:image/webp;base64,")
+    assert Image.open(io.BytesIO(base64.b64decode(text.partition(",")[2]))).width == 1440
 
 
 def test_plain_text():
