@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from benchmarks import classes_synthetic, synthetic
 from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, interval, main as print_tables
-from contml.compare.comparison import Comparison, Row, Table
+from contml.compare.comparison import Comparison, Row, RunTable
 from contml.compare.evaluated_runs import EvaluatedRun
 from contml.compare.plot import comparison_plot
 from contml.evaluation.evaluated import Evaluated
@@ -69,7 +69,7 @@ def comparison(trials: dict[str, Trials]) -> Comparison:
             runs = [_run(KINDS[name], dim, metrics) for metrics in each.tests(method)]
             rows.append(Row((loss, str(dim)), dim, tuple(runs)))
         title = f"{KINDS[name].config}, test split: "
-        tables.append(Table(title, ("loss.name", "model.dim"), tuple(rows), (KINDS[name].metric,), "model.dim"))
+        tables.append(RunTable(title, ("loss.name", "model.dim"), tuple(rows), (KINDS[name].metric,), "model.dim"))
     return Comparison(tuple(tables), (), ())
 
 

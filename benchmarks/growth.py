@@ -30,7 +30,7 @@ from benchmarks.measure import heading, table
 from contml.evaluation import evaluate
 from contml.labels import ClassLabels, VectorLabels
 from contml.sampling import BatchSampler, ClassSampler, DenseSampler, TripletSampler, UniformSampler
-from tasks._readers.folders import Files
+from tasks._readers.folders import DiskFiles
 from tasks.table.file import file
 
 DIM, BATCH, BATCHES = 512, 150, 20
@@ -88,7 +88,7 @@ def table_reading(items: int) -> float:
         path = Path(folder) / "items.csv"
         path.write_text("image,age\n" + "".join(f"{n},{age}\n" for n, age in zip(names, numbers, strict=True)))
         listed = frozenset(names)
-        with patch.object(Files, "names", lambda _files, _folder: listed):
+        with patch.object(DiskFiles, "names", lambda _files, _folder: listed):
             return seconds(lambda: file(str(path)))
 
 

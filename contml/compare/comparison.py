@@ -17,7 +17,7 @@ from typing import Any
 from contml._support.errors import InputError, closest
 from contml.compare.differences import ABSENT, CONFIG, differing, distinct, identity, is_name, short
 from contml.compare.evaluated_runs import EvaluatedRun, by_test_set, drop_repeats, read_runs, test_set_title
-from contml.compare.verdict import Result, Verdict, verdict
+from contml.compare.verdict import SettingResult, Verdict, verdict
 from contml.contracts import PLAIN
 from contml.evaluation.evaluated import epoch_text
 from contml.evaluation.metrics import metric_of, title_of
@@ -73,7 +73,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class RunTable:
     """The rows of one split; `keys` are the config keys of the cells, `axis` is the key on the x axis of a plot.
 
     `verdicts` say which row is best, by metric.
@@ -114,7 +114,7 @@ class Table:
         """Which row is best by a metric; None where fewer than two rows have it."""
         return self.verdicts.get(metric.partition("/")[0])
 
-    def with_verdicts(self) -> Table:
+    def with_verdicts(self) -> RunTable:
         """The table with a verdict on the main metric and on each of its metrics."""
         bases = dict.fromkeys([self.evaluation.headline, *(metric.partition("/")[0] for metric in self.metrics)])
         verdicts = {metric: found for metric in bases if (found := self._compared(metric)) is not None}
@@ -132,7 +132,7 @@ class Table:
         best = None if found.best is None else positions[found.best]
         return replace(found, best=best, tied=tuple(positions[n] for n in found.tied))
 
-    def result(self, row: Row, metric: str) -> Result:
+    def result(self, row: Row, metric: str) -> SettingResult:
         """A row as `verdict` compares it. The metric of each query is known for the main metric only."""
         runs = {run.key: run for run in row.runs}
         scores = {key: measured(run.evaluation, metric) for key, run in runs.items()}
@@ -144,7 +144,7 @@ class Table:
             options = {"unknown": f"of single runs, only {title_of(self.evaluation.headline)} has one"}
         label = self.label(row)
         name = f"'{label}'" if ", " in label else label  # in a sentence
-        return Result(name, values, folds=row.folds, untrained=row.untrained, **options)
+        return SettingResult(name, values, folds=row.folds, untrained=row.untrained, **options)
 
     def text(self, metric: str, value: float) -> str:
         """A value of a metric as a cell; the unit of a label distance is in the title of its column."""
@@ -170,7 +170,7 @@ class Table:
 class Comparison:
     """One table per split; `left_out`: runs without metrics, and why; `notes`: what to know about the tables."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[RunTable, ...]
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -219,7 +219,7 @@ def compare(
         usual_metrics = [name for run in distinct_runs for name in usual(run.evaluation)]
         published = [name for run in distinct_runs for name in run.published]
         table_metrics = tuple(metrics) or tuple(dict.fromkeys([*usual_metrics, *published]))
-        tables.append(Table(test_set_title(test_set, runs), columns, tuple(rows), table_metrics, by).with_verdicts())
+        tables.append(RunTable(test_set_title(test_set, runs), columns, tuple(rows), table_metrics, by).with_verdicts())
     return Comparison(tuple(tables), tuple(left_out), tuple(notes))
 
 

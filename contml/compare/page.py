@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from contml._support.text import MISSING, percent, unbroken
-from contml.compare.comparison import Comparison, Row, Table
+from contml.compare.comparison import Comparison, Row, RunTable
 from contml.compare.plot import curves_plot, legend_of
 from contml.compare.table import body, header, remarks
 from contml.data.split import Split
@@ -75,7 +75,7 @@ def _order(row: Row, metric: str, score: Score) -> float:
     return math.inf if math.isnan(mean) else -mean if score.better == "higher" else mean
 
 
-def _headline(table: Table, first: Row, metric: str) -> str:
+def _headline(table: RunTable, first: Row, metric: str) -> str:
     """The result of the best row in a sentence; that there is none, where there is none."""
     found, words = table.verdict(metric), headline_words(table.evaluation, first.mean(metric))
     if found is None:
@@ -85,7 +85,7 @@ def _headline(table: Table, first: Row, metric: str) -> str:
     return f"{table.label(first)} is best. {words}"
 
 
-def _ranked(table: Table, rows: Sequence[Row], metric: str, score: Score) -> list[list[str]]:
+def _ranked(table: RunTable, rows: Sequence[Row], metric: str, score: Score) -> list[list[str]]:
     """Name, main metric in the unit of the labels, normalized score, epoch, number of runs, and the range over them."""
 
     def shown(value: float) -> str:

@@ -23,7 +23,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from contml._support.errors import InputError
-from contml.compare.comparison import Comparison, Row, Table, has_numeric_axis, is_normalized
+from contml.compare.comparison import Comparison, Row, RunTable, has_numeric_axis, is_normalized
 from contml.compare.differences import ABSENT
 from contml.compare.table import NOT_MEASURED, title
 from contml.contracts import Measure
@@ -66,7 +66,7 @@ _BESIDE, _BELOW = 48, 110
 def comparison_plot(comparison: Comparison, metrics: Sequence[str] = ()) -> Figure:
     """One panel per test set and metric against the key of the tables' axis; default the headline metric."""
 
-    def panel(table: Table, metric: str) -> _Panel:
+    def panel(table: RunTable, metric: str) -> _Panel:
         def draw(axes: Axes, styles: Mapping[str, dict[str, Any]]) -> None:
             _draw_panel(axes, table, metric, styles)
 
@@ -104,7 +104,7 @@ def _is_metric(name: str) -> bool:
 
 
 @matplotlib.rc_context(STYLE)
-def _plot(tables: Sequence[Table], chosen: Sequence[_Panel]) -> Figure:
+def _plot(tables: Sequence[RunTable], chosen: Sequence[_Panel]) -> Figure:
     """The panels in two columns, and one legend for all of them."""
     columns = min(len(chosen), 2)
     labels = dict.fromkeys(table.label(row) for table in tables for row in table.rows)
@@ -137,7 +137,7 @@ def _style(n: int) -> dict[str, Any]:
     }
 
 
-def _over_epochs(table: Table) -> list[_Panel]:
+def _over_epochs(table: RunTable) -> list[_Panel]:
     """A panel for each split and metric that runs of the table watched during the training."""
     watched = dict.fromkeys(
         (str(row["split"]), str(row["metric"]))
@@ -167,7 +167,7 @@ def _over_epochs(table: Table) -> list[_Panel]:
     return [panel(split, metric) for split, metric in watched]
 
 
-def _over_k(table: Table, metrics: Sequence[str]) -> list[_Panel]:
+def _over_k(table: RunTable, metrics: Sequence[str]) -> list[_Panel]:
     """A panel for each of the metrics that has a K, whatever its K; for the headline if none has one."""
     names = dict.fromkeys(
         (base.partition("@")[0], slash + form)
@@ -247,7 +247,7 @@ def _set_titles(axes: Axes, about: str, words: str, better: str) -> None:
     axes.set_ylabel(f"{better} is better" if better else "", color=GREY)
 
 
-def _draw_panel(axes: Axes, table: Table, metric: str, styles: Mapping[str, dict[str, Any]]) -> None:
+def _draw_panel(axes: Axes, table: RunTable, metric: str, styles: Mapping[str, dict[str, Any]]) -> None:
     score, measure = table.score(metric), table.evaluation.measure_of(metric)
     _set_titles(axes, table.title.partition(": ")[0], title(table, metric), score.better if score else "")
     axes.set_xlabel(plain(table.axis or ""))

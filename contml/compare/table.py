@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 from contml._support.text import MISSING, number
-from contml.compare.comparison import Comparison, Row, Table, is_normalized
+from contml.compare.comparison import Comparison, Row, RunTable, is_normalized
 from contml.compare.verdict import Verdict
 from contml.contracts import PLAIN
 
@@ -24,23 +24,23 @@ class Cell(NamedTuple):
     best: bool = False
 
 
-def header(table: Table) -> list[str]:
+def header(table: RunTable) -> list[str]:
     """The titles of a table's columns."""
     return [text for text, _ in _columns(table)]
 
 
-def title(table: Table, metric: str) -> str:
+def title(table: RunTable, metric: str) -> str:
     """The title of a metric, with the unit of a label distance; its name where it was not measured."""
     score = table.score(metric)
     return metric if score is None else table.evaluation.titled(metric, score.title)
 
 
-def body(table: Table) -> list[list[Cell]]:
+def body(table: RunTable) -> list[list[Cell]]:
     """The rows of a table."""
     return [list(line) for line in zip(*(cells for _, cells in _columns(table)), strict=True)]
 
 
-def _columns(table: Table) -> list[tuple[str, list[Cell]]]:
+def _columns(table: RunTable) -> list[tuple[str, list[Cell]]]:
     """The title and the cells of each column."""
     rows, references = table.rows, {source: n for n, source in enumerate(sources(table), 1)}
     columns = [(text, [Cell(row.cells[n]) for row in rows]) for n, text in enumerate(table.columns)]
@@ -59,13 +59,13 @@ def _columns(table: Table) -> list[tuple[str, list[Cell]]]:
     return columns
 
 
-def sources(table: Table) -> list[str]:
+def sources(table: RunTable) -> list[str]:
     """The sources of the published metrics, in the order of their references."""
     rows = [row for row in table.rows if any(metric in row.published for metric in table.metrics)]
     return list(dict.fromkeys(row.source for row in rows if row.source))
 
 
-def remarks(table: Table) -> list[str]:
+def remarks(table: RunTable) -> list[str]:
     """The lines under a table: which row is best, the sources, and how to read an entry of several runs."""
     found = main_verdict(table)
     lines = [] if found is None else [found.sentence]
@@ -77,14 +77,14 @@ def remarks(table: Table) -> list[str]:
     return lines
 
 
-def main_verdict(table: Table) -> Verdict | None:
+def main_verdict(table: RunTable) -> Verdict | None:
     """Which row is best by the main metric, or by the first one if the table does not show that."""
     main = table.evaluation.headline
     shown = {metric.partition("/")[0] for metric in table.metrics}
     return table.verdict(main if main in shown else table.metrics[0])
 
 
-def _mean(table: Table, row: Row, metric: str) -> str:
+def _mean(table: RunTable, row: Row, metric: str) -> str:
     """The mean as it is printed."""
     mean = row.mean(metric)
     if is_normalized(metric):
@@ -92,7 +92,7 @@ def _mean(table: Table, row: Row, metric: str) -> str:
     return table.text(metric, mean)
 
 
-def _ours(table: Table, row: Row, metric: str) -> str:
+def _ours(table: RunTable, row: Row, metric: str) -> str:
     values = row.values(metric)
     if not values:
         return NOT_MEASURED if metric in row.published else MISSING
@@ -106,7 +106,7 @@ def _ours(table: Table, row: Row, metric: str) -> str:
     return f"{mean} ± {deviation:,.{len(mean.partition('.')[2])}f}"
 
 
-def _published(table: Table, row: Row, metric: str, references: dict[str, int]) -> str:
+def _published(table: RunTable, row: Row, metric: str, references: dict[str, int]) -> str:
     if metric not in row.published or row.source is None:
         return MISSING
     value, reference = row.published[metric], f"[{references[row.source]}]"
@@ -206,7 +206,7 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _verdict(table: Table, found: Verdict) -> dict[str, Any]:
+def _verdict(table: RunTable, found: Verdict) -> dict[str, Any]:
     labels = [replace(table, axis=None).label(row) for row in table.rows]
     return {
         "best": None if found.best is None else labels[found.best],
@@ -228,7 +228,7 @@ def _statistics(row: Row, metric: str) -> dict[str, Any]:
     return summary
 
 
-def _baselines(table: Table, metric: str) -> dict[str, Any] | None:
+def _baselines(table: RunTable, metric: str) -> dict[str, Any] | None:
     score = table.score(metric)
     if score is None:
         return None

@@ -34,7 +34,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True)
-class Result:
+class SettingResult:
     """The runs of one setting.
 
     Attributes:
@@ -105,7 +105,7 @@ class Verdict:
     second: Difference | None = None
 
 
-def difference(a: Result, b: Result) -> Difference:
+def difference(a: SettingResult, b: SettingResult) -> Difference:
     """The mean of b minus that of a, and its interval."""
     mean = b.mean - a.mean
     if a.folds != b.folds:
@@ -115,7 +115,7 @@ def difference(a: Result, b: Result) -> Difference:
     return Difference(mean, max(known, default=None), equal, "" if known else reason)
 
 
-def _over_queries(a: Result, b: Result) -> tuple[float | None, bool, str]:
+def _over_queries(a: SettingResult, b: SettingResult) -> tuple[float | None, bool, str]:
     """The interval over the queries, whether the results are equal, and why there is no interval."""
     sets_a, sets_b = _by_queries(a), _by_queries(b)
     if sets_a is None or sets_b is None:
@@ -130,7 +130,7 @@ def _over_queries(a: Result, b: Result) -> tuple[float | None, bool, str]:
     return 1.96 * math.sqrt(variance) / len(differences), equal, ""
 
 
-def _by_queries(result: Result) -> dict[tuple[str, str], Tensor] | None:
+def _by_queries(result: SettingResult) -> dict[tuple[str, str], Tensor] | None:
     """The mean over the runs of each query `[Q]`, by what identifies the queries; None if a run does not know them."""
     values: dict[tuple[str, str], list[Tensor]] = {}
     for key in result.values:
@@ -141,7 +141,7 @@ def _by_queries(result: Result) -> dict[tuple[str, str], Tensor] | None:
     return {key: torch.stack(each).mean(0) for key, each in values.items()}
 
 
-def _over_runs(a: Result, b: Result) -> float | None:
+def _over_runs(a: SettingResult, b: SettingResult) -> float | None:
     """The interval over the runs; None if a result has only one."""
     if min(len(a.values), len(b.values)) < 2:
         return None
@@ -158,7 +158,7 @@ def _over_runs(a: Result, b: Result) -> float | None:
     return float(stdtrit(sum(parts) ** 2 / sum(degrees), 0.975)) * math.sqrt(sum(parts))
 
 
-def verdict(results: Sequence[Result], title: str, better: str, measure: Measure = PLAIN) -> Verdict:
+def verdict(results: Sequence[SettingResult], title: str, better: str, measure: Measure = PLAIN) -> Verdict:
     """Which result is the best.
 
     Args:

@@ -39,11 +39,11 @@ SCALARS = {
 }
 
 
-class _Loader(yaml.SafeLoader):
+class _NodeLoader(yaml.SafeLoader):
     """Only composes nodes: `_value` turns them into values."""
 
 
-_Loader.yaml_implicit_resolvers = {}
+_NodeLoader.yaml_implicit_resolvers = {}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -62,7 +62,7 @@ class _Dumper(yaml.SafeDumper):
 
 _Dumper.add_representer(str, _Dumper.represent_str)
 for _tag, (_pattern, _first) in SCALARS.items():
-    for _class in (_Loader, _Dumper):
+    for _class in (_NodeLoader, _Dumper):
         _class.add_implicit_resolver(TAG + _tag, re.compile(f"(?:{_pattern})$"), _first)
 
 
@@ -161,7 +161,7 @@ def _parse(
     if text in ("|", ">"):  # of YAML the beginning of a block, which an override does not have
         text = f"'{text}'"
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node = yaml.compose(text, Loader=_NodeLoader)
         return None if node is None else _value(node, origin_of_line, key, lines, line, set())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

@@ -55,7 +55,7 @@ class Request(NamedTuple):
         return Batch(torch.from_numpy(images), rows, self.step, skipped, valid_positions + self.offset)
 
 
-class Result(NamedTuple):
+class BatchResult(NamedTuple):
     """A batch, and the name and the cause of each broken image that it lacks."""
 
     batch: Batch
@@ -63,7 +63,7 @@ class Result(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BatchDecoder(data.Dataset["Result | InputError"]):
+class BatchDecoder(data.Dataset["BatchResult | InputError"]):
     """Makes the batch of each request, in the worker processes.
 
     Errors are returned and not raised: torch would wrap them in a traceback.
@@ -76,18 +76,18 @@ class BatchDecoder(data.Dataset["Result | InputError"]):
     flip: Flip
     cached: CachedImages | None = None
 
-    def __getitem__(self, request: Request) -> Result | InputError:
+    def __getitem__(self, request: Request) -> BatchResult | InputError:
         try:
             return self._images(request) if self.split.feature_dim is None else self._features(request)
         except InputError as error:
             return error
 
-    def _features(self, request: Request) -> Result:
+    def _features(self, request: Request) -> BatchResult:
         """Features in place of images are not decoded or augmented."""
         values = np.stack([np.asarray(self.split.image(row), np.float32) for row in request.rows])
-        return Result(request.batch(values, [*range(len(request.rows))]), [])
+        return BatchResult(request.batch(values, [*range(len(request.rows))]), [])
 
-    def _images(self, request: Request) -> Result:
+    def _images(self, request: Request) -> BatchResult:
         images: PixelArray = np.empty((len(request.rows), 3, self.crop, self.crop), np.uint8)
         positions: list[int] = []
         broken: list[tuple[str, str]] = []
@@ -110,7 +110,7 @@ class BatchDecoder(data.Dataset["Result | InputError"]):
         images = images[: len(positions)]
         if self.flip == "batch" and request.seed and _is_flipped(*request.seed):
             images = images[..., ::-1].copy()  # torch takes no negative strides
-        return Result(request.batch(images, positions), broken)
+        return BatchResult(request.batch(images, positions), broken)
 
 
 def _is_flipped(*seed: int) -> bool:

@@ -53,7 +53,7 @@ class FileState(NamedTuple):
     changed: int
 
 
-class Entry(NamedTuple):
+class CachedImage(NamedTuple):
     """Where the pixels of an image are, and why it cannot be decoded.
 
     `line_checksum` is that of the line up to here, `checksum` that of the line and the pixels.
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
 
 #: The file state of each row, or why its file cannot be found.
 States: TypeAlias = "list[FileState | str]"
-Index: TypeAlias = dict[FileState, Entry]
+Index: TypeAlias = dict[FileState, CachedImage]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class CacheReport:
 class CachedImages:
     """The images of one split in a cache. Each process opens the file itself."""
 
-    def __init__(self, pixels: Path, side: int, entries: list[Entry]) -> None:
+    def __init__(self, pixels: Path, side: int, entries: list[CachedImage]) -> None:
         self.pixels, self.side = pixels, side
         self.positions = np.array([entry.position for entry in entries], np.int64)
         self._checksums = np.array([entry[2:] for entry in entries], np.uint32).reshape(-1, 2)
@@ -113,7 +113,7 @@ class CachedImages:
         return image if zlib.crc32(image.data, start) == expected else None
 
 
-class Cache:
+class ImageCache:
     """Images of one size in a folder, from any number of splits."""
 
     def __init__(self, folder: Path, side: int) -> None:
@@ -153,7 +153,7 @@ class Cache:
                 if rows:
                     self._add(split, rows, states, decode(rows), causes)
             index, _ = self._load()
-        entries = [Entry(_NO_POSITION, state) if isinstance(state, str) else index[state] for state in states]
+        entries = [CachedImage(_NO_POSITION, state) if isinstance(state, str) else index[state] for state in states]
         size = self.pixels.stat().st_size if self.pixels.exists() else 0
         broken = [(split.name(row), entry.cause) for row, entry in enumerate(entries) if entry.cause]
         return CachedImages(self.pixels, self.side, entries), CacheReport(len(split), added, broken, size)
@@ -260,7 +260,7 @@ def _line(state: FileState | str, position: int, cause: str, image: bytes | memo
     return json.dumps([*values, zlib.crc32(image, zlib.crc32(json.dumps(values).encode()))]) + "\n"
 
 
-def _parse(line: bytes) -> tuple[FileState, Entry] | None:
+def _parse(line: bytes) -> tuple[FileState, CachedImage] | None:
     """The image and the entry of a line of the index; None if it is damaged. Pixels are checked when they are read."""
     try:
         *values, checksum = json.loads(line)
@@ -273,7 +273,7 @@ def _parse(line: bytes) -> tuple[FileState, Entry] | None:
     start = zlib.crc32(json.dumps(values).encode())
     if position < _NO_POSITION or not 0 <= checksum < 1 << 32 or (position == _NO_POSITION and start != checksum):
         return None
-    return FileState(file, how, size, changed), Entry(position, cause, start, checksum)
+    return FileState(file, how, size, changed), CachedImage(position, cause, start, checksum)
 
 
 def _file_states(split: Split) -> States:

@@ -23,8 +23,8 @@ from contml._support.progress import progress_bar
 from contml._support.signals import ignore_in_worker
 from contml._support.validation import NonNegativeInt, PositiveInt, as_rows, check_ranges, check_whole
 from contml.contracts import Rows, Sampler
-from contml.data.batch import Batch, BatchDecoder, Flip, Request, Result
-from contml.data.cache import CHUNK, Cache, CachedImages, CacheReport
+from contml.data.batch import Batch, BatchDecoder, BatchResult, Flip, Request
+from contml.data.cache import CHUNK, CachedImages, CacheReport, ImageCache
 from contml.data.split import Split
 from contml.data.transforms import CropTransform, Transform
 
@@ -73,7 +73,7 @@ class Images:
         self.skip = skip
         #: Name and cause of each broken image left out so far.
         self.left_out: dict[str, str] = {}
-        self._loaders: dict[tuple[int, bool], _Loader] = {}
+        self._loaders: dict[tuple[int, bool], _Workers] = {}
         self._cached: dict[int, tuple[Split, CachedImages]] = {}  # by id of the split, which this keeps alive
 
     def train_batches(
@@ -123,7 +123,7 @@ class Images:
                     for batch in uncropped.test_batches(split, None, CHUNK):
                         progress(min(len(split), (batch.step + 1) * CHUNK))
                 return CacheReport(len(split), len(split), [*uncropped.left_out.items()])
-            cached, report = Cache(self.cache, self.resize).fill(
+            cached, report = ImageCache(self.cache, self.resize).fill(
                 split, lambda rows: uncropped.test_batches(split, rows, CHUNK), uncropped.left_out
             )
         finally:
@@ -171,7 +171,7 @@ class Images:
         # Training and test have separate workers: a test in the middle of an epoch must not disturb it. A loader is not
         # in the table while its batches are read; if reading stops early, the loader and its workers end.
         key = (id(split), training)
-        loader = self._loaders.pop(key, None) or _Loader(decoder, self.workers)
+        loader = self._loaders.pop(key, None) or _Workers(decoder, self.workers)
         finished, errors = False, []
 
         def valid_requests() -> Iterator[Request]:
@@ -193,7 +193,7 @@ class Images:
             else:
                 loader.close()
 
-    def _checked(self, result: Result | InputError) -> Batch:
+    def _checked(self, result: BatchResult | InputError) -> Batch:
         if isinstance(result, InputError):
             raise result
         if result.broken and self.broken == "fail":
@@ -209,7 +209,7 @@ class Images:
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
-class _Loader:
+class _Workers:
     """Worker processes that stay alive between epochs."""
 
     def __init__(self, decoder: BatchDecoder, workers: int) -> None:
@@ -217,7 +217,7 @@ class _Loader:
         self._requests = _Requests()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="This DataLoader will create")  # the user chose the number
-            self._loader: data.DataLoader[Result | InputError] = data.DataLoader(
+            self._loader: data.DataLoader[BatchResult | InputError] = data.DataLoader(
                 decoder,
                 batch_size=None,
                 sampler=self._requests,
@@ -231,7 +231,7 @@ class _Loader:
         # The workers ignore SIGTERM, with which Python ends them at exit: without this, it would wait for them forever.
         self._end = weakref.finalize(self, _end_workers, self._loader, os.getpid())
 
-    def read(self, requests: Iterable[Request]) -> Iterator[Result | InputError]:
+    def read(self, requests: Iterable[Request]) -> Iterator[BatchResult | InputError]:
         self._requests.pending = requests
         with warnings.catch_warnings():
             # Python 3.12 warns about forking a process with threads; the workers do not use the threads.
@@ -252,7 +252,7 @@ class _Requests(data.Sampler[Request]):
         return iter(self.pending)
 
 
-def _end_workers(loader: data.DataLoader[Result | InputError], process: int) -> None:
+def _end_workers(loader: data.DataLoader[BatchResult | InputError], process: int) -> None:
     # The garbage collector may call this in a worker that was forked later. There it would wait for seconds.
     if loader._iterator is not None and os.getpid() == process:
         loader._iterator._shutdown_workers()  # type: ignore[attr-defined]

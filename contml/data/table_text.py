@@ -44,7 +44,7 @@ def read_delimited(path: Path, text: str, options: TableOptions) -> Table:
     delimiter = _delimiter(text, path.name) if delimiter is None else delimiter
     has_quotes, content = '"' in text, text.encode()
     del text
-    source = _Source(path, content, delimiter, lines_before)
+    source = _TableSource(path, content, delimiter, lines_before)
 
     def table(parsed: _Parsed) -> Table:
         line, header, blocks = parsed
@@ -85,7 +85,7 @@ def _delimiter(text: str, name: str) -> str:
     return best_delimiter
 
 
-class _Source(NamedTuple):
+class _TableSource(NamedTuple):
     """The text of a file in UTF-8, where only line feeds end a line; `lines_before` are before it in the file."""
 
     path: Path

@@ -32,7 +32,7 @@ _Found: TypeAlias = "tuple[Tensor, Tensor]"  # distances [R,k] and rows [R,k]
 _Progress: TypeAlias = "Callable[[int], None] | None"
 
 
-class Cache:
+class NeighbourCache:
     """The k nearest neighbours of some rows of a label space, in a folder.
 
     Args:

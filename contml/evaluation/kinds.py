@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 KindName: TypeAlias = Literal["graded", "classes", "captions"]
 
 
-class Kind:
+class ResultKind:
     """What all results of one kind have in common; here, of graded labels.
 
     Attributes:
@@ -78,7 +78,7 @@ class Kind:
         return f"{evaluation.k} nearest: {model}; random: {random}; {self.best}: {oracle}"
 
 
-class _Classes(Kind):
+class _Classes(ResultKind):
     headline = "recall@1"
     plotted = ""
     unit = "0 within a class, 1 between classes"
@@ -107,7 +107,7 @@ class _Classes(Kind):
         return self.quality(distances, evaluation.measure)
 
 
-class _Captions(Kind):
+class _Captions(ResultKind):
     headline = "cider_d"
     plotted = ""
     baselines = ("random caption", "person")
@@ -123,10 +123,10 @@ class _Captions(Kind):
 
 
 #: The kinds by name. Of a file without a kind, it is the first one whose main metric is there.
-KINDS: dict[KindName, Kind] = {"captions": _Captions(), "classes": _Classes(), "graded": Kind()}
+KINDS: dict[KindName, ResultKind] = {"captions": _Captions(), "classes": _Classes(), "graded": ResultKind()}
 
 
-def kind_of(labels: LabelSpace) -> Kind:
+def kind_of(labels: LabelSpace) -> ResultKind:
     """The kind of a ranking by these labels."""
     return KINDS["classes" if labels.kind == "classes" else "graded"]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.tensors import save_tensors
 from contml._support.text import page_text
-from contml.compare.comparison import Comparison, Row, Table
+from contml.compare.comparison import Comparison, Row, RunTable
 from contml.compare.evaluated_runs import EvaluatedRun
 from contml.data.identity import DataRecord, item_names
 from contml.data.split import Split, Task
@@ -154,7 +154,7 @@ def _read(comparison: Comparison, option: str, trust: bool) -> _Compared:
     return _Compared(task, name, compared_runs, len(runs), notes)
 
 
-def _heading(table: Table, row: Row, run: EvaluatedRun) -> str:
+def _heading(table: RunTable, row: Row, run: EvaluatedRun) -> str:
     """The name of the run's row in the table, with the seed where the row has several."""
     return table.label(row) + (f", seed {run.config.get('seed')}" if len(row.runs) > 1 else "")
 

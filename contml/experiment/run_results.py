@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from contml.experiment.building import Experiment
 
 
-class Result(NamedTuple):
+class RunResult(NamedTuple):
     """The result of a run.
 
     Attributes:
@@ -78,7 +78,7 @@ class _Results:
         """The weights that file names of a result mention; None: the weights that the run selected."""
         return None if evaluated.checkpoint == self.experiment.selected else evaluated.checkpoint
 
-    def save(self, run: Run, result: Result, model: Any) -> None:  # noqa: ARG002
+    def save(self, run: Run, result: RunResult, model: Any) -> None:  # noqa: ARG002
         """Save what was found, the main metric of each query, and the evaluation."""
         evaluated, found, names = result.evaluated, result.found, self.names(result.split)
         weights = self.other_weights(evaluated)
@@ -86,7 +86,7 @@ class _Results:
         values.save(run.query_values(evaluated.split, weights))
         write_json(run.evaluation(weights), evaluated.to_dict())
 
-    def about(self, run: Run, result: Result, dim: int | None = None) -> dict[str, Any]:
+    def about(self, run: Run, result: RunResult, dim: int | None = None) -> dict[str, Any]:
         """What every report says; `dim` as in `brief_of`."""
         from contml.report.page import About  # here: it imports matplotlib
 
@@ -102,7 +102,7 @@ class RetrievalResults(_Results, RetrievalEvaluator):
 
     ranked = True
 
-    def save(self, run: Run, result: Result, model: Any) -> None:
+    def save(self, run: Run, result: RunResult, model: Any) -> None:
         """Save the embeddings and the calibration too."""
         if result.val is not None:
             save_calibration(run.calibration, result.task, result.val, result.found)
@@ -111,7 +111,7 @@ class RetrievalResults(_Results, RetrievalEvaluator):
         save_tensors(path, tensors, names=self.names(result.split), config=self.experiment.recorded)
         super().save(run, result, model)
 
-    def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> Result:
+    def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> RunResult:
         """Rank the saved embeddings."""
         name = evaluated.split
         saved = saved_embeddings(self.experiment, run, name)  # before the data: a config that was edited changes them
@@ -119,9 +119,9 @@ class RetrievalResults(_Results, RetrievalEvaluator):
         rows, embeddings, missing = saved.of(self.names(task.splits[name]))
         task = task.with_splits({name: task.splits[name].subset(rows)})
         evaluation, ranking = self.evaluate(embeddings, missing, task.splits[name])
-        return Result(task, replace(evaluated, evaluation=evaluation, changes=changes), ranking, missing)
+        return RunResult(task, replace(evaluated, evaluation=evaluation, changes=changes), ranking, missing)
 
-    def report(self, run: Run, result: Result, pair: tuple[int, int] | None = None) -> Path:
+    def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:
         """Write the report of a ranking."""
         from contml.report.page import write_report  # here: it imports matplotlib
 
@@ -139,7 +139,7 @@ class CaptionResults(_Results, CaptionEvaluator):
         super().__init__(experiment)
         self.decode = decode
 
-    def save(self, run: Run, result: Result, model: Any) -> None:
+    def save(self, run: Run, result: RunResult, model: Any) -> None:
         """Save the captions too, and where the captioner looked in the images that the report shows."""
         captions, name, names = result.found, result.evaluated.split, self.names(result.split)
         weights = self.other_weights(result.evaluated)
@@ -150,7 +150,7 @@ class CaptionResults(_Results, CaptionEvaluator):
             save_tensors(run.attention(name, weights), self._attention(model, result))
         super().save(run, result, model)
 
-    def _attention(self, model: Any, result: Result) -> dict[str, Tensor]:
+    def _attention(self, model: Any, result: RunResult) -> dict[str, Tensor]:
         """Where the captioner looks before each word `[T, P]`, for the images that the report shows, by their rows."""
         rows = result.found.queries[result.found.shown()]
         device = next(model.parameters()).device
@@ -163,7 +163,7 @@ class CaptionResults(_Results, CaptionEvaluator):
                 attention[str(row)] = weights.contiguous()
         return attention
 
-    def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> Result:
+    def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> RunResult:
         """Score the saved captions."""
         saved = read_captions(run, evaluated.split)
         task, changes = recorded_task(self.experiment, run, accept_changes)
@@ -173,9 +173,9 @@ class CaptionResults(_Results, CaptionEvaluator):
         written = [text for text in texts if text is not None]
         evaluation, captions = evaluate_captions(written, split, known.nonzero()[:, 0])
         evaluated = replace(evaluated, evaluation=evaluation, changes=changes)
-        return Result(task, evaluated, captions, (~known).nonzero()[:, 0])
+        return RunResult(task, evaluated, captions, (~known).nonzero()[:, 0])
 
-    def report(self, run: Run, result: Result, pair: tuple[int, int] | None = None) -> Path:  # noqa: ARG002
+    def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:  # noqa: ARG002
         """Write the report of captions."""
         from contml.report.page import write_caption_report  # here: it imports matplotlib
 

@@ -23,7 +23,7 @@ from contml.evaluation.results import Evaluation
 from contml.experiment.building import Experiment, first_process
 from contml.experiment.checking import report_columns
 from contml.experiment.loading import load_run
-from contml.experiment.run_results import Result, RunEvaluator, training_of
+from contml.experiment.run_results import RunEvaluator, RunResult, training_of
 from contml.experiment.saved_run import (
     check_config,
     how_to_train_longer,
@@ -188,7 +188,7 @@ def evaluate_run(
     evaluated = Evaluated(evaluation, task.evaluated_name, name, epoch, **about)
     is_calibrated = name == experiment.selected and not changes
     val = _on_val(evaluator, task, task.evaluated_name, found, evaluate) if is_calibrated else None
-    evaluator.save(run, Result(task, evaluated, found, missing, val), model)
+    evaluator.save(run, RunResult(task, evaluated, found, missing, val), model)
     return evaluated
 
 
@@ -253,7 +253,7 @@ def _finish(experiment: Experiment, trainer: Trainer, task: Task, split_name: Li
     model, accelerator = trainer.bare_model, trainer.accelerator
     about: Any = {"trained": trainer.trained, "identity": experiment.identity_of(model)}
     evaluated = Evaluated(evaluation, name, experiment.selected, epoch, trainer.epoch, selection, **about)
-    result = Result(task, evaluated, found, missing, val)
+    result = RunResult(task, evaluated, found, missing, val)
     evaluator.save(trainer.run, result, model)
     trainer.log.add_result(name, evaluation, trainer.steps_done)
     training_of(model, accelerator.device, accelerator.num_processes, trainer.seconds).save(trainer.run)

@@ -28,7 +28,7 @@ from contml.labels.base import LabelSpace
 from contml.report.embedding_map import MIN_TSNE, principal_components, tsne
 from contml.report.plots import Array
 from contml.retrieval import Index
-from contml.retrieval.images import Item, split_of
+from contml.retrieval.images import SourceItem, split_of
 from contml.retrieval.index import IndexModel
 from contml.retrieval.index_images import FILE
 from contml.runs import Run
@@ -40,7 +40,7 @@ ITEMS, SEED = 5000, 0
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class ItemNeighbours:
     """The nearest items of each item, nearest first."""
 
     rows: Tensor  # [N,k]
@@ -68,8 +68,8 @@ class ModelView:
     model: Path | None
     embeddings: Tensor
     points: Array
-    by_embedding: Neighbours
-    by_label: Neighbours | None = None
+    by_embedding: ItemNeighbours
+    by_label: ItemNeighbours | None = None
     means: Tensor | None = None
     made_with: IndexModel | None = None
 
@@ -233,9 +233,9 @@ def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[ModelView, st
     means = torch.full((len(split), 2), torch.nan, dtype=torch.float64)
     means[query_ranking.queries] = query_ranking.label_distance_at_k
 
-    def nearest(rows: Tensor, label_distances: Tensor) -> Neighbours:
+    def nearest(rows: Tensor, label_distances: Tensor) -> ItemNeighbours:
         rows = rows[:, :NEIGHBOURS]
-        return Neighbours(rows, _distances(embeddings, rows), label_distances[:, :NEIGHBOURS])
+        return ItemNeighbours(rows, _distances(embeddings, rows), label_distances[:, :NEIGHBOURS])
 
     view = ModelView(
         title=run.folder.resolve().name,
@@ -315,8 +315,8 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
         made_with=made_with,
         embeddings=embeddings,
         points=_points(embeddings),
-        by_embedding=Neighbours(nearest.positions, nearest.values.sqrt(), None),
+        by_embedding=ItemNeighbours(nearest.positions, nearest.values.sqrt(), None),
     )
-    split = split_of([Item(name, ImageFile(Path(file))) for name, file in zip(ids, files, strict=True)])
+    split = split_of([SourceItem(name, ImageFile(Path(file))) for name, file in zip(ids, files, strict=True)])
     split = split.with_short_names()
     return Explored(str(folder), split, [""] * len(ids), [view], metadata=metadata, notes=notes)

@@ -23,7 +23,7 @@ from contml._support.files import write_folder
 from contml._support.text import page_text
 from contml.contracts import Measure
 from contml.data.decode import contained
-from contml.explore.items import Explored, ModelView, Neighbours
+from contml.explore.items import Explored, ItemNeighbours, ModelView
 from contml.report.gallery import draw
 from contml.retrieval.index_images import SAME
 
@@ -179,7 +179,7 @@ def _view(view: ModelView, measure: Measure) -> dict[str, Any]:
     }
 
 
-def _neighbours(found: Neighbours, measure: Measure) -> dict[str, Any]:
+def _neighbours(found: ItemNeighbours, measure: Measure) -> dict[str, Any]:
     labels = found.label_distances
     return {
         "rows": found.rows.tolist(),

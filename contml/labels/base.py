@@ -15,7 +15,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.validation import as_rows, is_whole
 from contml.contracts import PLAIN, Colours, LabelKind, Measure, Part, Rows
-from contml.distances.cache import Cache, fingerprint
+from contml.distances.cache import NeighbourCache, fingerprint
 from contml.distances.search import MEMORY, Neighbours, checked, chunks, stream_nearest
 
 #: Attributes that do not change label distances: they are not part of a fingerprint.
@@ -277,7 +277,7 @@ class LabelSpace(ABC):
 
         if cache is None:
             return search(r, progress)
-        return Neighbours(*Cache(Path(cache).expanduser(), self.fingerprint(), k, r, c).get(search, progress))
+        return Neighbours(*NeighbourCache(Path(cache).expanduser(), self.fingerprint(), k, r, c).get(search, progress))
 
     def fingerprint(self) -> str:
         """A hash of the labels and of all options of the distance, the same on every device: the key of caches.

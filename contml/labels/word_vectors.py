@@ -171,7 +171,7 @@ def load_word_vectors(
         InputError: the file does not exist, has another format, is damaged, incomplete or too large, a line has more or
             fewer numbers than the others, or a number that is kept is not finite.
     """
-    source = _Source(*_located(Path(path)), max_bytes, max_rows)
+    source = _VectorFile(*_located(Path(path)), max_bytes, max_rows)
     with _opened(source) as file:
         head = file.read(_BLOCK).removeprefix(_BOM)
     if head.startswith(_FASTTEXT):
@@ -193,7 +193,7 @@ def load_word_vectors(
 # Files
 
 
-class _Source(NamedTuple):
+class _VectorFile(NamedTuple):
     """A file, or a member of a .zip, and how much of it may be read."""
 
     path: Path
@@ -258,7 +258,7 @@ def _located(path: Path) -> tuple[Path, str | None]:
 
 
 @contextmanager
-def _opened(source: _Source) -> Iterator[IO[bytes]]:
+def _opened(source: _VectorFile) -> Iterator[IO[bytes]]:
     """The content of a file, unpacked."""
     packing = ""
     try:
@@ -288,7 +288,7 @@ def _opened(source: _Source) -> Iterator[IO[bytes]]:
 class _Kept:
     """The vectors that are kept of a file, and the numbers of rows that were read and left out."""
 
-    def __init__(self, source: _Source, words: Collection[str] | None, dim: int) -> None:
+    def __init__(self, source: _VectorFile, words: Collection[str] | None, dim: int) -> None:
         self.source, self.dim, self.words = source, dim, None if words is None else set(words)
         self.ascii_words = {word.encode() for word in words or () if word.isascii()}
         self.rows: dict[str, int] = {}
@@ -361,7 +361,7 @@ class _Kept:
 # Text
 
 
-def _read_text(source: _Source, header: Sequence[int], words: Collection[str] | None) -> WordVectors:
+def _read_text(source: _VectorFile, header: Sequence[int], words: Collection[str] | None) -> WordVectors:
     """The vectors of a file of text; `header` are the numbers of its first line, if it is one."""
     with _opened(source) as file:
         lines = _lines(source, file)
@@ -387,7 +387,7 @@ def _read_text(source: _Source, header: Sequence[int], words: Collection[str] | 
         return kept.result(declared)
 
 
-def _lines(source: _Source, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+def _lines(source: _VectorFile, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     """The lines of a file with their numbers, without the white space at their ends."""
     num_bytes = 0
     for number, line in enumerate(iter(partial(file.readline, _LINE), b""), start=1):
@@ -414,7 +414,7 @@ def _is_number(field: bytes) -> bool:
     return _DECIMAL.fullmatch(field) is not None or field.lower().lstrip(b"+-") in (b"nan", b"inf", b"infinity")
 
 
-def _dimension(source: _Source, header: Sequence[int], rows: Sequence[list[bytes]]) -> tuple[int, int]:
+def _dimension(source: _VectorFile, header: Sequence[int], rows: Sequence[list[bytes]]) -> tuple[int, int]:
     """The length of the vectors, and the least number of vectors that the header declares."""
     counts = Counter(map(_num_numbers, rows))
     dim = counts.most_common(1)[0][0] if counts else 0
@@ -442,7 +442,7 @@ def _dimension(source: _Source, header: Sequence[int], rows: Sequence[list[bytes
 
 
 def _split(
-    source: _Source, number: int, fields: list[bytes], dim: int, following: Iterator[Any]
+    source: _VectorFile, number: int, fields: list[bytes], dim: int, following: Iterator[Any]
 ) -> tuple[bytes, list[bytes]]:
     """The word of a line, which may have spaces, and its numbers."""
     words, numbers = fields[:-dim], fields[-dim:]
@@ -461,7 +461,7 @@ def _is_like(field: bytes, numbers: Sequence[bytes]) -> bool:
     return _DECIMAL.fullmatch(field) is not None
 
 
-def _floats(source: _Source, number: int, fields: Sequence[bytes]) -> Vectors:
+def _floats(source: _VectorFile, number: int, fields: Sequence[bytes]) -> Vectors:
     try:
         if b"_" in b"".join(fields):
             raise ValueError("1_000 is a number to Python alone")
@@ -475,7 +475,7 @@ def _floats(source: _Source, number: int, fields: Sequence[bytes]) -> Vectors:
 # Binary
 
 
-def _read_binary(source: _Source, declared: int, dim: int, words: Collection[str] | None) -> WordVectors:
+def _read_binary(source: _VectorFile, declared: int, dim: int, words: Collection[str] | None) -> WordVectors:
     """The vectors of a word2vec binary file."""
     size, num_bytes = 4 * dim, 0
     if not 0 < dim <= _DIM:
@@ -506,7 +506,7 @@ def _read_binary(source: _Source, declared: int, dim: int, words: Collection[str
     return kept.result(declared)
 
 
-def _read_fasttext(source: _Source, head: bytes, words: Collection[str] | None) -> WordVectors:
+def _read_fasttext(source: _VectorFile, head: bytes, words: Collection[str] | None) -> WordVectors:
     """The vectors of a fastText .bin file, also of words that it does not have.
 
     The vector of a word is the mean of its own row and of the rows of its character n-grams. Only these are read.
@@ -550,7 +550,7 @@ def _read_fasttext(source: _Source, head: bytes, words: Collection[str] | None) 
     return kept.result(0)
 
 
-def _vocabulary(source: _Source, file: IO[bytes], count: int) -> Iterator[bytes]:
+def _vocabulary(source: _VectorFile, file: IO[bytes], count: int) -> Iterator[bytes]:
     """The words of a fastText file: each ends in a zero byte, before how often it occurs (8 bytes) and a type (1)."""
     start, data = 0, b""
     base = file.tell()

@@ -16,7 +16,7 @@ from contml._support.validation import PositiveInt, Range, check_ranges, check_w
 from contml.models.vocabulary import Vocabulary
 
 
-class State(NamedTuple):
+class DecoderState(NamedTuple):
     """What a decoder keeps between two words of `N` captions of `B` images.
 
     Attributes:
@@ -76,11 +76,11 @@ class Decoder(nn.Module):
         nn.init.uniform_(self.classifier.weight, -0.1, 0.1)
         nn.init.zeros_(self.classifier.bias)
 
-    def start(self, features: Tensor) -> State:
+    def start(self, features: Tensor) -> DecoderState:
         """Returns the state of one caption per image, before BEGIN."""
         raise NotImplementedError
 
-    def read(self, inputs: Tensor, sizes: Tensor, state: State) -> tuple[Tensor, State]:
+    def read(self, inputs: Tensor, sizes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Reads `sizes[t]` words at step t, of the first captions of the state; the others have ended before.
 
         Args:
@@ -93,7 +93,7 @@ class Decoder(nn.Module):
         """
         raise NotImplementedError
 
-    def outputs(self, tokens: Tensor, sizes: Tensor, state: State) -> tuple[Tensor, State]:
+    def outputs(self, tokens: Tensor, sizes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Returns the same as `read`, for tokens `[M]`."""
         return self.read(self.dropout(self.words(tokens)), sizes, state)
 
@@ -102,7 +102,7 @@ class Decoder(nn.Module):
         logits: Tensor = self.classifier(self.dropout(outputs))
         return logits
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Returns logits `[N, V]` of the word after tokens `[N]`, and the state after these.
 
         If there are fewer tokens than captions, they are of the first captions.
@@ -176,15 +176,15 @@ class LSTMDecoder(Decoder):
         self.lstm.train()  # it has no dropout, and is the same in both modes
         return self
 
-    def start(self, features: Tensor) -> State:
+    def start(self, features: Tensor) -> DecoderState:
         """Returns the state after the image."""
         zeros = self.image.weight.new_zeros(len(features), self.hidden)
         images = torch.arange(len(features), device=zeros.device)
         maps = () if self.output is None else (self.output(features),)
         inputs, sizes = self.dropout(self.image(features)), torch.tensor([len(features)])
-        return self._read(inputs, sizes, State((zeros, zeros), images, maps))[1]
+        return self._read(inputs, sizes, DecoderState((zeros, zeros), images, maps))[1]
 
-    def read(self, inputs: Tensor, sizes: Tensor, state: State) -> tuple[Tensor, State]:
+    def read(self, inputs: Tensor, sizes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Reads `sizes[t]` words at step t: see `Decoder.read`."""
         outputs, next_state = self._read(inputs, sizes, state)
         for image_outputs in state.maps:
@@ -192,7 +192,7 @@ class LSTMDecoder(Decoder):
             outputs = outputs + image_outputs.index_select(0, images)
         return outputs, next_state
 
-    def _read(self, inputs: Tensor, sizes: Tensor, state: State) -> tuple[Tensor, State]:
+    def _read(self, inputs: Tensor, sizes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         first_size, last_size = int(sizes[0]), int(sizes[-1])
         dtype, device = self.image.weight.dtype, inputs.device.type
         # Not every CPU has an LSTM in half precision.
@@ -246,14 +246,14 @@ class AttentionDecoder(Decoder):
         self.attention_lstm = nn.LSTMCell(2 * hidden + words, hidden)
         self.language_lstm = nn.LSTMCell(2 * hidden, hidden)
 
-    def start(self, features: Tensor) -> State:
+    def start(self, features: Tensor) -> DecoderState:
         """Returns the state before the first word: LSTM states of 0, and the maps."""
         zeros = self.score.weight.new_zeros(len(features), self.hidden)
         images = torch.arange(len(features), device=zeros.device)
         places = self.places(features)  # [B,P,hidden]
-        return State((zeros,) * 4, images, (places, self.keys(places), places.mean(1)))
+        return DecoderState((zeros,) * 4, images, (places, self.keys(places), places.mean(1)))
 
-    def read(self, inputs: Tensor, sizes: Tensor, state: State) -> tuple[Tensor, State]:
+    def read(self, inputs: Tensor, sizes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Reads `sizes[t]` words at step t: see `Decoder.read`."""
         (h1, c1, h2, c2), images, (places, keys, mean), weights = state
         outputs = []
@@ -266,7 +266,7 @@ class AttentionDecoder(Decoder):
             context = (weights.to(places.dtype)[:, None] @ places.index_select(0, images))[:, 0]
             h2, c2 = self.language_lstm(torch.cat([context, h1], 1), (h2, c2))
             outputs.append(h2 + context if self.deep_output else h2)
-        return torch.cat(outputs), State((h1, c1, h2, c2), images, state.maps, weights)
+        return torch.cat(outputs), DecoderState((h1, c1, h2, c2), images, state.maps, weights)
 
 
 def attention_of(decoder: AttentionDecoder, features: Tensor, tokens: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ def draw(split: Split, row: int, size: int, broken: dict[int, str], *, label: bo
     return tile
 
 
-class Item(NamedTuple):
+class ShownItem(NamedTuple):
     """A retrieved item: its row, its label distance, also in words, and whether it is right (None: no classes)."""
 
     row: int
@@ -107,7 +107,7 @@ class Line(NamedTuple):
     """Retrieved items of a query, best first; the heading says who ranked them."""
 
     heading: str
-    items: list[Item]
+    items: list[ShownItem]
 
     @property
     def distances(self) -> list[float]:
@@ -118,7 +118,7 @@ class Line(NamedTuple):
 def line_of(labels: LabelSpace, heading: str, rows: Tensor, label_distances: Tensor) -> Line:
     """The first of the retrieved rows, by their label distances in words."""
     kind, found = kind_of(labels), zip(rows[:TOP].tolist(), label_distances[:TOP].tolist(), strict=True)
-    return Line(heading, [Item(row, distance, *kind.item(distance, labels.measure)) for row, distance in found])
+    return Line(heading, [ShownItem(row, distance, *kind.item(distance, labels.measure)) for row, distance in found])
 
 
 def ranking_lines(

@@ -107,7 +107,7 @@ class Bundle(BaseModel):
     versions: dict[str, str]
 
 
-class Source(NamedTuple):
+class SavedModel(NamedTuple):
     """A bundle or a run.
 
     Attributes:
@@ -127,7 +127,7 @@ class Source(NamedTuple):
     evaluated: str = ""
 
 
-def read(folder: Path) -> Source:
+def read(folder: Path) -> SavedModel:
     """Read a bundle, or a run folder.
 
     Raises:
@@ -141,7 +141,7 @@ def read(folder: Path) -> Source:
     raise InputError(str(folder), problem, hint="give a folder of 'contml train' or 'contml export'")
 
 
-def _read_bundle(folder: Path) -> Source:
+def _read_bundle(folder: Path) -> SavedModel:
     path = folder / RECORD
     try:
         text = read_bytes(path, _LIMIT)
@@ -153,7 +153,7 @@ def _read_bundle(folder: Path) -> Source:
     weights, config, _ = _load(file)
     if _sha256(file) != bundle.sha256:
         raise InputError(str(file), f"not the weights of {path}, or changed since", hint=_DAMAGED)
-    return Source(bundle, config, weights, file, read_card(folder) or make_card(bundle, config))
+    return SavedModel(bundle, config, weights, file, read_card(folder) or make_card(bundle, config))
 
 
 def _check_format(path: Path, values: Any) -> None:
@@ -168,7 +168,7 @@ def _check_format(path: Path, values: Any) -> None:
         raise InputError(str(path), problem, hint=f"install contml {version or 'of a later version'}")
 
 
-def _read_run(run: Run) -> Source:
+def _read_run(run: Run) -> SavedModel:
     try:
         evaluated = Evaluated.read(run.evaluation())
     except FileNotFoundError:
@@ -195,7 +195,7 @@ def _read_run(run: Run) -> Source:
         raise unreadable(file, error, "restore it") from None
     except (AttributeError, KeyError, TypeError) as error:
         raise InputError(str(file), f"not the weights of a training ({one_line(error)})", hint="restore it") from None
-    return Source(bundle, config, weights, file, card, evaluated.identity)
+    return SavedModel(bundle, config, weights, file, card, evaluated.identity)
 
 
 def _load(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
@@ -251,7 +251,7 @@ def check_folder(folder: Path) -> None:
     check_new_folder(folder, _FILES)
 
 
-def save(source: Source, folder: Path, *, pictures: bool = True, place: str = PLACE) -> None:
+def save(source: SavedModel, folder: Path, *, pictures: bool = True, place: str = PLACE) -> None:
     """Write a bundle in a new folder, or in an empty one; a folder that holds this bundle stays as it is.
 
     Args:

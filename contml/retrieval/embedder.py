@@ -28,10 +28,10 @@ from contml.models.captioner import Captioner, DecoderFactory
 from contml.models.identity import identity
 from contml.models.pixel_format import PixelFormat
 from contml.retrieval import bundle as bundles
-from contml.retrieval.bundle import Bundle, Source, Transform
+from contml.retrieval.bundle import Bundle, SavedModel, Transform
 from contml.retrieval.calibration import Array, Calibration, LabelDistance
 from contml.retrieval.graph import Graph, write_graph
-from contml.retrieval.images import ImageInput, Item, items_of, split_of
+from contml.retrieval.images import ImageInput, SourceItem, items_of, split_of
 from contml.retrieval.model_card import PLACE, Card
 
 
@@ -276,7 +276,7 @@ class Embedder:
         """
         path = Path(folder).expanduser()
         weights, file = self._network.state_dict(), path / bundles.WEIGHTS
-        source = Source(self.whole_bundle, self._config, weights, file, self._card)
+        source = SavedModel(self.whole_bundle, self._config, weights, file, self._card)
         bundles.save(source, path, pictures=pictures, place=place)
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -326,7 +326,7 @@ class Embedder:
             raise InputError(self.bundle.name, "no calibration", hint=hint)
         return calibration
 
-    def _chunks(self, items: Iterator[Item], size: int) -> Iterator[list[Item]]:
+    def _chunks(self, items: Iterator[SourceItem], size: int) -> Iterator[list[SourceItem]]:
         """The images of a generator. Pictures are resized at once: it may change them, and they may be large."""
         side = self.bundle.transform.resize
         while chunk := [_resized(item, side) for item in islice(items, size)]:
@@ -342,7 +342,7 @@ class Embedder:
         return f"Embedder({self.bundle.name}{untrained}: {inputs} to {outputs})"
 
 
-def _resized(item: Item, side: int) -> Item:
+def _resized(item: SourceItem, side: int) -> SourceItem:
     if isinstance(item.source, Pixels):
         with suppress(OSError):  # it is broken when its batch is read, too
             return item._replace(source=Pixels(resized(item.source.read(), item.name, side)))
@@ -359,7 +359,7 @@ _SCHEMA = {
 }
 
 
-def _build(found: Source, trust: bool) -> EmbeddingModel | Captioner:
+def _build(found: SavedModel, trust: bool) -> EmbeddingModel | Captioner:
     """The model of a source, with its weights."""
     config, file = found.config, str(found.file)
     backbone, decoder = config["model"]["backbone"], config.get("decoder", {}).get("name", "")

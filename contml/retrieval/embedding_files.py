@@ -17,7 +17,7 @@ from contml.data.features import Floats, Made, finished_file, write_features
 from contml.evaluation.embed import BATCH
 from contml.evaluation.embed_parts import Parts
 from contml.retrieval.embedder import Embedder
-from contml.retrieval.images import Item, split_of
+from contml.retrieval.images import SourceItem, split_of
 
 #: The name of the images among the parts.
 _SPLIT = "images"
@@ -45,7 +45,7 @@ def check_file(out: Path) -> None:
 
 def embed_to_file(
     embedder: Embedder,
-    items: Sequence[Item],
+    items: Sequence[SourceItem],
     out: Path,
     *,
     batch_size: int = BATCH,

@@ -28,14 +28,14 @@ ImageInput: TypeAlias = "str | os.PathLike[str] | Image.Image | np.ndarray[Any, 
 _ALLOWED = "must be files, folders, PIL images, uint8 arrays [H, W, 3], or several of these"
 
 
-class Item(NamedTuple):
+class SourceItem(NamedTuple):
     """An image and its name."""
 
     name: str
     source: ImageSource
 
 
-def items_of(images: ImageInput, feature_dim: int | None = None, *, maps: bool = False) -> Iterator[Item]:
+def items_of(images: ImageInput, feature_dim: int | None = None, *, maps: bool = False) -> Iterator[SourceItem]:
     """Yields the images in order. A folder is read recursively: its images sorted by path.
 
     Args:
@@ -53,13 +53,13 @@ def items_of(images: ImageInput, feature_dim: int | None = None, *, maps: bool =
         if feature_dim is not None:
             vector = _vector(value, number, feature_dim, places)
             places = vector.values.shape[:-1]
-            yield Item(f"item {number}", vector)
+            yield SourceItem(f"item {number}", vector)
         elif isinstance(value, str | os.PathLike):
             yield from _files(Path(value).expanduser())
         elif isinstance(value, ImageSource):
-            yield Item(f"image {number}" if value.stamp is None else str(value.stamp.file), value)
+            yield SourceItem(f"image {number}" if value.stamp is None else str(value.stamp.file), value)
         elif isinstance(value, Image.Image | np.ndarray):
-            yield Item(f"image {number}", Pixels(value))
+            yield SourceItem(f"image {number}", Pixels(value))
         else:
             raise InputError(f"image {number}", _kind(value), _ALLOWED)
 
@@ -92,15 +92,15 @@ def _vector(given: Any, number: int, feature_dim: int, places: tuple[int, ...] |
     return Vector(given.astype(np.float32))
 
 
-def _files(path: Path) -> Iterator[Item]:
+def _files(path: Path) -> Iterator[SourceItem]:
     """The image of a file, or those of a folder; a file that does not exist is broken, and named when it is read."""
     if os.path.isdir(path):  # noqa: PTH112
-        yield from (Item(str(file), ImageFile(file)) for file in images_below(path))
+        yield from (SourceItem(str(file), ImageFile(file)) for file in images_below(path))
     else:
-        yield Item(str(path), ImageFile(path))
+        yield SourceItem(str(path), ImageFile(path))
 
 
-def named_images(arguments: Sequence[str], options: TableOptions | None = None) -> list[Item]:
+def named_images(arguments: Sequence[str], options: TableOptions | None = None) -> list[SourceItem]:
     """The images that a command names: files, folders, and lists of files; `options`: how tables are read.
 
     The images of a folder are named by their paths below it; all others by their paths as they are written.
@@ -121,18 +121,18 @@ def named_images(arguments: Sequence[str], options: TableOptions | None = None) 
     return items
 
 
-def _named(argument: str, options: TableOptions | None) -> Iterator[Item]:
+def _named(argument: str, options: TableOptions | None) -> Iterator[SourceItem]:
     if argument.startswith("@"):
         folder, names = _listed(argument, options)
         for name in names:
             paths = [folder / spelling for spelling in spellings(written_path(name))]
-            yield Item(name, ImageFile(next(filter(os.path.exists, paths), paths[0])))
+            yield SourceItem(name, ImageFile(next(filter(os.path.exists, paths), paths[0])))
         return
     path = Path(argument).expanduser()
     if os.path.isdir(path):  # noqa: PTH112  # False for a name that is too long
-        yield from (Item(file.relative_to(path).as_posix(), ImageFile(file)) for file in images_below(path))
+        yield from (SourceItem(file.relative_to(path).as_posix(), ImageFile(file)) for file in images_below(path))
     elif os.path.exists(path):  # noqa: PTH110
-        yield Item(argument, ImageFile(path))
+        yield SourceItem(argument, ImageFile(path))
     else:
         raise InputError(argument, "no such file or folder", hint=similar_name(path, IMAGE_SUFFIXES))
 
@@ -164,7 +164,7 @@ def _listed(argument: str, options: TableOptions | None) -> tuple[Path, list[str
     return path.parent, names
 
 
-def split_of(items: Sequence[Item]) -> Split:
+def split_of(items: Sequence[SourceItem]) -> Split:
     """The images as a split, which has no labels."""
     names = [item.name for item in items]
     return Split([item.source for item in items], names, VectorLabels(torch.zeros(len(items))))

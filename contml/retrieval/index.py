@@ -22,7 +22,7 @@ import torch
 
 from contml._support.errors import InputError, one_line
 from contml._support.validation import check_range, check_whole
-from contml.retrieval.index_store import ChangedError, Content, Floats, Ids, Kind, State, Store
+from contml.retrieval.index_store import ChangedError, Content, Floats, Ids, IndexState, Kind, Store
 from contml.retrieval.index_structure import (
     COMPARED_GROWTH,
     FEWEST,
@@ -183,7 +183,7 @@ class Index:
         """
         check_whole(1, dim=dim)
         check_range(Kind, "kind", kind)
-        Store.create(Path(path), State(int(dim), kind, _facts(embedder, run)))
+        Store.create(Path(path), IndexState(int(dim), kind, _facts(embedder, run)))
         return cls.open(path, embedder)
 
     @classmethod
@@ -517,7 +517,7 @@ class Index:
         return vectors, float(norms.max(initial=0))
 
 
-def _kind(state: State) -> Kind:
+def _kind(state: IndexState) -> Kind:
     """The kind of structure that an index is to have now: "flat" for none."""
     kind = kind_for(state.kind, state.live)
     few = state.count < FEWEST or (state.kind == "auto" and state.count < COMPARED_GROWTH * state.compared)

@@ -94,7 +94,7 @@ class StructureFile:
 
 
 @dataclass(frozen=True)
-class State:
+class IndexState:
     """What is in the index, besides ids and vectors.
 
     Args:
@@ -138,13 +138,13 @@ class Content:
         live: `[N]`, False where the item was removed.
     """
 
-    state: State
+    state: IndexState
     vectors: Floats
     ids: Ids
     live: Flags
 
 
-_STATE = TypeAdapter(State)
+_STATE = TypeAdapter(IndexState)
 #: Metadata of an item: JSON values by name.
 _METADATA: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, JsonValue])
 
@@ -200,7 +200,7 @@ class Store:
             raise
 
     @staticmethod
-    def create(folder: Path, state: State) -> None:
+    def create(folder: Path, state: IndexState) -> None:
         """Makes the folder of an empty index.
 
         Raises:
@@ -336,7 +336,7 @@ class Store:
         self._check_vectors(vectors, first_position, new_chunks, state.norm)
         return Content(state, vectors, ids, live)
 
-    def _read_state(self) -> State:
+    def _read_state(self) -> IndexState:
         rows = self._connection.execute("SELECT format, content, crc FROM state").fetchall()
         if len(rows) != 1:
             raise self._damaged("it has no state")
@@ -352,7 +352,7 @@ class Store:
         except ValueError as error:
             raise self._damaged(f"its state cannot be read ({one_line(error)})") from None
 
-    def _map(self, state: State) -> Floats:
+    def _map(self, state: IndexState) -> Floats:
         path, shape = self._vectors(state.vectors), (state.count, state.dim)
         if not state.count:
             return np.empty(shape, np.float32)
@@ -508,7 +508,7 @@ class Store:
             pass
 
     @contextmanager
-    def _transaction(self, state: State, content: Content | None = None) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, state: IndexState, content: Content | None = None) -> Iterator[sqlite3.Connection]:
         """A change to the next state: all of it, or nothing if the block fails or this process is killed.
 
         Args:
@@ -531,7 +531,7 @@ class Store:
             self._content = self._load(self._content) if content is None else content
         self._remove_unused(state)
 
-    def _remove_unused(self, state: State) -> None:
+    def _remove_unused(self, state: IndexState) -> None:
         used_names = {self._vectors(state.vectors).name}
         if state.structure is not None:
             used_names.add(self.structure_path(state.structure.number).name)
@@ -542,7 +542,7 @@ class Store:
                         path.unlink()
 
 
-def _put_state(connection: sqlite3.Connection, state: State) -> None:
+def _put_state(connection: sqlite3.Connection, state: IndexState) -> None:
     content = json.dumps(asdict(state))
     connection.execute("DELETE FROM state")
     connection.execute("INSERT INTO state VALUES (?, ?, ?)", (FORMAT, content, _crc(FORMAT, content)))

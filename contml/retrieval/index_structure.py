@@ -181,7 +181,7 @@ def share_found(searcher: Searcher, query_rows: Positions, limits: Squares, k: i
     return float(np.mean(found))
 
 
-def _others(nearest: Nearest, query_rows: Positions, k: int) -> list[Squares]:
+def _others(nearest: NearestRows, query_rows: Positions, k: int) -> list[Squares]:
     """The squared distances of the first k results of each query that are not the query itself."""
     results = zip(nearest.squared, nearest.positions, query_rows, strict=True)
     return [squared[positions != row][:k] for squared, positions, row in results]
@@ -405,7 +405,7 @@ def _ivf_pq(arrays: Arrays) -> tuple[Any, Any]:
 # -- searching ---------------------------------------------------------------------------------------------------------
 
 
-class Nearest(NamedTuple):
+class NearestRows(NamedTuple):
     """The k nearest items of each query, nearest first, ties by position."""
 
     squared: Squares  # [Q,k] squared Euclidean distances
@@ -433,9 +433,9 @@ class Searcher:
             faiss = _faiss()
             self._selector = faiss.IDSelectorBitmap(np.packbits(live[: self._covered], bitorder="little"))
 
-    def nearest(self, queries: Floats, k: int) -> Nearest:
+    def nearest(self, queries: Floats, k: int) -> NearestRows:
         """The k nearest rows to each query `[Q, d]`; at least k are live."""
-        out = Nearest(np.empty((len(queries), k)), np.empty((len(queries), k), np.int64))
+        out = NearestRows(np.empty((len(queries), k)), np.empty((len(queries), k), np.int64))
         candidates = 1 if self.structure is None else self.structure.file.candidates
         step = max(1, min(_QUERIES, _CANDIDATES // (k * candidates + _SPARE + _SPARE_REMOVED)))
         for start in range(0, len(queries), step):
@@ -460,7 +460,7 @@ class Searcher:
         candidates: Positions = search(_padded(kind, queries), k, params=parameters)[1]
         return candidates
 
-    def _join(self, queries: Floats, k: int, proposed: Positions, rest: Nearest) -> Nearest:
+    def _join(self, queries: Floats, k: int, proposed: Positions, rest: NearestRows) -> NearestRows:
         """The k nearest of the proposed rows and those of the rest."""
         squared = self._distances(queries, np.maximum(proposed, 0))
         squared[proposed < 0] = np.inf
@@ -471,10 +471,10 @@ class Searcher:
             nearest.squared[row], nearest.positions[row] = self._scan(queries[row], 0, k)
         return nearest
 
-    def _compare_rest(self, queries: Floats, k: int) -> Nearest:
+    def _compare_rest(self, queries: Floats, k: int) -> NearestRows:
         """The k nearest of the rows that the structure does not cover, exactly."""
         if not k:
-            return Nearest(np.empty((len(queries), 0)), np.empty((len(queries), 0), np.int64))
+            return NearestRows(np.empty((len(queries), 0)), np.empty((len(queries), 0), np.int64))
         faiss = _faiss()
         vectors = self.vectors[self._covered :]
         count = min(len(vectors), k + _SPARE + min(self._rest_removed, _SPARE_REMOVED))
@@ -492,7 +492,7 @@ class Searcher:
                 nearest.squared[row], nearest.positions[row] = self._scan(queries[row], self._covered, k)
         return nearest
 
-    def _scan(self, query: Floats, first: int, k: int) -> Nearest:
+    def _scan(self, query: Floats, first: int, k: int) -> NearestRows:
         """The k nearest of the rows from `first` on to one query `[d]`, by subtraction: `[k]` and `[k]`."""
         rows = np.arange(first, len(self.vectors))
         chunks = [rows[None, start : start + _SCANNED] for start in range(0, len(rows), _SCANNED)]
@@ -500,7 +500,7 @@ class Searcher:
         squared[~self.live[first:]] = np.inf
         nearest = np.flatnonzero(squared <= np.partition(squared, k - 1)[k - 1])
         nearest = nearest[np.argsort(squared[nearest], kind="stable")[:k]]
-        return Nearest(squared[nearest], rows[nearest])
+        return NearestRows(squared[nearest], rows[nearest])
 
     def _distances(self, queries: Floats, positions: Positions) -> Squares:
         """Squared distances `[Q, C]` in float64 of each query `[Q, d]` to the rows at positions `[Q, C]`."""
@@ -509,11 +509,11 @@ class Searcher:
         return squared_distances_of(x, y, i, j).numpy().reshape(positions.shape)
 
 
-def _first(squared: Squares, positions: Positions, k: int) -> Nearest:
+def _first(squared: Squares, positions: Positions, k: int) -> NearestRows:
     """The k nearest of candidates `[Q, C]`, ties by position."""
     order = np.argsort(squared, axis=1)  # in any order at ties: far faster than numpy's stable sorts
     values = np.take_along_axis(squared, order, 1)
     tied = (values[:, 1 : k + 1] == values[:, :-1][:, :k]).any(axis=1)
     order[tied] = np.lexsort((positions[tied], squared[tied]))
     order = order[:, :k]
-    return Nearest(np.take_along_axis(squared, order, 1), np.take_along_axis(positions, order, 1))
+    return NearestRows(np.take_along_axis(squared, order, 1), np.take_along_axis(positions, order, 1))

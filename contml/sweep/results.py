@@ -12,7 +12,7 @@ from typing import Any
 
 from contml._support.errors import InputError
 from contml._support.text import MISSING, number
-from contml.compare.verdict import Key, Result, Verdict, verdict
+from contml.compare.verdict import Key, SettingResult, Verdict, verdict
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.evaluated import epoch_text
 from contml.evaluation.metrics import measure_of, title_of
@@ -157,7 +157,7 @@ class Sweep:
             return f"{count} are equal in {self.metric.replace('_', ' ')}: {keys} made no difference"
         return ""
 
-    def _result(self, trial: Trial) -> Result:
+    def _result(self, trial: Trial) -> SettingResult:
         """A trial as `verdict` compares it."""
         trainings: dict[Key, Training] = {(training.seed, training.fold): training for training in trial.trainings}
 
@@ -171,7 +171,7 @@ class Sweep:
         values = {key: training.value for key, training in trainings.items() if training.value is not None}
         folds = frozenset(fold for _, fold in trainings if fold is not None)
         unknown = "a single training, whose run folder does not have the metric of each query; --seeds 3 gives one"
-        return Result(f"trial {trial.number}", values, queries, unknown, folds, trial.untrained)
+        return SettingResult(f"trial {trial.number}", values, queries, unknown, folds, trial.untrained)
 
 
 def _trial_data(trial: Trial) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def image_folders(root: Path, images: str | list[str]) -> list[Path]:
     return [root / name for name in names]
 
 
-class Files:
+class DiskFiles:
     """Which files exist. Each folder is listed once: asking for each of a million files is slow."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ def refuse_absent(
 
 def why_absent(path: Path) -> str:
     """Why there is no such file, as far as the folder shows it; else ""."""
-    if similar_names := sorted(name for name in Files().names(path.parent) if name.lower() == path.name.lower()):
+    if similar_names := sorted(name for name in DiskFiles().names(path.parent) if name.lower() == path.name.lower()):
         return f"there is {similar_names[0]}: upper and lower case differ"
     folder = path.parent
     if os.path.isdir(folder):  # noqa: PTH112  # False for a name that is too long

@@ -10,10 +10,10 @@ from contml.data import Task
 from contml.labels.word_vectors import MAX_BYTES, MAX_ROWS
 
 from .._readers.coco import Field, listed_images, read_coco, refuse_unlisted
-from .._readers.folders import Files, Missing, data_folder, image_folders
+from .._readers.folders import DiskFiles, Missing, data_folder, image_folders
 from .._readers.splits import SplitItems
-from .distance import Choice, WordWeights
-from .karpathy import Entry, read_karpathy
+from .distance import DistanceOptions, WordWeights
+from .karpathy import KarpathyImage, read_karpathy
 from .split import CaptionOptions, Record, make_task
 
 _FIELDS: dict[str, dict[str, Field]] = {
@@ -70,8 +70,8 @@ def coco(
         max_rows: the most vectors that are read of it, if more than the default.
         seed: seed of the draw of queries, and of the training of word vectors.
     """
-    folder, on_disk = data_folder(root), Files()
-    choice = Choice(distance, word_weights)
+    folder, on_disk = data_folder(root), DiskFiles()
+    choice = DistanceOptions(distance, word_weights)
     options = CaptionOptions(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
     if karpathy:
         source = folder / karpathy
@@ -86,7 +86,7 @@ def coco(
     return make_task(folder, source, parts, options)
 
 
-def _karpathy_record(root: Path, on_disk: Files, entry: Entry) -> Record:
+def _karpathy_record(root: Path, on_disk: DiskFiles, entry: KarpathyImage) -> Record:
     """An image of Karpathy's file, under its own name or its name in the 2017 download."""
     paths = [root / entry.folder / entry.filename]
     if entry.cocoid is not None:
@@ -97,7 +97,7 @@ def _karpathy_record(root: Path, on_disk: Files, entry: Entry) -> Record:
 def _official_records(path: Path, option: str, images: list[Path], missing: Missing) -> list[Record]:
     """The listed images, with their captions in the order of the captions' ids."""
     content = read_coco(path, option, "captions", _FIELDS)
-    listed, on_disk = listed_images(path, content), Files()
+    listed, on_disk = listed_images(path, content), DiskFiles()
     if missing == "refuse":
         refuse_unlisted(path, content["annotations"], listed)
     captions: dict[int, list[str]] = {}

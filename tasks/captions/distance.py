@@ -26,7 +26,7 @@ _SAMPLE = 300
 
 
 @dataclass(frozen=True)
-class Choice:
+class DistanceOptions:
     """The options `distance` and `word_weights`, checked.
 
     Args:
@@ -75,7 +75,7 @@ class CaptionDistance:
         seed: seed of the draw of the training images on which the scales of a sum are estimated.
     """
 
-    choice: Choice
+    choice: DistanceOptions
     train: Captions
     others: Captions = field(default=(), repr=False)
     vectors: Mapping[str, Any] = field(default_factory=dict, repr=False)

@@ -23,9 +23,9 @@ from contml.data.tables import (
 )
 from contml.data.text_files import parsed_json
 
-from .._readers.folders import Files, data_folder, image_folders
+from .._readers.folders import DiskFiles, data_folder, image_folders
 from .._readers.splits import SplitItems, read_lists, split_by_column, split_by_lists
-from .distance import Choice, WordWeights
+from .distance import DistanceOptions, WordWeights
 from .split import CaptionOptions, Record, make_task
 
 
@@ -92,9 +92,9 @@ def files(
         max_rows: the most rows that are read; of word vectors 10 million at least.
         seed: seed of the draw of queries, and of the training of word vectors.
     """
-    folder, on_disk = data_folder(root), Files()
+    folder, on_disk = data_folder(root), DiskFiles()
     search_folders = image_folders(folder, images)
-    choice = Choice(distance, word_weights)
+    choice = DistanceOptions(distance, word_weights)
     options = CaptionOptions(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
     path = folder / captions
     table_options = TableOptions(delimiter, encoding, sheet, missing_words, max_bytes, max_rows, set_by="set ")

@@ -12,9 +12,9 @@ from contml.data.text_files import add_once, read_lines, read_names
 from contml.data.values import whole_number
 from contml.labels.word_vectors import MAX_BYTES, MAX_ROWS
 
-from .._readers.folders import Files, data_folder, image_folders
+from .._readers.folders import DiskFiles, data_folder, image_folders
 from .._readers.splits import SplitItems
-from .distance import Choice, WordWeights
+from .distance import DistanceOptions, WordWeights
 from .karpathy import read_karpathy
 from .split import CaptionOptions, Record, make_task
 
@@ -71,9 +71,9 @@ def flickr(
         max_rows: the most vectors that are read of it, if more than the default.
         seed: seed of the draw of queries, and of the training of word vectors.
     """
-    folder, on_disk = data_folder(root), Files()
+    folder, on_disk = data_folder(root), DiskFiles()
     search_folders = image_folders(folder, images)
-    choice = Choice(distance, word_weights)
+    choice = DistanceOptions(distance, word_weights)
     options = CaptionOptions(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
     source = folder / (karpathy or captions)
     if karpathy:

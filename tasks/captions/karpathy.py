@@ -14,7 +14,7 @@ from .._readers.splits import SplitItems
 _SPLITS = ("train", "restval", "val", "test")
 
 
-class Entry(NamedTuple):
+class KarpathyImage(NamedTuple):
     """One image: only COCO has `folder` and `cocoid`."""
 
     filename: str
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
     captions: list[str]
 
 
-def read_karpathy(path: Path) -> SplitItems[Entry]:
+def read_karpathy(path: Path) -> SplitItems[KarpathyImage]:
     """The training images (with "restval"), the validation and the test images.
 
     Raises:
@@ -33,7 +33,7 @@ def read_karpathy(path: Path) -> SplitItems[Entry]:
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list) or not images:
         raise InputError(str(path), "has no list 'images' of {filename, split, sentences}", "must be a dataset_*.json")
-    parts: dict[str, list[Entry]] = {name: [] for name in _SPLITS}
+    parts: dict[str, list[KarpathyImage]] = {name: [] for name in _SPLITS}
     index_by_key: dict[tuple[str, str], int] = {}
     for number, image in enumerate(images):
         split, entry = _entry(f"{path}: image {number}", image)
@@ -47,12 +47,12 @@ def read_karpathy(path: Path) -> SplitItems[Entry]:
     return SplitItems(parts["train"], parts["val"], [], parts["test"])
 
 
-def _entry(where: str, image: Any) -> tuple[str, Entry]:
+def _entry(where: str, image: Any) -> tuple[str, KarpathyImage]:
     allowed = "must be {filename, split, sentences: [{raw}]}"
     try:
         split, filename = image["split"], image["filename"]
         captions = [sentence["raw"].strip() for sentence in image["sentences"]]
-        entry = Entry(filename, image.get("filepath", ""), image.get("cocoid"), captions)
+        entry = KarpathyImage(filename, image.get("filepath", ""), image.get("cocoid"), captions)
         if not (isinstance(filename, str) and isinstance(entry.folder, str) and isinstance(split, str)):
             raise TypeError
         if entry.cocoid is not None and type(entry.cocoid) is not int:

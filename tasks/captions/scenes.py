@@ -17,7 +17,7 @@ Random: TypeAlias = np.random.Generator
 Table: TypeAlias = "dict[str, float]"  # a choice and its weight
 
 
-class Kind(NamedTuple):
+class ThingKind(NamedTuple):
     """Properties of a kind of thing; sizes are those of a large one, a small one is scaled by `SMALL`."""
 
     width: float
@@ -63,29 +63,29 @@ class Scene(NamedTuple):
 SMALL = 0.6
 _ANY = {"plain": 5.0, "striped": 2.0, "spotted": 2.0, "checked": 1.5}
 KINDS = {
-    "ball": Kind(0.28, 0.28, {"grass": 3, "beach": 3, "snow": 1, "room": 2, "street": 1},
+    "ball": ThingKind(0.28, 0.28, {"grass": 3, "beach": 3, "snow": 1, "room": 2, "street": 1},
         {"red": 4, "yellow": 3, "blue": 3, "white": 2, "green": 1}, _ANY, True),
-    "box": Kind(0.31, 0.31, {"grass": 1, "beach": 1, "snow": 1, "room": 4, "street": 3},
+    "box": ThingKind(0.31, 0.31, {"grass": 1, "beach": 1, "snow": 1, "room": 4, "street": 3},
         {"brown": 5, "blue": 2, "red": 2, "grey": 2, "green": 1}, {"plain": 5, "striped": 2, "checked": 2}, True),
-    "cone": Kind(0.26, 0.34, {"grass": 1, "beach": 1, "snow": 1, "street": 4},
+    "cone": ThingKind(0.26, 0.34, {"grass": 1, "beach": 1, "snow": 1, "street": 4},
         {"orange": 6, "red": 2, "yellow": 2}, {"plain": 3, "striped": 5}, False),
-    "mug": Kind(0.27, 0.25, {"room": 5, "beach": 1},
+    "mug": ThingKind(0.27, 0.25, {"room": 5, "beach": 1},
         {"white": 4, "blue": 3, "yellow": 2, "pink": 1}, {"plain": 4, "striped": 2, "spotted": 3}, True),
-    "bottle": Kind(0.15, 0.40, {"room": 3, "beach": 3, "street": 1},
+    "bottle": ThingKind(0.15, 0.40, {"room": 3, "beach": 3, "street": 1},
         {"green": 5, "brown": 3, "blue": 1, "white": 1}, {"plain": 5, "striped": 1}, True),
-    "lamp": Kind(0.27, 0.42, {"room": 5, "street": 1},
+    "lamp": ThingKind(0.27, 0.42, {"room": 5, "street": 1},
         {"yellow": 4, "white": 3, "red": 2, "purple": 2}, {"plain": 4, "striped": 2, "spotted": 1}, True),
-    "balloon": Kind(0.22, 0.38, {"grass": 3, "beach": 2, "snow": 1, "room": 1, "street": 2},
+    "balloon": ThingKind(0.22, 0.38, {"grass": 3, "beach": 2, "snow": 1, "room": 1, "street": 2},
         {"red": 4, "pink": 4, "purple": 3, "yellow": 2, "blue": 1}, {"plain": 5, "striped": 2, "spotted": 3}, False),
-    "cat": Kind(0.32, 0.33, {"grass": 2, "room": 5, "street": 2, "snow": 1},
+    "cat": ThingKind(0.32, 0.33, {"grass": 2, "room": 5, "street": 2, "snow": 1},
         {"orange": 4, "black": 4, "grey": 4, "white": 2, "brown": 2}, {"plain": 5, "striped": 4, "spotted": 2}, True),
-    "bird": Kind(0.29, 0.23, {"grass": 4, "beach": 3, "snow": 4, "street": 1},
+    "bird": ThingKind(0.29, 0.23, {"grass": 4, "beach": 3, "snow": 4, "street": 1},
         {"blue": 4, "yellow": 4, "black": 3, "red": 2, "green": 2}, {"plain": 5, "spotted": 2}, True),
-    "car": Kind(0.42, 0.23, {"street": 6, "snow": 2, "beach": 1},
+    "car": ThingKind(0.42, 0.23, {"street": 6, "snow": 2, "beach": 1},
         {"red": 3, "blue": 3, "white": 3, "black": 3, "grey": 3}, {"plain": 5, "striped": 2}, False),
-    "table": Kind(0.44, 0.25, {"room": 4, "grass": 2, "beach": 1},
+    "table": ThingKind(0.44, 0.25, {"room": 4, "grass": 2, "beach": 1},
         {"brown": 6, "white": 3, "green": 1}, {"plain": 4, "checked": 3}, False),
-    "tree": Kind(0.32, 0.52, {"grass": 5, "snow": 4, "street": 3, "beach": 1},
+    "tree": ThingKind(0.32, 0.52, {"grass": 5, "snow": 4, "street": 3, "beach": 1},
         {"green": 6, "orange": 2, "yellow": 2, "pink": 1}, {"plain": 1}, False),
 }  # fmt: skip
 PLACES = ("grass", "beach", "snow", "room", "street")

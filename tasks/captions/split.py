@@ -14,10 +14,10 @@ from contml.data.renderers.caption_explainer import CaptionExplainer
 from contml.data.split import Facts, View
 from contml.labels import CaptionLabels
 
-from .._readers.folders import Files, Missing, refuse_absent
+from .._readers.folders import DiskFiles, Missing, refuse_absent
 from .._readers.splits import SplitItems, kept_split, queries_like, refuse_shared
 from .._readers.word_vectors import Captions, vectors_in_words, word_vectors
-from .distance import CaptionDistance, Choice
+from .distance import CaptionDistance, DistanceOptions
 
 
 class Record(NamedTuple):
@@ -29,7 +29,7 @@ class Record(NamedTuple):
     captions: list[str]
 
     @classmethod
-    def of(cls, on_disk: Files, folders: Sequence[Path], name: str, captions: list[str]) -> Record:
+    def of(cls, on_disk: DiskFiles, folders: Sequence[Path], name: str, captions: list[str]) -> Record:
         """The record of an image in one of these folders."""
         path = on_disk.locate(folders, name)
         return cls(name, str(path), on_disk.find(path), captions)
@@ -39,7 +39,7 @@ class Record(NamedTuple):
 class CaptionOptions:
     """The options that all readers of caption files share."""
 
-    distance: Choice
+    distance: DistanceOptions
     vectors: str | None
     normalize: bool
     empty: Missing

@@ -13,7 +13,7 @@ from contml.data import Pixels, Task
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
 from .._readers.word_vectors import training_words, word_vectors
-from .distance import CaptionDistance, Choice, WordWeights
+from .distance import CaptionDistance, DistanceOptions, WordWeights
 from .facts import SceneFacts
 from .grammar import write_captions
 from .painting import Array, paint_scene
@@ -58,7 +58,7 @@ def synthetic(
         dim: dimension of the word vectors.
         seed: seed of the scenes, the queries, and the training of word vectors.
     """
-    choice = Choice(distance, word_weights)
+    choice = DistanceOptions(distance, word_weights)
     numbers = [*range(train), *range(FIRST_VAL, FIRST_VAL + val), *range(FIRST_TEST, FIRST_TEST + test)]
     images, texts = [], []
     with progress_bar(len(numbers), "drawing scenes") as progress:

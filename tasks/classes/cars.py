@@ -13,10 +13,10 @@ from contml.data import Task
 
 from .._readers.folders import Missing, folder_with
 from .._readers.mat import read_mat, read_records
-from .reading import Item, Label, LabelKind, Published, published_task, split_by_class
+from .reading import ClassImage, Counts, Label, LabelKind, published_task, split_by_class
 
 #: The splits of metric learning: both official halves together, the first 98 models for training.
-PUBLISHED = {"train": Published(8054, 98, range(1, 99)), "test": Published(8131, 98, range(99, 197))}
+PUBLISHED = {"train": Counts(8054, 98, range(1, 99)), "test": Counts(8131, 98, range(99, 197))}
 #: The K at which the papers report Recall@K.
 RECALL_AT = (1, 2, 4, 8, 16, 32)
 _LAST_TRAINING_CLASS = 98
@@ -64,7 +64,7 @@ def cars(
     return published_task(source, parts, PUBLISHED, missing, class_names, RECALL_AT, labels)
 
 
-def _read_devkit(folder: Path, devkit: Path, missing: Missing) -> tuple[list[Item], dict[Label, str], Path]:
+def _read_devkit(folder: Path, devkit: Path, missing: Missing) -> tuple[list[ClassImage], dict[Label, str], Path]:
     """The items, the class names, and the file that errors name."""
     source = devkit / "cars_meta.mat"
     class_names = _class_names(source, read_mat(source))
@@ -89,9 +89,9 @@ def _image_folder(folder: Path, name: str) -> Path:
 
 def _items(
     path: Path, content: dict[str, Any], class_names: dict[Label, str], folder: Path, file_field: str
-) -> list[Item]:
+) -> list[ClassImage]:
     records = read_records(path, content, "annotations", (file_field, "class", *_BOX))
-    items: list[Item] = []
+    items: list[ClassImage] = []
     record_of: dict[Path, int] = {}
     for row, record in enumerate(records, start=1):
         name = np.ravel(record[file_field])
@@ -108,7 +108,7 @@ def _items(
             raise InputError(f"{path}: record {row}", problem)
         record_of[image] = row
         # Pixels are counted from 1, and the last one is inside the box.
-        items.append(Item(image, number, (x1 - 1, y1 - 1, x2, y2)))
+        items.append(ClassImage(image, number, (x1 - 1, y1 - 1, x2, y2)))
     return items
 
 

@@ -11,10 +11,10 @@ from contml._support.validation import check_ranges
 from contml.data import Task
 
 from .._readers.folders import folder_with
-from .reading import Box, Item, Label, Published, number_from_one, published_task, read_rows, split_by_class
+from .reading import Box, ClassImage, Counts, Label, number_from_one, published_task, read_rows, split_by_class
 
 #: The splits of metric learning: the first hundred species for training, the others for testing.
-PUBLISHED = {"train": Published(5864, 100, range(1, 101)), "test": Published(5924, 100, range(101, 201))}
+PUBLISHED = {"train": Counts(5864, 100, range(1, 101)), "test": Counts(5924, 100, range(101, 201))}
 #: The K at which the papers report Recall@K.
 RECALL_AT = (1, 2, 4, 8, 16, 32)
 _LAST_TRAINING_CLASS = 100
@@ -50,7 +50,7 @@ def cub(root: str, crop_boxes: bool = False, missing: Literal["refuse", "drop"] 
         if name.split("/")[0] != classes[label]:
             problem = f"{name}, but image_class_labels.txt gives class {label}, {classes[label]}"
             raise InputError(f"{source}: image {image}", problem, hint="get all lists from one copy")
-        items.append(Item(folder / "images" / name, label, boxes.get(image)))
+        items.append(ClassImage(folder / "images" / name, label, boxes.get(image)))
     class_names: dict[Label, str] = {label: name.partition(".")[2].replace("_", " ") for label, name in classes.items()}
     return published_task(
         source, split_by_class(items, _LAST_TRAINING_CLASS), PUBLISHED, missing, class_names, RECALL_AT

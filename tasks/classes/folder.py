@@ -16,7 +16,7 @@ from contml.data.tables import TableOptions, read_table
 
 from .._readers.folders import data_folder
 from .._readers.splits import TEST_PARTS, part_of, parts_of
-from .reading import Item, half_of_classes, make_split
+from .reading import ClassImage, half_of_classes, make_split
 
 
 @check_ranges
@@ -82,7 +82,7 @@ def _split_by_folders(path: Path, depth: int) -> Task:
     return Task(make("train", ["train"]), test, make("val", ["val"]) if "val" in folders else None)
 
 
-def _listed_parts(path: Path, found: Mapping[str, list[Item]], folder: Path) -> dict[str, str]:
+def _listed_parts(path: Path, found: Mapping[str, list[ClassImage]], folder: Path) -> dict[str, str]:
     """The part of each class, by a CSV file."""
     table = read_table(path, TableOptions(missing_words=[]), option="split")
     names = table.texts("class", "the folders of the classes")
@@ -98,16 +98,16 @@ def _listed_parts(path: Path, found: Mapping[str, list[Item]], folder: Path) -> 
     return {name: "test" if part in TEST_PARTS else part for name, part in zip(names, parts, strict=True)}
 
 
-def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:
+def _classes(folder: Path, depth: int) -> dict[str, list[ClassImage]]:
     """The images of each class, by the path of its folder."""
-    items_by_class: dict[str, list[Item]] = {}
+    items_by_class: dict[str, list[ClassImage]] = {}
     names_by_class: dict[str, list[str]] = {}
     for place, names in walk(folder):
         images, parts = images_among(names), place.relative_to(folder).parts
         if len(parts) >= depth:
             name = "/".join(parts[:depth])
             names_by_class.setdefault(name, []).extend(names)
-            items_by_class.setdefault(name, []).extend(Item(place / image, name) for image in images)
+            items_by_class.setdefault(name, []).extend(ClassImage(place / image, name) for image in images)
         elif images:
             allowed = f"with depth={depth} images must be {depth} folders below {folder}"
             raise InputError(str(place / images[0]), "not in the folder of a class", allowed)
@@ -124,7 +124,7 @@ def _classes(folder: Path, depth: int) -> dict[str, list[Item]]:
     return items_by_class
 
 
-def _make_split(path: Path, part: str, items: list[Item], roles: Sequence[str] = ()) -> Split:
+def _make_split(path: Path, part: str, items: list[ClassImage], roles: Sequence[str] = ()) -> Split:
     classes = {item.label for item in items}
     if len(classes) < 2:
         raise InputError(str(path), f"has {len(classes)} {part} classes", "must be at least 2")

@@ -14,10 +14,10 @@ from contml.data.text_files import add_once, read_lines
 
 from .._readers.folders import Missing, folder_with
 from .._readers.splits import refuse_shared
-from .reading import Item, Label, Published, published_task, read_rows
+from .reading import ClassImage, Counts, Label, published_task, read_rows
 
 #: The published list is the split of metric learning; queries and gallery show the same garments.
-PUBLISHED = {"train": Published(25882, 3997), "query": Published(14218, 3985), "gallery": Published(12612, 3985)}
+PUBLISHED = {"train": Counts(25882, 3997), "query": Counts(14218, 3985), "gallery": Counts(12612, 3985)}
 RECALL_AT = (1, 10, 20, 30, 40, 50)
 _LIST = "list_eval_partition.txt"
 _COLUMNS = ("image_name", "item_id", "evaluation_status")
@@ -49,8 +49,8 @@ def inshop(
     return published_task(source, listed, PUBLISHED, missing, class_names, RECALL_AT)
 
 
-def _read(path: Path, images: Path, missing: Missing) -> dict[str, list[Item]]:
-    listed: dict[str, list[Item]] = {part: [] for part in PUBLISHED}
+def _read(path: Path, images: Path, missing: Missing) -> dict[str, list[ClassImage]]:
+    listed: dict[str, list[ClassImage]] = {part: [] for part in PUBLISHED}
     lines: dict[str, int] = {}
     for line, (name, garment, status) in read_rows(path, _COLUMNS, head=[["N"], _COLUMNS]):
         add_once(lines, name, path, line)
@@ -61,7 +61,7 @@ def _read(path: Path, images: Path, missing: Missing) -> dict[str, list[Item]]:
             raise InputError(f"{path}:{line}: evaluation_status", f"'{status}'", allowed)
         if not name.startswith("img/"):
             raise InputError(f"{path}:{line}: image_name", f"'{name}'", "must begin with img/")
-        listed[status].append(Item(images / name.removeprefix("img/"), int(garment.removeprefix("id_"))))
+        listed[status].append(ClassImage(images / name.removeprefix("img/"), int(garment.removeprefix("id_"))))
     count = int(read_lines(path)[0][1])
     if missing == "refuse" and count != len(lines):
         problem = f"lists {len(lines):,} images, but {count:,} according to its first line"
@@ -69,7 +69,7 @@ def _read(path: Path, images: Path, missing: Missing) -> dict[str, list[Item]]:
     return listed
 
 
-def _class_name(item: Item) -> str:
+def _class_name(item: ClassImage) -> str:
     """Such as "women dresses 2", from the folders of the image."""
     *_, gender, category, _, _ = ("", "", *item.path.parts)
     return f"{gender.lower()} {category.lower().replace('_', ' ')} {item.label}"

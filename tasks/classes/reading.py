@@ -13,7 +13,7 @@ from contml.data.text_files import read_lines
 from contml.data.values import whole_number
 from contml.labels import ClassLabels, LabelSpace, VectorLabels
 
-from .._readers.folders import Files, Missing, refuse_absent
+from .._readers.folders import DiskFiles, Missing, refuse_absent
 
 #: The number or the name of a class in a data set.
 Label: TypeAlias = "int | str"
@@ -23,7 +23,7 @@ LabelKind: TypeAlias = Literal["class", "year"]
 Box: TypeAlias = "tuple[float, float, float, float]"
 
 
-class Item(NamedTuple):
+class ClassImage(NamedTuple):
     """An image file and its class; box: the part of the image to crop to."""
 
     path: Path
@@ -31,7 +31,7 @@ class Item(NamedTuple):
     box: Box | None = None
 
 
-class Published(NamedTuple):
+class Counts(NamedTuple):
     """The published size of a part; `ids` are its class numbers where these have no gaps."""
 
     images: int
@@ -74,7 +74,7 @@ def number_from_one(path: Path, line: int, name: str, text: str) -> int:
     return number
 
 
-def split_by_class(items: Sequence[Item], last: int) -> dict[str, list[Item]]:
+def split_by_class(items: Sequence[ClassImage], last: int) -> dict[str, list[ClassImage]]:
     """Training items, of classes up to number `last`, and test items, of the others."""
     return {
         "train": [item for item in items if int(item.label) <= last],
@@ -83,7 +83,7 @@ def split_by_class(items: Sequence[Item], last: int) -> dict[str, list[Item]]:
 
 
 def check_counts(
-    source: Path, listed: Mapping[str, Sequence[Item]], published: Mapping[str, Published], missing: Missing
+    source: Path, listed: Mapping[str, Sequence[ClassImage]], published: Mapping[str, Counts], missing: Missing
 ) -> None:
     """Compare the number of listed images and classes with the published one.
 
@@ -106,7 +106,9 @@ def check_counts(
             raise InputError(str(source), f"lists {len(classes)} {part} classes", "must be at least 2")
 
 
-def items_on_disk(source: Path, listed: Mapping[str, Sequence[Item]], missing: Missing) -> dict[str, list[Item]]:
+def items_on_disk(
+    source: Path, listed: Mapping[str, Sequence[ClassImage]], missing: Missing
+) -> dict[str, list[ClassImage]]:
     """The items of each part whose image file exists. Each folder is listed once: 100,000 files take a second.
 
     Args:
@@ -117,7 +119,7 @@ def items_on_disk(source: Path, listed: Mapping[str, Sequence[Item]], missing: M
     Raises:
         InputError: a file is missing and that is refused, or a part has fewer than two classes left.
     """
-    on_disk = Files()
+    on_disk = DiskFiles()
     existing = {part: [item for item in items if on_disk.has(item.path)] for part, items in listed.items()}
     absent = [item.path for items in listed.values() for item in items if not on_disk.has(item.path)]
     too_few = any(len({item.label for item in items}) < 2 for items in existing.values())
@@ -128,8 +130,8 @@ def items_on_disk(source: Path, listed: Mapping[str, Sequence[Item]], missing: M
 
 def published_task(
     source: Path,
-    listed: Mapping[str, Sequence[Item]],
-    published: Mapping[str, Published],
+    listed: Mapping[str, Sequence[ClassImage]],
+    published: Mapping[str, Counts],
     missing: Missing,
     class_names: Mapping[Label, str],
     recall_at: Sequence[int],
@@ -153,8 +155,8 @@ def half_of_classes(names: Sequence[str]) -> dict[str, str]:
 
 
 def make_task(
-    listed: Mapping[str, Sequence[Item]],
-    found: Mapping[str, Sequence[Item]],
+    listed: Mapping[str, Sequence[ClassImage]],
+    found: Mapping[str, Sequence[ClassImage]],
     class_names: Mapping[Label, str],
     recall_at: Sequence[int] | None = None,
     labels: LabelKind = "class",
@@ -171,13 +173,13 @@ def make_task(
     return Task(split([train]), split(test, recall_at), val_groups=val_groups(found[train], labels))
 
 
-def val_groups(items: Sequence[Item], labels: LabelKind) -> list[str] | None:
+def val_groups(items: Sequence[ClassImage], labels: LabelKind) -> list[str] | None:
     """The groups that a validation split does not divide: the classes, where years are compared."""
     return [str(item.label) for item in items] if labels == "year" else None
 
 
 def make_split(
-    items: Sequence[Item],
+    items: Sequence[ClassImage],
     class_names: Mapping[Label, str],
     *,
     roles: Sequence[str] = (),

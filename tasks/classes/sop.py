@@ -11,10 +11,10 @@ from contml.data.text_files import add_once
 
 from .._readers.folders import folder_with
 from .._readers.splits import refuse_shared
-from .reading import Item, Label, Published, check_counts, items_on_disk, make_task, number_from_one, read_rows
+from .reading import ClassImage, Counts, Label, check_counts, items_on_disk, make_task, number_from_one, read_rows
 
 #: The published lists are the splits of metric learning.
-PUBLISHED = {"train": Published(59551, 11318, range(1, 11319)), "test": Published(60502, 11316, range(11319, 22635))}
+PUBLISHED = {"train": Counts(59551, 11318, range(1, 11319)), "test": Counts(60502, 11316, range(11319, 22635))}
 RECALL_AT = (1, 10, 100, 1000)
 _COLUMNS = ("image_id", "class_id", "super_class_id", "path")
 
@@ -43,15 +43,15 @@ def sop(root: str, missing: Literal["refuse", "drop"] = "refuse") -> Task:
     return make_task(listed, existing, class_names, RECALL_AT)
 
 
-def _read(folder: Path, path: Path) -> list[Item]:
-    items: list[Item] = []
+def _read(folder: Path, path: Path) -> list[ClassImage]:
+    items: list[ClassImage] = []
     lines: dict[str, int] = {}
     for line, (_, product, _, name) in read_rows(path, _COLUMNS, head=[_COLUMNS]):
         add_once(lines, name, path, line)
-        items.append(Item(folder / name, number_from_one(path, line, "class_id", product)))
+        items.append(ClassImage(folder / name, number_from_one(path, line, "class_id", product)))
     return items
 
 
-def _class_name(item: Item) -> str:
+def _class_name(item: ClassImage) -> str:
     """Such as "coffee maker 3", from the folder of the image."""
     return f"{item.path.parent.name.removesuffix('_final').replace('_', ' ')} {item.label}"

@@ -11,9 +11,9 @@ from contml._support.validation import PositiveInt, check_ranges
 from contml.data import Split, Task
 from contml.data.tables import MAX_BYTES, MAX_ROWS, TableOptions, read_table, refuse_object
 
-from .._readers.folders import Files, Missing, data_folder
+from .._readers.folders import DiskFiles, Missing, data_folder
 from .._readers.splits import TEST_PARTS, parts_of, refuse_split_columns
-from .reading import Item, LabelKind, half_of_classes, items_on_disk, make_split, val_groups
+from .reading import ClassImage, LabelKind, half_of_classes, items_on_disk, make_split, val_groups
 
 _ROLES = ("query", "gallery")
 
@@ -80,7 +80,7 @@ def csv(
 
 class _Row(NamedTuple):
     where: str
-    item: Item
+    item: ClassImage
     split: str
     role: str
     drawn: bool  # whether the file has no column of the split
@@ -102,7 +102,7 @@ def _read(path: Path, folder: Path, columns: Mapping[str, str], options: TableOp
             )
     for row, cell in table.column(columns["label"], "classes").in_brackets():
         refuse_object(cell, f"{table.where(row)}: {columns['label']}", "a class")
-    on_disk = Files()
+    on_disk = DiskFiles()
     files = [on_disk.locate([folder], image) for image in images]
     table.refuse_repeated([str(file) for file in files])
     roles = table.texts(columns["role"], "roles") if columns["role"] in table else [""] * len(table)
@@ -120,7 +120,7 @@ def _read(path: Path, folder: Path, columns: Mapping[str, str], options: TableOp
     return [
         _Row(
             table.where(row),
-            Item(file, label),
+            ClassImage(file, label),
             "test" if part in TEST_PARTS else part,
             part if part in _ROLES else role,
             drawn,

@@ -21,7 +21,7 @@ from contml.data.tables import read_table
 from contml.data.text_files import read_lines
 from contml.data.values import whole_number
 
-from .._readers.folders import Files, data_folder, image_folders
+from .._readers.folders import DiskFiles, data_folder, image_folders
 from .._readers.label_maps import Array, check_shape, read_groups, read_image_map, to_classes
 from .._readers.splits import SplitItems, name_lists, part_of, read_lists, split_by_column, split_by_lists, with_queries
 from .split import make_split
@@ -164,7 +164,7 @@ def _frame(pair: _Pair) -> int:
 def _read_maps(pairs: list[_Pair], side: int | None) -> Array:
     """The label maps `[N, H, W]` of pairs."""
     maps: list[Array] = []
-    on_disk = Files()
+    on_disk = DiskFiles()
     with progress_bar(len(pairs), "label maps") as progress:
         for pair in pairs:
             for file, kind in ((pair.image, "image"), (pair.label, "label map")):
@@ -221,7 +221,7 @@ def _pairs_by_table(path: Path, group: str | None) -> list[_Pair]:
         InputError: no such file, no such columns, an empty cell, or an image twice.
     """
     pairs: list[_Pair] = []
-    table, on_disk = read_table(path, option="pairs"), Files()
+    table, on_disk = read_table(path, option="pairs"), DiskFiles()
     images, labels = table.texts("image", "images"), table.texts("label", "label maps")
     splits = table.texts("split", "the split") if "split" in table else [None] * len(table)
     groups = [""] * len(table) if group is None else table.texts(group, "groups")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .materials import Colour, choose_colour, choose_wood
-from .views import WALL_PLANES, Array, View
+from .views import WALL_PLANES, Array, Camera
 
 #: The largest share of the picture that one piece may cover, and the largest sum over all pieces, which may overlap.
 _LARGEST, _COVERED = 0.5, 1.1
@@ -34,7 +34,7 @@ class FurniturePart(NamedTuple):
     colour: int
 
 
-def furnish(rng: np.random.Generator, view: View) -> list[Box]:
+def furnish(rng: np.random.Generator, view: Camera) -> list[Box]:
     """The furniture of a room, as boxes: up to five pieces along the visible walls, or free on the floor."""
     boxes: list[Box] = []
     pieces: list[Box] = []  # the bounding box of each
@@ -53,7 +53,7 @@ def furnish(rng: np.random.Generator, view: View) -> list[Box]:
     return boxes
 
 
-def picture_boxes(view: View, boxes: list[Box]) -> Array:
+def picture_boxes(view: Camera, boxes: list[Box]) -> Array:
     """Bounding boxes `[N, 4]` in the picture: left, top, right, bottom of each box, in image widths.
 
     The whole picture if a box reaches behind the camera; left >= right or top >= bottom if it is not visible.
@@ -68,7 +68,7 @@ def picture_boxes(view: View, boxes: list[Box]) -> Array:
     return np.asarray(np.clip(bounds, 0, 1))
 
 
-def _share(view: View, box: Box) -> float:
+def _share(view: Camera, box: Box) -> float:
     """The share of the picture that a box can cover."""
     left, top, right, bottom = picture_boxes(view, [box])[0].tolist()
     return float(max(right - left, 0) * max(bottom - top, 0))
@@ -85,7 +85,7 @@ def _overlap(a: Box, b: Box) -> bool:
     return all(a.low[axis] < b.high[axis] and b.low[axis] < a.high[axis] for axis in (0, 2))
 
 
-def _piece(rng: np.random.Generator, view: View) -> list[Box]:
+def _piece(rng: np.random.Generator, view: Camera) -> list[Box]:
     """One piece of furniture at a wall or at a distance from it; no box if it does not fit."""
     kind, wall, along, out, free = rng.random(5).tolist()
     length, parts = _KINDS[int(kind * len(_KINDS))](rng.random(4).tolist())
@@ -101,7 +101,9 @@ def _piece(rng: np.random.Generator, view: View) -> list[Box]:
     return [_placed(part, plane, across, start, gap, view, colours[part.colour]) for part in parts]
 
 
-def _placed(part: FurniturePart, plane: int, across: int, start: float, gap: float, view: View, colour: Colour) -> Box:
+def _placed(
+    part: FurniturePart, plane: int, across: int, start: float, gap: float, view: Camera, colour: Colour
+) -> Box:
     """A part as a box in the room's axes."""
     low, high = [0.0, part.up[0], 0.0], [0.0, min(part.up[1], view.room[1] - 0.02), 0.0]
     low[across], high[across] = start + part.along[0], start + part.along[1]
@@ -111,7 +113,7 @@ def _placed(part: FurniturePart, plane: int, across: int, start: float, gap: flo
     return Box(low, high, colour)
 
 
-def _pendant(rng: np.random.Generator, view: View) -> list[Box]:
+def _pendant(rng: np.random.Generator, view: Camera) -> list[Box]:
     """A lamp under the ceiling."""
     x, z, drop, size = rng.random(4).tolist()
     width, height, depth = view.room

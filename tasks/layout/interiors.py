@@ -18,7 +18,7 @@ from contml._support.validation import Range
 
 from .furniture import Box, furnish, picture_boxes
 from .materials import Colour, ceiling, choose_colour, choose_wood, floor, mix, recolour, wall
-from .views import CEILING_PLANE, FLOOR_PLANE, Array, View, cast, choose_view, meet, surface_map
+from .views import CEILING_PLANE, FLOOR_PLANE, Array, Camera, cast, choose_view, meet, surface_map
 
 Picture: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
@@ -50,7 +50,9 @@ def draw_room(seed: int, index: int, size: int = 64) -> tuple[Picture, Picture]:
 # Surfaces
 
 
-def _paint_surfaces(rng: Generator, view: View, planes: Array, lengths: Array, rays: Array, boxes: list[Box]) -> Array:
+def _paint_surfaces(
+    rng: Generator, view: Camera, planes: Array, lengths: Array, rays: Array, boxes: list[Box]
+) -> Array:
     """Walls, floor and ceiling `[3, S, S]`, lit by a lamp."""
     picture = np.zeros((3, planes.size), np.float32)
     lamp = _choose_lamp(rng, view)
@@ -85,14 +87,14 @@ def _paint_surfaces(rng: Generator, view: View, planes: Array, lengths: Array, r
     return picture.reshape(3, *planes.shape)
 
 
-def _choose_lamp(rng: Generator, view: View) -> Sequence[float]:
+def _choose_lamp(rng: Generator, view: Camera) -> Sequence[float]:
     """Position of the lamp, and its strength."""
     x, z, height, strength = rng.random(4).tolist()
     width, top, depth = view.room
     return width * (0.2 + 0.6 * x), top * (0.6 + 0.35 * height), depth * (0.2 + 0.6 * z), 0.35 + 0.75 * strength
 
 
-def _light(view: View, lamp: Sequence[float], plane: int, a: Array, b: Array, ambient: float) -> Array:
+def _light(view: Camera, lamp: Sequence[float], plane: int, a: Array, b: Array, ambient: float) -> Array:
     """Lambert's law on a plane, plus ambient light."""
     normal, horizontal, upright = _AXES[plane]
     gap = abs(lamp[normal] - (view.room[normal] if plane % 2 else 0.0))
@@ -114,7 +116,7 @@ def _contact_shadows(boxes: list[Box], a: Array, b: Array) -> Array:
     return light
 
 
-def _hang(rng: Generator, view: View, colours: Array, a: Array, b: Array, length: float) -> None:
+def _hang(rng: Generator, view: Camera, colours: Array, a: Array, b: Array, length: float) -> None:
     """Windows, a door and pictures on a wall, one beside the other."""
     top = view.room[1]
     slots = max(1, int(length / 1.7))
@@ -155,7 +157,7 @@ def _frame(colours: Array, a: Array, b: Array, box: Sequence[float], colour: Col
 # Furniture
 
 
-def _paint_boxes(rng: Generator, view: View, picture: Array, rays: Array, lengths: Array, boxes: list[Box]) -> None:
+def _paint_boxes(rng: Generator, view: Camera, picture: Array, rays: Array, lengths: Array, boxes: list[Box]) -> None:
     """Paint furniture over the surfaces, nearest in front; only pixels that a box can cover are tested."""
     depth = lengths.copy()
     gloom = 0.7 + 0.35 * float(rng.random())

@@ -14,7 +14,7 @@ from contml._support.validation import NonNegativeInt, Range, check_ranges
 from contml.data import ImageFile, Split, Task, check_queries
 from contml.data.renderers.label_maps import shrink
 
-from .._readers.folders import MOST_PIXELS, Files, Missing, data_folder, refuse_absent
+from .._readers.folders import MOST_PIXELS, DiskFiles, Missing, data_folder, refuse_absent
 from .._readers.label_maps import Array, as_whole, check_shape, image_size, read_matlab_map
 from .._readers.mat import read_mat, read_records
 from .split import SURFACES, make_split
@@ -106,7 +106,7 @@ def _read_split(folder: Path, source: str, part: _Part, side: int, missing: Miss
     image_folder, label_folder = (
         (relabelled, relabelled) if source == "surface_relabel" else (folder / "images", folder / source)
     )
-    items, absent_files, on_disk = [], [], Files()
+    items, absent_files, on_disk = [], [], DiskFiles()
     for record in with_layout:
         image = image_folder / f"{record.name}.jpg"
         label = None if source == "points" else label_folder / f"{record.name}.mat"

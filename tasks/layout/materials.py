@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.random import Generator
 
-from .views import Array, View
+from .views import Array, Camera
 
 Colour: TypeAlias = "tuple[float, float, float]"  # r, g, b in 0..255
 
@@ -85,7 +85,7 @@ def wall(rng: Generator, a: Array, b: Array, blur: Array, ground: Colour, second
     return mix(ground, second, share)
 
 
-def floor(rng: Generator, view: View, a: Array, b: Array, blur: Array) -> Array:
+def floor(rng: Generator, view: Camera, a: Array, b: Array, blur: Array) -> Array:
     """Boards, tiles or a carpet, and perhaps a rug on it."""
     kind, turned, coarse, faint, rug, *rug_layout = rng.random(10).tolist()
     if turned < 0.5:

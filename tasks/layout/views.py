@@ -28,7 +28,7 @@ _SLIVER = 0.05
 _FULL = 0.85
 
 
-class View(NamedTuple):
+class Camera(NamedTuple):
     """A camera in a room, and the canonical ids of the six planes; 0: the plane is not visible."""
 
     room: tuple[float, float, float]  # width, height, depth
@@ -38,7 +38,7 @@ class View(NamedTuple):
     surfaces: tuple[int, ...]
 
 
-def choose_view(rng: np.random.Generator) -> View:
+def choose_view(rng: np.random.Generator) -> Camera:
     """A random room and a camera in it that sees two to five surfaces, none of them a sliver."""
     while True:
         width, height, depth, x, y, z, yaw, pitch, roll, zoom, straight, steep, close = rng.random(13).tolist()
@@ -49,26 +49,26 @@ def choose_view(rng: np.random.Generator) -> View:
         tilt = 70 * (pitch - 0.5) if steep < 0.4 else 24 * (pitch - 0.6)
         focal = 0.9 + 1.5 * zoom if close < 0.25 else 0.5 * 2 ** (1.1 * zoom)
         turn = _rotation(math.radians(tilt), math.radians(azimuth), math.radians(5 * (roll - 0.5)))
-        view = View(room, eye, turn, focal, (1,) * 6)
+        view = Camera(room, eye, turn, focal, (1,) * 6)
         surfaces = _judge(meet(view, cast(view, _GRID))[0])
         if surfaces is not None:
             return view._replace(surfaces=surfaces)
 
 
-def surface_map(view: View, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def surface_map(view: Camera, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """The label map `[size, size]` of a view: the canonical id of the surface at each pixel's centre."""
     planes, _ = meet(view, cast(view, size))
     return np.array(view.surfaces, np.uint8)[planes]
 
 
-def cast(view: View, size: int) -> Array:
+def cast(view: Camera, size: int) -> Array:
     """Rays `[3, size, size]` through the centres of pixels, in the room's axes; their forward part has length 1."""
     across = ((np.arange(size, dtype=np.float32) + 0.5) / size - 0.5) / np.float32(view.zoom)
     turn = view.turn.astype(np.float32)[:, :, None, None]
     return np.asarray(turn[:, 0] * across + turn[:, 1] * -across[:, None] + turn[:, 2])
 
 
-def meet(view: View, rays: Array) -> tuple[Array, Array]:
+def meet(view: Camera, rays: Array) -> tuple[Array, Array]:
     """The plane that each ray hits first, among those with a surface id, and the distance to it: `[S, S]` each."""
     nearest = np.full(rays.shape[1:], np.inf, np.float32)
     planes = np.zeros(rays.shape[1:], np.uint8)

@@ -15,7 +15,7 @@ from contml.data import Task
 from contml.data.values import flag, pairs, points, refuse_outside
 
 from .._readers.coco import Field, listed_images, read_coco, refuse_unlisted
-from .._readers.folders import Files, Missing, data_folder, image_folders
+from .._readers.folders import DiskFiles, Missing, data_folder, image_folders
 from .._readers.splits import refuse_shared
 from .bodies import Body
 from .people import Margin, Person, PoseOptions, Side, exclude_unusable, kept, make_crop_split
@@ -129,7 +129,7 @@ def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Mis
     content = read_coco(path, option, "person_keypoints", _FIELDS)
     body = _body(path, option, content["categories"])
     categories = [category.get("id") for category in content["categories"]]
-    images_by_id, on_disk = listed_images(path, content), Files()
+    images_by_id, on_disk = listed_images(path, content), DiskFiles()
     annotations = [note for note in content["annotations"] if not _is_crowd(path, note)]
     if missing == "refuse":
         refuse_unlisted(path, annotations, images_by_id)
@@ -172,7 +172,12 @@ def _names_and_limbs(path: Path, category: dict[str, Any]) -> tuple[tuple[str, .
 
 
 def _person(
-    where: str, annotation: dict[str, Any], body: Body, images: Sequence[Path], on_disk: Files, image: dict[str, Any]
+    where: str,
+    annotation: dict[str, Any],
+    body: Body,
+    images: Sequence[Path],
+    on_disk: DiskFiles,
+    image: dict[str, Any],
 ) -> Person | None:
     keypoints = annotation.get("keypoints")
     if not keypoints:  # CVAT writes an empty list for an object that is not labelled

@@ -15,7 +15,7 @@ from contml.data import ImageFile, Split, Task
 from contml.data.text_files import is_missing, no_such_file, read_json
 from contml.data.values import flags, pairs, points
 
-from .._readers.folders import Files, data_folder, image_folders, refuse_absent
+from .._readers.folders import DiskFiles, data_folder, image_folders, refuse_absent
 from .._readers.splits import SplitItems, read_lists, split_by_column, split_by_lists, with_queries
 from .bodies import LSP, Body
 from .people import Array, make_split, refuse_misplaced
@@ -49,7 +49,7 @@ def files(
         normalize: poses in the frame of the person, so that neither position nor size counts.
         hidden: what to do with items that have at most half of their joints visible: "refuse", or "drop" them.
     """
-    folder, on_disk = data_folder(root, "your pose data"), Files()
+    folder, on_disk = data_folder(root, "your pose data"), DiskFiles()
     path = folder / joints
     table = _read(path)
     parts = _split(path, table, folder / split if split else None)

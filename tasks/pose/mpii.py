@@ -15,7 +15,7 @@ from contml._support.validation import NonNegativeInt, PositiveInt, Range, check
 from contml.data import Task, draw
 from contml.data.text_files import no_such_file
 
-from .._readers.folders import Files, data_folder, image_folders
+from .._readers.folders import DiskFiles, data_folder, image_folders
 from .._readers.mat import read_variable
 from .bodies import MPII
 from .people import Array, Margin, Person, PoseOptions, Side, exclude_unusable, kept, make_crop_split
@@ -78,7 +78,7 @@ def mpii(
         raise no_such_file(path, "annotations")
     if path.stat().st_size > _LONG:
         print(f"reading {path}: the whole file takes half a minute", file=sys.stderr)  # noqa: T201
-    folders, on_disk = image_folders(folder, images), Files()
+    folders, on_disk = image_folders(folder, images), DiskFiles()
     release = read_release(path, lambda name: on_disk.locate(folders, name))
     people = exclude_unusable(path, release.people, options)
     is_test = draw([person.group for person in people], test, seed, "test")

@@ -18,7 +18,7 @@ from contml.data.renderers.poses import LEGEND, PoseExplainer, PoseRenderer
 from contml.data.values import refuse_outside
 from contml.labels import PoseLabels
 
-from .._readers.folders import Files, Missing, refuse_absent
+from .._readers.folders import DiskFiles, Missing, refuse_absent
 from .._readers.label_maps import image_size
 from .._readers.splits import kept_split
 from .bodies import Body
@@ -101,7 +101,7 @@ def exclude_unusable(source: Path, people: Sequence[Person], options: PoseOption
     Raises:
         InputError: images do not exist and `missing` is "refuse", or no person is kept.
     """
-    files = Files()
+    files = DiskFiles()
     checked = [person._replace(excluded=person.excluded or _reason(person, options, files)) for person in people]
     if options.missing == "refuse":
         missing_files = dict.fromkeys(person.file for person in checked if person.excluded == _NO_IMAGE)
@@ -238,7 +238,7 @@ def _count_excluded(people: Iterable[Person]) -> Counter[str]:
     return Counter(person.excluded for person in people if person.excluded)
 
 
-def _reason(person: Person, options: PoseOptions, files: Files) -> str:
+def _reason(person: Person, options: PoseOptions, files: DiskFiles) -> str:
     visible = options.visible(person)
     if visible.sum() < options.min_joints:
         return f"with fewer than {options.min_joints} of {len(visible)} joints"

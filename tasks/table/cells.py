@@ -18,7 +18,7 @@ from contml.data.tables import Array, Column
 from contml.data.text_files import spellings, written_path
 from contml.labels.dates import parse_date
 
-from .._readers.folders import Files
+from .._readers.folders import DiskFiles
 
 # In all these patterns a digit matches in one way only. Otherwise a long cell would take quadratic time.
 _POINT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -144,7 +144,7 @@ def separator(cells: Sequence[str]) -> str | None:
     return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
 
 
-class CellFiles(Files):
+class CellFiles(DiskFiles):
     """The files that cells name.
 
     Args:

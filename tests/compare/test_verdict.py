@@ -18,7 +18,7 @@ from support.refusals import refuses
 from contml.compare.comparison import compare
 from contml.compare.plot import comparison_plot, curves_plot
 from contml.compare.table import as_data, body, comma_separated, header, markdown, remarks
-from contml.compare.verdict import Result, difference, verdict
+from contml.compare.verdict import SettingResult, difference, verdict
 from contml.contracts import Measure
 from contml.evaluation import paired_interval
 from contml.evaluation.evaluated import Evaluated
@@ -37,12 +37,14 @@ def result(name, *runs, sets="q", **options):
         key: QueryValues.of("recall@1", [f"{name_of_set} {n}" for n in range(len(values))], values)
         for (key, values), name_of_set in zip(tensors.items(), sets * len(runs), strict=False)
     }
-    return Result(name, {key: float(values.mean()) for key, values in tensors.items()}, found.get, **options)
+    return SettingResult(name, {key: float(values.mean()) for key, values in tensors.items()}, found.get, **options)
 
 
 def runs(name, *values, keys=None, **options):
     """A result of runs whose queries are not known."""
-    return Result(name, dict(zip(keys or [(n, None) for n in range(len(values))], values, strict=True)), **options)
+    return SettingResult(
+        name, dict(zip(keys or [(n, None) for n in range(len(values))], values, strict=True)), **options
+    )
 
 
 def test_the_interval_over_queries_is_that_of_paired_differences():

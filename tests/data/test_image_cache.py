@@ -264,12 +264,12 @@ if __name__ == "__main__":
     cache.CHUNK, cache._INDEX_INTERVAL = 1, 0.0
     import contml.data.loader as loader
     loader.CHUNK = 1
-    save_lines = cache.Cache._save_lines
+    save_lines = cache.ImageCache._save_lines
     def save_and_wait(self, *arguments):
         save_lines(self, *arguments)
         print("saved", flush=True)
         gate and sys.stdin.readline()
-    cache.Cache._save_lines = save_and_wait
+    cache.ImageCache._save_lines = save_and_wait
     try:
         print(loader.Images(40, 40, cache=Path(folder)).fill(split_of([Path(file) for file in files])).added)
     except InputError as error:

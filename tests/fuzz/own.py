@@ -24,7 +24,7 @@ from contml.config import read
 from contml.data import ImageFile, Images, Split, Task
 from contml.data.features import with_features, write_features
 from contml.data.identity import DataRecord
-from contml.distances.cache import Cache
+from contml.distances.cache import NeighbourCache
 from contml.evaluation.evaluated import Evaluated, Selection
 from contml.evaluation.table import summary
 from contml.experiment import saved_run, train_and_evaluate
@@ -186,7 +186,7 @@ def build_neighbours(folder: Path) -> None:
 def neighbours(folder: Path) -> None:
     """Searches in a cache."""
     rows = torch.arange(6)
-    found = Cache(folder, "labels", 2, rows, rows).get(
+    found = NeighbourCache(folder, "labels", 2, rows, rows).get(
         lambda rows, _: (torch.zeros(len(rows), 2), torch.zeros(len(rows), 2, dtype=torch.long)), None
     )
     assert found[0].shape == (6, 2)

@@ -248,7 +248,7 @@ def test_arrays_of_python_objects_are_refused(tmp_path):
 
 
 def test_names_that_no_file_can_have(tmp_path):
-    from contml.tasks._readers.folders import Files
+    from contml.tasks._readers.folders import DiskFiles
 
     for name in ("a\0b/c.png", "\ud800/c.png", "x" * 5000 + "/c.png"):
-        assert not Files().has(Path(tmp_path) / name)
+        assert not DiskFiles().has(Path(tmp_path) / name)

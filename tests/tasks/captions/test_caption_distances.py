@@ -15,7 +15,7 @@ from contml.experiment import load
 from contml.experiment.loading import load_run
 from contml.labels import CaptionLabels, CaptionVectorLabels, WeightedLabels, idf_weights
 from contml.runs import create
-from contml.tasks.captions.distance import CaptionDistance, Choice
+from contml.tasks.captions.distance import CaptionDistance, DistanceOptions
 from contml.tasks.captions.synthetic import synthetic
 from contml.testing import check_label_space
 
@@ -105,16 +105,16 @@ def test_a_sum_counts_each_distance_by_its_share_of_the_mean_in_training():
 def test_items_that_one_distance_of_a_sum_cannot_compare_are_left_out():
     captions = [["a cat"], ["unicorn"], ["the"], ["cat dog"], ["dog"]]
     vectors = {"cat": np.ones(2), "dog": np.array([0.0, 1.0])}
-    both = CaptionDistance(Choice({"tfidf": 1, "wmd": 2}, "count"), captions, vectors=vectors)
+    both = CaptionDistance(DistanceOptions({"tfidf": 1, "wmd": 2}, "count"), captions, vectors=vectors)
     labels, kept = both.labels(captions)
     assert kept == [0, 3, 4]
     assert len(labels) == 3
-    assert CaptionDistance(Choice("tfidf", "count"), captions).labels(captions)[1] == [0, 1, 3, 4]
+    assert CaptionDistance(DistanceOptions("tfidf", "count"), captions).labels(captions)[1] == [0, 1, 3, 4]
     with refuses("captions", got="no word has a vector in any of 1 images"):
         both.labels([["unicorn"]])
     same = [["cat"], ["cat"]]
     with refuses("distance: tfidf", got="0 between all training images"):
-        CaptionDistance(Choice({"tfidf": 1, "wmd": 2}, "count"), same, vectors=vectors).labels(same)
+        CaptionDistance(DistanceOptions({"tfidf": 1, "wmd": 2}, "count"), same, vectors=vectors).labels(same)
 
 
 def with_distance(*overrides):
@@ -135,7 +135,9 @@ def test_an_encoder_of_a_config(own_code):
 
 @pytest.mark.usefixtures("own_code")
 def test_no_item_that_both_distances_of_a_sum_can_compare():
-    both = CaptionDistance(Choice({"wmd": 1, "caption_encoder:no_cats": 1}, "count"), [], vectors={"cat": np.ones(2)})
+    both = CaptionDistance(
+        DistanceOptions({"wmd": 1, "caption_encoder:no_cats": 1}, "count"), [], vectors={"cat": np.ones(2)}
+    )
     with refuses("captions", got="none of 2 images has a word that has a vector"):
         both.labels([["cat"], ["unicorn"]])
 

@@ -25,7 +25,7 @@ from contml.labels import CaptionLabels
 from contml.labels.captions import tokens
 from contml.tasks._readers.word_vectors import word_vectors
 from contml.tasks.captions import TASKS
-from contml.tasks.captions.distance import CaptionDistance, Choice
+from contml.tasks.captions.distance import CaptionDistance, DistanceOptions
 from contml.tasks.captions.grammar import COLOURS, NOUNS, write_captions
 from contml.tasks.captions.painting import paint_scene
 from contml.tasks.captions.scenes import KINDS, PLACES, choose_scene
@@ -49,7 +49,7 @@ def task():
 
 def split_of(captions, normalize=False, **options):
     images = [Pixels(np.full((20, 30, 3), 40 * (row + 1) % 256, np.uint8)) for row in range(len(captions))]
-    distance = CaptionDistance(Choice("wmd", "count"), captions, vectors=VECTORS, normalize=normalize)
+    distance = CaptionDistance(DistanceOptions("wmd", "count"), captions, vectors=VECTORS, normalize=normalize)
     return make_split(images, [f"images/{row}.jpg" for row in range(len(captions))], captions, distance, **options)
 
 

@@ -16,7 +16,7 @@ from contml.experiment import check, load
 from contml.losses import LOSSES
 from contml.tasks.classes import TASKS
 from contml.tasks.classes.creatures import GENUS, TRAITS, draw_specimen, species
-from contml.tasks.classes.reading import Item, make_split
+from contml.tasks.classes.reading import ClassImage, make_split
 from contml.tasks.classes.synthetic import synthetic
 from contml.testing import check_label_space
 
@@ -137,7 +137,7 @@ def test_class_colours_are_apart():
 def test_a_split_of_files_keeps_names_by_class(tmp_path):
     Image.new("RGB", (9, 7), "red").save(tmp_path / "a.png")
     file = tmp_path / "a.png"
-    split = make_split([Item(file, number) for number in (7, 2, 7)], {2: "two", 7: "seven"})
+    split = make_split([ClassImage(file, number) for number in (7, 2, 7)], {2: "two", 7: "seven"})
     assert split.labels.class_ids.tolist() == [1, 0, 1]
     assert split.labels.names == [2, 7]
     assert split.labels.colours().classes == ["two", "seven"]

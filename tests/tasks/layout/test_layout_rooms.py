@@ -12,7 +12,7 @@ from contml.tasks.layout import interiors, views
 from contml.tasks.layout.interiors import draw_room
 from contml.tasks.layout.surfaces import TYPES
 from contml.tasks.layout.synthetic import synthetic
-from contml.tasks.layout.views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT, View, choose_view, surface_map
+from contml.tasks.layout.views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT, Camera, choose_view, surface_map
 
 TYPE_OF = {surfaces_of(layout): kind for kind, layout in TYPES.items()}
 
@@ -25,7 +25,7 @@ def rooms():
 def looking(yaw, pitch=0.0, room=(4.0, 3.0, 5.0), eye=(2.0, 1.5, 1.0), zoom=0.5):
     """A view of a room with surfaces named as `choose_view` names them; yaw and pitch in degrees."""
     turn = views._rotation(math.radians(pitch), math.radians(yaw), 0)
-    view = View(room, eye, turn, zoom, (1,) * 6)
+    view = Camera(room, eye, turn, zoom, (1,) * 6)
     return view._replace(surfaces=views._judge(views.meet(view, views.cast(view, 32))[0]))
 
 
