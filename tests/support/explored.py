@@ -10,7 +10,7 @@ import torch
 from contml.contracts import Colours
 from contml.data import Split
 from contml.data.sources import Pixels
-from contml.explore import Explored, ModelView, Neighbours
+from contml.explore import Explored, ItemNeighbours, ModelView
 from contml.labels import VectorLabels
 
 NAMES = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "line\nbreak\u2028", "broken \udcff utf"]
@@ -20,7 +20,7 @@ def hostile(texts=NAMES, names=NAMES, sources=None, **options):
     labels = VectorLabels([0.0, 1.0, 2.0, 4.0])
     sources = sources or [Pixels(np.full((8, 12, 3), 60 * row, np.uint8)) for row in range(4)]
     rows = torch.tensor([[1, 2], [0, 2], [1, 0], [2, 1]])
-    near = Neighbours(rows, torch.ones(4, 2).double(), torch.ones(4, 2))
+    near = ItemNeighbours(rows, torch.ones(4, 2).double(), torch.ones(4, 2))
     means = torch.tensor([[3.0, 1], [2, 1], [math.nan, math.nan], [9, 1]], dtype=torch.float64)
     points = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
     view = ModelView("<i>run</i>", None, torch.eye(4), points, near, near, means)
