@@ -198,13 +198,14 @@ def test_killed_when_its_file_was_whole(contml, refused, exported, images, tmp_p
     assert out.read_bytes() == before
 
 
-def test_a_killed_command_continues_and_gives_the_same_file(trained, exported, images, tmp_path):
+def test_a_killed_command_continues_and_gives_the_same_file(contml, exported, images, tmp_path):
     """1,200 images: three parts. It is killed as soon as the first is on disk."""
     for path in sorted(images.iterdir()):
         for copy in range(49):
             shutil.copy(path, images / f"{path.stem}-{copy:02d}.png")
-    command = [sys.executable, "-m", "contml.cli", "embed", exported, images, "--batch-size", "8", "--out"]
-    process = subprocess.Popen([*command, tmp_path / "f.npz"], env=script_environment(), stdout=subprocess.DEVNULL)
+    command = ["embed", exported, images, "--batch-size", "8", "--out"]
+    started = [sys.executable, "-m", "contml.cli", *command, tmp_path / "f.npz"]
+    process = subprocess.Popen(started, env=script_environment(), stdout=subprocess.DEVNULL)
     end = time.monotonic() + 120
     while not [*tmp_path.glob(".f.npz.parts/*/images-*.safetensors")]:
         assert process.poll() is None
@@ -215,11 +216,10 @@ def test_a_killed_command_continues_and_gives_the_same_file(trained, exported, i
     assert not (tmp_path / "f.npz").exists()
     parts = len([*tmp_path.glob(".f.npz.parts/*/images-*.safetensors")])
     assert 1 <= parts <= 2
-    done = subprocess.run(
-        [*command, tmp_path / "f.npz"], env=script_environment(), capture_output=True, text=True, check=True
-    )
-    assert f"1,200 embeddings of 8 numbers ({512 * parts:,} images from an interrupted run)" in done.stdout
-    subprocess.run([*command, tmp_path / "whole.npz"], env=script_environment(), capture_output=True, check=True)
+    status, out, err = contml(*command, tmp_path / "f.npz")
+    assert status == 0, err
+    assert f"1,200 embeddings of 8 numbers ({512 * parts:,} images from an interrupted run)" in out
+    assert contml(*command, tmp_path / "whole.npz")[0] == 0
     (names, found), (whole_names, whole) = read(tmp_path / "f.npz"), read(tmp_path / "whole.npz")
     assert names == whole_names
     assert np.array_equal(found, whole)

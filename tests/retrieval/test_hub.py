@@ -53,19 +53,17 @@ def cache(tmp_path, monkeypatch):
 FRESH = """
 import sys
 import numpy as np, contml
-model = contml.load(sys.argv[1], device="cpu")
-np.save("found.npy", model.embed(sys.argv[2]))
+images, *sources = sys.argv[1:]
+np.save("found.npy", [contml.load(source, device="cpu").embed(images) for source in sources])
 """
 
 
 def test_a_fresh_process_has_the_same_embeddings_bit_for_bit(exported, trained, tmp_path):
     cached(tmp_path / "cache", exported)
     environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
-    found = []
-    for source in ("hf://user/name", trained.run):
-        command = [sys.executable, "-c", FRESH, source, trained.images]
-        subprocess.run(command, check=True, cwd=tmp_path, env=environment)
-        found.append(np.load(tmp_path / "found.npy"))
+    command = [sys.executable, "-c", FRESH, trained.images, "hf://user/name", trained.run]
+    subprocess.run(command, check=True, cwd=tmp_path, env=environment)
+    found = np.load(tmp_path / "found.npy")
     assert np.array_equal(*found)
     assert np.abs(found[0] - trained.embeddings).max() <= 1e-6
 
