@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -14,6 +15,12 @@ from contml.cli import main
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: several processes share the cores
 settings.register_profile("any speed", deadline=None)  # the machine may be busy
 settings.load_profile("any speed")
+
+
+def pytest_collection_finish():
+    """Modules and cases live to the end: garbage is looked for without them, more often, and memory is free sooner."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
