@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 
 import numpy as np
@@ -12,6 +13,7 @@ from support import reference_pairs
 from support.paths import ROOT
 from support.strategies import CLASS_CASES
 
+import contml
 import contml.labels
 from contml.config import options
 from contml.data import Pixels, Split
@@ -26,6 +28,7 @@ from contml.labels import ClassLabels
 from contml.losses import LOSSES, pair_weights
 from contml.report.page import write_report
 from contml.testing import check_loss
+from contml.tasks.table.kinds import TABLE_LABELS
 
 
 def text_of_contributing():
@@ -120,6 +123,23 @@ def test_a_label_space_is_one_class_one_row_one_example_and_one_test(tmp_path, m
     explored = Explored("hues", split, [labels.text(row) for row in range(24)], [], colours=labels.colours())
     write_page(tmp_path / "page", explored, parquet=False)
     assert '"texts":["0\\u00b0","15\\u00b0"' in (tmp_path / "page" / "data.js").read_text()
+
+
+def test_a_kind_of_label_of_a_table_is_one_class_one_row_and_one_test(tmp_path, monkeypatch):
+    spaces, test = {"__name__": "hues"}, {}
+    exec(example("HueLabels"), spaces)
+    monkeypatch.setattr(contml, "HueLabels", spaces["HueLabels"], raising=False)
+    (tmp_path / "hue_label.py").write_text(example("HueLabel"))
+    monkeypatch.syspath_prepend(tmp_path)
+    kind = importlib.import_module("hue_label").HueLabel
+    monkeypatch.setitem(TABLE_LABELS, "hue", kind)
+    exec(example("test_hue_label"), test)
+    test["test_hue_label"](tmp_path)
+    assert [option.name for option in options(kind)] == ["weight", "unit"]
+    assert all(option.help for option in options(kind))
+    changes = [f"task.data={tmp_path / 'a.csv'}", "task.labels.tint.kind=hue", "task.labels.tint.weight=2"]
+    part = load("table/default", changes).config.parts["task"]
+    assert part.options["labels"] == {"tint": {"kind": "hue", "weight": 2.0, "unit": "degrees"}}
 
 
 def test_a_metric_is_a_row_and_a_function_and_is_in_tables_and_on_pages(tmp_path, monkeypatch):

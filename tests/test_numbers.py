@@ -40,7 +40,13 @@ from contml.retrieval import calibration, graph, index_structure
 from contml.tasks.captions import distance as caption_distance
 from contml.tasks.classes import cars, cub, inshop, sop
 from contml.tasks.layout import lsun
-from contml.tasks.table import columns, file as table_file, items as table_items, labels as table_labels, overview
+from contml.tasks.table import (
+    columns,
+    file as table_file,
+    items as table_items,
+    kinds as table_kinds,
+    labels as table_labels,
+)
 from contml.training import Training
 from contml.transport import bags, caption_distances, solver_gpu, word_costs
 
@@ -557,19 +563,20 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             lambda: int(re.search(r"crop=(\d+)", " ".join(PRESETS["photos"]))[1]),
         ),
         *(
-            (rf"`task\.{name}={N}` \|", lambda name=name: default(table_file.file, name))
-            for name in ("test", "side", "dim", "heading_weight")
+            (rf"\| `{name}: {N}` \|", lambda kind=kind, name=name: default(table_kinds.TABLE_LABELS[kind], name))
+            for kind, name in (("map", "side"), ("captions", "dim"), ("geo", "heading_weight"))
         ),
+        (rf"`task\.test={N}` \|", lambda: default(table_file.file, "test")),
         (f"cells of up to {N} rows", lambda: columns._SAMPLE),
         (f"At least {N}% of the cells must fit", lambda: 100 * columns._MIN_SHARE),
         (f"at most {N} levels, or whole numbers that repeat", lambda: table_labels._MOST_LEVELS),
         (
             f"above {N} training rows \\(captions and maps: {N}; in a sum of labels: {N} and {N}\\)",
             lambda: [
-                overview._MAX_ROWS,
-                overview._MAX_ROWS_BY_KIND["captions"][0],
-                overview._MAX_ROWS_BY_KIND["captions"][1],
-                overview._MAX_ROWS_BY_KIND["map"][1],
+                table_labels.TableLabel.most_rows[0],
+                table_labels.CaptionsLabel.most_rows[0],
+                table_labels.CaptionsLabel.most_rows[1],
+                table_labels.MapLabel.most_rows[1],
             ],
         ),
         (f"of more than {N} test rows, {N} are drawn", lambda: [table_items._MANY, table_items._QUERIES]),

@@ -18,6 +18,7 @@ def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
         "configs": _configs,
         "tasks": experiment.task_table,
         "labels": _labels,
+        "label_spaces": _label_spaces,
         "binarize": partial(import_by_name, "contml.labels:BINARY_LABELS"),
         "backbones": lambda: dict.fromkeys(import_by_name("contml.models:backbone_names")()),
         "transforms": partial(import_by_name, "contml.data:TRANSFORMS"),
@@ -48,6 +49,14 @@ def _configs() -> Mapping[str, Any]:
 
 
 def _labels() -> Mapping[str, Any]:
+    """The kinds of a label of your own table (`--data`)."""
+    from contml.config import named_parts, options
+
+    kinds = map(named_parts, options(experiment.task_table()[experiment.data_task()]))
+    return next(found.parts for found in kinds if found is not None)
+
+
+def _label_spaces() -> Mapping[str, Any]:
     """The label spaces by the name of their class."""
     from contml.labels import LABELS
 

@@ -48,7 +48,8 @@ Labels = Annotated[
     typer.Option(
         "--label",
         metavar="NAME[=KIND[:WEIGHT]]",
-        help="A label of --data: 'age=number', 'lat,lon=geo:0.5', or 'age' to guess its kind; repeatable.",
+        help="A label of --data: 'age=number', 'lat,lon=geo:0.5', or 'age' to guess its kind ('contml list labels'); "
+        "repeatable.",
     ),
 ]
 ImageColumn = Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images in --data.")]

@@ -32,11 +32,13 @@ from contml.config.document import (
 )
 from contml.config.schema import (
     Constructor,
+    NamedParts as NamedParts,
     Option as Option,
     checked_at,
     data_arguments as data_arguments,
     details as details,
     further_option,
+    named_parts as named_parts,
     options as options,
     plain,
     summary as summary,
@@ -96,10 +98,18 @@ class ConfiguredPart:
         try:
             yield
         except InputError as error:
-            subject = f"{self.section}.{error.subject}" if error.subject in self.options else error.subject
-            origin = self.origins.get(error.subject, self.origin)
+            subject, origin = error.subject, self.origin
+            if _is_key(subject, self.options):
+                origin = next((o for key, o in self.origins.items() if f"{subject}.".startswith(f"{key}.")), origin)
+                subject = f"{self.section}.{subject}"
             full_error = InputError(subject, error.got, error.allowed, self._with_section(error.hint), error.origin)
             raise (full_error.at(origin) if origin else full_error) from error
+
+
+def _is_key(subject: str, options: Mapping[str, Any]) -> bool:
+    """Whether the subject of an error is an option, or a key in one: `labels.price.scale`."""
+    inner = ((subject.removeprefix(f"{name}."), value) for name, value in options.items() if isinstance(value, Mapping))
+    return subject in options or any(_is_key(rest, value) for rest, value in inner if rest != subject)
 
 
 @dataclass(frozen=True)
@@ -152,27 +162,94 @@ def _part(document: Document, key: str, section: Section) -> ConfiguredPart | No
             }
     assert callable(constructor)
     try:
-        known_options = {option.name: option for option in options(constructor)}
-        data_names, extra_option = data_arguments(constructor), further_option(constructor)
+        option_names = [option.name for option in options(constructor)]
     except (NameError, TypeError, ValueError) as error:
         raise document.error((key, "name"), f"the signature of {name} cannot be read ({error})") from None
-    if table is not None and "name" in known_options:
+    if table is not None and "name" in option_names:
         raise document.error(
             (key, "name"), f"{name} has an argument 'name', which a config cannot set", "", "rename it"
         )
-    for option, value in section_values.items():
-        if option in data_names:
-            raise document.error((key, option), "filled from the data", hint="remove it")
-        declared_option = known_options.get(option, extra_option)
-        if declared_option is None:
-            raise _unknown(document, (key, option), known_options)
-        section_values[option] = checked_at(document, (key, option), declared_option, value)
-    for o in known_options.values():
-        if o.required and o.name not in section_values:
-            raise document.error((key, o.name), "missing", f"must be {words(o.type)}")
-    origins = {option: document.origin((key, option)) for option in section_values}
-    values = {o.name: o.default for o in known_options.values()} | section_values
+    values = _options(document, (key,), constructor, section_values)
+    # The longest keys first, as an error names them: task.labels.price.scale before task.labels.
+    lines = sorted((line_key for line_key in document.lines if line_key[0] == key), key=len, reverse=True)
+    origins = {".".join(line_key[1:]): document.origin(line_key) for line_key in lines if len(line_key) > 1}
     return ConfiguredPart(key, name, constructor, values, document.section_origin(key), origins)
+
+
+def _options(document: Document, key: Key, constructor: Constructor, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a part at a key: those that a config gives, checked and converted, the others by default."""
+    known_options = {option.name: option for option in options(constructor)}
+    data_names, extra_option = data_arguments(constructor), further_option(constructor)
+    values = {option.name: option.default for option in known_options.values()}
+    for name, value in given.items():
+        option_key, option = (*key, name), known_options.get(name, extra_option)
+        if name in data_names:
+            raise document.error(option_key, "filled from the data", hint="remove it")
+        if option is None:
+            raise _unknown_option(document, key, name, given, known_options)
+        parts = named_parts(option)
+        if parts is None or value is None:
+            values[name] = checked_at(document, option_key, option, value)
+        else:
+            found = parts_by_name(document, option_key, parts, value)
+            values[name] = {part: {"kind": section.name, **section.options} for part, section in found.items()}
+    for option in known_options.values():
+        if option.required and option.name not in given:
+            raise document.error((*key, option.name), "missing", f"must be {words(option.type)}")
+    return values
+
+
+def _unknown_option(
+    document: Document, key: Key, name: str, given: Mapping[str, Any], known: Mapping[str, Option]
+) -> InputError:
+    """An unknown option of a part, which may be an option of the parts that another option holds by name."""
+    for option in known.values():
+        kinds = parts.options if (parts := named_parts(option)) is not None else {}
+        if name in kinds:
+            others = [other for other in given if other in kinds and other not in (*known, name)]
+            likewise = f", and likewise {', '.join(others)}" if others else ""
+            section = f"{option.name}: {{NAME: {{kind: {kinds[name][0]}, {name}: {show(given[name])}}}}}"
+            hint = f"write it in {option.name}{likewise}: {section}"
+            return document.error((*key, name), "unknown key", hint=hint)
+    return _unknown(document, (*key, name), known)
+
+
+def parts_by_name(document: Document, key: Key, named: NamedParts, value: object) -> dict[str, ConfiguredPart]:
+    """The parts of an option that holds parts by name.
+
+    Raises:
+        InputError: an unknown kind or option, or a value of another type.
+    """
+    if not isinstance(value, dict):
+        raise document.error(
+            key, show(value), f"must be a mapping, such as {{NAME: {{kind: {next(iter(named.parts))}}}}}"
+        )
+    return {name: _named_part(document, (*key, name), named, section) for name, section in value.items()}
+
+
+def _named_part(document: Document, key: Key, named: NamedParts, section: Any) -> ConfiguredPart:
+    """A part of an option that holds parts by name: its section, or a text in short."""
+    kind_key, values = ((*key, "kind"), section) if isinstance(section, dict) else (key, {"kind": section})
+    text = values.get("kind", named.default)
+    if not isinstance(text, str):
+        raise document.error(kind_key, show(text), _one_of(named.parts))
+    try:
+        values = named.shorthand(text) | {name: value for name, value in values.items() if name != "kind"}
+    except InputError as error:
+        raise document.error(kind_key, error.got, error.allowed, error.hint) from None
+    kind = values.pop("kind")
+    if kind not in named.parts:
+        hint = did_you_mean(kind.lower(), named.parts)
+        raise document.error(kind_key, f"unknown kind '{kind}'", _one_of(named.parts), hint)
+    kinds = named.options
+    for name in values:
+        closest_name = name if name in kinds else closest(name, kinds)
+        if closest_name is not None and kind not in kinds[closest_name]:
+            others = f"kind{'s' * (len(kinds[closest_name]) > 1)} {', '.join(kinds[closest_name])}"
+            hint = f"an option of the {others}" if name in kinds else f"did you mean '{closest_name}', of the {others}?"
+            own = [option for option, having in kinds.items() if kind in having]
+            raise document.error((*key, name), f"the kind {kind} has no such option", _one_of(own), hint)
+    return ConfiguredPart(".".join(key), kind, named.parts[kind], _options(document, key, named.parts[kind], values))
 
 
 def _choose(

@@ -22,6 +22,8 @@ Key: TypeAlias = tuple[str, ...]
 #: The largest config in bytes (PyYAML takes seconds for it), and the deepest nesting of its sections and lists.
 _LARGEST, _DEEPEST = 1 << 18, 20
 
+#: The key that a text is short for, by its level: `loss: log_ratio`, `task: {labels: {age: number}}`.
+_SHORT_FORMS = {1: "name", 3: "kind"}
 COMMAND_LINE = 0  # the line number of overrides
 BUNDLED = -1  # the line number of what the user did not write: a config that comes with contml, and changes to it
 COMMAND_LINE_NAME = "command line"
@@ -158,8 +160,8 @@ def from_overrides(overrides: Sequence[str]) -> Document:
 def _parse(
     text: str, origin_of_line: Callable[[int], str], key: Key, lines: dict[Key, int], line: int | None = None
 ) -> Any:
-    if text in ("|", ">"):  # of YAML the beginning of a block, which an override does not have
-        text = f"'{text}'"
+    if key and (text in ("|", ">") or text.startswith("%")):  # of YAML the beginning of a block, or of a directive
+        text = "'" + text.replace("'", "''") + "'"
     try:
         node = yaml.compose(text, Loader=_NodeLoader)
         return None if node is None else _value(node, origin_of_line, key, lines, line, set())
@@ -252,9 +254,9 @@ def _override(values: dict[str, Any], lines: dict[Key, int], key: Key, text: str
     section = values
     for n, step in enumerate(key[:-1], start=1):
         subsection = section.get(step)
-        if isinstance(subsection, str) and n == 1:  # the short form `loss: log_ratio`
-            subsection = {"name": subsection}
-            lines[(step, "name")] = lines[(step,)]
+        if isinstance(subsection, str) and (name := _SHORT_FORMS.get(n)):
+            subsection = {name: subsection}
+            lines[(*key[:n], name)] = lines[key[:n]]
         if subsection is None:
             subsection = {}
             lines.setdefault(key[:n], line)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 from pydantic import ConfigDict, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from contml._support.errors import InputError
+from contml._support.errors import InputError, did_you_mean
 from contml._support.validation import check_range, range_of
 from contml.config.document import Document, Key, show
 
@@ -34,6 +34,38 @@ class Option:
     default: Any = None
     required: bool = True
     help: str = ""
+
+
+@dataclass(frozen=True)
+class NamedParts:
+    """Says that an option holds parts by name, each with a section of its own: `{room: {kind: map, classes: 11}}`.
+
+    It is a note of the annotation: `labels: Annotated[dict[str, Any], NamedParts(...)]`.
+
+    Args:
+        parts: the table of the parts by their kind.
+        default: the kind of a section that names none.
+        shorthand: the section of a text: `{kind: number, scale: log}` of `number:log`.
+    """
+
+    parts: Mapping[str, Constructor]
+    default: str
+    shorthand: Callable[[str], dict[str, Any]]
+
+    @property
+    def options(self) -> dict[str, list[str]]:
+        """The kinds that have an option, by its name."""
+        kinds: dict[str, list[str]] = {}
+        for kind, part in self.parts.items():
+            for option in options(part):
+                kinds.setdefault(option.name, []).append(kind)
+        return kinds
+
+
+def named_parts(option: Option | None) -> NamedParts | None:
+    """What an option says about the parts that it holds; None if it holds none."""
+    notes = option.type.__metadata__ if option is not None and get_origin(option.type) is Annotated else ()
+    return next((note for note in notes if isinstance(note, NamedParts)), None)
 
 
 def options(part: Constructor) -> list[Option]:
@@ -120,9 +152,17 @@ def checked_at(document: Document, key: Key, option: Option, value: Any) -> Any:
     try:
         return check(option, value)
     except ValidationError:
-        raise document.error(key, show(value), f"must be {words(option.type)}") from None
+        hint = did_you_mean(value, _choices(option.type)) if isinstance(value, str) else ""
+        raise document.error(key, show(value), f"must be {words(option.type)}", hint) from None
     except InputError as error:
         raise document.error(key, show(value), error.allowed) from None
+
+
+def _choices(kind: Any) -> list[str]:
+    """The words that a type allows."""
+    if get_origin(kind) is Literal:
+        return [word for word in get_args(kind) if isinstance(word, str)]
+    return [word for part in get_args(kind) for word in _choices(part)]
 
 
 def words(kind: Any, many: bool = False) -> str:

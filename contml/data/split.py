@@ -38,10 +38,10 @@ _BLANK = 64
 _BLOCK = 256
 
 
-def refuse_equal(labels: LabelSpace, name: str = "") -> None:
+def refuse_equal(labels: LabelSpace, subject: str = "labels") -> None:
     """Refuse labels of training that are all equal: the first item is at label distance 0 from all others.
 
-    Items are compared until one differs. `name`: the label of a table.
+    Items are compared until one differs. `subject`: what the error names.
 
     Raises:
         InputError: all labels are equal.
@@ -50,7 +50,6 @@ def refuse_equal(labels: LabelSpace, name: str = "") -> None:
     blocks = (slice(start, start + _BLOCK) for start in range(0, count, _BLOCK))
     if any(bool((labels.pairwise([0], rows) > 0).any()) for rows in blocks):
         return
-    subject = f"labels: {name}" if name else "labels"
     raise InputError(subject, f"equal in all of {count:,} training rows", hint="choose another label")
 
 

@@ -9,7 +9,12 @@ from contml.experiment.loading import (
     load_run as load_run,
     load_table as load_table,
 )
-from contml.experiment.names import config_names as config_names, config_text as config_text, task_table as task_table
+from contml.experiment.names import (
+    config_names as config_names,
+    config_text as config_text,
+    data_task as data_task,
+    task_table as task_table,
+)
 from contml.experiment.parts import schema as schema
 from contml.experiment.query import comparison_report as comparison_report, query_picture as query_picture
 from contml.experiment.saved_run import read_evaluation as read_evaluation

@@ -116,8 +116,9 @@ def make_card(
 def _tags(config: Mapping[str, Any], evaluated: Evaluated | None) -> list[str]:
     """`label:KIND` and `loss:NAME`, as far as they are known."""
     task, loss = config.get("task", {}), config.get("loss", {}).get("name")
-    if isinstance(task.get("labels"), Mapping):  # of a table: kinds by column
-        kinds = [str(kind).partition(":")[0] for kind in task["labels"].values()]
+    if isinstance(task.get("labels"), Mapping):  # of a table: a section by column, in runs of before a text
+        sections = task["labels"].values()
+        kinds = [str(s.get("kind") if isinstance(s, Mapping) else s).partition(":")[0] for s in sections]
     else:  # of a task of contml: "pose/synthetic"; not of the user's own, "module:function"
         group, slash, name = str(task.get("name", "")).partition("/")
         kinds = [group] if slash and ":" not in name and "labels" not in task else []

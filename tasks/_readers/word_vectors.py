@@ -48,10 +48,13 @@ def word_vectors(
     return vectors
 
 
-def vectors_in_words(path: Path | None, vectors: WordVectors, train: Captions) -> str:
-    """Where word vectors are from, in words: their file and what was left out of it, or the captions."""
+def vectors_in_words(path: Path | None, vectors: WordVectors, train: Captions, option: str = "task.vectors") -> str:
+    """Where word vectors are from, in words: their file and what was left out of it, or the captions.
+
+    `option` takes another file.
+    """
     if path is None:
-        return f"{training_words(train)}; vectors of a large corpus are better: task.vectors=FILE"
+        return f"{training_words(train)}; vectors of a large corpus are better: {option}=FILE"
     excluded = ", ".join(f"{count:,} {reason}" for reason, count in vectors.excluded.items())
     return f"{path.name}; rows left out: {excluded}" if excluded else path.name
 

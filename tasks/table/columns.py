@@ -6,14 +6,13 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from contml import InputError
-from contml._support.errors import did_you_mean
+from contml.config import ConfiguredPart
 from contml.data.tables import Table, listed_texts
 from contml.labels.dates import parse_date
 from contml.labels.words import split_words
@@ -30,17 +29,10 @@ from .cells import (
     numbers,
     units,
 )
-from .labels import CaptionsLabel, ClassLabel, Label, MapLabel, Options, OrdinalLabel, TagsLabel
-from .number_labels import LATITUDE, LONGITUDE, DateLabel, GeoLabel, LogNumberLabel, NumberLabel, VectorLabel
+from .kinds import KINDS, label_parts
+from .label import Reading
+from .number_labels import LATITUDE, LONGITUDE
 
-#: Every kind of label by its name in a config.
-KINDS: dict[str, type[Label]] = {
-    label.kind: label
-    for label in (
-        *(ClassLabel, NumberLabel, LogNumberLabel, DateLabel, VectorLabel, GeoLabel),
-        *(OrdinalLabel, TagsLabel, CaptionsLabel, MapLabel),
-    )
-}
 #: Guesses read this many rows, evenly spaced.
 _SAMPLE = 20_000
 #: A kind must fit this share of the cells. The others are errors with their line when the labels are read.
@@ -76,19 +68,17 @@ class Roles(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """One label: its columns, its kind, its weight, and why it is of that kind."""
+    """One label: its columns, its kind with all options, and why it is of that kind."""
 
     columns: tuple[str, ...]
-    kind: str
-    weight: float
+    part: ConfiguredPart
     reason: str
-    form: str
 
 
 def choose_columns(
     table: Table,
-    options: Options,
-    labels: dict[str, str] | None,
+    reading: Reading,
+    labels: Mapping[str, ConfiguredPart] | None,
     image: str | None,
     split: str | None,
     group: str | None,
@@ -96,28 +86,32 @@ def choose_columns(
     """The role of each column, and the labels. `labels` are kinds by column; None: the one column that can be a label.
 
     Raises:
-        InputError: no such column, an unknown kind, one that cannot be guessed, or no or several possible labels.
+        InputError: no such column, a kind that cannot be guessed, or no or several possible labels.
     """
     for column, option in ((image, "image"), (split, "split"), (group, "group")):
         if column is not None:
             table.column(column, option)
     if labels == {}:
         raise InputError("labels", "{}", "must name a label and its kind, {age: number}", "or omit it")
-    label_kinds = {_columns(table, name): parse_kind(name, text) for name, text in (labels or {}).items()}
-    taken = {column for columns in label_kinds for column in columns}
+    parts = {_columns(table, name): part for name, part in (labels or {}).items()}
+    taken = {column for columns in parts for column in columns}
     for column, use in ((image, "images"), (split, "the split")):
         if column in taken:
             raise InputError("labels", f"'{column}' is the column of {use}")
-    roles = guess_roles(table, options, image=image, split=split, taken=taken, group=group)
+    roles = guess_roles(table, reading, image=image, split=split, taken=taken, group=group)
     if roles.image is None:
         hint = "name it: image=COLUMN (--image); the first line of the file names the columns"
         raise InputError(str(table.path), f"no column of image paths (it has {', '.join(table.columns)})", hint=hint)
-    if not label_kinds:
-        label_kinds = {_only_label(table, roles, group): Kind("auto")}
+    if not parts:
+        only = _only_label(table, roles, group)
+        parts = {only: label_parts({",".join(only): "auto"})[",".join(only)]}
     specs = []
-    for columns, (kind, weight, form) in label_kinds.items():
-        guess = Guess(kind, "as given") if kind != "auto" else _guessed(table, columns, roles.guesses)
-        specs.append(Spec(columns, guess.kind, weight, guess.reason, form))
+    for columns, part in parts.items():
+        guess = Guess(part.name, "as given")
+        if part.name == "auto":
+            guess, name = _guessed(table, columns, roles.guesses), ",".join(columns)
+            part = label_parts({name: {**part.options, "kind": guess.kind}})[name]
+        specs.append(Spec(columns, part, guess.reason))
     return roles, specs
 
 
@@ -130,51 +124,6 @@ def _columns(table: Table, name: str) -> tuple[str, ...]:
     if len(set(columns)) < len(columns):
         raise InputError("labels", f"{name} repeats a column")
     return columns
-
-
-class Kind(NamedTuple):
-    """The kind of a label as it is given: its name, its weight in a sum, and the form of its dates."""
-
-    name: str
-    weight: float = 1.0
-    form: str = ""
-
-
-def parse_kind(name: str, text: str) -> Kind:
-    """A kind as it is given: "number", "number:0.5", "number:log", "number:log:0.5", "date:%d.%m.%Y", "auto"."""
-    subject = f"labels: {name}={text}"
-    kind, colon, weight = text.strip().partition(":")
-    kind, form = kind.strip() or "auto", ""
-    variant, second_colon, variant_weight = weight.partition(":")
-    if f"{kind}:{variant.strip()}" in KINDS:
-        kind, colon, weight = f"{kind}:{variant.strip()}", second_colon, variant_weight
-    elif kind == "date" and "%" in weight:
-        form, colon, weight = weight.strip(), "", ""
-        if "%" not in form.rpartition(":")[2]:  # the last part is a weight: the form may have colons too
-            form, colon, weight = form.rpartition(":")
-        _check_form(subject, form)
-    if kind not in KINDS and kind != "auto":
-        allowed = f"must be one of {', '.join(KINDS)}, auto"
-        raise InputError(subject, f"unknown kind '{kind}'", allowed, did_you_mean(kind.lower(), KINDS))
-    variants = [kind_name for kind_name in KINDS if ":" in kind_name]
-    try:
-        value, hint = float(weight) if colon else 1.0, ""
-    except ValueError:
-        value, hint = -1.0, did_you_mean(f"{kind}:{weight.strip()}", variants)
-    if not 0 < value < float("inf"):
-        raise InputError(subject, f"weight '{weight}'", f"must be a number above 0, as in {kind}:0.5", hint)
-    return Kind(kind, value, form)
-
-
-def _check_form(subject: str, form: str) -> None:
-    """Refuse a form of dates that cannot be read, or that has no year."""
-    date = datetime(2001, 2, 3, 4, 5, 6)
-    try:
-        has_year = datetime.strptime(date.strftime(form), form).year == date.year
-    except ValueError:
-        has_year = False
-    if not has_year:
-        raise InputError(subject, f"form '{form}'", "must be a form of dates with a year, as in date:%d.%m.%Y")
 
 
 def _guessed(table: Table, columns: tuple[str, ...], guesses: dict[str, Guess]) -> Guess:
@@ -207,13 +156,13 @@ def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...
 
 
 def guess_roles(
-    table: Table, options: Options, *, image: str | None, split: str | None, taken: Collection[str], group: str | None
+    table: Table, reading: Reading, *, image: str | None, split: str | None, taken: Collection[str], group: str | None
 ) -> Roles:
     """The role of every column.
 
     Args:
         table: the table.
-        options: how labels are read.
+        reading: how cells are read.
         image: the column of images, if it was given.
         split: the column of the split, if it was given.
         taken: the columns of labels.
@@ -225,9 +174,9 @@ def guess_roles(
     rows = np.unique(np.linspace(0, len(table) - 1, min(len(table), _SAMPLE), dtype=np.int64)).tolist()
     sample = {name: column.texts(rows) for name, column in table.columns.items()}
     paths = [name for name, cells in sample.items() if looks_like_paths([c for c in cells if c]) and name != image]
-    maps = [name for name in paths if looks_like_maps(_existing(options.files, sample[name]))]
+    maps = [name for name in paths if looks_like_maps(_existing(reading.files, sample[name]))]
     if image is None:
-        image = _choose_image(table, options.files, {name: sample[name] for name in paths if name not in taken}, maps)
+        image = _choose_image(table, reading.files, {name: sample[name] for name in paths if name not in taken}, maps)
     if split is None:
         split = _find_split(table, [name for name in sample if name not in (image, group, *taken)])
     guesses: dict[str, Guess] = {}
@@ -240,7 +189,7 @@ def guess_roles(
         elif name in paths:
             guesses[name] = Guess("", "its cells name images")
         else:
-            guesses[name] = guess_cells(name, filled, decimal_comma(cells, options.decimal, table.delimiter))
+            guesses[name] = guess_cells(name, filled, decimal_comma(cells, reading.decimal, table.delimiter))
     return Roles(image, split, guesses)
 
 

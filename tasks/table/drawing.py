@@ -11,7 +11,7 @@ from contml.data.renderers.label_maps import LabelMapRenderer, map_colours
 from contml.data.renderers.text import READABLE, draw_words
 from contml.labels import WeightedLabels
 
-from .labels import Array
+from .label import Array
 
 
 @dataclass(frozen=True, eq=False)

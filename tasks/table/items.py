@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +20,9 @@ from contml.data.tables import Table
 from .._readers.folders import Missing, why_absent
 from .._readers.splits import TEST_PARTS, parts_of, queries_like
 from .cells import CellFiles
-from .columns import KINDS, Roles, Spec
-from .labels import Array, CaptionsLabel, ClassLabel, Label, MapLabel, Options
+from .columns import Roles, Spec
+from .label import Array, Cells, FittedLabel, LabelColumn, Reading
+from .labels import ClassLabel
 
 #: The mean label distance of a label is estimated on this many training rows.
 _SAMPLE = 300
@@ -51,7 +52,7 @@ class Items:
     Args:
         paths: the image file of each row of the table.
         names: its path relative to the folder of the images, where it is in that folder.
-        labels: its labels, read and fitted to the training rows.
+        labels: its labels, fitted to the training rows.
         means: the mean label distance of each label; 1 where there is only one label.
         parts: which rows are for training, validation and testing.
         keys: the cell of the image and the cells of the labels of each row, by which queries are drawn.
@@ -64,7 +65,7 @@ class Items:
 
     paths: Sequence[str]
     names: Sequence[str]
-    labels: Sequence[Label]
+    labels: Sequence[FittedLabel]
     means: Sequence[float]
     parts: Parts
     keys: Sequence[str]
@@ -74,10 +75,14 @@ class Items:
     omitted: str
 
     @property
+    def is_class(self) -> bool:
+        """Whether the only label is a class."""
+        return len(self.labels) == 1 and isinstance(self.labels[0].kind, ClassLabel)
+
+    @property
     def shared_images(self) -> bool:
         """Whether training rows share an image; rows of a class of their own are not divided in any case."""
-        classes = [label for label in self.labels if isinstance(label, ClassLabel)]
-        if len(self.labels) == 1 and classes and not closed_set(classes[0], self.parts):
+        if self.is_class and not closed_set(self.labels[0], self.parts):
             return False
         return len({self.groups[row] for row in self.parts.train}) < len(self.parts.train)
 
@@ -91,17 +96,17 @@ class Items:
     @property
     def weights(self) -> list[float]:
         """The factor of each label distance in their sum."""
-        return [label.weight / mean for label, mean in zip(self.labels, self.means, strict=True)]
+        return [label.kind.weight / mean for label, mean in zip(self.labels, self.means, strict=True)]
 
 
-def closed_set(label: ClassLabel, parts: Parts) -> bool:
-    """Whether a class of the rows that are evaluated is also in training."""
-    train_classes, *evaluated_parts = ({label.values[row] for row in rows} for rows in parts.used.values())
+def closed_set(label: FittedLabel, parts: Parts) -> bool:
+    """Whether a class of the rows that are evaluated is also in training; `label`: of classes."""
+    train_classes, *evaluated_parts = (set(label.of(rows)) for rows in parts.used.values())
     return any(train_classes & classes for classes in evaluated_parts)
 
 
 def read_items(
-    table: Table, roles: Roles, specs: list[Spec], options: Options, *, group: str | None, test: float, missing: Missing
+    table: Table, roles: Roles, specs: list[Spec], reading: Reading, *, group: str | None, test: float, missing: Missing
 ) -> Items:
     """Read the labels, omit incomplete rows, and split the others into training and test.
 
@@ -109,7 +114,7 @@ def read_items(
         table: the table.
         roles: its columns of images and of the split.
         specs: its labels.
-        options: how labels are read.
+        reading: how cells are read.
         group: the column whose values may not be both in training and in test.
         test: the share of rows for testing where the split is drawn.
         missing: "refuse" incomplete rows, or "drop" and count them.
@@ -117,65 +122,52 @@ def read_items(
     Raises:
         InputError: a row is wrong, or too few can be used.
     """
-    files, column = options.files, str(roles.image)
+    files, seed, column = reading.files, reading.seed, str(roles.image)
     image_cells = table.texts(column, "image")
     paths = [files.place(cell) if cell else "" for cell in image_cells]
     rows = _Rows(table, missing)
     rows.drop_without_image(column, paths, files)
-    labels = [KINDS[spec.kind](spec.columns, spec.weight, table, options, spec.form) for spec in specs]
-    rows.drop_without_label(labels)
+    columns = []
+    for spec in specs:
+        own = replace(table, columns={name: table.columns[name] for name in spec.columns})
+        with spec.part.errors():
+            columns.append(Cells(spec.part.name, own, paths, reading).read_as(spec.part.build()))
+    rows.drop_without_label(columns)
     images = [files.key(cell) for cell in image_cells]
     groups = images
     if group is not None:
         groups = table.texts(group, "group")
         rows.drop(np.array([not name for name in groups]), f"without a value in '{group}'", f"no {group}")
-    shared_columns = [c for label in labels if not isinstance(label, CaptionsLabel) for c in label.columns]
-    cells = [table.texts(c, "labels") for label in labels for c in label.columns]
+    shared_columns = [c for label in columns if not label.kind.merges for c in label.cells.table.columns]
+    cells = [table.texts(c, "labels") for spec in specs for c in spec.columns]
     texts = ["\t".join(row) for row in zip(*cells, strict=True)]
-    rows.merge_captions(paths, labels, [*shared_columns, *(c for c in (roles.split, group) if c is not None)], texts)
+    shared_columns += [c for c in (roles.split, group) if c is not None]
+    columns = rows.merged(paths, columns, shared_columns, texts)
     if roles.split is None:
         groups = joined(groups, same_files([path if use else "" for path, use in zip(paths, rows.usable, strict=True)]))
-    split = _split(table, rows, groups, roles.split, group or "image", test, options.seed)
+    split = _split(table, rows, groups, roles.split, group or "image", test, seed)
     if group is not None:
         _refuse_shared(table, images, split, "image")
-    for label in labels:
-        if isinstance(label, MapLabel):
-            label.images = paths
-        _known_rows(label, split.train)
-        unusable = ~label.usable(split.train, np.concatenate((split.val, split.test)))
-        if len(labels) == 1:
-            rows.drop(unusable, f"without {label.needs} in '{label.name}'", f"'{label.name}' {label.unusable}")
-        label.present = label.present & ~unusable
+    labels, evaluated_rows = [], np.concatenate((split.val, split.test))
+    for spec, label_column in zip(specs, columns, strict=True):
+        with spec.part.errors():
+            labels.append(label_column.fit(split.train, evaluated_rows))
     rows.drop_without_label(labels)
     train, val, test_rows, query = (part_rows[rows.usable[part_rows]] for part_rows in split[:4])
     parts = Parts(train, val, test_rows, query, split.description)
     rows.check_sizes(parts, split)
     for label in labels:
-        label.fit(known_rows := _known_rows(label, parts.train))
-        refuse_equal(label.space(known_rows), label.name)
+        refuse_equal(label.space(label.known(parts.train)), f"labels.{label.name}")
     keys = [f"{image}\t{text}" for image, text in zip(images, texts, strict=True)]
     means = [1.0]
     if len(labels) > 1:
-        means = [_mean_distance(label, _known_rows(label, parts.train), keys, options.seed) for label in labels]
+        means = [_mean_distance(label, label.known(parts.train), keys, seed) for label in labels]
     if roles.split is None:  # rows that were omitted before the draw count as training rows
         rows_by_part = {"train": np.setdiff1d(np.arange(len(table)), split.test), "val": split.val, "test": split.test}
     else:
         rows_by_part = _rows_of_parts(table, roles.split, np.arange(len(table)))
     excluded = {part: rows.excluded(part_rows) for part, part_rows in rows_by_part.items()}
     return Items(paths, images, labels, means, parts, keys, texts, groups, excluded, rows.omitted)
-
-
-def _known_rows(label: Label, train: Array) -> Array:
-    """The training rows that have this label.
-
-    Raises:
-        InputError: there are fewer than three.
-    """
-    labelled_rows = train[label.present[train]]
-    if len(labelled_rows) < 3:
-        problem = f"{len(labelled_rows)} of {len(train):,} training rows have {label.content}"
-        raise InputError(f"labels: {label.name}", problem, "must be at least 3", "choose another label")
-    return labelled_rows
 
 
 class _Rows:
@@ -211,16 +203,15 @@ class _Rows:
         self._dropped[reason] = np.concatenate((self._dropped.get(reason, rows[:0]), rows))
         self.usable[rows] = False
 
-    def drop_without_label(self, labels: Sequence[Label]) -> None:
+    def drop_without_label(self, labels: Sequence[LabelColumn]) -> None:
         """Omit the rows without the label, or, of several labels, without any of them."""
-        if len(labels) == 1:
-            (label,) = labels
-            problem = label.problem(int(label.present.argmin()))
-            note = f", or set missing_words=[] if {label.missing_words} is a value" if label.missing_words else ""
-            self.drop(~label.present, f"without {label.content} in '{label.name}'", problem, self._complete, note)
-        else:
+        if len(labels) > 1:
             absent = ~np.any([label.present for label in labels], axis=0)
             self.drop(absent, "without any label", "no label", self._complete)
+            return
+        (label,) = labels
+        lacks, problem, note = label.absence(int(label.present.argmin()))
+        self.drop(~label.present, f"without {lacks} in '{label.name}'", problem, self._complete, note)
 
     @property
     def _complete(self) -> str:
@@ -242,10 +233,10 @@ class _Rows:
         hint = "correct the cell" if wrong_name else f"paths are relative to {files.root}: set root"
         self.drop(absent, "without an image file", problem, f"{reason}; {hint}" if reason else hint)
 
-    def merge_captions(
-        self, paths: Sequence[str], labels: Sequence[Label], shared: Sequence[str], texts: list[str]
-    ) -> None:
-        """Merge all rows of an image into one, where captions are labels: many tables have one row per caption.
+    def merged(
+        self, paths: Sequence[str], labels: Sequence[LabelColumn], shared: Sequence[str], texts: list[str]
+    ) -> list[LabelColumn]:
+        """The labels, with all rows of an image merged into its first row where a kind merges them, as captions are.
 
         Args:
             paths: the image of each row.
@@ -253,12 +244,11 @@ class _Rows:
             shared: the columns that must be equal in all rows of an image.
             texts: the cells of the labels of each row; those of merged rows are joined, in alphabetical order.
         """
-        captions = [label for label in labels if isinstance(label, CaptionsLabel)]
-        if not captions:
-            return
+        if not any(label.kind.merges for label in labels):
+            return list(labels)
         shared_cells = {name: self.table.texts(name, "labels") for name in shared}
         first_rows: dict[str, int] = {}
-        merged: dict[int, list[str]] = {}
+        others: dict[int, list[int]] = {}
         for row in np.flatnonzero(self.usable).tolist():
             first_row = first_rows.setdefault(paths[row], row)
             if first_row == row:
@@ -269,12 +259,11 @@ class _Rows:
                     problem = f"'{cells[row]}', but '{cells[first_row]}' in {self.table.where(first_row)}"
                     allowed = "must be equal in all rows of an image, whose captions are merged"
                     raise InputError(f"{self.table.where(row)}: {name}", problem, allowed)
-            for label in captions:
-                label.merge(first_row, row)
-            merged.setdefault(first_row, [texts[first_row]]).append(texts[row])
+            others.setdefault(first_row, []).append(row)
             self.usable[row] = False
-        for first_row, cells in merged.items():
-            texts[first_row] = "\n".join(sorted(cells))
+        for first_row, other_rows in others.items():
+            texts[first_row] = "\n".join(sorted(texts[row] for row in (first_row, *other_rows)))
+        return [label.merged(others) if label.kind.merges else label for label in labels]
 
     def excluded(self, rows: Array) -> dict[str, int]:
         """How many of these rows were omitted, by reason."""
@@ -391,12 +380,12 @@ def _drawn_queries(keys: Sequence[str], count: int, seed: int) -> Array:
     return np.sort(np.array([order[position] for position in drawn_positions.tolist()], np.int64))
 
 
-def _mean_distance(label: Label, train: Array, keys: Sequence[str], seed: int) -> float:
+def _mean_distance(label: FittedLabel, train: Array, keys: Sequence[str], seed: int) -> float:
     """The mean label distance between some training rows, drawn by their cells, which normalizes a label of a sum."""
     random_positions = positions([keys[row] for row in train], seed, "mean label distance")
     sample = train[np.argsort(random_positions, kind="stable")[:_SAMPLE]]  # in this order: a rounded sum depends on it
     count = len(sample)
     mean = float(label.space(sample).pairwise().double().sum()) / (count * (count - 1))
     if not mean > 0:
-        raise InputError(f"labels: {label.name}", f"equal in {count} random training rows", hint="omit it")
+        raise label.cells.error(f"equal in {count} random training rows", hint="omit it")
     return mean

@@ -1,296 +1,276 @@
-"""Labels of a table that are numbers: a number, its logarithm, a date, a vector, latitude and longitude."""
+"""Labels of a table that are numbers: a number, a date, a vector, latitude and longitude."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from contml import InputError
 from contml._support.text import value_text
+from contml._support.validation import PositiveFloat
 from contml.contracts import PLAIN, Measure
-from contml.data.tables import Column
 from contml.labels import DateLabels, GeoLabels, LabelSpace, VectorLabels
 from contml.labels.dates import days_since_1970, parse_date
 
-from .cells import has_decimal_comma, number_column, number_hint, numbers
-from .labels import Array, Label
+from .label import Array, Cells, FittedLabel, LabelColumn, TableLabel
 
 LATITUDE = re.compile(r"(?:.*[\W_])?lat(?:itude)?", re.IGNORECASE)
 LONGITUDE = re.compile(r"(?:.*[\W_])?(?:lon|lng|long|longitude)", re.IGNORECASE)
+Scale: TypeAlias = Literal["std", "range", "none"]
 _SCALES = {"std": "a standard deviation", "range": "from the 5th to the 95th percentile"}
 
 
-class NumberLabel(Label):
-    """A number per row: the label distance is the difference, in units of the training rows' spread."""
+@dataclass(frozen=True)
+class NumberLabel(TableLabel):
+    """A number, or one that is compared by ratio, such as a price: the label distance is the difference.
 
-    kind = "number"
-    #: Whether a column has decimal commas.
-    comma = False
-    #: The words of `describe` for the mean and for a label distance of 1; the unit of the values.
-    mean_text, unit_text, value_unit = ", mean {:.4g}", "{:.4g}{by}", ""
+    Args:
+        scale: the unit of a label distance: "std", the standard deviation over training rows; "range", from their 5th
+            to their 95th percentile, robust to outliers; "none", unscaled; "log": of the logarithms, the standard
+            deviation; numbers must be above 0.
+    """
 
-    def _read(self, cells: list[Column]) -> None:
-        self.values = np.stack([self._column(*pair) for pair in zip(self.columns, cells, strict=True)], 1)  # [N,D]
-        self.present = ~np.isnan(self.values).any(1)
+    scale: Literal["std", "range", "none", "log"] = "std"
 
-    def _column(self, name: str, column: Column) -> Array:
-        """The numbers `[N]` of a column, NaN where the cell is missing."""
-        comma = has_decimal_comma(column, self.options.decimal, self.table.delimiter)
-        self.comma = self.comma or comma
-        values, invalid_rows = self._parse(column, comma)
-        if len(invalid_rows):
-            row = int(invalid_rows[0])
-            (cell,) = column.texts([row])
-            raise InputError(f"{self.table.where(row)}: {name}", f"'{cell[:60]}'", *self._wanted(cell, comma))
-        return values
+    short = "scale"
 
-    def _parse(self, column: Column, comma: bool) -> tuple[Array, Array]:
-        """The numbers of a column `[N]`, NaN where a cell is missing, and the rows of cells that are no numbers."""
-        return number_column(column, comma)
+    def read(self, cells: Cells) -> LabelColumn:
+        """The numbers `[N, 1]`, or their logarithms."""
+        values = cells.numbers()
+        if self.scale == "log":
+            if len(invalid_rows := np.flatnonzero(values[:, 0] <= 0)):
+                row = int(invalid_rows[0])
+                raise cells.error_at(row, value_text(values[row, 0]), "must be above 0 for number:log")
+            values = np.log(values)
+        return _column(self, cells, values)
 
-    def _wanted(self, cell: str, comma: bool) -> tuple[str, str]:
-        """What a cell must be, and what to do."""
-        return f"must be a number with a decimal {'comma' if comma else 'point'}", number_hint(cell, comma)
-
-    def fit(self, train: Array) -> None:
-        """Compute the range and the unit of the training rows."""
-        values = np.sort(self.values[train], axis=0)  # sums are rounded, so that they depend on the order
-        self.low, self.high = values.min(0), values.max(0)
-        self.middle, self.scales = values.mean(0), self._spread(values)
-        constant = self.low == self.high
-        # In a list some numbers may be constant, but no column may be.
-        invalid = np.flatnonzero(
-            ~(self.scales > 0) | (constant if len(self.columns) == len(constant) else constant.all())
-        )
-        if len(invalid):
-            index = int(invalid[0])
-            column, value = self.columns[min(index, len(self.columns) - 1)], self._text(self.low[index])
-            nearly, hint = ("", "") if constant[index] else ("nearly ", ", or set scale=std")
-            problem = f"{value} in {nearly}all of {len(train):,} training rows"
-            raise InputError(f"labels: {column}", problem, hint=f"choose another label{hint}")
-
-    def _spread(self, values: Array) -> Array:
-        """The unit of each column `[D]` of values `[N, D]`."""
-        if self.options.scale == "none":
-            return np.ones(values.shape[1])
-        if self.options.scale == "range":
-            low, high = np.quantile(values, [0.05, 0.95], axis=0)
-            return np.asarray(high - low)
-        return np.asarray(values.std(0))
-
-    def space(self, rows: Array) -> LabelSpace:
-        """The label space of these rows."""
-        labels = self._space(rows)
-        labels.unit, labels.measure = self.unit, self._measure()
-        return labels
-
-    def _space(self, rows: Array) -> VectorLabels:
-        return VectorLabels(self.values[rows] / self.scales, squared=False)
-
-    def _measure(self) -> Measure:
-        """How label distances are printed: in the unit of the column."""
-        return Measure(self.value_unit.strip(), float(self.scales[0]), name=self.name)
-
-    @property
-    def unit(self) -> str:
-        """What a label distance of 1 is."""
-        if self.options.scale == "none":
-            return f"difference of {self.name}{' in' if self.value_unit else ''}{self.value_unit}"
-        return f"difference of {self.name} by {self.scales[0]:.4g}{self.value_unit}, {_SCALES[self.options.scale]}"
-
-    def _original(self, value: float) -> float:
-        """A value as it is in the table."""
-        return value
-
-    def _text(self, value: float) -> str:
-        """A value as the table writes it."""
-        return value_text(self._original(value))
-
-    def describe(self) -> str:
-        """All values in words."""
-        sign = "; decimal comma" if self.comma and self.mean_text else ""
-        mean = self.mean_text.format(self._original(self.middle[0])) + sign
-        by = "" if self.options.scale == "none" else f", {_SCALES[self.options.scale]}"
-        step = self.unit_text.format(self._original(self.scales[0]), by=by)
-        return f"{self._text(self.low[0])} to {self._text(self.high[0])}{mean}; a label distance of 1 is {step}"
-
-
-class LogNumberLabel(NumberLabel):
-    """A number above 0, compared by ratio, such as a price: the label distance is the difference of logarithms."""
-
-    kind = "number:log"
-    mean_text, unit_text = ", geometric mean {:.4g}", "a factor of {:.4g}{by}"
-
-    def _read(self, cells: list[Column]) -> None:
-        super()._read(cells)
-        invalid_rows = np.flatnonzero(self.values[:, 0] <= 0)
-        if len(invalid_rows):
-            location = f"{self.table.where(invalid_rows[0])}: {self.name}"
-            raise InputError(location, value_text(self.values[invalid_rows[0], 0]), "must be above 0 for number:log")
-        self.values = np.log(self.values)
-
-    def _measure(self) -> Measure:
-        return Measure("", float(self.scales[0]), "ratio", self.name)
-
-    @property
-    def unit(self) -> str:
-        """What a label distance of 1 is."""
-        spread = "" if self.options.scale == "none" else f", {_SCALES[self.options.scale]} of the logarithms"
-        return f"a factor of {np.exp(self.scales[0]):.4g} in {self.name}{spread}"
-
-    def _original(self, value: float) -> float:
-        return float(np.exp(value))
-
-    def describe(self) -> str:
-        """All values in words."""
-        return super().describe() + ("" if self.options.scale == "none" else " of the logarithms")
-
-
-class DateLabel(NumberLabel):
-    """A date, or a date with a time: the label distance is the difference in days, in units of their spread."""
-
-    kind = "date"
-    mean_text, unit_text, value_unit = "", "{:.4g} days{by}", " days"
-
-    def _parse(self, column: Column, comma: bool) -> tuple[Array, Array]:  # noqa: ARG002
-        texts, self.codes = column.distinct()
-        self.dates: list[Any] = [parse_date(text, self.form) for text in texts]  # None for what is no date
-        has_zone = [date is not None and date.tzinfo is not None for date in self.dates]
-        for text, date, zone in zip(texts, self.dates, has_zone, strict=True):
-            if date is not None and not zone and any(has_zone):
-                location = f"{self.table.where(int(np.flatnonzero(self.codes == texts.index(text))[0]))}: {self.name}"
-                hint = "give all dates a time zone, or none"
-                raise InputError(location, f"'{text}' without a time zone", "must be as the others", hint)
-        days = [np.nan if date is None else days_since_1970(date) for date in self.dates]
-        values = np.array([*days, np.nan])[self.codes]
-        return values, np.flatnonzero(column.filled & np.isnan(values))
-
-    def _space(self, rows: Array) -> VectorLabels:
-        return DateLabels([self.dates[code] for code in self.codes[rows]], scale=self.scales[0])
-
-    def _measure(self) -> Measure:
-        return replace(super()._measure(), dates=True)
-
-    def _wanted(self, cell: str, comma: bool) -> tuple[str, str]:  # noqa: ARG002
-        if self.form:
-            return f"must be a date in the form {self.form}", ""
-        hint = f"give its form: {self.name}=date:%d.%m.%Y, or another" if any(map(str.isdigit, cell)) else ""
-        return "must be a date, year first, as in 2026-11-22 or 2026-11-22T15:30", hint
-
-    def _text(self, value: float) -> str:
-        day = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=float(value))
-        return f"{day:%Y-%m-%d}" if float(value).is_integer() else f"{day:%Y-%m-%d %H:%M}"
-
-
-class VectorLabel(NumberLabel):
-    """Several columns of numbers, each in units of its own spread; or one column of lists of numbers, in one unit."""
-
-    kind = "vector"
-    takes: ClassVar[tuple[int, int | None]] = (1, None)
-
-    def _read(self, cells: list[Column]) -> None:
-        if len(cells) > 1:
-            super()._read(cells)
-            return
-        self.values = self._lists(cells[0])
-        self.present = np.asarray(~np.isnan(self.values).any(1))
-
-    def _lists(self, column: Column) -> Array:
-        """Lists of numbers `[N, D]`, a row of NaN where the cell is missing."""
-        comma, rows = self.options.decimal == "comma", np.flatnonzero(column.filled)
-        if column.kind == "numbers":
-            lists = column.lists()
+    def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
+        """Computes the range and the unit of the training rows."""
+        name, comma = column.name, "; decimal comma" if any(column.cells.commas) else ""
+        if self.scale == "log":
+            spread = _spread(column, column.values[train], "std", lambda value: value_text(float(np.exp(value))))
+            mean, step = f"geometric mean {np.exp(spread.mean[0]):.4g}", f"a factor of {np.exp(spread.units[0]):.4g}"
+            by = f"{_by('std')} of the logarithms"
+            step, unit = f"{step}{by}", f"{step} in {name}{by}"
+            measure = Measure("", float(spread.units[0]), "ratio", name)
         else:
-            lists = [numbers(cell, comma) if cell else None for cell in column.texts()]
-        first_row = int(rows[0]) if len(rows) else 0
-        length = len(lists[first_row] or ()) if len(rows) else 1
-        values = np.full((len(column), max(length, 1)), np.nan)
-        for row in rows.tolist():
-            row_values, location = lists[row], f"{self.table.where(row)}: {self.name}"
-            if row_values is None:
-                allowed = "must be a JSON array, or numbers separated by spaces"
-                raise InputError(location, f"'{column.texts([row])[0][:60]}'", allowed)
-            if len(row_values) != length:
-                allowed = f"must be {length} as in {self.table.where(first_row)}"
-                raise InputError(location, f"{len(row_values)} numbers", allowed)
-            values[row] = [np.nan if value is None else value for value in row_values]
-        if (infinite := np.isinf(values).any(1)).any():
-            raise InputError(
-                f"{self.table.where(int(infinite.argmax()))}: {self.name}", "inf", "must be finite numbers"
-            )
-        return values
+            spread = _spread(column, column.values[train], self.scale, value_text)
+            mean, step = f"mean {spread.mean[0]:.4g}", f"{spread.units[0]:.4g}{_by(self.scale)}"
+            unit = f"difference of {name}" if self.scale == "none" else f"difference of {name} by {step}"
+            measure = Measure("", float(spread.units[0]), name=name)
 
-    def _spread(self, values: Array) -> Array:
-        spreads = super()._spread(values)
-        # Numbers of one list have one unit: their spreads are averaged, so that no direction is stretched.
-        return spreads if len(self.columns) > 1 else np.full_like(spreads, np.sqrt(np.square(spreads).mean()))
+        def space(rows: Array) -> LabelSpace:
+            return _with_unit(VectorLabels(column.values[rows] / spread.units, squared=False), unit, measure)
 
-    def _measure(self) -> Measure:
-        return PLAIN  # each column has a unit of its own
-
-    @property
-    def unit(self) -> str:
-        """What a label distance of 1 is."""
-        unit_suffix = "" if self.options.scale == "none" else f", in units of {_SCALES[self.options.scale]}"
-        return f"Euclidean distance of {self.name}{unit_suffix}"
-
-    def _space(self, rows: Array) -> VectorLabels:
-        texts = VectorLabels(self.values[rows])  # each column has a unit of its own
-        return super()._space(rows).with_texts([texts.text(row) for row in range(len(rows))])
-
-    def describe(self) -> str:
-        """All values in words."""
-        low, high = value_text(self.low.min()), value_text(self.high.max())
-        return f"{self.values.shape[1]} numbers, {low} to {high}; {self.unit}"
+        summary = f"{spread.low} to {spread.high}, {mean}{comma}; a label distance of 1 is {step}"
+        return column.fitted(space, summary)
 
 
-class GeoLabel(VectorLabel):
+@dataclass(frozen=True)
+class DateLabel(TableLabel):
+    """A date, or a date with a time: the label distance is the difference in days, in units of their spread.
+
+    Args:
+        format: how dates are written, as in Python: "%d.%m.%Y"; null: year first, as in 2026-11-22.
+        scale: the unit of a label distance: "std", the standard deviation over training rows; "range", from their 5th
+            to their 95th percentile, robust to outliers; or "none", days.
+    """
+
+    format: str | None = None
+    scale: Scale = "std"
+
+    short = "format"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        date = datetime(2001, 2, 3, 4, 5, 6)
+        try:
+            has_year = self.format is None or datetime.strptime(date.strftime(self.format), self.format).year == 2001
+        except ValueError:
+            has_year = False
+        if not has_year:
+            raise InputError("format", repr(self.format), "must be a form of dates with a year, such as %d.%m.%Y")
+
+    def read(self, cells: Cells) -> LabelColumn:
+        """The days from 1970-01-01 `[N]`, the different dates, and the number of each row's date."""
+        (column,) = cells.columns
+        texts, codes = column.distinct()
+        dates = [parse_date(text, self.format or "") for text in texts]  # None for what is no date
+        has_zone = [date is not None and date.tzinfo is not None for date in dates]
+        for code, (date, zone) in enumerate(zip(dates, has_zone, strict=True)):
+            if date is not None and not zone and any(has_zone):
+                problem, hint = f"'{texts[code]}' without a time zone", "give all dates a time zone, or none"
+                raise cells.error_at(int((codes == code).argmax()), problem, "must be as the others", hint)
+        days = np.array([*(np.nan if date is None else days_since_1970(date) for date in dates), np.nan])[codes]
+        if len(invalid_rows := np.flatnonzero(column.filled & np.isnan(days))):
+            cell = texts[codes[invalid_rows[0]]]
+            allowed = f"must be a date in the form {self.format}"
+            if self.format is None:
+                allowed = "must be a date, year first, as in 2026-11-22 or 2026-11-22T15:30"
+            hint = f"give its form: {cells.name}=date:%d.%m.%Y, or another" if any(map(str.isdigit, cell)) else ""
+            raise cells.error_at(int(invalid_rows[0]), f"'{cell[:60]}'", allowed, "" if self.format else hint)
+        return LabelColumn(self, cells, (days, dates, codes), ~np.isnan(days), cells.missing)
+
+    def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
+        """Computes the range and the unit of the training rows."""
+        days, dates, codes = column.values
+        spread = _spread(column, days[train, None], self.scale, _day)
+        name, scale = column.name, float(spread.units[0])
+        step = f"{scale:.4g} days{_by(self.scale)}"
+        unit = f"difference of {name} in days" if self.scale == "none" else f"difference of {name} by {step}"
+        measure = Measure("days", scale, name=name, dates=True)
+
+        def space(rows: Array) -> LabelSpace:
+            return _with_unit(DateLabels([dates[code] for code in codes[rows]], scale=scale), unit, measure)
+
+        summary = f"{spread.low} to {spread.high}; a label distance of 1 is {step}"
+        return column.fitted(space, summary)
+
+
+@dataclass(frozen=True)
+class VectorLabel(TableLabel):
+    """Several columns of numbers, each in units of its own spread; or one column of lists of numbers, in one unit.
+
+    Args:
+        scale: the unit of each column, or of the numbers of a list: "std", the standard deviation over training rows;
+            "range", from their 5th to their 95th percentile, robust to outliers; or "none", unscaled.
+    """
+
+    scale: Scale = "std"
+
+    takes = (1, None)
+
+    def read(self, cells: Cells) -> LabelColumn:
+        """The numbers `[N, D]`."""
+        values = cells.vectors()
+        return _column(self, cells, values)
+
+    def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
+        """Computes the unit of each column."""
+        values = column.values
+        spread = _spread(column, values[train], self.scale, value_text)
+        unit = f"Euclidean distance of {column.name}" + _by(self.scale).replace(", ", ", in units of ")
+
+        def space(rows: Array) -> LabelSpace:
+            plain = VectorLabels(values[rows])
+            texts = [plain.text(row) for row in range(len(rows))]
+            labels = VectorLabels(values[rows] / spread.units, squared=False)
+            return _with_unit(labels, unit, PLAIN).with_texts(texts)  # each column has a unit of its own
+
+        summary = f"{values.shape[1]} numbers, {spread.low} to {spread.high}; {unit}"
+        return column.fitted(space, summary)
+
+
+@dataclass(frozen=True)
+class GeoLabel(TableLabel):
     """Latitude and longitude in degrees, and perhaps a heading: the label distance is that over the earth in km.
 
     With a heading, it is in metres, and each degree between two headings counts as `heading_weight` metres.
+
+    Args:
+        heading_weight: metres that a degree of heading counts: by default 40 degrees are as far as 25 metres.
     """
 
-    kind = "geo"
+    heading_weight: PositiveFloat = 0.625
+
     takes = (1, 3)
 
-    def _read(self, cells: list[Column]) -> None:
-        first_column, *other_columns = self.columns
+    def read(self, cells: Cells) -> LabelColumn:
+        """Latitude, longitude and perhaps heading `[N, 2 or 3]`."""
+        first_column, *other_columns = cells.table.columns
         if other_columns and LONGITUDE.fullmatch(first_column) and LATITUDE.fullmatch(other_columns[0]):
             hint = f"write {','.join((other_columns[0], first_column, *other_columns[1:]))}=geo"
-            raise InputError(f"labels: {self.name}=geo", "longitude first", "latitude must come first", hint)
-        super()._read(cells)
-        if self.values.shape[1] not in (2, 3):
+            raise cells.error("longitude first", "latitude must come first", hint)
+        values = cells.vectors()
+        if values.shape[1] not in (2, 3):
             allowed = "must be two, latitude and longitude, or three, with a heading"
-            raise InputError(f"{self.table.path}: {self.name}", f"lists of {self.values.shape[1]} numbers", allowed)
+            raise cells.error(f"lists of {values.shape[1]} numbers", allowed)
         for index, (name, limit) in enumerate((("latitude", 90), ("longitude", 180))):
-            invalid = np.flatnonzero(np.abs(np.nan_to_num(self.values[:, index])) > limit)
-            if len(invalid):
-                location = f"{self.table.where(invalid[0])}: {self.columns[min(index, len(self.columns) - 1)]}"
-                value, allowed = (
-                    value_text(self.values[invalid[0], index]),
-                    f"{name} must be -{limit} to {limit} degrees",
-                )
-                raise InputError(location, value, allowed, "latitude comes first")
+            if len(invalid_rows := np.flatnonzero(np.abs(np.nan_to_num(values[:, index])) > limit)):
+                value, allowed = value_text(values[invalid_rows[0], index]), f"must be -{limit} to {limit} degrees"
+                position = min(index, len(cells.columns) - 1)
+                hint = "latitude comes first"
+                raise cells.error_at(int(invalid_rows[0]), value, f"{name} {allowed}", hint, position)
+        return _column(self, cells, values)
 
-    def fit(self, train: Array) -> None:
-        """Compute the range of the training rows."""
-        self.low, self.high = self.values[train].min(0), self.values[train].max(0)
+    def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
+        """Computes the range of the training rows."""
+        values = column.values
+        (south, west), (north, east) = values[train, :2].min(0), values[train, :2].max(0)
+        summary = f"latitude {south:.4g} to {north:.4g}, longitude {west:.4g} to {east:.4g}"
+        if values.shape[1] == 2:
+            summary += "; distance in km"
+            return column.fitted(lambda rows: GeoLabels(values[rows]), summary)
 
-    def space(self, rows: Array) -> LabelSpace:
-        """The label space of these rows."""
-        coordinates, headings = self.values[rows, :2], self.values[rows, 2:]
-        if not headings.size:
-            return GeoLabels(coordinates)
-        return GeoLabels(coordinates, headings[:, 0], self.options.heading_weight, unit="m")
+        def space(rows: Array) -> LabelSpace:
+            return GeoLabels(values[rows, :2], values[rows, 2], self.heading_weight, unit="m")
 
-    def describe(self) -> str:
-        """All values in words."""
-        (south, west), (north, east) = self.low[:2], self.high[:2]
-        range_ = f"latitude {south:.4g} to {north:.4g}, longitude {west:.4g} to {east:.4g}"
-        if len(self.low) == 2:
-            return f"{range_}; distance in km"
-        return f"{range_}; distance in metres, a degree of heading as {self.options.heading_weight:g} m"
+        summary += f"; distance in metres, a degree of heading as {self.heading_weight:g} m"
+        return column.fitted(space, summary)
+
+
+def _column(kind: TableLabel, cells: Cells, values: Array) -> LabelColumn:
+    """Numbers `[N, D]`; a row with NaN has no value."""
+    return LabelColumn(kind, cells, values, np.asarray(~np.isnan(values).any(1)), cells.missing)
+
+
+class _Spread(NamedTuple):
+    """The lowest and the highest of the training rows' numbers in words; mean and unit of each column `[D]`."""
+
+    low: str
+    high: str
+    mean: Array
+    units: Array
+
+
+def _spread(column: LabelColumn, values: Array, scale: Scale, text: Callable[[float], str]) -> _Spread:
+    """The spread of the numbers of training rows.
+
+    Args:
+        column: the label, for errors.
+        values: `[T, D]`.
+        scale: what the unit is.
+        text: a number in words.
+
+    Raises:
+        InputError: a column has no spread, or all numbers of a list have none.
+    """
+    names, count = list(column.cells.table.columns), values.shape[1]
+    values = np.sort(values, axis=0)  # sums are rounded, so that they depend on the order
+    low, high, units = values.min(0), values.max(0), values.std(0)
+    if scale == "none":
+        units = np.ones(count)
+    elif scale == "range":
+        units = np.subtract(*np.quantile(values, [0.95, 0.05], axis=0))
+    if count > len(names):
+        # Numbers of one list have one unit: their spreads are averaged, so that no direction is stretched.
+        units = np.full(count, np.sqrt(np.square(units).mean()))
+    constant = low == high
+    # In a list some numbers may be constant, but no column may be.
+    if (invalid := ~(units > 0) | (constant if len(names) == count else constant.all())).any():
+        index = int(invalid.argmax())
+        nearly, hint = ("", "") if constant[index] else ("nearly ", ", or set scale=std")
+        problem = f"{text(low[index])} in {nearly}all of {len(values):,} training rows"
+        name = f"{names[index]}: " if len(names) > 1 else ""
+        raise column.cells.error(f"{name}{problem}", hint=f"choose another label{hint}")
+    return _Spread(text(low.min()), text(high.max()), values.mean(0), units)
+
+
+def _by(scale: Scale) -> str:
+    return f", {_SCALES[scale]}" if scale != "none" else ""
+
+
+def _day(days: float) -> str:
+    day = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=float(days))
+    return f"{day:%Y-%m-%d}" if float(days).is_integer() else f"{day:%Y-%m-%d %H:%M}"
+
+
+def _with_unit(labels: VectorLabels, unit: str, measure: Measure) -> VectorLabels:
+    """The labels, with what a label distance of 1 is, and how label distances are printed."""
+    labels.unit, labels.measure = unit, measure
+    return labels

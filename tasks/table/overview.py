@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from contml._support.text import number
 from contml.data import Split
@@ -11,11 +12,8 @@ from contml.data.tables import Table
 
 from .columns import Roles, Spec, pair_up
 from .items import Items, Parts, closed_set
-from .labels import ClassLabel, Label
-
-#: With more training rows than this, finding the nearest by label takes too long, so batches are drawn uniformly.
-#: Kinds of labels with slower distances have lower limits: for a single label, and for labels in a sum.
-_MAX_ROWS, _MAX_ROWS_BY_KIND = 50_000, {"captions": (20_000, 3_000), "map": (20_000, 10_000)}
+from .label import FittedLabel
+from .labels import ClassLabel
 
 
 def describe_columns(
@@ -50,10 +48,10 @@ def describe_columns(
         [image, "image", reason, example + _repeated(items)],
     ]
     for spec, label, mean in zip(specs, items.labels, items.means, strict=True):
-        kind, scale = spec.kind, ""
+        kind, scale = spec.part.name + ":log" * (spec.part.options.get("scale") == "log"), ""
         if len(specs) > 1:
-            kind, scale = f"{spec.kind} x {label.weight:g}", f"; mean label distance {number(mean)}, scaled to 1"
-        values = label.describe() + scale + _missing(label, items.parts) + _classes_without_items(label, items.parts)
+            kind, scale = f"{kind} x {label.kind.weight:g}", f"; mean label distance {number(mean)}, scaled to 1"
+        values = label.summary + scale + _missing(label, items.parts) + _classes_without_items(label, items.parts)
         lines.append([label.name, kind, spec.reason, values])
     sizes = [f"{len(items.parts.train):,} for training"]
     for part, use in (("val", "validation"), ("test", "testing")):
@@ -86,33 +84,27 @@ def _repeated(items: Items) -> str:
     return f"; {num_repeated:,} rows repeat the image of another row" if num_repeated else ""
 
 
-def _missing(label: Label, parts: Parts) -> str:
+def _missing(label: FittedLabel, parts: Parts) -> str:
     """The words that mean a missing value, and the rows without this label, which count by others; "" for none."""
     num_missing = sum(int((~label.present[rows]).sum()) for rows in parts.used.values())
-    words = f"; read as missing: {label.missing_words}" if label.missing else ""
+    words = f"; read as missing: {words}" if (words := label.missing_words) else ""
     return words + (f"; missing in {num_missing:,} rows, which count by their other labels" if num_missing else "")
 
 
-def _classes_without_items(label: Label, parts: Parts) -> str:
+def _classes_without_items(label: FittedLabel, parts: Parts) -> str:
     """The training classes without a row to evaluate, where other training classes have some; "" if there are none."""
-    if not isinstance(label, ClassLabel) or not closed_set(label, parts):
+    if not isinstance(label.kind, ClassLabel) or not closed_set(label, parts):
         return ""
     part = "test" if len(parts.test) else "val"
-    evaluated_classes = {label.values[row] for row in getattr(parts, part)}
-    missing_classes = sorted({label.values[row] for row in parts.train} - evaluated_classes - {""})
+    missing_classes = sorted(set(label.of(parts.train)) - set(label.of(getattr(parts, part))) - {""})
     names = ", ".join([*missing_classes[:5], *(["…"] if len(missing_classes) > 5 else [])])
     return f"; no {part} item of class {names} ({len(missing_classes):,} such)" if missing_classes else ""
 
 
 def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[str]]:
     """The config that suits the labels, and changes to it: the columns found, and batches that fit the rows."""
-    kinds = {
-        label.name: ":".join(
-            [label.kind, *filter(None, (label.form, "" if label.weight == 1 else f"{label.weight!r}"))]
-        )
-        for label in items.labels
-    }
-    task_options = {"labels": kinds, "image": roles.image, "split": roles.split}
+    labels = {label.name: {"kind": label.cells.kind_name, **asdict(label.kind)} for label in items.labels}
+    task_options = {"labels": labels, "image": roles.image, "split": roles.split}
     changes = [f"task.{name}={json.dumps(value, ensure_ascii=False)}" for name, value in task_options.items() if value]
     num_rows, class_ids = len(train), train.labels.class_ids  # without a drawn validation split
     if class_ids is not None:
@@ -123,10 +115,7 @@ def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[
             f"sampler.instances={min(6, num_rows // classes)}",
         ]
     batch_size, neighbours = min(100, num_rows), min(5, num_rows - 1)
-    limits = [
-        _MAX_ROWS_BY_KIND.get(label.kind, (_MAX_ROWS, _MAX_ROWS))[len(items.labels) > 1] for label in items.labels
-    ]
-    if num_rows > min(limits):
+    if num_rows > min(label.kind.most_rows[len(items.labels) > 1] for label in items.labels):
         return "table/default", [*changes, f"sampler={{name: uniform, batch_size: {batch_size}, batches: 25}}"]
     anchors = max(1, min(16, batch_size // (1 + neighbours)))
     sizes = {"batch_size": batch_size, "anchors_per_batch": anchors, "neighbours": neighbours}

@@ -11,12 +11,12 @@ import torch
 from contml._support.text import number
 from contml.data import ImageFile, Split, View, query_split
 from contml.data.renderers.caption_explainer import CaptionExplainer
-from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer, map_legend
-from contml.labels import CaptionLabels, LabelSpace, SegmentationLabels, WeightedLabels
+from contml.data.renderers.label_maps import LabelMapExplainer, map_legend
+from contml.labels import CaptionLabels, LabelSpace, WeightedLabels
 
 from .drawing import SumRenderer
 from .items import Items
-from .labels import Array, MapLabel
+from .label import Array
 
 
 def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | None = None) -> Split:
@@ -48,20 +48,17 @@ def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | 
 
 def _label_space(items: Items, rows: Array) -> LabelSpace:
     if len(items.labels) == 1:
-        space = items.labels[0].space(rows)
-        space.title = items.labels[0].name
-        return space
+        return items.labels[0].space(rows)
     present = np.stack([label.present[rows] for label in items.labels], 1)
     # A row without a label takes the place of a row that has one; it does not count.
     fillers = [items.parts.train[label.present[items.parts.train]][0] for label in items.labels]
     filled_rows = [np.where(is_present, rows, filler) for is_present, filler in zip(present.T, fillers, strict=True)]
     spaces = [label.space(label_rows) for label, label_rows in zip(items.labels, filled_rows, strict=True)]
     for label, space in zip(items.labels, spaces, strict=True):
-        space.title = label.name
         if label.name not in space.unit:  # a report has a row for each label
             space.unit = f"{label.name}: {space.unit}"
     terms = [
-        f"{'' if label.weight == 1 else f'{label.weight:g} x '}{label.name} / {number(mean)}"
+        f"{'' if label.kind.weight == 1 else f'{label.kind.weight:g} x '}{label.name} / {number(mean)}"
         for label, mean in zip(items.labels, items.means, strict=True)
     ]
     weights, unit = dict(zip(spaces, items.weights, strict=True)), " + ".join(terms)
@@ -72,12 +69,11 @@ def _view(items: Items, space: LabelSpace, names: list[str]) -> View:
     if isinstance(space, CaptionLabels):
         return View(explainer=CaptionExplainer(space, names))
     spaces = space.spaces if isinstance(space, WeightedLabels) else (space,)
-    maps, classes = {}, 0
-    for n, (label, each) in enumerate(zip(items.labels, spaces, strict=True)):
-        if isinstance(label, MapLabel) and isinstance(each, SegmentationLabels):
-            maps[n], classes = LabelMapRenderer(each, *label.maps.shape[1:]), max(classes, label.classes)
+    pairs = enumerate(zip(items.labels, spaces, strict=True))
+    maps = {n: label.picture(each) for n, (label, each) in pairs if label.picture is not None}
     if not maps:
         return View()
+    classes = max(renderer.labels.areas.shape[1] for renderer in maps.values())
     legend = map_legend([f"class {number}" for number in range(classes)])
     if isinstance(space, WeightedLabels):
         return View(SumRenderer(space, maps), legend)

@@ -111,6 +111,13 @@ def test_check_and_list_and_copy(contml, tmp_path):
 
     status, out, _ = contml("list", "labels")
     assert status == 0
+    for kind, options in (("number", {"weight", "scale"}), ("map", {"weight", "classes", "ignore", "side"})):
+        assert f"  {kind}: " in out
+        listed = json.loads(contml("list", "labels", "--json")[1])["labels"][kind]["options"]
+        assert set(listed) == options
+        assert all(option["help"] for option in listed.values())
+    status, out, _ = contml("list", "label_spaces")
+    assert status == 0
     for space in LABELS.values():
         assert f"  {space.__name__}: " in out
     assert "squared = true: " in out

@@ -163,16 +163,17 @@ def test_a_word_that_is_right_is_not_suggested(tmp_path):
 
 @pytest.mark.parametrize("text", ["number:-1", "number:0", "number:nan", "geo:-2", "number:log:-1"])
 def test_a_weight_below_0_does_not_ask_for_another_kind(text):
-    from contml.tasks.table.columns import parse_kind
+    from contml.tasks.table.kinds import label_parts
 
     with pytest.raises(InputError) as raised:
-        parse_kind("price", text)
-    assert (raised.value.hint, raised.value.allowed[:21]) == ("", "must be a number abov")
+        label_parts({"price": text})
+    assert (raised.value.subject, raised.value.hint) == ("labels.price.weight", "")
+    assert "above 0" in raised.value.allowed
 
 
-def test_a_misspelt_variant_is_suggested():
-    from contml.tasks.table.columns import parse_kind
+def test_a_misspelt_scale_is_suggested():
+    from contml.tasks.table.kinds import label_parts
 
     with pytest.raises(InputError) as raised:
-        parse_kind("price", "number:lgo")
-    assert raised.value.hint == "did you mean 'number:log'?"
+        label_parts({"price": "number:lgo"})
+    assert raised.value.hint == "did you mean 'log'?"

@@ -79,7 +79,7 @@ STEPS = [
     ("several columns could be the label", "train --data items.csv", "items.csv"),
     ("a label with a typo", "train --data items.csv --label redding", "redding"),
     ("a kind with a typo", "train --data items.csv --label reading=numbr", "numbr"),
-    ("a weight of 0", "train --data items.csv --label reading=number:0", "reading=number:0"),
+    ("a weight of 0", "train --data items.csv --label reading=number:0", "labels.reading.weight"),
     ("a label that is given again", "train --data items.csv --label reading --label reading=class", "reading"),
     ("words as numbers", "train --data items.csv --label colour=number", "items.csv:2"),
     ("a unit after the number", "train --data messy.csv --label distance=number", "messy.csv:2"),
@@ -98,7 +98,13 @@ STEPS = [
     ("a label that is always the same", "train --data messy.csv --label constant=number", "constant"),
     ("one class", "train --data messy.csv --label constant=class", "constant"),
     ("a text of its own in each row", "train --data messy.csv --label name", "name"),
-    ("a class of its own in each row", "train --data messy.csv --label name=class", "name=class"),
+    ("a class of its own in each row", "train --data messy.csv --label name=class", "labels.name"),
+    ("a scale with a typo", "train --data items.csv --label reading=number:lgo", "'log'"),
+    ("an option of a label with a typo", f"check {ITEMS}=number task.labels.reading.scael=range", "'scale'"),
+    ("an option of another kind", f"check {ITEMS}=number task.labels.reading.classes=3", "map"),
+    ("an option of a label beside the labels", f"check {ITEMS} task.scale=range", "labels: {NAME: "),
+    ("an option of a label whose kind is guessed", f"check {ITEMS} task.labels.reading.scale=range", "number, date"),
+    ("a typo in a label of a config", "check labels.yaml", "labels.yaml:4"),
     ("levels in words", "train --data items.csv --label size=ordinal", "size"),
     ("longitude first", "train --data items.csv --label lon,lat=geo", "lon,lat"),
     # Images
@@ -240,6 +246,7 @@ def write_tables(rows):
         "items.csv.gz": "image,reading\n",
         "typo.yaml": "task: {name: table/file, data: items.csv}\nimages: {resize: 32, crop: 32}\n"
         "sampler: {name: uniform, batch_size: 9}\noptimzer: adam\nloss: log_ratio\n",
+        "labels.yaml": "task:\n  name: table/file\n  data: items.csv\n  labels: {reading: {kind: map, sied: 9}}\n",
         "syntax.yaml": "task: {name: table/file\nloss: log_ratio\n",
         "tab.yaml": "task:\n\tname: table/file\n",
     }.items():

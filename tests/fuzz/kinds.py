@@ -41,8 +41,8 @@ from contml.tasks.pose.coco import coco as keypoints
 from contml.tasks.pose.files import files as pose_files
 from contml.tasks.pose.lsp import lsp
 from contml.tasks.pose.mpii import mpii
-from contml.tasks.table.columns import KINDS as LABEL_KINDS
 from contml.tasks.table.file import file as table_file
+from contml.tasks.table.kinds import KINDS as LABEL_KINDS
 
 from . import folders, own
 from .base import Kind, changed_file, task_kind, use
@@ -174,7 +174,12 @@ def read_table(folder: Path, random: Random) -> None:
     usual |= {"map": "map", "grade": "ordinal", "date": "date", "size": "class"}
     name = random.choice(list(usual))
     kind = random.choice((usual[name], usual[name], "auto", random.choice(list(LABEL_KINDS))))
-    labels = random.choice(({name: kind}, {name: kind}, {name: kind, "reading": "number"}, None))
+    section: dict[str, Any] = {"kind": kind}
+    if kind == "captions":
+        section |= {"vectors": "glove.txt", "dim": 3}
+    elif random.random() < 0.3:
+        section |= {"tags": {"separator": ";"}, "number": {"scale": "range"}, "map": {"classes": 3}}.get(kind, {})
+    labels = random.choice(({name: section}, {name: section}, {name: section, "reading": "number"}, None))
     options: dict[str, Any] = {"missing": random.choice(("refuse", "drop", "drop"))}
     if random.random() < 0.3:
         options |= random.choice(
@@ -182,12 +187,9 @@ def read_table(folder: Path, random: Random) -> None:
                 {"split": "split"},
                 {"group": "maker"},
                 {"decimal": "comma"},
-                {"separator": ";"},
-                {"scale": "range"},
-                {"classes": 3},
             )
         )
-    task = table_file(str(path), labels, vectors="glove.txt", dim=3, **options)
+    task = table_file(str(path), labels, **options)
     use(task)
     if task.suggested is not None:
         task.suggested(task.train)

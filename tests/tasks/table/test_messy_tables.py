@@ -162,11 +162,12 @@ def test_dates_of_a_given_form(tmp_path, rows):
     path = str(write_table(tmp_path / "items.csv", rows))
     one, two = (file(path, {name: kind}, image="image") for name, kind in (("day", "date:%d.%m.%Y"), ("iso", "date")))
     assert (one.train.labels.pairwise() == two.train.labels.pairwise()).all()
-    assert 'task.labels={"day": "date:%d.%m.%Y"}' in one.suggested(one.train)[1]
+    section = '{"kind": "date", "weight": 1.0, "format": "%d.%m.%Y", "scale": "std"}'
+    assert f'task.labels={{"day": {section}}}' in one.suggested(one.train)[1]
     with refuses("items.csv:2: day", "'01.01.2024'"):
         file(path, {"day": "date:%m/%d/%Y"}, image="image")
     for form in ("%d.%m", "%q"):
-        with refuses(f"labels: day=date:{form}", f"form '{form}'", "with a year"):
+        with refuses("labels.day.format", f"'{form}'", "with a year"):
             file(path, {"day": f"date:{form}"}, image="image")
 
 
@@ -186,7 +187,7 @@ def test_annotations_of_coco(tmp_path, rows):
     assert "3 tags, up to 2 per row" in shown(task)
     captions = [{"id": n, "image_id": n // 2 + 1, "caption": f"a dial number {n} on the wall"} for n in range(60)]
     (tmp_path / "b.json").write_text(json.dumps({"images": images, "annotations": captions}))
-    assert "up to 2 per row" in shown(file(str(tmp_path / "b.json"), {"caption": "captions"}, dim=8))
+    assert "up to 2 per row" in shown(file(str(tmp_path / "b.json"), {"caption": {"kind": "captions", "dim": 8}}))
     people = [note | {"keypoints": [1, 1, 2]} for note in notes]
     (tmp_path / "c.json").write_text(json.dumps({"images": images, "annotations": people, "categories": categories}))
     with refuses("c.json: column keypoints", "pose/coco"):

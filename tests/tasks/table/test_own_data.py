@@ -200,7 +200,7 @@ def test_nanoseconds_of_parquet_are_cut(tmp_path, rows):
     times = pyarrow.array([86_400_000_000_000 * n + 1 for n in range(60)], pyarrow.timestamp("ns"))
     columns = {"image": [row["image"] for row in rows], "taken": times, "at": times.cast(pyarrow.time64("ns"))}
     parquet.write_table(pyarrow.table(columns), tmp_path / "own.parquet")
-    task = file(str(tmp_path / "own.parquet"), {"taken": "date"}, scale="none")
+    task = file(str(tmp_path / "own.parquet"), {"taken": {"kind": "date", "scale": "none"}})
     days = task.train.labels.pairwise()
     assert torch.equal(days, days.round())
     assert days.max() > 30

@@ -16,12 +16,16 @@ from support.tables import SIZES, dials, suggested, write_table
 
 from contml import InputError
 from contml._support.text import number as number_of
+from contml.config import options as options_of
 from contml.data import Images, Split, Task
 from contml.data.renderers.caption_explainer import CaptionExplainer
 from contml.distances import haversine
 from contml.labels import CaptionLabels, ClassLabels, DateLabels, WeightedLabels
 from contml.report.explanation import pair_table
 from contml.tasks.table.file import file
+from contml.tasks.table.kinds import TABLE_LABELS
+from contml.tasks.table.labels import MapLabel
+from contml.tasks.table.number_labels import NumberLabel
 
 KINDS = {
     "colour": "class",
@@ -48,15 +52,20 @@ def rows(folder):
         return list(csv.DictReader(opened))
 
 
+def small(labels):
+    """Labels with word vectors of eight dimensions."""
+    return labels and {n: {"kind": k, "dim": 8} if k == "captions" else k for n, k in labels.items()}
+
+
 def table(folder, labels=None, **options):
-    return file(str(folder / "items.csv"), labels, **{"image": "image", "dim": 8, **options})
+    return file(str(folder / "items.csv"), small(labels), **{"image": "image", **options})
 
 
-def own(folder, rows, **options):
+def own(folder, rows, labels=None, **options):
     """A table of these rows in another file of the folder."""
     path = folder / "own.csv"
     write_table(path, rows)
-    return file(str(path), **options)
+    return file(str(path), small(labels), **options)
 
 
 def column(task, name):
@@ -94,7 +103,8 @@ def expected(kind, x, y):
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind not in ("captions", "map")])
 def test_label_distances_are_those_of_the_cells(folder, rows, name):
-    task = table(folder, {name: KINDS[name]}, scale="none")
+    scaled = {"scale": "none"} if KINDS[name] in ("number", "vector") else {}
+    task = table(folder, {name: {"kind": KINDS[name], **scaled}})
     assert isinstance(task, Task)
     for split in (task.train, task.test):
         assert isinstance(split, Split)
@@ -104,9 +114,9 @@ def test_label_distances_are_those_of_the_cells(folder, rows, name):
 
 
 def test_numbers_come_in_units_of_the_training_rows_spread(folder, rows):
-    plain = table(folder, {"reading": "number"}, scale="none").test.labels.pairwise()
+    plain = table(folder, {"reading": "number:none"}).test.labels.pairwise()
     for scale, unit in (("std", np.std), ("range", lambda v: np.quantile(v, 0.95) - np.quantile(v, 0.05))):
-        task = table(folder, {"reading": "number"}, scale=scale)
+        task = table(folder, {"reading": {"kind": "number", "scale": scale}})
         size = unit([float(rows[number]["reading"]) for number in numbers_of(task.train)])
         torch.testing.assert_close(task.test.labels.pairwise() * size, plain, rtol=1e-5, atol=1e-4)
         assert f"{size:.4g}" in task.test.labels.unit
@@ -129,7 +139,7 @@ def test_columns_of_a_vector_have_a_unit_each_and_a_list_has_one(folder, rows):
 
 
 def test_maps_and_captions_are_those_of_their_own_spaces(folder, rows):
-    task = table(folder, {"map": "map"}, side=None)
+    task = table(folder, {"map": {"kind": "map", "side": None}})
     maps = [np.asarray(Image.open(folder / rows[number]["map"])) for number in numbers_of(task.test)]
     for i, x in enumerate(maps[:4]):
         for j, y in enumerate(maps[:4]):
@@ -145,9 +155,9 @@ def test_maps_and_captions_are_those_of_their_own_spaces(folder, rows):
 
 def test_several_labels_are_summed_on_one_scale(folder):
     labels = {"reading": "number:2", "colour": "class", "map": "map:0.5", "text": "captions", "lat,lon": "geo"}
-    task = table(folder, labels, side=16)
+    task = table(folder, labels)
     assert isinstance(task.train.labels, WeightedLabels)
-    alone = {name: table(folder, {name: kind.split(":")[0]}, side=16) for name, kind in labels.items()}
+    alone = {name: table(folder, {name: kind.split(":")[0]}) for name, kind in labels.items()}
     given = [float(kind.partition(":")[2] or 1) for kind in labels.values()]
     means = [weight / scaled for weight, scaled in zip(given, task.train.labels.weights, strict=True)]
     total = 0
@@ -167,20 +177,19 @@ def test_kinds_are_guessed(folder, name, kind):
     assert used_as == kind
     assert why != "as given"
     changes = json.loads(suggested(task)[1][0].removeprefix("task.labels="))
-    assert changes == {name: f"{kind}:0.5"}
+    options = {option.name: option.default for option in options_of(TABLE_LABELS[kind])}
+    assert changes == {name: {"kind": kind, **options, "weight": 0.5}}
 
 
 def test_levels_in_words_need_their_order(folder, rows):
-    with refuses("items.csv:2: size", "levels in words", hint="levels={size: ["):
+    with refuses("items.csv:2: size", "levels in words", hint="set labels.size.levels=[large, medium, small]"):
         table(folder, {"size": "ordinal"})
-    task = table(folder, {"size": "ordinal"}, levels={"size": list(SIZES)})
+    task = table(folder, {"size": {"kind": "ordinal", "levels": list(SIZES)}})
     places = [SIZES.index(rows[number]["size"]) for number in numbers_of(task.test)]
     want = torch.tensor([[abs(a - b) / 2 for b in places] for a in places])
     torch.testing.assert_close(task.test.labels.pairwise(), want)
     with refuses("items.csv:2: size", "not a level", "small, tall"):
-        table(folder, {"size": "ordinal"}, levels={"size": ["small", "tall"]})
-    with refuses("items.csv: column sizes (levels)", hint="'size'"):
-        table(folder, {"size": "ordinal"}, levels={"sizes": ["small", "tall"]})
+        table(folder, {"size": {"kind": "ordinal", "levels": ["small", "tall"]}})
 
 
 def test_the_column_of_images_and_the_one_label_are_found(folder, rows):
@@ -208,7 +217,7 @@ def test_one_class_label_suggests_the_config_of_classes(folder):
     config, changes = suggested(task)
     assert config == "table/classes"
     assert "sampler.classes=4" in changes
-    assert 'task.labels={"colour": "class"}' in changes
+    assert 'task.labels={"colour": {"kind": "class", "weight": 1.0}}' in changes
 
 
 def test_batches_fit_the_rows(folder):
@@ -218,12 +227,12 @@ def test_batches_fit_the_rows(folder):
 
 
 def test_above_a_number_of_rows_batches_are_drawn_uniformly(folder, monkeypatch):
-    monkeypatch.setattr("contml.tasks.table.overview._MAX_ROWS", 47)
+    monkeypatch.setattr(NumberLabel, "most_rows", (47, 47))
     assert (
         suggested(table(folder, {"reading": "number"}))[1][-1] == "sampler={name: uniform, batch_size: 48, batches: 25}"
     )
     assert suggested(table(folder, {"map": "map"}))[1][-1] == "sampler.neighbours=5"
-    monkeypatch.setattr("contml.tasks.table.overview._MAX_ROWS_BY_KIND", {"map": (48, 47)})
+    monkeypatch.setattr(MapLabel, "most_rows", (48, 47))
     assert suggested(table(folder, {"map": "map"}))[1][-1] == "sampler.neighbours=5"
     assert "uniform" in suggested(table(folder, {"map": "map", "colour": "class"}))[1][-1]
 
@@ -292,10 +301,10 @@ def test_captions_in_rows_columns_and_lists(folder, rows):
     by_list = [{"image": r["image"], "text": json.dumps(s)} for r, s in zip(rows, several, strict=True)]
     as_python = [{"image": r["image"], "text": str(s)} for r, s in zip(rows, several, strict=True)]
     tasks = [
-        own(folder, by_row, labels={"text": "captions"}, dim=8),
-        own(folder, by_column, labels={"a,b": "captions"}, dim=8),
-        own(folder, by_list, labels={"text": "captions"}, dim=8),
-        own(folder, as_python, labels={"text": "captions"}, dim=8),
+        own(folder, by_row, labels={"text": "captions"}),
+        own(folder, by_column, labels={"a,b": "captions"}),
+        own(folder, by_list, labels={"text": "captions"}),
+        own(folder, as_python, labels={"text": "captions"}),
     ]
     for task in tasks:
         assert len(task.train) == 48
@@ -336,7 +345,7 @@ def test_in_a_sum_a_row_counts_by_the_labels_that_it_has(folder, rows):
         row["reading"] = ""
     some[1]["colour"] = some[1]["text"] = some[2]["map"] = ""
     kinds = {"reading": "number", "colour": "class:0.5", "map": "map", "text": "captions"}
-    task = own(folder, some, labels=kinds, image="image", dim=8)
+    task = own(folder, some, labels=kinds, image="image")
     assert len(task.train) + len(task.test) == 60
     assert "missing in 20 rows, which count by their other labels" in column(task, "reading")[2]
     assert "missing in 1 rows" in column(task, "map")[2]
@@ -347,7 +356,7 @@ def test_in_a_sum_a_row_counts_by_the_labels_that_it_has(folder, rows):
         shared = [k for k in range(4) if present[a, k] and present[b, k]]
         expected = sum(weights[k] * parts[k][a, b] for k in shared) * sum(weights) / sum(weights[k] for k in shared)
         assert float(distances[a, b]) == pytest.approx(float(expected), rel=1e-6)
-    assert task.train.labels.digests() == own(folder, some, labels=kinds, image="image", dim=8).train.labels.digests()
+    assert task.train.labels.digests() == own(folder, some, labels=kinds, image="image").train.labels.digests()
     found = labels.parts(0, 1)
     assert {part.label for part in found} >= {"reading", "colour"}
     totals = [part.contribution for part in found if part.contribution]
@@ -358,12 +367,12 @@ def test_in_a_sum_a_row_counts_by_the_labels_that_it_has(folder, rows):
     assert labels.text(0).count("reading:") == int(present[0, 0])
     some[5].update(dict.fromkeys(("reading", "colour", "map", "text"), ""))
     with refuses("own.csv:7", "no label (1 such of 60 rows)", hint="missing=drop"):
-        own(folder, some, labels=kinds, image="image", dim=8)
-    task = own(folder, some, labels=kinds, image="image", dim=8, missing="drop")
+        own(folder, some, labels=kinds, image="image")
+    task = own(folder, some, labels=kinds, image="image", missing="drop")
     assert task.columns[-1][-1] == "1 without any label"
     for column_name in ("reading", "map"):
-        with refuses(f"labels: {column_name}", "0 of ", "must be at least 3"):
-            own(folder, [{**row, column_name: ""} for row in rows], labels=kinds, image="image", dim=8)
+        with refuses(f"labels.{column_name}", "0 of ", "must be at least 3"):
+            own(folder, [{**row, column_name: ""} for row in rows], labels=kinds, image="image")
 
 
 def test_captions_without_a_known_word_and_empty_maps(folder, rows):
@@ -371,7 +380,7 @@ def test_captions_without_a_known_word_and_empty_maps(folder, rows):
     some[4]["text"] = "of the"
     with refuses("own.csv:6", "'text' has no word that has a vector (1 such"):
         own(folder, some, labels={"text": "captions"}, image="image")
-    task = own(folder, some, labels={"text": "captions"}, image="image", missing="drop", dim=8)
+    task = own(folder, some, labels={"text": "captions"}, image="image", missing="drop")
     assert len(task.train) + len(task.test) == 59
     some[7]["map"], some[8]["map"] = "maps/gone.png", ""
     with refuses("own.csv:9", f"map: no such file {folder}/maps/gone.png, relative to root {folder} (2 such of"):
@@ -387,8 +396,8 @@ def test_captions_without_a_known_word_and_empty_maps(folder, rows):
         own(folder, some, labels={"map": "map"}, image="image")
     assert "ignore=255" in str(error.value)
     with refuses("own.csv:11", "'map' has at most half of its pixels labelled (1 such"):
-        own(folder, some, labels={"map": "map"}, image="image", ignore=255)
-    task = own(folder, some, labels={"map": "map"}, image="image", ignore=255, missing="drop")
+        own(folder, some, labels={"map": {"kind": "map", "ignore": 255}}, image="image")
+    task = own(folder, some, labels={"map": {"kind": "map", "ignore": 255}}, image="image", missing="drop")
     assert len(task.train) + len(task.test) == 59
     excluded = {"without enough labelled pixels in 'map'": 1}
     assert sorted((dict(task.train.excluded), dict(task.test.excluded)), key=len) == [{}, excluded]
@@ -401,7 +410,7 @@ def test_omitted_rows_count_for_the_part_that_the_split_names(folder, rows):
     for number, key, cell in ((3, "image", "img/a.png"), (41, "text", ""), (44, "image", ""), (58, "image", "")):
         some[number][key] = cell
     some[5]["text"] = some[45]["text"] = some[46]["text"] = "of the"
-    task = own(folder, some, labels={"text": "captions"}, missing="drop", dim=8)
+    task = own(folder, some, labels={"text": "captions"}, missing="drop")
     assert (len(task.train), len(task.test), len(task.test.queries)) == (38, 9, 2)
     word = "without a word that has a vector in 'text'"
     assert task.train.excluded == {"without an image file": 1, word: 1}
@@ -511,38 +520,39 @@ def test_parquet_text_that_is_not_utf8_is_refused(folder, rows, text, reason):
         file(str(folder / "odd.parquet"), {"reading": "class"})
 
 
-@pytest.mark.parametrize("scale", ["none", "std"])
-def test_number_log_compares_logarithms(folder, rows, scale):
+def test_number_log_compares_logarithms(folder, rows):
     prices = [f"{10 ** (1 + float(row['reading']) / 40):.2f}" for row in rows]
-    task = own(
-        folder,
-        [{**row, "price": price} for row, price in zip(rows, prices, strict=True)],
-        labels={"price": "number:log"},
-        scale=scale,
-        image="image",
-    )
+    priced = [{**row, "price": price} for row, price in zip(rows, prices, strict=True)]
+    task = own(folder, priced, labels={"price": {"kind": "number", "scale": "log"}}, image="image")
     by_image = {row["image"]: math.log(float(price)) for row, price in zip(rows, prices, strict=True)}
 
     def logs(split):
         return np.array([by_image[name] for name in split.names])
 
-    unit = logs(task.train).std() if scale == "std" else 1
+    unit = logs(task.train).std()
     expected_distances = np.abs(logs(task.test)[:, None] - logs(task.test)) / unit
     np.testing.assert_allclose(task.test.labels.pairwise().double(), expected_distances, atol=1e-5)
     factor = f"a factor of {np.exp(unit):.4g} in price"
-    assert task.test.labels.unit == factor + (", a standard deviation of the logarithms" if scale == "std" else "")
+    assert task.test.labels.unit == factor + ", a standard deviation of the logarithms"
     a, b = np.exp(logs(task.test)[:2])
     distance = float(task.test.labels.pairwise([0], [1]))
     assert task.test.labels.measure.text(distance) == f"x {number_of(max(a / b, b / a))}"
     used_as, _, values = column(task, "price")
     assert used_as == "number:log"
     assert "a label distance of 1 is a factor of" in values
+    short = own(folder, priced, labels={"price": "number:log"}, image="image")
+    assert short.columns == task.columns
+    assert short.test.labels.digests() == task.test.labels.digests()
 
 
 def test_number_log_takes_a_weight_beside_other_labels(folder):
     task = table(folder, {"reading": "number:log:0.5", "colour": "class"})
     assert column(task, "reading")[0] == "number:log x 0.5"
-    assert json.loads(suggested(task)[1][0].removeprefix("task.labels="))["reading"] == "number:log:0.5"
+    assert json.loads(suggested(task)[1][0].removeprefix("task.labels="))["reading"] == {
+        "kind": "number",
+        "weight": 0.5,
+        "scale": "log",
+    }
 
 
 def test_number_log_refuses_zero(folder, rows):
@@ -554,11 +564,13 @@ def test_dates_are_days(folder, rows):
     taken = [f"2026-01-{1 + number % 28:02}" + ("T12:00" if number % 2 else "") for number in range(len(rows))]
     dated = [{**row, "taken": day} for row, day in zip(rows, taken, strict=True)]
     by_image = {row["image"]: int(day[8:10]) + 0.5 * ("T" in day) for row, day in zip(rows, taken, strict=True)}
-    for kind in ("date", "auto"):
-        task = own(folder, dated, labels={"taken": kind}, scale="none", image="image")
+    for kind in ({"kind": "date", "scale": "none"}, "auto"):
+        task = own(folder, dated, labels={"taken": kind}, image="image")
         days = np.array([by_image[name] for name in task.test.names])
-        np.testing.assert_allclose(task.test.labels.pairwise(), np.abs(days[:, None] - days), atol=1e-6)
-        assert task.test.labels.unit == "difference of taken in days"
+        scale = 1 if kind != "auto" else float(np.std([by_image[name] for name in task.train.names]))
+        distances = np.abs(days[:, None] - days) / scale
+        np.testing.assert_allclose(task.test.labels.pairwise(), distances, atol=1e-6)
+        assert task.test.labels.unit.startswith("difference of taken " + ("in days" if scale == 1 else "by "))
         assert isinstance(task.test.labels, DateLabels)
         assert task.test.labels.date(0).isoformat().startswith(f"2026-01-{int(days[0]):02}")
         assert "2026-01-" in column(task, "taken")[2]

@@ -11,12 +11,14 @@ import yaml
 from PIL import Image
 from support.tables import dials, write_table
 
+import contml as library
 from contml import experiment
-from contml._support.tensors import load_tensors
+from contml._support.tensors import load_tensors, save_tensors
+from contml.config import dump
 
 TINY = [
     *("images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "images.workers=0"),
-    *("model.dim=8", "sampler.batches=3", "training.epochs=1", "task.dim=8"),
+    *("model.dim=8", "sampler.batches=3", "training.epochs=1"),
 ]
 
 
@@ -31,6 +33,7 @@ def test_a_sum_of_labels_trains_is_evaluated_and_reported(contml, tmp_path):
     status, out, err = contml(
         *("train", "--data", "items.csv", "--label", "reading=number", "--label", "colour=class:0.5"),
         *("--label", "lat,lon=geo", "--label", "map", "--label", "text=captions", "--image", "image", *TINY),
+        "task.labels.text.dim=8",
     )
     assert status == 0, err
     assert "mean label distance" in out
@@ -44,13 +47,15 @@ def test_a_sum_of_labels_trains_is_evaluated_and_reported(contml, tmp_path):
         assert line in err
     (folder,) = (tmp_path / "runs/table/default").iterdir()
     values = yaml.safe_load((folder / "config.yaml").read_text())
-    assert values["task"]["labels"] == {
+    assert {name: section["kind"] for name, section in values["task"]["labels"].items()} == {
         "reading": "number",
-        "colour": "class:0.5",
+        "colour": "class",
         "lat,lon": "geo",
         "map": "map",
         "text": "captions",
     }
+    assert values["task"]["labels"]["colour"] == {"kind": "class", "weight": 0.5}
+    assert values["task"]["labels"]["text"]["dim"] == 8
     for name in ("report.html", "gallery.png", "match.png", "map.png"):
         assert (folder / name).exists()
     assert np.asarray(Image.open(folder / "gallery.png")).std() > 20
@@ -84,7 +89,7 @@ def test_one_class_label_trains_by_the_config_of_classes(contml, tmp_path):
     assert "MAP@R" in out
     (folder,) = (tmp_path / "runs/table/classes").iterdir()
     values = yaml.safe_load((folder / "config.yaml").read_text())
-    assert values["task"]["labels"] == {"colour": "class"}
+    assert values["task"]["labels"] == {"colour": {"kind": "class", "weight": 1.0}}
     assert values["task"]["group"] == "maker"
     assert values["sampler"]["classes"] == 4
 
@@ -132,6 +137,53 @@ def test_the_saved_config_trains_the_same_run(contml, tmp_path):
     assert configs[0] == configs[1] == yaml.safe_load((tmp_path / "mine.yaml").read_text())
     weights = [load_tensors(run / "checkpoints/last.safetensors")[0] for run in (first, second)]
     assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
+
+
+def test_a_run_of_before_labels_were_sections(contml, refused, tmp_path):
+    """Its model still embeds; its config is refused in one line that says what to write."""
+    status, _, err = contml("train", "--data", "items.csv", "--label", "colour=class", "--name", "old", *TINY)
+    assert status == 0, err
+    folder = tmp_path / "runs/table/classes/old"
+    new = library.load(folder).embed(["img/000.png"])
+    values = yaml.safe_load((folder / "config.yaml").read_text())
+    values["task"] |= {"labels": {"colour": "class"}, "scale": "std", "levels": None, "side": 112}
+    (folder / "config.yaml").write_text(dump(values))
+    line = refused("evaluate", folder)
+    assert "config.yaml:" in line
+    assert "write it in labels, and likewise levels, side: labels: {NAME: {kind: number, scale: 'std'}}" in line
+    for name in ("best", "last"):  # weights hold the config too
+        path = folder / f"checkpoints/{name}.safetensors"
+        tensors, metadata = load_tensors(path)
+        save_tensors(path, tensors, **{**metadata, "config": metadata["config"] | {"task": values["task"]}})
+    old = library.load(folder)
+    assert np.array_equal(old.embed(["img/000.png"]), new)
+    old.save(tmp_path / "bundle")
+    assert "label:class" in (tmp_path / "bundle/README.md").read_text()
+
+
+def test_labels_as_sections_of_a_config(contml, refused, tmp_path):
+    config = experiment.config_text("table/default").replace("data: items.csv", "data: items.csv\n  labels:\n    LABEL")
+    for label, expected in {
+        "map: {kind: map, side: 16}": "compared at 16 x 16 pixels",
+        "size: {kind: ordinal, levels: [small, medium, large]}": "3 levels: small < medium < large",
+        "reading: {kind: number, scale: log, weight: 2}": "geometric mean",
+        "reading: number:log:2": "geometric mean",
+    }.items():
+        (tmp_path / "mine.yaml").write_text(config.replace("LABEL", label))
+        status, out, err = contml("check", "mine.yaml", "task.image=image", "sampler.batch_size=20",
+                                  "sampler.anchors_per_batch=2", *TINY)  # fmt: skip
+        assert status == 0, err
+        assert expected in out
+    line = config.splitlines().index("    LABEL") + 1
+    for label, subject in {
+        "map: {kind: map, sied: 16}": "task.labels.map.sied: unknown key; did you mean 'side'?",
+        "map: {kind: mpa}": "task.labels.map.kind: unknown kind 'mpa'; ",
+        "map: {kind: class, side: 16}": "task.labels.map.side: the kind class has no such option; ",
+        "map: {kind: map, side: 0}": "task.labels.map.side: 0; ",
+        "map: class": "task.labels.map: each of the 48 training rows has a class of its own; ",
+    }.items():
+        (tmp_path / "mine.yaml").write_text(config.replace("LABEL", label))
+        assert f"mine.yaml:{line}: {subject}" in refused("check", "mine.yaml", "task.image=image", *TINY)
 
 
 @pytest.mark.parametrize(

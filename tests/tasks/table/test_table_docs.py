@@ -7,22 +7,24 @@ import shlex
 import sys
 
 import pytest
+import yaml
 from support.paths import ROOT
 
 from contml.cli import main
 from contml.config import options
-from contml.tasks.table.columns import KINDS, Guess, guess_cells, pair_up, parse_kind
+from contml.tasks.table.columns import Guess, guess_cells, pair_up
 from contml.tasks.table.file import file
+from contml.tasks.table.kinds import KINDS, LABEL_SECTIONS, label_parts
 
 PAGE = (ROOT / "docs" / "table.md").read_text(encoding="utf-8")
 
 
 def section(title):
-    return PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+    return PAGE.split(f"# {title}\n")[1].split("\n## ")[0]
 
 
 def rows(title):
-    found = re.findall(r"^\| (.*) \|$", section(title), re.MULTILINE)
+    found = re.findall(r"^\| (.*) \|$", re.split("^#", section(title), flags=re.MULTILINE)[0], re.MULTILINE)
     return [[cell.strip() for cell in line.split(" | ")] for line in found if line not in ("word", "---")]
 
 
@@ -59,6 +61,19 @@ def test_all_options_are_listed():
     assert sorted(listed) == sorted(names)
 
 
+def test_all_options_of_the_kinds_are_listed():
+    listed = {
+        cells[0].strip("`").split(":")[0]: re.findall(r"\w+", cells[1]) for cells in rows("Options of a kind")[1:]
+    }
+    kinds = {option: [kind for kind in having if kind != "auto"] for option, having in LABEL_SECTIONS.options.items()}
+    assert listed == {option: ["all"] if having == KINDS else having for option, having in kinds.items()}
+
+
+def test_the_sections_on_the_page_are_valid():
+    for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL):
+        assert label_parts(yaml.safe_load(block)["task"]["labels"])
+
+
 @pytest.mark.parametrize("cells", rows("The guesses")[1:], ids=lambda cells: cells[0])
 def test_guesses_are_as_documented(cells):
     names, examples = (re.findall(r"`([^`]*)`", cell) for cell in cells[:2])
@@ -77,4 +92,4 @@ def test_all_labels_on_the_page_are_valid():
     assert len(labels) > 8
     for label in labels:
         name, _, kind = label.rpartition("=")
-        assert parse_kind(name, kind)[0] in (*KINDS, "auto")
+        assert label_parts({name: kind})

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from support.paths import DATA_ROOT
 from support.refusals import refuses
 from support.tables import dials, suggested, write_table
@@ -17,6 +18,7 @@ from contml.data.tables import listed_texts, read_table
 from contml.tasks.table.cells import decimal_comma, numbers
 from contml.tasks.table.columns import guess_cells
 from contml.tasks.table.file import file
+from contml.tasks.table.kinds import label_parts
 
 DATA = DATA_ROOT
 
@@ -172,7 +174,7 @@ def test_decimal_commas(write):
         (lines().replace("img/", "pics/"), ("own.csv:2", "pics/000.png (20 such of 20 rows)", "", "root")),
         (lines().replace("img/000.png", ""), ("own.csv:2", "'image' is empty (1 such of 20 rows)")),
         (lines().replace("img/", "https://x.org/"), ("own.csv:2", "URL", "path of a file")),
-        (lines(*["7"] * 20), ("labels: age", "7 in all of 15 training rows")),
+        (lines(*["7"] * 20), ("labels.age", "7 in all of 15 training rows")),
     ],
 )
 def test_tables_that_cannot_be_used(write, text, fields):
@@ -190,7 +192,7 @@ def test_tables_that_cannot_be_used(write, text, fields):
 def test_labels_that_are_all_equal(write, kind, cell, labels):
     table = lines(*[cell] * 20, head="image,own").splitlines()
     table = [f"{line},{age}" for line, age in zip(table, ["age", *AGES], strict=True)]
-    with refuses("labels: own", got="in all of 15 training rows", hint="choose another label"):
+    with refuses("labels.own", got="in all of 15 training rows", hint="choose another label"):
         file(write("\n".join(table)), {"own": kind} | ({"age": "number"} if labels == 2 else {}))
 
 
@@ -216,18 +218,30 @@ def test_splits_that_cannot_be_used(write):
 @pytest.mark.parametrize(
     ("labels", "fields"),
     [
-        ({"age": "numbr"}, ("labels: age=numbr", "'numbr'", "class, number", "'number'")),
-        ({"age": "number:heavy"}, ("labels: age=number:heavy", "'heavy'", "above 0")),
-        ({"age": "number:lgo"}, ("labels: age=number:lgo", "'lgo'", "number:0.5", "'number:log'")),
-        ({"age": "number:0"}, ("labels: age=number:0", "'0'", "above 0, as in number:0.5")),
-        ({"age": "number:-1"}, ("labels: age=number:-1", "'-1'", "above 0")),
+        ({"age": "numbr"}, ("labels.age", "'numbr'", "class, number", "'number'")),
+        ({"age": "class:heavy"}, ("labels.age", "'heavy'", "above 0, as in class:0.5")),
+        ({"age": "number:heavy"}, ("labels.age.scale", "'heavy'", "std, range, none, log")),
+        ({"age": "number:lgo"}, ("labels.age.scale", "'lgo'", "log", "'log'")),
+        ({"age": "number:0"}, ("labels.age.weight", "0.0", "above 0")),
+        ({"age": "number:-1"}, ("labels.age.weight", "-1.0", "above 0")),
+        ({"age": {"kind": "nmber"}}, ("labels.age.kind", "'nmber'", "class, number", "'number'")),
+        ({"age": {"kind": 3}}, ("labels.age.kind", "3", "class, number")),
+        ({"age": 3}, ("labels.age", "3", "class, number")),
+        ({"age": {"kind": "number", "scael": "log"}}, ("labels.age.scael", "unknown key", "", "'scale'")),
+        ({"age": {"kind": "number", "scale": 3}}, ("labels.age.scale", "3", "std, range, none, log")),
+        ({"age": {"kind": "number", "classes": 3}}, ("labels.age.classes", "kind number", "weight, scale", "kind map")),
+        ({"age": {"kind": "map", "scale": "std"}}, ("labels.age.scale", "", "classes", "kinds number, date, vector")),
+        ({"age": {"kind": "number", "clases": 3}}, ("labels.age.clases", "", "scale", "'classes', of the kind map")),
+        ({"age": {"kind": "map", "classes": 0}}, ("labels.age.classes", "0", "at least 1")),
+        ({"age": {"scale": "log"}}, ("labels.age.scale", "the kind auto", "weight", "number, date, vector")),
+        ({"age": {"kind": "date", "format": "%d"}}, ("labels.age.format", "'%d'", "with a year")),
         ({"image": "class"}, ("labels", "'image' is the column of images")),
         ({"age,old": "number"}, ("own.csv: column old (labels)",)),
-        ({"age,size": "number"}, ("labels: age,size=number", "2 columns", "1")),
+        ({"age,size": "number"}, ("labels.age,size", "2 columns", "1 for the kind number")),
         ({"age,age": "vector"}, ("labels", "age,age")),
         ({}, ("labels", "{}")),
         ({"age": "map"}, ("own.csv:2", "/20, relative to root ")),
-        ({"age": "geo"}, ("own.csv: age", "lists of 1 numbers", "two")),
+        ({"age": "geo"}, ("labels.age", "lists of 1 numbers", "two")),
     ],
 )
 def test_labels_that_cannot_be_read(write, labels, fields):
@@ -235,10 +249,54 @@ def test_labels_that_cannot_be_read(write, labels, fields):
     rejected(fields, write(text), labels, image="image")
 
 
+@pytest.mark.parametrize(
+    ("text", "kind", "options"),
+    [
+        ("number", "number", {"weight": 1.0, "scale": "std"}),
+        ("number:0.5", "number", {"weight": 0.5, "scale": "std"}),
+        ("number:log", "number", {"weight": 1.0, "scale": "log"}),
+        ("number:range:0.5", "number", {"weight": 0.5, "scale": "range"}),
+        ("date:%d.%m.%Y", "date", {"weight": 1.0, "format": "%d.%m.%Y", "scale": "std"}),
+        ("date:%H:%M %d.%m.%Y:2", "date", {"weight": 2.0, "format": "%H:%M %d.%m.%Y", "scale": "std"}),
+        ("geo:3", "geo", {"weight": 3.0, "heading_weight": 0.625}),
+        ("auto:0.5", "auto", {"weight": 0.5}),
+        ("", "auto", {"weight": 1.0}),
+    ],
+)
+def test_a_text_is_short_for_a_section(text, kind, options):
+    (short,) = label_parts({"a": text}).values()
+    assert (short.name, short.options) == (kind, options)
+    assert label_parts({"a": {"kind": kind, **options}}) == {"a": short}
+    further = {"kind": text, "weight": 7}  # what task.labels.a.weight=7 makes of a text
+    assert label_parts({"a": further})["a"].options == options | {"weight": 7.0}
+
+
+def test_two_maps_may_differ(write, tmp_path):
+    random = np.random.default_rng(0)
+    for name, classes in (("a", 2), ("b", 4)):
+        for k in range(20):
+            ids = random.integers(0, classes, (32, 32)).astype(np.uint8)
+            ids[:4] = 255 if name == "b" else 0
+            Image.fromarray(ids).save(tmp_path / f"img/{name}{k}.png")
+    table = "image,a,b\n" + "".join(f"img/{k:03}.png,img/a{k}.png,img/b{k}.png\n" for k in range(20))
+    sections = {"a": {"kind": "map", "side": 16}, "b": {"kind": "map", "classes": 5, "ignore": 255, "side": None}}
+    task = file(write(table), sections, image="image")
+    assert task.columns[3][3].startswith("2 classes, compared at 16 x 16 pixels")
+    assert task.columns[4][3].startswith("5 classes, 255 ignored, compared at 32 x 32 pixels")
+    for name, space in zip("ab", task.train.labels.spaces, strict=True):
+        alone = file(write(table), {name: sections[name]}, image="image").train.labels
+        assert torch.equal(space.pairwise(), alone.pairwise())
+    assert task.test.draw(0, 420).size == (420, 420)
+    with refuses("labels.b.ignore", "true", "whole number"):
+        file(write(table), {"a": "map", "b": {"kind": "map", "ignore": True}}, image="image")
+    with refuses("img/b0.png", "class number 255", hint="set labels.b.ignore=255"):
+        file(write(table), {"a": "map", "b": {"kind": "map", "classes": 4}}, image="image")
+
+
 def test_latitude_and_longitude(write):
     text = "image,lat,lon\n" + "".join(f"img/{k:03}.png,{k}.5,{100 + k}.5\n" for k in range(20))
     assert file(write(text)).columns[3][:2] == ["lat,lon", "geo"]
-    rejected(("labels: lon,lat=geo", "", "latitude", "lat,lon"), write(text), {"lon,lat": "geo"})
+    rejected(("labels.lon,lat", "", "latitude", "lat,lon"), write(text), {"lon,lat": "geo"})
     rejected(("own.csv:7: lat", "91", "-90 to 90"), write(text.replace("png,5.5,", "png,91,")))
     swapped = text.replace("lat,lon", "x,y").replace("png,0.5,", "png,120,")
     rejected(("own.csv:2: x", "120", "-90 to 90", "latitude comes first"), write(swapped), {"x,y": "geo"})
@@ -246,7 +304,7 @@ def test_latitude_and_longitude(write):
 
 def test_latitude_longitude_and_heading(write):
     text = "image,lat,lon,view\n" + "".join(f"img/{k:03}.png,48.{k:03},11.5,{350 + k}\n" for k in range(20))
-    task = file(write(text), {"lat,lon,view": "geo"}, heading_weight=2.0)
+    task = file(write(text), {"lat,lon,view": {"kind": "geo", "heading_weight": 2.0}})
     name, kind, _, values = task.columns[3]
     assert (name, kind) == ("lat,lon,view", "geo")
     assert values.endswith("distance in metres, a degree of heading as 2 m")
@@ -256,10 +314,11 @@ def test_latitude_longitude_and_heading(write):
     assert task.train.labels.pairwise()[0, 1] == pytest.approx(expected, rel=1e-6)
     assert task.train.labels.unit == "m, a degree of heading as 2 m"
     lists = "image,place\n" + "".join(f"img/{k:03}.png,48.{k:03} 11.5 {350 + k}\n" for k in range(20))
-    again = file(write(lists), {"place": "geo"}, heading_weight=2.0)
+    again = file(write(lists), {"place": {"kind": "geo", "heading_weight": 2.0}})
     assert torch.equal(again.train.labels.pairwise(), task.train.labels.pairwise())
-    rejected(("labels: lon,lat,view=geo", "", "latitude", "lat,lon,view=geo"), write(text), {"lon,lat,view": "geo"})
-    rejected(("heading_weight", "0.0", "above 0"), write(text), {"lat,lon,view": "geo"}, heading_weight=0.0)
+    rejected(("labels.lon,lat,view", "", "latitude", "lat,lon,view=geo"), write(text), {"lon,lat,view": "geo"})
+    flat = {"lat,lon,view": {"kind": "geo", "heading_weight": 0.0}}
+    rejected(("labels.lat,lon,view.heading_weight", "0.0", "above 0"), write(text), flat)
     rejected(("own.csv:4: view", "'west'", "number"), write(text.replace(",352", ",west")), {"lat,lon,view": "geo"})
 
 

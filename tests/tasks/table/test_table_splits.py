@@ -185,7 +185,7 @@ def test_measured_numbers_are_not_ordinal(folder, rows, cells, got):
     with refuses(": price", got, "at most 20 levels", "price=number"):
         task_of(folder, table, {"price": "ordinal"})
     levels = sorted(set(cells), key=float)
-    assert task_of(folder, table, {"price": "ordinal"}, levels={"price": levels})
+    assert task_of(folder, table, {"price": {"kind": "ordinal", "levels": levels}})
 
 
 @pytest.mark.parametrize("cells", [["1", "1.5", "2"], [str(number) for number in range(30)], ["-1", "0", "1"]])
@@ -196,7 +196,7 @@ def test_levels_that_repeat_are_ordinal(folder, rows, cells):
 
 def test_words_without_an_order_name_their_line(folder, rows):
     table = with_column(rows, "grade", ["1", "2", "good"] * 20)
-    with refuses("own.csv:4: grade", "levels in words", "numbers", "levels={grade: ["):
+    with refuses("own.csv:4: grade", "levels in words", "numbers", "set labels.grade.levels=["):
         task_of(folder, table, {"grade": "ordinal"})
 
 

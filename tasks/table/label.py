@@ -1,0 +1,302 @@
+"""The contract of a kind of label of a table: `Cells` are read as a `LabelColumn`, which is fitted to training rows."""
+
+# Without postponed annotations: a kind in another module inherits those of the fields.
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+
+from contml import InputError
+from contml._support.validation import PositiveFloat, check_arguments
+from contml.data.renderers.label_maps import LabelMapRenderer
+from contml.data.tables import Array as Array, Column, Table, TableOptions, refuse_object
+from contml.labels import LabelSpace
+
+from .cells import CellFiles, Decimal, has_decimal_comma, number_column, number_hint, numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How the cells of a table are read, whatever the kind of label.
+
+    Args:
+        files: the files that cells name.
+        decimal: the decimal sign of numbers.
+        seed: seed of what is drawn or trained.
+        limits: how large a file may be.
+    """
+
+    files: CellFiles
+    decimal: Decimal
+    seed: int
+    limits: TableOptions
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells of one label.
+
+    Args:
+        kind_name: the name of its kind.
+        table: its columns alone.
+        images: the image file of each row.
+        reading: how they are read.
+    """
+
+    kind_name: str
+    table: Table
+    images: Sequence[str]
+    reading: Reading
+
+    @property
+    def name(self) -> str:
+        """The name of the label: its columns with commas."""
+        return ",".join(self.table.columns)
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns of the label."""
+        return list(self.table.columns.values())
+
+    @property
+    def missing(self) -> Counter[str]:
+        """The words that were read as missing, and the number of cells of each."""
+        return sum((Counter(column.missing) for column in self.columns), Counter[str]())
+
+    @cached_property
+    def commas(self) -> list[bool]:
+        """Whether the numbers of each column have a decimal comma."""
+        return [has_decimal_comma(column, self.reading.decimal, self.table.delimiter) for column in self.columns]
+
+    def error(self, got: str, allowed: str = "", hint: str = "") -> InputError:
+        """The error of the label as a whole."""
+        return InputError(f"labels.{self.name}", got, allowed, hint)
+
+    def error_at(self, row: int, got: str, allowed: str = "", hint: str = "", column: int | None = None) -> InputError:
+        """The error of a row, in one of several columns."""
+        name = self.name if column is None else list(self.table.columns)[column]
+        return InputError(f"{self.table.where(row)}: {name}", got, allowed, hint)
+
+    def read_as(self, kind: "TableLabel") -> "LabelColumn":
+        """The values of the label.
+
+        Raises:
+            InputError: a cell is not a value of its kind, or it has too many or too few columns.
+        """
+        (least, most), count = kind.takes, len(self.columns)
+        if not least <= count <= (most or count):
+            allowed = f"{least}" if most == least else f"{least} to {most}"
+            raise self.error(f"{count} columns", f"must be {allowed} for the kind {self.kind_name}")
+        if kind.holds_text:
+            for index, column in enumerate(self.columns):
+                for row, cell in column.in_brackets():
+                    refuse_object(cell, self.error_at(row, "", column=index).subject, f"the kind {self.kind_name}")
+        return kind.read(self)
+
+    def numbers(self) -> Array:
+        """The numbers of all columns `[N, D]`, NaN where a cell is missing.
+
+        Raises:
+            InputError: a cell is not a number.
+        """
+        values = []
+        for index, (column, comma) in enumerate(zip(self.columns, self.commas, strict=True)):
+            column_values, invalid_rows = number_column(column, comma)
+            if len(invalid_rows):
+                (cell,) = column.texts([row := int(invalid_rows[0])])
+                allowed = f"must be a number with a decimal {'comma' if comma else 'point'}"
+                raise self.error_at(row, f"'{cell[:60]}'", allowed, number_hint(cell, comma), index)
+            values.append(column_values)
+        return np.stack(values, 1)
+
+    def vectors(self) -> Array:
+        """The numbers of several columns, or of the lists of one `[N, D]`, NaN where a cell is missing.
+
+        Raises:
+            InputError: a cell is not a number or a list of numbers, or lists differ in their length.
+        """
+        if len(self.columns) > 1:
+            return self.numbers()
+        (column,) = self.columns
+        filled_rows = np.flatnonzero(column.filled).tolist()
+        if column.kind == "numbers":
+            lists = column.lists()
+        else:
+            lists = [numbers(cell, self.reading.decimal == "comma") if cell else None for cell in column.texts()]
+        first_row = filled_rows[0] if filled_rows else 0
+        length = len(lists[first_row] or ()) if filled_rows else 1
+        values = np.full((len(column), max(length, 1)), np.nan)
+        for row in filled_rows:
+            if (row_values := lists[row]) is None:
+                allowed = "must be a JSON array, or numbers separated by spaces"
+                raise self.error_at(row, f"'{column.texts([row])[0][:60]}'", allowed)
+            if len(row_values) != length:
+                allowed = f"must be {length} as in {self.table.where(first_row)}"
+                raise self.error_at(row, f"{len(row_values)} numbers", allowed)
+            values[row] = [np.nan if value is None else value for value in row_values]
+        if (infinite := np.isinf(values).any(1)).any():
+            raise self.error_at(int(infinite.argmax()), "inf", "must be finite numbers")
+        return values
+
+
+@dataclass(frozen=True)
+class TableLabel(ABC):
+    """A kind of label; its options are those of its section in a config.
+
+    Args:
+        weight: the weight of its label distance in a sum of labels.
+    """
+
+    weight: PositiveFloat = 1.0
+
+    #: The lowest and the highest number of columns; None: any number.
+    takes: ClassVar[tuple[int, int | None]] = (1, 1)
+    #: The option that a text sets after the kind, as in `number:log`; "": none.
+    short: ClassVar[str] = ""
+    #: Whether a cell is a text or a list of texts, so that an object of JSON in it would be compared as a text.
+    holds_text: ClassVar[bool] = False
+    #: Whether values are lists, and an image that has several rows is one item with the values of all.
+    merges: ClassVar[bool] = False
+    #: In words: what a row needs to be present, what to be usable, and the error of a row that is not usable.
+    content: ClassVar[str] = "a value"
+    needs: ClassVar[str] = ""
+    unusable: ClassVar[str] = ""
+    #: With more training rows, finding the nearest by label takes too long: for a single label, for labels in a sum.
+    most_rows: ClassVar[tuple[int, int]] = (50_000, 50_000)
+
+    def __post_init__(self) -> None:
+        check_arguments(type(self), vars(self))
+
+    @abstractmethod
+    def read(self, cells: Cells) -> "LabelColumn":
+        """The values of all rows.
+
+        Raises:
+            InputError: a cell is not a value of this kind.
+        """
+
+    @abstractmethod
+    def fit(self, column: "LabelColumn", train: Array, test: Array) -> "FittedLabel":
+        """What depends on the split: a unit, word vectors, which files are read.
+
+        Args:
+            column: the values, as `read` returned them.
+            train: the training rows that have a value, at least three.
+            test: the validation and test rows that have one.
+
+        Raises:
+            InputError: these rows cannot be compared.
+        """
+
+    def problem(self, column: "LabelColumn", row: int) -> str:  # noqa: ARG002
+        """The error of a row that has no value."""
+        return f"no {column.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class LabelColumn:
+    """A label of a table as it was read.
+
+    Args:
+        kind: its kind, with all options.
+        cells: what it was read from.
+        values: the value of each row, as its kind holds them.
+        present: which rows have a value, bool `[N]`.
+        missing: the words that were read as missing, and the number of cells of each.
+    """
+
+    kind: TableLabel
+    cells: Cells
+    values: Any
+    present: Array
+    missing: Counter[str]
+
+    @property
+    def name(self) -> str:
+        """The name of the label."""
+        return self.cells.name
+
+    @property
+    def missing_words(self) -> str:
+        """The words that were read as missing, with their numbers; "" for none."""
+        words = [f"'{word}' ({count:,} cell{'s' if count > 1 else ''})" for word, count in self.missing.most_common(5)]
+        return ", ".join(words)
+
+    def of(self, rows: Array) -> list[Any]:
+        """The values of these rows."""
+        return [self.values[row] for row in rows]
+
+    def merged(self, rows: Mapping[int, Sequence[int]]) -> "LabelColumn":
+        """The values of all rows of an image in its first row; `rows`: the others by the first."""
+        values, present = list(self.values), self.present.copy()
+        for first, others in rows.items():
+            values[first] = [*chain.from_iterable(self.values[row] for row in (first, *others))]
+            present[first] = bool(values[first])
+        return replace(self, values=values, present=present)
+
+    def known(self, train: Array) -> Array:
+        """The training rows that are present.
+
+        Raises:
+            InputError: there are fewer than three.
+        """
+        known_rows = train[self.present[train]]
+        if len(known_rows) < 3:
+            problem = f"{len(known_rows)} of {len(train):,} training rows have {self.kind.content}"
+            raise self.cells.error(problem, "must be at least 3", "choose another label")
+        return known_rows
+
+    def absence(self, row: int) -> tuple[str, str, str]:
+        """Of a row that is not present: what it lacks, the error, and what else may be done."""
+        note = f", or set missing_words=[] if {self.missing_words} is a value" if self.missing else ""
+        return self.kind.content, self.kind.problem(self, row), note
+
+    def fit(self, train: Array, test: Array) -> "FittedLabel":
+        """The label, fitted to training rows; `test`: the validation and test rows.
+
+        Raises:
+            InputError: fewer than three training rows have a value, or these cannot be compared.
+        """
+        return self.kind.fit(self, self.known(train), test[self.present[test]])
+
+    def fitted(
+        self,
+        make: Callable[[Array], LabelSpace],
+        summary: str,
+        present: "Array | None" = None,
+        picture: Callable[[Any], LabelMapRenderer] | None = None,
+    ) -> "FittedLabel":
+        """This label, fitted; `present`: the rows that can be used, if not all that have a value."""
+        present = self.present if present is None else present
+        return FittedLabel(self.kind, self.cells, self.values, present, self.missing, make, summary, picture)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLabel(LabelColumn):
+    """A label whose split is known: makes label spaces of rows that are `present`, which can be used.
+
+    Args:
+        make: the label space of these rows.
+        summary: all values in words: their range, or examples.
+        picture: what draws the label maps of a label space.
+    """
+
+    make: Callable[[Array], LabelSpace]
+    summary: str
+    picture: Callable[[Any], LabelMapRenderer] | None
+
+    def absence(self, row: int) -> tuple[str, str, str]:  # noqa: ARG002
+        """Of a row that cannot be used: what it lacks, and the error."""
+        return self.kind.needs, f"'{self.name}' {self.kind.unusable}", ""
+
+    def space(self, rows: Array) -> LabelSpace:
+        """The label space of these rows."""
+        space = self.make(rows)
+        space.title = self.name
+        return space
