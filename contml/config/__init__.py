@@ -207,9 +207,9 @@ def _unknown_option(
         kinds = parts.options if (parts := named_parts(option)) is not None else {}
         if name in kinds:
             others = [other for other in given if other in kinds and other not in (*known, name)]
-            likewise = f", and likewise {', '.join(others)}" if others else ""
+            also = f", and {', '.join(others)}," if others else ""
             section = f"{option.name}: {{NAME: {{kind: {kinds[name][0]}, {name}: {show(given[name])}}}}}"
-            hint = f"write it in {option.name}{likewise}: {section}"
+            hint = f"write it{also} in {section}"
             return document.error((*key, name), "unknown key", hint=hint)
     return _unknown(document, (*key, name), known)
 

@@ -150,7 +150,7 @@ def test_a_run_of_before_labels_were_sections(contml, refused, tmp_path):
     (folder / "config.yaml").write_text(dump(values))
     line = refused("evaluate", folder)
     assert "config.yaml:" in line
-    assert "write it in labels, and likewise levels, side: labels: {NAME: {kind: number, scale: 'std'}}" in line
+    assert "write it, and levels, side, in labels: {NAME: {kind: number, scale: 'std'}}" in line
     for name in ("best", "last"):  # weights hold the config too
         path = folder / f"checkpoints/{name}.safetensors"
         tensors, metadata = load_tensors(path)
