@@ -27,8 +27,8 @@ from contml.explore.page import write_page
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, pair_weights
 from contml.report.page import write_report
-from contml.testing import check_loss
 from contml.tasks.table.kinds import TABLE_LABELS
+from contml.testing import check_loss
 
 
 def text_of_contributing():

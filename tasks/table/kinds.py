@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from contml import InputError
 from contml._support.validation import PositiveFloat
-from contml.config import Document, NamedParts, ConfiguredPart, parts_by_name
+from contml.config import ConfiguredPart, Document, NamedParts, parts_by_name
 
 from .label import TableLabel
 from .labels import CaptionsLabel, ClassLabel, MapLabel, OrdinalLabel, TagsLabel
