@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
 import math
 import re
@@ -13,13 +12,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.files import write_folder
+from contml._support.pages import page_template, picture_bytes
 from contml._support.text import page_text
 from contml.contracts import Measure
 from contml.data.decode import contained
@@ -100,11 +99,7 @@ def _without_map(path: Path) -> Any:
 
 
 def _page(title: str) -> str:
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    page = environment.get_template("page.html").render(title=page_text(title), policy="POLICY")
+    page = page_template(Path(__file__).with_name("page.html")).render(title=page_text(title), policy="POLICY")
     # Only this script runs: the policy names its hash. From disk, `file:` is what 'self' is on a server.
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
@@ -130,9 +125,7 @@ def _picture(explored: Explored, row: int) -> Image.Image:
 
 
 def _jpeg(picture: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=_QUALITY, optimize=True)
-    return buffer.getvalue()
+    return picture_bytes(picture, "JPEG", quality=_QUALITY, optimize=True)
 
 
 # -- data.js -----------------------------------------------------------------------------------------------------------

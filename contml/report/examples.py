@@ -65,15 +65,15 @@ def by_score(ranking: Ranking, evaluation: Evaluation) -> Indices:
     return np.asarray(np.lexsort((shuffled, nearest, values)), dtype=np.int64)
 
 
-def worst(ranking: Ranking, count: int = SHOWN) -> list[int]:
+def worst(ranking: Ranking) -> list[int]:
     """Positions of the queries whose main metric is the farthest from that of the oracle, the farthest first."""
     gap = (ranking.values - ranking.oracle_values).abs().double().numpy()
     shuffled = np.random.default_rng(0).permutation(len(gap))
     order = np.lexsort((shuffled, -np.nan_to_num(gap)))
-    return [int(q) for q in order[:count] if gap[q] > 0]
+    return [int(q) for q in order[:SHOWN] if gap[q] > 0]
 
 
-def surprises(ranking: Ranking, count: int = SHOWN) -> list[int]:
+def surprises(ranking: Ranking) -> list[int]:
     """Positions of queries with a near first item of a far label.
 
     Of the half of the queries with the nearest first items, those with the largest label distance to it. A pair whose
@@ -87,7 +87,7 @@ def surprises(ranking: Ranking, count: int = SHOWN) -> list[int]:
     near_positions = np.flatnonzero(distances <= np.median(distances))
     order = near_positions[np.lexsort((distances[near_positions], -label_distances[near_positions]))]
     pairs = {frozenset((int(ranking.queries[q]), int(rows[q]))): int(q) for q in order[::-1] if label_distances[q] > 0}
-    return list(pairs.values())[::-1][:count]
+    return list(pairs.values())[::-1][:SHOWN]
 
 
 def _example(

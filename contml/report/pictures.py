@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import io
 import warnings
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 from PIL import Image
 
+from contml._support.pages import picture_bytes
 from contml._support.text import page_text
 from contml.data.split import Split
 from contml.report.examples import Example
@@ -69,9 +69,8 @@ class Album:
 
     def embedded(self, picture: Image.Image) -> str:
         """A picture as a data URI of a WebP file, at most 1440 pixels wide."""
-        buffer = io.BytesIO()
-        narrowed(picture, _WIDEST).convert("RGB").save(buffer, "WEBP", quality=self.quality, method=2)
-        return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+        content = picture_bytes(narrowed(picture, _WIDEST).convert("RGB"), "WEBP", quality=self.quality, method=2)
+        return "data:image/webp;base64," + base64.b64encode(content).decode("ascii")
 
     def prepare(self, examples: Sequence[Example]) -> None:
         """Draw what these examples show, and note what cannot be drawn."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence, Sized
@@ -19,6 +18,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFor
 from PIL import Image
 from torch import Tensor
 
+from contml._support.pages import picture_bytes
 from contml._support.text import score_text, shareable
 from contml.contracts import PLAIN, Measure
 from contml.data.split import SPLIT_TITLES
@@ -26,6 +26,9 @@ from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.results import Evaluation, Score, measured
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+
+#: Bins of the densities of classes, bins of the quartiles, and the points that one of these needs.
+_DENSITY_BINS, _BINS, _LEAST = 80, 40, 10
 
 # Okabe and Ito's colours, distinct for any colour vision. The line styles differ as well, for print in grey.
 BLUE, VERMILION, GREY, INK = "#0072B2", "#D55E00", "#767676", "#222222"
@@ -73,9 +76,7 @@ def picture_of(figure: Figure) -> Image.Image:
 
 def encode(picture: Image.Image) -> bytes:
     """The picture as a PNG file."""
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG", compress_level=4)  # half the time of 6, 3 % larger
-    return buffer.getvalue()
+    return picture_bytes(picture, "PNG", compress_level=4)  # half the time of 6, 3 % larger
 
 
 def png(figure: Figure) -> bytes:
@@ -188,7 +189,7 @@ def density_plot(pairs: Tensor, spearman: float, squared: bool | None = None, me
 
 
 @matplotlib.rc_context(STYLE)
-def class_density_plot(pairs: Tensor, bins: int = 80) -> Figure:
+def class_density_plot(pairs: Tensor) -> Figure:
     """Embedding distances of pairs `[P, 2]` within a class (label distance 0) and between classes, as two densities."""
     figure, axes, label, embedding = _pairs_plot(pairs, "Pairs within a class and between classes", 4.2)
     axes.set_ylabel("density")
@@ -196,7 +197,7 @@ def class_density_plot(pairs: Tensor, bins: int = 80) -> Figure:
     if not len(label):
         return figure
     low, high = float(embedding.min()), float(embedding.max())
-    edges = np.linspace(low, high if high > low else low + 1, bins + 1)
+    edges = np.linspace(low, high if high > low else low + 1, _DENSITY_BINS + 1)
     for mask, color, name in ((label == 0, BLUE, "within a class"), (label != 0, VERMILION, "between classes")):
         if mask.any():
             density, _ = np.histogram(embedding[mask], edges, density=True)
@@ -228,15 +229,15 @@ def ideal_curve(embedding: Array, label: Array, squared: bool) -> Callable[[Arra
     return lambda e: np.asarray(factor * (e / scale) ** power)
 
 
-def binned_quartiles(x: Array, y: Array, bins: int = 40, least: int = 10) -> tuple[Array, Array]:
-    """Centres `[B]` and quartiles `[3, B]` of y in bins of equal width over x that hold at least `least` points."""
+def binned_quartiles(x: Array, y: Array) -> tuple[Array, Array]:
+    """Centres `[B]` and quartiles `[3, B]` of y in bins of equal width over x that hold at least 10 points."""
     low, high = float(x.min()), float(x.max())
     position = np.zeros(len(x)) if high == low else (x - low) / (high - low)
-    bin_of = np.minimum((position * bins).astype(np.int64), bins - 1)
-    counts = np.bincount(bin_of, minlength=bins)
-    valid_bins = np.flatnonzero(counts >= min(least, int(counts.max())))
+    bin_of = np.minimum((position * _BINS).astype(np.int64), _BINS - 1)
+    counts = np.bincount(bin_of, minlength=_BINS)
+    valid_bins = np.flatnonzero(counts >= min(_LEAST, int(counts.max())))
     quartiles = [np.quantile(y[bin_of == b], [0.25, 0.5, 0.75]) for b in valid_bins]
-    return low + (valid_bins + 0.5) * (high - low) / bins, np.transpose(quartiles)
+    return low + (valid_bins + 0.5) * (high - low) / _BINS, np.transpose(quartiles)
 
 
 def smooth(values: Array, window: int) -> Array:

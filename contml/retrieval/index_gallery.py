@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
-import jinja2
 from PIL import Image, ImageDraw
 
 from contml._support.endings import GALLERIES, check_suffix
 from contml._support.files import check_new_file, write_new
+from contml._support.pages import page_template, picture_bytes
 from contml._support.text import page_text, score_text
 from contml.data.decode import contained, decode
 from contml.data.renderers.text import load_font, shorten
@@ -47,11 +46,6 @@ def write_gallery(path: Path, title: str, note: str, results: Sequence[QueryResu
 
 
 def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
-    # Everything is escaped: names and metadata may hold HTML.
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     entries = [
         {
             "name": page_text(query.name),
@@ -69,10 +63,8 @@ def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
         }
         for query, hits, estimate in results
     ]
-    page = environment.get_template("gallery.html").render(
-        title=page_text(title), note=page_text(note), queries=entries
-    )
-    return page.encode()
+    template = page_template(Path(__file__).with_name("gallery.html"))
+    return template.render(title=page_text(title), note=page_text(note), queries=entries).encode()
 
 
 def _picture(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
@@ -99,9 +91,7 @@ def _picture(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
             canvas.paste(_tile(file), (left, top))
             for row, text in enumerate(cell_texts):
                 say(text, left, top + _SIDE + 4 + row * _TEXT, _SIDE, _GREY if row else _INK, bold=not row)
-    buffer = io.BytesIO()
-    canvas.save(buffer, "PNG")
-    return buffer.getvalue()
+    return picture_bytes(canvas, "PNG")
 
 
 def _meaning(hit: SearchHit) -> list[str]:
@@ -128,6 +118,4 @@ def _tile(file: Path) -> Image.Image:
 
 
 def _jpeg(file: Path) -> str:
-    buffer = io.BytesIO()
-    _tile(file).save(buffer, "JPEG", quality=88)
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
+    return base64.b64encode(picture_bytes(_tile(file), "JPEG", quality=88)).decode("ascii")
