@@ -116,7 +116,7 @@ def test_hdml(name):
 
 
 class Noisy(nn.Module):
-    """Random numbers and buffers in each forward pass."""
+    """Random numbers, and buffers that each forward pass changes; the output depends on one of them."""
 
     def __init__(self):
         super().__init__()
@@ -124,9 +124,11 @@ class Noisy(nn.Module):
         self.layers = nn.Sequential(
             nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Dropout(0.5), nn.Flatten(), nn.Linear(8 * 30 * 30, 6)
         )
+        self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, batch):
-        return self.layers(batch.double() / 255)
+        self.calls += 1
+        return self.layers(batch.double() / 255) * self.calls.item()
 
 
 def test_the_second_pass_repeats_random_numbers_and_buffers():
