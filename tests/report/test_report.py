@@ -177,8 +177,14 @@ def check_self_contained(text: str) -> Page:
     return page
 
 
-def test_page_is_self_contained_and_holds_every_picture(tmp_path: Path) -> None:
-    page = check_self_contained(write(tmp_path / "new" / "folder"))
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of the usual arguments."""
+    return write(tmp_path_factory.mktemp("usual") / "new" / "folder")
+
+
+def test_page_is_self_contained_and_holds_every_picture(usual: str) -> None:
+    page = check_self_contained(usual)
     # Panels of two plots, three other plots; queries with 5 items, or with 5 and 5; pairs, and the explained one; items
     # that may have a wrong label, with 5 each.
     assert len(page.links) == 3 + 2 + 3 + 3 * 6 + (6 + 3) * 11 + 3 * 2 + 2 + 3 * 6
@@ -194,8 +200,8 @@ def curve_titles(rows: list[dict[str, Any]], evaluated: Evaluated) -> tuple[str,
     return axes.get_title(loc="left"), len(axes.get_lines())
 
 
-def test_split_and_weights_are_named_in_the_header(tmp_path: Path) -> None:
-    page = Page(write(tmp_path / "last"))
+def test_split_and_weights_are_named_in_the_header(usual: str, tmp_path: Path) -> None:
+    page = Page(usual)
     assert "test split, last weights (epoch 5)" in page.text
     assert "on the test split, which should fall from the random ranking (dotted)" in page.text
     assert "The embeddings of the test split" in page.text
@@ -258,9 +264,9 @@ def test_an_explanation_that_fails_is_omitted_and_noted(tmp_path: Path) -> None:
     write(tmp_path / "nothing", without=["match.png"], ranking=no_ranking(), split=colours(view=View(explainer=beside)))
 
 
-def test_page_holds_every_number_of_the_table(tmp_path: Path) -> None:
+def test_page_holds_every_number_of_the_table(usual: str) -> None:
     evaluation, _ = fake()
-    page = Page(write(tmp_path))
+    page = Page(usual)
     for line in summary(evaluation):
         for cell in line:
             assert cell in page.text
@@ -348,7 +354,7 @@ def test_few_items_and_one_dimension(tmp_path: Path, n: int, d: int) -> None:
     write(tmp_path, evaluation=of_test(evaluation), ranking=ranking, split=colours(n))
 
 
-@pytest.mark.parametrize("value", [0.0, 1 / 3, 1e6, math.nan])
+@pytest.mark.parametrize("value", [0.0, 1e6, math.nan])
 def test_constant_embeddings(tmp_path: Path, value: float) -> None:
     evaluation, ranking = fake()
     pairs = ranking.pairs.clone()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from PIL import Image
 
 import contml as library
@@ -24,6 +25,7 @@ def photographs(folder, count=60):
     (folder / "items.csv").write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.usefixtures("no_reports")
 def test_five_commands(contml, tmp_path):
     photographs(tmp_path)
 
