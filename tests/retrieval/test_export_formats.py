@@ -89,8 +89,8 @@ class Exported(NamedTuple):
     difference: float
 
 
+#: Beside the small_cnn of a run, which a command exports below.
 MODELS = {
-    "small_cnn": {"backbone": "small_cnn"},
     "levels": {"backbone": "small_cnn", "levels": ["low", "middle", "high"], "normalize": True, "pooling": "max"},
     "resnet18": {"backbone": "resnet18", "normalize": True},
     "mobilenet_v2": {"backbone": "mobilenet_v2", "levels": ["high"], "pooling": "average_max", "normalize": True},
