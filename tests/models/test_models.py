@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from urllib.error import URLError
@@ -43,8 +44,12 @@ class Map(nn.Module):
 # -- backbones ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_torchvision_model_gives_features(torchvision_models):
-    for name in torchvision_models.list_models(module=torchvision_models):
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_torchvision_models_give_features(torchvision_models, every):
+    """One model of each family, or every model."""
+    names = torchvision_models.list_models(module=torchvision_models)
+    families = {re.match("[a-z]+", name)[0]: name for name in reversed(names)}
+    for name in names if every else families.values():
         with init_empty_weights():
             built = build(name, "none")
         for training in (True, False):  # auxiliary outputs appear in training only
