@@ -237,12 +237,9 @@ def test_proxy_anchor_equals_its_loop(case):
 def test_continuous_losses_on_drawn_batches(batch):
     embeddings, distances = batch
     for make, loop in CONTINUOUS.values():
-        ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
         # Hinges that are exactly at their kink make gradients ambiguous: values alone are compared here.
-        assert_same(
-            value_and_gradient(make()(ours, distances), ours)[:1],
-            value_and_gradient(loop(theirs, distances, None), theirs)[:1],
-        )
+        ours = make()(embeddings.clone().requires_grad_(), distances)
+        assert_same([ours.detach()], [loop(embeddings, distances, None)])
 
 
 @settings(max_examples=25, deadline=None)
@@ -441,7 +438,7 @@ def test_gradcheck(name, block_rows):
     embeddings = torch.randn(9, 6, dtype=torch.float64, requires_grad=True)
     labels = torch.cdist(*[torch.randn(9, 2, dtype=torch.float64)] * 2).fill_diagonal_(0)
     target = labels if loss.requires in ("any", "graded") else classes
-    assert torch.autograd.gradcheck(lambda e, *_: loss(e, target), (embeddings, *loss.parameters()))
+    assert torch.autograd.gradcheck(lambda e, *_: loss(e, target), (embeddings, *loss.parameters()), fast_mode=True)
 
 
 @pytest.mark.parametrize(
