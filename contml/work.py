@@ -281,42 +281,48 @@ class Files(Results[T]):
     """Large results: a file each.
 
     Args:
-        folder: the folder of the files.
-        load: the result in a file; None if there is none, or it is damaged.
-        save: writes a result as a whole or not at all.
-        suffix: the ending of the files.
+        place: the folder of the files.
+        folder: as in `Results`.
     """
 
-    def __init__(
-        self, folder: Path, load: Callable[[Path], T | None], save: Callable[[Path, T], object], suffix: str
-    ) -> None:
-        super().__init__(folder / ".work")
-        self._place, self._load, self._save, self._suffix = folder, load, save, suffix
+    #: The ending of the files.
+    suffix = ""
+
+    def __init__(self, place: Path, folder: Path) -> None:
+        super().__init__(folder)
+        self._place = place
         self._found: set[str] = set()
 
-    def path(self, key: str) -> Path:
-        """The file of a result."""
-        return self._place / f"{key}{self._suffix}"
+    @abstractmethod
+    def load(self, key: str, path: Path) -> T | None:
+        """The result in a file; None if there is none, or it is damaged."""
+
+    @abstractmethod
+    def save(self, value: T, path: Path) -> None:
+        """Write a result as a whole or not at all."""
 
     def refresh(self) -> None:
         """Nothing: the folder is asked for each item."""
 
     def __contains__(self, key: object) -> bool:
-        if key not in self._found and self._load(self.path(str(key))) is not None:
+        if key not in self._found and self.load(str(key), self._path(str(key))) is not None:
             self._found.add(str(key))
         return key in self._found
 
     def __getitem__(self, key: str) -> T:
-        value = self._load(self.path(key))
+        value = self.load(key, self._path(key))
         if value is None:
-            raise InputError(str(self.path(key)), "damaged or removed", hint="call the same command again")
+            raise InputError(str(self._path(key)), "damaged or removed", hint="call the same command again")
         return value
 
     def add(self, key: str, value: T) -> None:
         """Write the file of a result, unless the item has one."""
         if key not in self:
-            self._save(self.path(key), value)
+            self.save(value, self._path(key))
             self._found.add(key)
+
+    def _path(self, key: str) -> Path:
+        return self._place / f"{key}{self.suffix}"
 
 
 def run(
@@ -478,9 +484,8 @@ class _Worker(Generic[ItemT, T]):
         """End the process: SIGTERM lets a training save its state."""
         if self._process is not None and self.item is not None:
             self._process.terminate()
-        elif self.connection is not None:
-            with suppress(OSError):
-                self.connection.send(None)
+        if self.connection is not None:
+            self.connection.close()  # it waits for the next item
 
     def join(self) -> None:
         """Wait for the end of the process."""
@@ -518,8 +523,8 @@ def _child(function: Callable[[ItemT], T], results: Results[T], connection: Conn
 def serve(function: Callable[[ItemT], T], results: Results[T], connection: Connection) -> None:
     """Do the items that come through a connection; what it prints goes to the file that comes with each."""
     with suppress(EOFError, OSError):  # the parent may be gone
-        while (message := connection.recv()) is not None:
-            item, log = message
+        while True:
+            item, log = connection.recv()
             if log is not None:
                 _print_to(log)
             try:

@@ -99,6 +99,15 @@ def test_a_process_that_dies_is_one_line(tmp_path):
     work.run([NUMBERS[3]], partial(square, tmp_path, 0), results)  # its lease is free
 
 
+def test_items_that_save_their_state_when_another_one_fails(tmp_path):
+    """They end by an error of their own, or finish: nobody waits for them."""
+    results = Squares(tmp_path / "squares.jsonl")
+    with refuses("number 1", "is odd"):
+        work.run([Number(5), Number(6), NUMBERS[1]], partial(fails, folder=tmp_path), results, processes=3)
+    assert "number 5" not in results
+    assert "number 6" in Squares(results.path)
+
+
 def test_a_deadline(results, tmp_path):
     with pytest.raises(work.OutOfTimeError):
         work.run(NUMBERS, partial(square, tmp_path, 0.05), results, deadline=time.monotonic() + 0.12)

@@ -10,7 +10,7 @@ import typer
 
 from contml._support.endings import EMBEDDINGS, check_suffix
 from contml._support.errors import InputError
-from contml.cli.options import Json, Tables, Trust, table_options
+from contml.cli.options import Join, Json, Tables, Trust, table_options
 from contml.cli.printing import complete, echo, print_broken, print_table
 
 EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
@@ -86,6 +86,7 @@ def embed(
     tables: Tables = None,
     batch_size: BatchSize = 128,
     workers: Workers = 0,
+    join: Join = False,
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
@@ -105,7 +106,7 @@ def embed(
     model = load(run, trust=trust)
     note_on_model(run, model, "the file holds", as_json=as_json)
     with progress_bar(len(items), "embeddings") as progress:
-        written = embed_to_file(model, items, out, batch_size=batch_size, workers=workers, progress=progress)
+        written = embed_to_file(model, items, out, batch_size=batch_size, workers=workers, join=join, progress=progress)
     for name, cause in written.broken.items():
         print_broken(name, cause)
     if as_json:
@@ -113,7 +114,8 @@ def embed(
         numbers = {"images": written.images, "dim": written.dim, "resumed": written.resumed}
         echo(json.dumps({"file": str(out), **numbers, "broken": broken}))
         return
-    resumed = f" ({written.resumed:,} images from an interrupted run)" if written.resumed else ""
+    source = "an interrupted run or other commands" if join else "an interrupted run"
+    resumed = f" ({written.resumed:,} images from {source})" if written.resumed else ""
     count = len(written.broken)
     left_out = f"; {count:,} image{'s' if count > 1 else ''} could not be read" if count else ""
     echo(f"{out}: {before}{written.images:,} embeddings of {written.dim:,} numbers{resumed}{left_out}")

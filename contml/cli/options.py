@@ -80,6 +80,7 @@ AcceptChanges = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Join = Annotated[bool, typer.Option("--join", help="Share the work with the same command that is already running.")]
 
 
 Tables = Annotated[

@@ -21,6 +21,7 @@ from contml.cli.options import (
     Data,
     DecodedImages,
     ImageColumn,
+    Join,
     Json,
     Labels,
     Overrides,
@@ -157,6 +158,7 @@ def features(
     maps: Annotated[
         bool, typer.Option("--maps", help="Write the last feature maps, for a captioner with attention.")
     ] = False,
+    join: Join = False,
 ) -> None:
     """Write the backbone features of all images of a config, to train a head on them in seconds.
 
@@ -174,8 +176,11 @@ def features(
     task = loaded_experiment.read_task()
     total = sum(map(len, task.splits.values()))
     with progress_bar(total, "features") as progress:
-        written = experiment.extract_features(replace(loaded_experiment, task=task), out, progress, maps=maps)
-    resumed = f" ({written.resumed:,} from an interrupted run)" if written.resumed else ""
+        written = experiment.extract_features(
+            replace(loaded_experiment, task=task), out, progress, maps=maps, join=join
+        )
+    source = "an interrupted run or other commands" if join else "an interrupted run"
+    resumed = f" ({written.resumed:,} from {source})" if written.resumed else ""
     echo(f"{out}: {before}{written.items:,} {'maps' if maps else 'vectors'} of {written.dim:,} numbers{resumed}")
     named = loaded_experiment.config.parts["model"].options["weights"] != "none"
     changes = f"images.features={out} model.backbone=features" + " model.weights=none" * named

@@ -8,13 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError
 from contml.data.features import Floats, Made, finished_file, write_features
-from contml.evaluation.embed_parts import Parts
+from contml.evaluation.embed_parts import embed_to
 from contml.experiment.building import Experiment
 
 
@@ -23,22 +22,29 @@ class Extracted(NamedTuple):
 
     items: int
     dim: int
-    resumed: int  # images whose features were on disk from an interrupted run
+    resumed: int  # images whose features come from an interrupted run, or from other commands
 
 
 def extract_features(
-    experiment: Experiment, out: Path, progress: Callable[[int], None] = lambda _: None, *, maps: bool = False
+    experiment: Experiment,
+    out: Path,
+    progress: Callable[[int], None] = lambda _: None,
+    *,
+    maps: bool = False,
+    join: bool = False,
 ) -> Extracted:
     """Write the backbone features of every image of an experiment's splits: centre crops, no head.
 
-    With `maps`, the last feature maps of the backbone are written, for a captioner that attends to places.
+    With `maps`, the last feature maps of the backbone are written, for a captioner that attends to places. With `join`,
+    several processes that call this with the same arguments share the images.
 
     Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
     that is complete, with these features, stays as it is.
     `progress` is called with the number of images finished so far.
 
     Raises:
-        InputError: the file cannot be written there, or an image cannot be read.
+        InputError: the file cannot be written there, an image cannot be read, or another command writes the file and
+            this one does not `join`.
     """
     check_suffix(out, FEATURES)
     finished_file(out)  # before the data are read
@@ -54,27 +60,23 @@ def extract_features(
     model = model.to(device)
     function = model.maps if maps else None
     content = [maps, experiment.values["task"], experiment.identity_of(model)]
-    parts = Parts(out, hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16])
-    if made := finished_file(out, lambda: parts.key(splits)):
-        parts.remove()  # a kill may have come first
-        return Extracted(made.items, made.dim, 0)
-    finished = resumed = 0
-    values: list[Floats] = []
-    try:
-        for name, split in splits.items():
-            for part in parts.embed(model, split, images, name, device=device, function=function):
-                for row in part.broken:
-                    got = f"cannot be decoded ({len(part.broken)} such images)"
-                    raise InputError(split.name(row), got, hint="replace or remove it")
-                values.append(part.embeddings.numpy())
-                resumed += len(part.rows) if part.resumed else 0
-                finished += len(part.rows)
-                progress(finished)
-    finally:
-        images.close()
-    names = [name for split in splits.values() for name in split.names]
+    key = hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16]
     split_names = [name for name, split in splits.items() for _ in range(len(split))]
-    features = np.concatenate(values)
-    write_features(out, names, split_names, features, Made(parts.key(), len(features), features.shape[-1], {}))
-    parts.remove()
-    return Extracted(len(features), features.shape[-1], resumed)
+
+    def write(names: list[str], values: Floats, made: Made) -> None:
+        write_features(out, names, split_names, values, made)
+
+    made, resumed = embed_to(
+        out,
+        key,
+        splits,
+        model,
+        images,
+        write,
+        device=device,
+        function=function,
+        refuse_broken=True,
+        join=join,
+        progress=progress,
+    )
+    return Extracted(made.items, made.dim, resumed)

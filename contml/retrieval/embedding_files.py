@@ -8,14 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from contml._support.endings import EMBEDDINGS, check_suffix
 from contml._support.errors import InputError
 from contml._support.files import atomic
 from contml.data.features import Floats, Made, finished_file, write_features
 from contml.evaluation.embed import BATCH
-from contml.evaluation.embed_parts import Parts
+from contml.evaluation.embed_parts import embed_to
 from contml.retrieval.embedder import Embedder
 from contml.retrieval.images import SourceItem, split_of
 
@@ -28,7 +26,7 @@ class Written(NamedTuple):
 
     images: int
     dim: int
-    resumed: int  # images whose embeddings were on disk from an interrupted run
+    resumed: int  # images whose embeddings come from an interrupted run, or from other commands
     broken: dict[str, str]  # name and cause of each image that is not in the file
 
 
@@ -50,51 +48,45 @@ def embed_to_file(
     *,
     batch_size: int = BATCH,
     workers: int = 0,
+    join: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Written:
     """Write the names and the embeddings of images; broken images are left out.
 
     Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
-    that is complete, with these images embedded by this model, stays as it is.
+    that is complete, with these images embedded by this model, stays as it is. With `join`, several processes that call
+    this with the same arguments share the images.
     `progress` is called with the number of images finished so far.
 
     Raises:
-        InputError: the file cannot be written there, the model embeds features, or no image could be read.
+        InputError: the file cannot be written there, the model embeds features, no image could be read, or another
+            command writes the file and this one does not `join`.
     """
     check_file(out)
     if embedder.bundle.feature_dim is not None:
         problem = f"the model embeds vectors of {embedder.bundle.feature_dim} features, not images"
         raise InputError(embedder.bundle.name, problem, hint="embed them in Python: contml.load(...).embed(vectors)")
     split, images = split_of(items), embedder.images(broken="skip", workers=workers)
-    parts = Parts(out, f"{embedder.identity[:16]}-{batch_size}")
-    if made := finished_file(out, lambda: parts.key({_SPLIT: split})):
-        parts.remove()  # a kill may have come first
-        return Written(made.items, made.dim, 0, made.broken)
-    names: list[str] = []
-    embedding_parts: list[Floats] = []
-    broken: dict[str, str] = {}
-    resumed = 0
-    try:
-        for part in parts.embed(embedder.model, split, images, _SPLIT, device=embedder.device, batch_size=batch_size):
-            broken |= {split.name(row): cause for row, cause in part.broken.items()}
-            names += [split.name(row) for row in part.rows if row not in part.broken]
-            if len(part.embeddings):
-                embedding_parts.append(part.embeddings.numpy())
-            resumed += len(part.rows) if part.resumed else 0
-            progress(part.rows.stop)
-    finally:
-        images.close()
-    if not embedding_parts:
-        name, cause = next(iter(broken.items()))
-        raise InputError(name, f"cannot be decoded ({cause}), nor can any other image", hint="check the image files")
-    embeddings = np.concatenate(embedding_parts)
-    made = Made(parts.key(), len(embeddings), embeddings.shape[1], broken)
-    if out.suffix.lower() == ".h5":
-        _write_hloc(out, names, embeddings, made)
-    else:
-        write_features(out, names, None, embeddings, made)
-    parts.remove()
-    return Written(len(embeddings), embeddings.shape[1], resumed, broken)
+
+    def write(names: list[str], values: Floats, made: Made) -> None:
+        if out.suffix.lower() == ".h5":
+            _write_hloc(out, names, values, made)
+        else:
+            write_features(out, names, None, values, made)
+
+    made, resumed = embed_to(
+        out,
+        f"{embedder.identity[:16]}-{batch_size}",
+        {_SPLIT: split},
+        embedder.model,
+        images,
+        write,
+        device=embedder.device,
+        batch_size=batch_size,
+        join=join,
+        progress=progress,
+    )
+    return Written(made.items, made.dim, resumed, made.broken)
 
 
 def _write_hloc(out: Path, names: Sequence[str], values: Floats, made: Made) -> None:

@@ -13,12 +13,15 @@ import itertools
 import json
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from contml import work
 from contml._support.errors import InputError
-from contml._support.files import check_new_folder, locked, write
+from contml._support.files import check_new_folder, write
 from contml.contracts import PLAIN, Measure
 from contml.data.identity import DataRecord
 from contml.data.split import Task
@@ -28,8 +31,8 @@ from contml.runs import PLACES
 from contml.sweep.results import Sweep
 from contml.sweep.samplers import draw, optuna_version
 from contml.sweep.space import Choice, Params, Space, grid, overrides_of, parse_space
-from contml.sweep.training import Job, Result, Source, run_jobs
-from contml.sweep.trials import Training, Trial, TrialsFile, better, ranked, stored_spec
+from contml.sweep.training import Job, Source, run_job
+from contml.sweep.trials import ROUND, Training, Trial, TrialsFile, better, key_of, ranked, stored_spec
 
 Sampler: TypeAlias = Literal["grid", "random", "tpe"]
 
@@ -49,6 +52,7 @@ def sweep(
     seeds: int = 1,
     folds: int = 1,
     processes: int = 1,
+    join: bool = False,
     runs: Path = Path("runs"),
     name: str = "",
     file: Path | None = None,
@@ -68,6 +72,7 @@ def sweep(
         seeds: number of trainings of a trial, with consecutive seeds.
         folds: number of parts of the training split; each is the validation split of one training. 1: no folds.
         processes: number of trainings at a time.
+        join: share the trainings with other processes that call this with the same arguments.
         runs: the folder of the sweep is `runs/CONFIG/sweep_NAME`.
         name: distinguishes sweeps of one config.
         file: the file of the trainings; default `trials.jsonl` in the folder of the sweep.
@@ -75,7 +80,8 @@ def sweep(
         on_line: called with a line about each finished training.
 
     Raises:
-        InputError: an error in the arguments, or the file belongs to another sweep. Nothing is trained then.
+        InputError: an error in the arguments, the file belongs to another sweep, or another process works on it and
+            this one does not `join`. Nothing is trained then.
         KeyboardInterrupt: a signal stopped the sweep.
     """
     space = parse_space(tries, overrides, trials=trials, seeds=seeds, folds=folds, processes=processes)
@@ -92,14 +98,13 @@ def sweep(
     task: Task = base.config.parts["task"].build() if base.task is None else base.task
     if folds > 1 and task.val is not None:
         raise InputError("--folds", str(folds), hint="omit it: these data have a validation split of their own")
-    round_size = _round_size(stored, math.ceil(processes / len(runs_of_trial))) if sampler_name == "tpe" else num_trials
     spec = {
         "config": _comparable(base),
         "space": {dimension.key: str(dimension) for dimension in space},
         "sampler": sampler_name,
         "seeds": seeds,
         "folds": folds,
-        "trials in a round": round_size if sampler_name == "tpe" else None,
+        ROUND: math.ceil(processes / len(runs_of_trial)) if sampler_name == "tpe" else None,
         "data": _digest(task, base.root),
         "optuna": None if sampler_name == "grid" else optuna_version(sampler_name),
     }
@@ -110,21 +115,31 @@ def sweep(
         notes.append("training.select=none in the config: the trials use select=val, the final training uses none")
     if not file.is_file():
         check_new_folder(folder, _FILES, hint="choose another --name")
-    with locked(folder, "another process is working on this sweep", "wait, or use --name"):
-        record = TrialsFile(file, spec)
-        if later_trials := [training.trial for training in record.trainings.values() if training.trial >= num_trials]:
+    record = TrialsFile(file, spec)
+    with record.command(join, str(folder)):
+        if later_trials := [training.trial for training in record.values() if training.trial >= num_trials]:
             raise InputError(
                 "--trials", str(num_trials), f"must be at least {max(later_trials) + 1}, as many as {file} has"
             )
         search = _Search(source, folder, record, runs_of_trial, folds, measure, on_line)
         for note in notes:
             on_line(note)
+        round_size = record.round_size or num_trials
         for start in range(0, num_trials, round_size):
             numbers = range(start, min(start + round_size, num_trials))
             for n in numbers:
                 search.params[n] = _params(search, space, sampler_name, first_seed, n, start)
             jobs = [job for n in numbers for job in search.jobs(n)]
-            run_jobs(source, jobs, processes, search.is_needed, search.on_result)
+            work.run(
+                jobs,
+                partial(run_job, source),
+                record,
+                processes=processes,
+                is_needed=search.is_needed,
+                on_done=search.on_done,
+                on_wait=lambda count: on_line(f"waits for {count} trainings of other commands"),
+                log=attrgetter("log"),
+            )
         ranked_trials = ranked([search.trial(n) for n in range(num_trials)])
         if ranked_trials[0].error:
             raise InputError(str(folder), f"all {num_trials} trials failed; the first: {ranked_trials[0].error}")
@@ -163,16 +178,11 @@ class _Search:
         self.measure, self.on_line = measure, on_line
         self.params: dict[int, Params] = {}
 
-    @property
-    def metric(self) -> str:
-        """The metric that judges the trainings; nothing before the first one."""
-        return next((training.metric for training in self.record.trainings.values() if training.metric), "")
-
     def trial(self, n: int) -> Trial:
         """A trial with its trainings so far, up to the first that failed."""
         trainings: list[Training] = []
         for run in self.runs:
-            training = self.record.trainings.get((n, *run))
+            training = self.record.get(key_of(n, *run))
             if training is not None:
                 trainings.append(training)
             if training is not None and training.error:
@@ -188,27 +198,23 @@ class _Search:
             fold = "" if run[1] is None else f"_fold_{run[1]}"
             training = Training(n, self.params[n], *run)
             folder = self.folder / f"trial_{n:03d}{seed}{fold}"
-            jobs.append(Job(training, folder, [*changes, *_fixed(run, self.folds)]))
-            if (n, *run) in self.record.trainings:
+            is_first = (n, run) == (0, self.runs[0])
+            jobs.append(Job(training, folder, [*changes, *_fixed(run, self.folds)], is_first))
+            if training.key in self.record:
                 _remove_weights(folder)  # a kill may have come first
         return jobs
 
     def is_needed(self, job: Job) -> bool:
-        """Whether a training is not in the file yet, and no earlier one of its trial failed."""
-        key = (job.training.trial, job.training.seed, job.training.fold)
-        return key not in self.record.trainings and not self.trial(job.training.trial).error
+        """Whether no earlier training of its trial failed."""
+        n, position = job.training.trial, self.runs.index((job.training.seed, job.training.fold))
+        earlier = [self.record.get(key_of(n, *run)) for run in self.runs[:position]]
+        return not any(training is not None and training.error for training in earlier)
 
-    def on_result(self, job: Job, result: Result) -> None:
-        """Record a training."""
-        training = result.training
-        if training.metric and self.metric not in ("", training.metric):  # unreadable images: a smaller gallery
-            got = f"judged by {training.metric}, the trainings before it by {self.metric}"
-            raise InputError(str(job.folder), got, hint="repair the images that could not be read, or use --name")
-        overrides_text = " ".join(overrides_of(training.params))
-        if training.error and not result.began and (training.trial, training.seed, training.fold) == (0, *self.runs[0]):
-            raise InputError(f"trial 0 ({overrides_text})", training.error)
-        self.record.add(training)
+    def on_done(self, job: Job) -> None:
+        """Remove the weights of a recorded training, and print its result."""
+        training = self.record[job.key]
         _remove_weights(job.folder)
+        overrides_text = " ".join(overrides_of(training.params))
         training_name = f"seed {training.seed}" + ("" if training.fold is None else f", fold {training.fold}")
         outcome = training.error
         if training.value is not None:
@@ -219,7 +225,7 @@ class _Search:
 
 def _params(search: _Search, space: Space, sampler: str, seed: int, n: int, start: int) -> Params:
     """The values of trial `n` of the round that begins with trial `start`."""
-    stored = next((training.params for training in search.record.trainings.values() if training.trial == n), None)
+    stored = next((training.params for training in search.record.values() if training.trial == n), None)
     if stored is not None:
         return stored
     if sampler == "grid":
@@ -247,12 +253,6 @@ def _plan(space: Space, sampler: str | None, trials: int | None) -> tuple[str, i
         raise InputError("--trials", "missing", hint=f"give the number of trials of sampler {sampler}")
     optuna_version(sampler)
     return sampler, trials
-
-
-def _round_size(stored: Mapping[str, Any], size: int) -> int:
-    """The trials in a round of sampler "tpe": those of the sweep in the file, whatever --processes is now."""
-    stored_size = stored.get("trials in a round")
-    return stored_size if type(stored_size) is int and stored_size > 0 else size
 
 
 def _fixed(run: tuple[int, int | None], folds: int) -> list[str]:

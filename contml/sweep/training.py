@@ -1,21 +1,12 @@
-"""The trainings of a sweep: in this process, or several at a time, each in a process of its own."""
+"""The trainings of a sweep."""
 
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
 import shutil
-import signal
-import threading
 import time
-import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from contml._support.errors import InputError
@@ -23,6 +14,7 @@ from contml.config import difference, read
 from contml.evaluation.evaluated import Evaluated
 from contml.experiment import Experiment, OwnData, load, load_table, resume, train
 from contml.runs import Run
+from contml.sweep.space import overrides_of
 from contml.sweep.trials import Training
 
 
@@ -52,26 +44,37 @@ class Source:
 
 @dataclass(frozen=True)
 class Job:
-    """A training to do: `training` without its result, the run folder, and the overrides."""
+    """A training to do: `training` without its result, the run folder, and the overrides.
+
+    Attributes:
+        is_first: options that do not fit the data end the sweep, where they are those of the first training.
+    """
 
     training: Training
     folder: Path
     changes: Sequence[str]
+    is_first: bool = False
+
+    def __str__(self) -> str:
+        return str(self.folder)
+
+    @property
+    def key(self) -> str:
+        """The key of the training."""
+        return self.training.key
+
+    @property
+    def log(self) -> Path:
+        """The file for what another process prints."""
+        return self.folder.with_name(f"{self.folder.name}.log")
 
 
-@dataclass(frozen=True)
-class Result:
-    """A training with its result, and whether it began: options that do not fit the data are refused before."""
-
-    training: Training
-    began: bool
-
-
-def run_job(source: Source, job: Job) -> Result:
+def run_job(source: Source, job: Job) -> Training:
     """Train, and evaluate the best weights on the validation split; resume a training that was interrupted.
 
     Raises:
-        InputError: another process trains in this folder. Other errors are in the result.
+        InputError: another process trains in this folder, or the first training of the sweep could not begin. Other
+            errors are in the result.
     """
     start = time.monotonic()
     began: list[object] = []
@@ -90,8 +93,11 @@ def run_job(source: Source, job: Job) -> Result:
         if not math.isfinite(value):
             raise InputError(metric, str(value), hint="no query of the validation split can be evaluated")
     except InputError as error:
-        return Result(replace(job.training, error=str(error), seconds=_since(start)), bool(began))
-    training = replace(
+        if job.is_first and not began:
+            params = " ".join(overrides_of(job.training.params))
+            raise InputError(f"trial {job.training.trial} ({params})", str(error)) from None
+        return replace(job.training, error=str(error), seconds=_since(start))
+    return replace(
         job.training,
         value=value,
         metric=metric,
@@ -101,7 +107,6 @@ def run_job(source: Source, job: Job) -> Result:
         run=job.folder.as_posix(),
         seconds=_since(start),
     )
-    return Result(training, began=True)
 
 
 def _since(start: float) -> float:
@@ -120,109 +125,3 @@ def _resumed(experiment: Experiment, folder: Path) -> bool:
     except InputError:
         return False
     return True
-
-
-def run_jobs(
-    source: Source,
-    jobs: Sequence[Job],
-    processes: int,
-    is_needed: Callable[[Job], bool],
-    on_result: Callable[[Job, Result], None],
-) -> None:
-    """Run trainings in order.
-
-    Args:
-        source: what is trained.
-        jobs: the trainings.
-        processes: so many at a time, each in a new process; 1: in this process.
-        is_needed: asked before a training begins.
-        on_result: called in this process with each result.
-
-    Raises:
-        KeyboardInterrupt: a signal stopped a training. Its state is saved.
-        InputError: a process died, or another process trains in one of the folders.
-    """
-    if processes == 1:
-        for job in jobs:
-            if is_needed(job):
-                on_result(job, run_job(source, job))
-        return
-    pending = filter(is_needed, jobs)  # asked when a process is free: by then a training of the trial may have failed
-    running: dict[Connection, tuple[BaseProcess, Job]] = {}
-    try:
-        while True:
-            for job in islice(pending, processes - len(running)):
-                process, connection = _start(source, job)
-                running[connection] = process, job
-            if not running:  # `wait` would never return
-                return
-            ready = wait(list(running))
-            for connection in [connection for connection in running if connection in ready]:
-                process, job = running[connection]
-                result = _received(connection, process, job)
-                del running[connection]
-                on_result(job, result)
-    finally:
-        for process, _ in running.values():
-            process.terminate()  # SIGTERM: the training saves its state
-        for process, _ in running.values():
-            process.join()
-
-
-def _start(source: Source, job: Job) -> tuple[BaseProcess, Connection]:
-    context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
-    receiver, sender = context.Pipe(duplex=False)
-    job.folder.parent.mkdir(parents=True, exist_ok=True)
-    process = context.Process(target=_child, args=(source, job, sender))
-    process.start()
-    sender.close()
-    return process, receiver
-
-
-def _received(connection: Connection, process: BaseProcess, job: Job) -> Result:
-    log = _log(job)
-    try:
-        result: Result | InputError | str | None = connection.recv()
-    except EOFError:
-        process.join()
-        got = f"its process died (exit status {process.exitcode})"
-        hint = f"see {log}; the same command continues; fewer processes need less memory"
-        raise InputError(str(job.folder), got, hint=hint) from None
-    process.join()
-    if result is None:
-        raise KeyboardInterrupt
-    if isinstance(result, InputError):
-        raise result
-    if isinstance(result, str):
-        raise RuntimeError(f"{job.folder} failed, see {log}\n{result}")
-    return result
-
-
-def _log(job: Job) -> Path:
-    return job.folder.with_name(f"{job.folder.name}.log")
-
-
-def _child(source: Source, job: Job, sender: Connection) -> None:
-    """One training in a process of its own; its messages go to a file."""
-    os.setpgrp()  # Ctrl-C reaches the parent alone, which stops its children
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    with _log(job).open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    try:
-        sender.send(run_job(source, job))
-    except KeyboardInterrupt:
-        with suppress(OSError):  # the parent may be gone
-            sender.send(None)
-    except InputError as error:
-        sender.send(error)
-    except Exception:
-        sender.send(traceback.format_exc())
-
-
-def _end_with_parent() -> None:
-    """Stop this process when its parent is gone; a training saves its state first."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)

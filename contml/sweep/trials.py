@@ -10,14 +10,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from contml._support.errors import InputError
-from contml._support.files import append_line
 from contml.config import difference
 from contml.evaluation.metrics import metric_of
 from contml.sweep.space import Params
+from contml.work import Lines
 
+#: The key of the number of trials in a round.
+ROUND = "trials in a round"
 #: A message names at most so many differences between two specs.
 _SHOWN = 3
 
@@ -53,6 +55,16 @@ class Training:
     seconds: float = 0.0
     error: str = ""
     untrained: bool = False
+
+    @property
+    def key(self) -> str:
+        """What distinguishes it from the other trainings of the sweep."""
+        return key_of(self.trial, self.seed, self.fold)
+
+
+def key_of(trial: int, seed: int, fold: int | None) -> str:
+    """The key of a training."""
+    return f"trial {trial}, seed {seed}, fold {fold}"
 
 
 _TRAINING = TypeAdapter(Training)
@@ -92,61 +104,59 @@ class Trial:
         return statistics.stdev(self.values) if len(self.values) > 1 and not self.error else math.nan
 
 
-class TrialsFile:
-    """The lines of the file. A line is appended as a whole; one that was cut short is removed.
+class TrialsFile(Lines[Training]):
+    """The lines of the file.
 
     Args:
         path: the file, created with the first line.
-        spec: what the sweep is: its first line.
+        spec: what the sweep is: its first line. A file keeps its number of trials in a round.
+
+    Attributes:
+        round_size: that number; None where trials do not come in rounds.
 
     Raises:
         InputError: the file belongs to another sweep, or has a broken line.
     """
 
+    of = "a sweep"
+
     def __init__(self, path: Path, spec: Mapping[str, Any]) -> None:
-        self.path = path
-        self.trainings: dict[tuple[int, int, int | None], Training] = {}  # by trial, seed, fold
-        content = path.read_bytes() if path.exists() else b""
-        complete = content[: content.rfind(b"\n") + 1]  # a crash may have cut a last line short
-        rows = [self._parse(number, line) for number, line in enumerate(complete.splitlines(), 1)]
-        if rows:
-            _check_spec(path, rows[0], spec)
-        for number, row in enumerate(rows[1:], 2):
-            training = self._training(number, row, spec)
-            self.trainings.setdefault((training.trial, training.seed, training.fold), training)
-        if not rows:
-            self._append(spec)
+        self.spec, self.round_size = spec, None
+        super().__init__(path, spec)
 
-    def add(self, training: Training) -> None:
-        """Append a training; when this returns, the line is on disk."""
-        self._append(asdict(training))
-        self.trainings[training.trial, training.seed, training.fold] = training
-
-    def _append(self, row: Mapping[str, Any]) -> None:
-        append_line(self.path, json.dumps(row, allow_nan=False).encode())
-
-    def _training(self, number: int, row: Mapping[str, Any], spec: Mapping[str, Any]) -> Training:
+    def parse(self, row: dict[str, Any]) -> tuple[str, Training]:
         """The training of a line: of the right types, with all values that the sweep tries, a result or an error."""
-        try:
-            training = _TRAINING.validate_json(json.dumps(row), strict=True)
-        except ValidationError:
-            raise self._broken(number) from None
+        training = _TRAINING.validate_json(json.dumps(row), strict=True)
         finished = training.value is not None and math.isfinite(training.value)
-        if training.params.keys() != spec["space"].keys() or finished == bool(training.error) or training.trial < 0:
-            raise self._broken(number)
-        return training
+        if (
+            training.params.keys() != self.spec["space"].keys()
+            or finished == bool(training.error)
+            or training.trial < 0
+        ):
+            raise ValueError
+        return training.key, training
 
-    def _parse(self, number: int, line: bytes) -> dict[str, Any]:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            raise self._broken(number)
-        return row
+    def row(self, key: str, value: Training) -> Mapping[str, Any]:  # noqa: ARG002
+        """The line of a training."""
+        return asdict(value)
 
-    def _broken(self, number: int) -> InputError:
-        return InputError(f"{self.path}:{number}", "not a line of a sweep", hint="remove it")
+    def check_head(self, stored: dict[str, Any]) -> None:
+        """Compare the spec of the file with that of the command; take over its number of trials in a round."""
+        size, spec = stored.get(ROUND), self.spec
+        if spec[ROUND] is not None and type(size) is int and size > 0:
+            spec = {**spec, ROUND: size}
+        if changes := [change.removeprefix("config.") for change in difference(stored, spec)]:
+            more = f"; and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
+            got = f"belongs to another sweep ({'; '.join(changes[:_SHOWN])}{more})"
+            raise InputError(str(self.path), got, hint="repeat the command that began it, or choose another --name")
+        self.round_size = size
+
+    def check(self, value: Training) -> None:
+        """All trainings are judged by one metric; unreadable images make a smaller gallery, with another."""
+        metric = next((training.metric for training in self.values() if training.metric), "")
+        if value.metric and metric not in ("", value.metric):
+            got = f"judged by {value.metric}, the trainings before it by {metric}"
+            raise InputError(value.run, got, hint="repair the images that could not be read, or use --name")
 
 
 def stored_spec(path: Path) -> Mapping[str, Any]:
@@ -157,14 +167,6 @@ def stored_spec(path: Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError):  # `TrialsFile` refuses it
         return {}
     return spec if isinstance(spec, dict) else {}
-
-
-def _check_spec(path: Path, stored: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
-    changes = [change.removeprefix("config.") for change in difference(stored, spec)]
-    if changes:
-        more = f"; and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
-        got = f"belongs to another sweep ({'; '.join(changes[:_SHOWN])}{more})"
-        raise InputError(str(path), got, hint="repeat the command that began it, or choose another --name")
 
 
 def ranked(trials: Sequence[Trial]) -> list[Trial]:

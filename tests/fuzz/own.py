@@ -32,7 +32,7 @@ from contml.experiment.loading import load
 from contml.labels import ClassLabels
 from contml.report.plots import metrics_plot, training_plot
 from contml.runs import open_run
-from contml.sweep.trials import Training, TrialsFile, stored_spec
+from contml.sweep.trials import ROUND, Training, TrialsFile, stored_spec
 from contml.training.checkpoint import load_numbers, load_state, load_weights, save_state
 
 from .base import Kind, changed_file
@@ -201,6 +201,7 @@ SPEC = {
     "sampler": "grid",
     "seeds": 1,
     "folds": 1,
+    ROUND: None,
 }
 
 
@@ -208,21 +209,9 @@ def build_trials(folder: Path) -> None:
     """The file of a sweep."""
     file = TrialsFile(folder / "trials.jsonl", SPEC)
     for n in range(4):
-        file.add(
-            Training(
-                n,
-                {"loss.margin": 0.1 * n},
-                0,
-                None,
-                0.5 if n else None,
-                "label_distance@10",
-                20,
-                1,
-                "run",
-                3.0,
-                "" if n else "diverged",
-            )
-        )
+        outcome = (0.5 if n else None, "label_distance@10", 20, 1, "run", 3.0, "" if n else "diverged")
+        training = Training(n, {"loss.margin": 0.1 * n}, 0, None, *outcome)
+        file.add(training.key, training)
 
 
 def read_trials(folder: Path, random: Random) -> None:
@@ -234,7 +223,7 @@ def read_trials(folder: Path, random: Random) -> None:
     path = folder / "trials.jsonl"
     stored_spec(path)
     file = TrialsFile(path, SPEC)
-    trials = [Trial(t.trial, t.params, (t,)) for t in file.trainings.values()]
+    trials = [Trial(t.trial, t.params, (t,)) for t in file.values()]
     if trials and not (found := ranked(trials))[0].error:
         sweep = Sweep(folder, path, parse_space(["loss.margin=0.1,0.2"]), tuple(found), ())
         sweep.table(), sweep.sentences(), json.dumps(sweep.as_data())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from contml import InputError, work
+from contml._support.files import write
 
 
 @dataclass(frozen=True)
@@ -45,22 +47,23 @@ class Squares(work.Lines[int]):
         return {"key": key, "square": value}
 
 
-def files(folder: Path) -> work.Files[int]:
+class SquareFiles(work.Files[int]):
     """The same results, a file each."""
-    return work.Files(folder, _load, _save, ".txt")
+
+    suffix = ".txt"
+
+    def load(self, key, path):
+        try:
+            return int(path.read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def save(self, value, path):
+        write(path, lambda temporary: temporary.write_text(str(value)))
 
 
-def _load(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (FileNotFoundError, ValueError):
-        return None
-
-
-def _save(path: Path, value: int) -> None:
-    from contml._support.files import write
-
-    write(path, lambda temporary: temporary.write_text(str(value)))
+def files(folder: Path) -> SquareFiles:
+    return SquareFiles(folder, folder / ".work")
 
 
 def square(folder: Path, seconds: float, item: Number) -> int:
@@ -80,10 +83,20 @@ def begun(folder: Path) -> dict[int, list[int]]:
     return found
 
 
-def fails(item: Number) -> int:
-    """Ends in another way for each number."""
+def fails(item: Number, folder: Path | None = None) -> int:
+    """Ends in another way for each number; with a folder, number 1 fails when 5 and 6 have begun."""
     print("item", item.value, flush=True)
+    if item.value in (5, 6):  # as a training: SIGTERM lets it save its state
+        stopped = []
+        signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
+        (folder / str(item.value)).touch()
+        while not stopped:
+            time.sleep(0.01)
+        if item.value == 5:
+            raise KeyboardInterrupt
     if item.value == 1:
+        while folder is not None and not ((folder / "5").exists() and (folder / "6").exists()):
+            time.sleep(0.01)
         raise InputError("number 1", "is odd")
     if item.value == 2:
         raise KeyboardInterrupt

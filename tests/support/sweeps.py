@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import multiprocessing
@@ -15,13 +16,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from contml import InputError
+from contml import InputError, work
 from contml.data import Task
 from contml.data.sources import Pixels
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.query_values import QueryValues
 from contml.runs import create
-from contml.sweep.training import run_job
 from contml.training.trainer import Interrupted
 
 from .fake_runs import poses
@@ -138,10 +138,14 @@ def within(seconds: float):
         signal.signal(signal.SIGALRM, before)
 
 
-def start_thread(source, job):
-    """Stands for the start of a process: the training runs in a thread."""
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    thread = threading.Thread(target=lambda: sender.send(run_job(source, job)), daemon=True)
+def in_threads(monkeypatch):
+    """Trainings run in threads, which stand for processes."""
+    monkeypatch.setattr(work, "_start", _start_thread)
+    monkeypatch.setattr(work, "_print_to", lambda log: None)
+
+
+def _start_thread(function, results, connection):
+    thread = threading.Thread(target=work.serve, args=(function, copy.deepcopy(results), connection), daemon=True)
     thread.terminate = lambda: None
     thread.start()
-    return thread, receiver
+    return thread

@@ -19,13 +19,14 @@ from support.choices import pairwise
 from support.fake_runs import poses
 from support.miniature import squares
 from support.refusals import refuses
-from support.sweeps import Trainings, start_thread, within
+from support.sweeps import Trainings, in_threads, within
 
 import contml.sweep.search
+from contml import work
 from contml.experiment import load
 from contml.labels import VectorLabels
 from contml.sweep import sweep
-from contml.sweep.training import run_jobs
+from contml.work import run as run_items
 
 MARGINS = "loss.margin=0.05,0.1,0.15,0.2"
 CHOICES = [MARGINS, "optimizer.lr=1e-3,1e-2"]
@@ -134,7 +135,7 @@ def test_the_default_sampler(trainings):
 )
 def test_a_sweep_killed_at_any_line_goes_on_to_the_same_choice(trainings, monkeypatch, tries, options):
     """The file is cut after a line, or in the middle of the next, in turn; trial folders are gone, as in a copy."""
-    monkeypatch.setattr(contml.sweep.search, "run_jobs", one_process)
+    monkeypatch.setattr(work, "run", one_process)
     trainings.diverges = lambda margin: 0.14 < margin < 0.16
     whole = run(tries, **options)
     expected, written = trials_of(whole), lines()
@@ -154,8 +155,8 @@ def test_a_sweep_killed_at_any_line_goes_on_to_the_same_choice(trainings, monkey
         assert rows == [{**json.loads(line), "seconds": 0} for line in written]
 
 
-def one_process(source, jobs, processes, is_needed, on_result):
-    run_jobs(source, jobs, 1, is_needed, on_result)
+def one_process(jobs, *arguments, **options):
+    run_items(jobs, *arguments, **{**options, "processes": 1})
 
 
 def _nothing(folder, written):
@@ -205,7 +206,7 @@ STATES = [_nothing, _half_a_trial, _half, _whole_round, _leftovers, _folders_gon
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_each_state_in_which_a_sweep_is_found(trainings, monkeypatch, sampler, state, processes):
-    monkeypatch.setattr("contml.sweep.training._start", start_thread)
+    in_threads(monkeypatch)
     trainings.diverges = lambda margin: 0.14 < margin < 0.16
     tries, trials = ([MARGINS], 4) if sampler == "grid" else (RANGES, 12)
     options = {"sampler": sampler, "trials": trials, "folds": 2}
@@ -225,7 +226,7 @@ def test_each_state_in_which_a_sweep_is_found(trainings, monkeypatch, sampler, s
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_more_trials_and_fewer_than_before(trainings, monkeypatch, sampler, processes):
-    monkeypatch.setattr("contml.sweep.training._start", start_thread)
+    in_threads(monkeypatch)
     options = {"sampler": sampler, "folds": 2}
     with within(60):
         whole = run(RANGES, trials=13, name="whole", **options)
@@ -236,7 +237,7 @@ def test_more_trials_and_fewer_than_before(trainings, monkeypatch, sampler, proc
 
 
 def test_a_round_keeps_its_size_when_a_sweep_goes_on_with_other_processes(trainings, monkeypatch):
-    monkeypatch.setattr("contml.sweep.training._start", start_thread)
+    in_threads(monkeypatch)
     with within(60):
         whole = run(RANGES, trials=16, sampler="tpe", processes=3)
         written = lines()
@@ -249,13 +250,13 @@ def test_a_round_keeps_its_size_when_a_sweep_goes_on_with_other_processes(traini
 def test_the_order_in_which_trainings_finish_does_not_matter(trainings, monkeypatch, sampler):
     trainings.diverges = lambda margin: margin == 0.2
     options = {"trials": 8, "seeds": 2, "sampler": sampler, "processes": 6}
-    monkeypatch.setattr(contml.sweep.search, "run_jobs", one_process)
+    monkeypatch.setattr(work, "run", one_process)
     first = run(CHOICES, name="a", **options)
 
-    def reverse(source, jobs, processes, is_needed, on_result):
-        run_jobs(source, jobs[::-1], 1, is_needed, on_result)
+    def reverse(jobs, *arguments, **options):
+        one_process(jobs[::-1], *arguments, **options)
 
-    monkeypatch.setattr(contml.sweep.search, "run_jobs", reverse)
+    monkeypatch.setattr(work, "run", reverse)
     assert trials_of(run(CHOICES, name="b", **options)) == trials_of(first)
 
 
@@ -497,10 +498,14 @@ def test_a_broken_line_is_named(trainings, tmp_path):
         run([MARGINS])
 
 
-def test_one_process_at_a_time(trainings, tmp_path):
-    (tmp_path / "runs/own/sweep").mkdir(parents=True)
-    with FileLock(tmp_path / "runs/own/sweep/.lock"), refuses("runs/own/sweep", "another process"):
-        run()
+def test_one_command_at_a_time_unless_it_joins(trainings, tmp_path):
+    (tmp_path / "runs/own/sweep/.trials.jsonl.work").mkdir(parents=True)
+    with FileLock(tmp_path / "runs/own/sweep/.trials.jsonl.work/.lock"):
+        with refuses("runs/own/sweep", "another command works on it", hint="--join"):
+            run()
+        assert not trainings.done
+        joined = run(join=True)
+    assert trials_of(joined) == trials_of(run(name="alone"))
 
 
 def test_only_a_grid_works_without_optuna(trainings, monkeypatch):

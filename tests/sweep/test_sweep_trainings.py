@@ -31,7 +31,8 @@ from contml.sweep import sweep
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
     try:
-        sweep("own.yaml", ["training.epochs=20"], {TRIES!r}, **{OPTIONS!r}, processes=int(sys.argv[1]))
+        join = len(sys.argv) > 2
+        sweep("own.yaml", ["training.epochs=20"], {TRIES!r}, **{OPTIONS!r}, processes=int(sys.argv[1]), join=join)
     except KeyboardInterrupt:
         sys.exit(130)
 """
@@ -78,10 +79,10 @@ def test_folds_have_different_queries_that_cover_all_training_items(folder):
 def test_an_interrupted_training_is_resumed_and_one_of_other_options_begins_again(folder, monkeypatch):
     job = Job(Training(0, {}, 3, None), folder / "trial_000", ["training.select=val", "training.epochs=3"])
     source = Source("own.yaml")
-    whole = run_job(source, job).training.value
+    whole = run_job(source, job).value
     begun = []
     monkeypatch.setattr("contml.sweep.training.train", lambda *_, **__: begun.append(1))
-    assert run_job(source, job).training.value == whole
+    assert run_job(source, job).value == whole
     assert not begun
     other = Job(job.training, job.folder, [*job.changes, "loss.margin=0.2"])
     with pytest.raises(FileNotFoundError):
@@ -127,26 +128,31 @@ def test_killed_while_it_trains_and_continued(folder, stop, processes):
     assert process.wait(60) == (130 if stop == signal.SIGINT else -signal.SIGKILL)
     assert len(file.read_bytes().splitlines()) < 5
     assert states(file.parent)
-    wait_for(lambda: not children_of(folder))  # they notice that their parent is gone
     again = sweep("own.yaml", ["training.epochs=20"], TRIES, **OPTIONS, processes=processes)
+    assert values(again) == values(whole)
+    assert again.params == whole.params
+
+
+@pytest.mark.slow
+def test_three_commands_join_and_one_is_killed(folder):
+    script = folder / "sweeping.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in (".", "tests"))}
+    whole = sweep("own.yaml", ["training.epochs=20"], TRIES, **OPTIONS, name="whole")
+    processes = [subprocess.Popen([sys.executable, str(script), "1", "--join"], env=environment) for _ in range(3)]
+    wait_for(lambda: len(states(folder / "runs/own/sweep")) == 3)
+    processes[0].kill()
+    processes[0].wait()
+    assert [process.wait(120) for process in processes[1:]] == [0, 0]
+    rows = [json.loads(line) for line in (folder / "runs/own/sweep/trials.jsonl").read_text().splitlines()[1:]]
+    assert sorted((row["trial"], row["seed"]) for row in rows) == [(0, 3), (0, 4), (1, 3), (1, 4)]
+    again = sweep("own.yaml", ["training.epochs=20"], TRIES, **OPTIONS)
     assert values(again) == values(whole)
     assert again.params == whole.params
 
 
 def states(folder):
     return list(folder.glob("*/checkpoints/state.safetensors"))
-
-
-def children_of(folder):
-    """The processes that work in the folder, without this one."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if process.joinpath("cwd").readlink() == folder and int(process.name) != os.getpid():
-                found.append(process.name)
-        except OSError:
-            continue
-    return found
 
 
 def wait_for(condition, seconds=120):
