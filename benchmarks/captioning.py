@@ -126,7 +126,7 @@ def features(name: str, maps: bool, given: argparse.Namespace) -> Path:
         changes = NETWORKS[name]
         start = f"model.weights={given.weights}" if changes is None else f"backbone={network(name, changes, given)}"
         same_images = ("images.resize=128", "images.crop=128")
-        extract_features(load(_CONFIG, [*places(given), start, *same_images]), path, maps=maps)
+        extract_features(load(_CONFIG, [*places(given), start, *same_images]), path, maps=maps, join=given.join)
     return path
 
 

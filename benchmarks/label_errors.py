@@ -347,7 +347,7 @@ def main() -> None:
             features, maps = folder / f"{pack}.npz", folder / f"{pack} maps.npz"
             if not features.exists():
                 places = [*_MOBILENET, f"model.weights={given.weights}"]
-                extract_features(PACKS[pack].make(given.data / pack, places), maps, maps=True)
+                extract_features(PACKS[pack].make(given.data / pack, places), maps, maps=True, join=given.join)
                 write_components(maps, features, _COMPONENTS)
             return measure(pack, read(pack, given.data, features), planting.kind, planting.seed)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from contml._support.errors import InputError
-from contml._support.files import write
+from contml._support.files import locked, write
 from contml.benchmark.suite import Suite, filled
 from contml.benchmark.trials import data_key
 from contml.config.document import COMMAND_LINE_NAME
@@ -50,11 +50,11 @@ def prepare(suite: Suite, set_name: str, places: Mapping[str, str]) -> None:
     experiment = experiment_of(suite, set_name, places, filled(suite.inputs.changes, places))
     with errors_of(set_name):
         task = experiment.read_task()
-        if not out.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            extract_features(replace(experiment, task=task), bare, maps=suite.inputs.maps)
-            write_components(bare, out, suite.inputs.components)
-            bare.unlink()
+        with locked(folder):  # of several commands, the first one writes it
+            if not out.exists():
+                extract_features(replace(experiment, task=task), bare, maps=suite.inputs.maps)
+                write_components(bare, out, suite.inputs.components)
+                bare.unlink()
     for name, split in task.splits.items():
         if split.labels.exponent is None and not (folder / f"{name}.npy").exists():
             write(folder / f"{name}.npy", partial(np.save, arr=split.labels.pairwise().numpy()))
