@@ -84,6 +84,14 @@ class Measure:
             return math.inf if value > 700 else math.exp(value)
         return value
 
+    def inverse(self, value: float) -> float:
+        """The label distance that is `value` in this unit: the inverse of `of`; NaN where there is none."""
+        if self.kind == "root":
+            return value**2 / self.factor if value >= 0 else math.nan
+        if self.kind == "ratio":
+            return math.log(value) / self.factor if value > 0 else math.nan
+        return value / self.factor
+
     @property
     def before(self) -> str:
         """What a label distance has before its number."""

@@ -25,6 +25,7 @@ ALLOWED = {
     "config/source.py:_file: sys.modules.get(package)": "a module of Python is a package if it has a path",
     "training/setup.py:model_groups: model": "a model may list the parameters of its head",
     # Objects of other libraries, in one version or another.
+    "data/label_maps.py:_numbers: picture": "pictures of Pillow that were not read from a file have no tiles",
     "transport/vector_operations.py:_arithmetic.code: builder": "the instructions of llvmlite are methods by name",
     "transport/vector_operations.py:pointer: array": "types of Numba: arrays alone have a layout",
     "retrieval/index_structure.py:Searcher._propose: structure.index": "faiss.contrib.torch_utils replaces its search",

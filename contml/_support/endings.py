@@ -12,7 +12,7 @@ TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".pq
 
 #: Endings of files of features, of embeddings, of galleries, and of graphs.
 FEATURES, EMBEDDINGS, GALLERIES = (".npz", ".npy", ".parquet"), (".parquet", ".npz", ".h5"), (".html", ".png")
-GRAPHS = (".onnx", ".pt2")
+GRAPHS, PREDICTIONS = (".onnx", ".pt2"), (".csv", ".parquet")
 
 #: What to do with files of other forms.
 _OTHERS = {

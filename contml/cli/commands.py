@@ -22,7 +22,7 @@ from contml.cli import listing
 from contml.cli.audit import AUDIT_EXAMPLE, audit
 from contml.cli.benchmark import EXAMPLE as BENCHMARK_EXAMPLE, benchmark
 from contml.cli.compare import EXAMPLE as COMPARE_EXAMPLE, compare
-from contml.cli.embed import CAPTION_EXAMPLE, EMBED_EXAMPLE, caption, embed, export
+from contml.cli.embed import CAPTION_EXAMPLE, EMBED_EXAMPLE, PREDICT_EXAMPLE, caption, embed, export, predict
 from contml.cli.explore import EXPLORE_EXAMPLE, explore
 from contml.cli.hints import CONFIGURED, fitting
 from contml.cli.index import INDEX_EXAMPLE, SEARCH_EXAMPLE, index, search
@@ -155,6 +155,7 @@ app.command()(check)
 app.command()(features)
 app.command()(export)
 app.command(epilog=EMBED_EXAMPLE)(embed)
+app.command(epilog=PREDICT_EXAMPLE)(predict)
 app.command(epilog=CAPTION_EXAMPLE)(caption)
 
 

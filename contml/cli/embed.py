@@ -8,12 +8,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contml._support.endings import EMBEDDINGS, check_suffix
+from contml._support.endings import EMBEDDINGS, PREDICTIONS, check_suffix
 from contml._support.errors import InputError
+from contml._support.files import write_new
 from contml.cli.options import Join, Json, Tables, Trust, table_options
 from contml.cli.printing import complete, echo, print_broken, print_table
 
 EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
+PREDICT_EXAMPLE = """Example: contml predict runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out predicted.csv"""
 CAPTION_EXAMPLE = """Example: contml caption runs/captioning/synthetic/2026-11-23_10-00-00 photos/ a.jpg"""
 
 Model = Annotated[
@@ -45,6 +47,12 @@ def export(
     pictures: Annotated[
         bool, typer.Option("--pictures/--no-pictures", help="With the gallery of the run, which shows test images.")
     ] = True,
+    labels: Annotated[
+        bool,
+        typer.Option(
+            "--labels/--no-labels", help="With embeddings and labels of training items, without their images."
+        ),
+    ] = True,
     trust: Trust = False,
 ) -> None:
     """Write the model of a run in a folder of its own: weights, transform of the images, calibration, model card.
@@ -57,7 +65,7 @@ def export(
     files.
     """
     from contml.retrieval import load
-    from contml.retrieval.bundle import RECORD, check_folder
+    from contml.retrieval.bundle import LABELS, RECORD, check_folder
     from contml.retrieval.graph import check_graph
     from contml.retrieval.model_card import GALLERY
 
@@ -68,10 +76,13 @@ def export(
     before = complete(folder / _GRAPHS.get(kind, RECORD))
     model = load(run, trust=trust)
     if kind == "bundle":
-        model.save(folder, pictures=pictures)
+        model.save(folder, pictures=pictures, labels=labels)
         echo(f"{folder}: {before}{model}")
         if (folder / GALLERY).is_file():
             echo(f"{folder / GALLERY} shows test images: before you publish them, see that you may (--no-pictures)")
+        if (folder / LABELS).is_file():
+            what = model.labelled.sample_words or f"{len(model.labelled.labels):,} training items"
+            echo(f"{folder / LABELS} has the labels of {what}: before you publish them, see that you may (--no-labels)")
         return
     graph = model.export(folder / _GRAPHS[kind])
     output = f"embeddings float32 [N, {model.embedding_dim}]"
@@ -119,6 +130,80 @@ def embed(
     count = len(written.broken)
     left_out = f"; {count:,} image{'s' if count > 1 else ''} could not be read" if count else ""
     echo(f"{out}: {before}{written.images:,} embeddings of {written.dim:,} numbers{resumed}{left_out}")
+
+
+def predict(
+    run: Model,
+    images: Images,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a table there instead: .csv or .parquet.")
+    ] = None,
+    tables: Tables = None,
+    batch_size: BatchSize = 128,
+    workers: Workers = 0,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Predict the labels of images by those of the nearest training items, with an interval.
+
+    A number, vector, date or level is the weighted mean of the neighbours' labels; any other label is the most central
+    of them. In brackets is the interval that holds the true label with a probability of 90 %, or how far away it is at
+    most, or the probability of a class. It needs the labels that a run keeps, and a bundle with labels. An image that
+    cannot be read is left out and listed.
+    """
+    if out is not None:
+        check_suffix(out, PREDICTIONS)
+    from contml._support.files import check_new_file
+    from contml._support.progress import progress_bar
+    from contml.retrieval import load, named_images
+    from contml.retrieval.prediction_files import prediction_bytes
+
+    if out is not None:
+        check_new_file(out)
+    items = named_images(images, table_options(tables))
+    model = load(run, trust=trust)
+    labelled = model.labelled
+    note_on_weights(run, model)
+    if labelled.sample_words:
+        echo(f"note: {labelled.sample_words}", err=True)
+    predicted: list[tuple[str, dict[str, Any]]] = []
+    broken: dict[str, str] = {}
+    step = batch_size * max(1, _CHUNK // batch_size)
+    options: Any = {"batch_size": batch_size, "workers": workers, "broken": "skip"}
+    with progress_bar(len(items), "answers") as progress:
+        for start in range(0, len(items), step):
+            chunk = items[start : start + step]
+            answers = model.predict([item.source for item in chunk], **options)
+            for item, answer in zip(chunk, answers, strict=True):
+                if answer is not None:
+                    predicted.append((item.name, answer))
+                else:
+                    stamp = item.source.stamp
+                    broken[item.name] = model.left_out.get(str(stamp.file) if stamp else item.name, "unreadable")
+            progress(min(start + step, len(items)))
+    for name, cause in broken.items():
+        print_broken(name, cause)
+    if not predicted:
+        raise InputError(items[0].name, "cannot be decoded, nor can any other image", hint="check the image files")
+    if out is not None:
+        before = complete(out)
+        write_new({out: prediction_bytes(predicted, out.suffix.lower())})
+    if as_json:
+        answers_data = [{"image": name, "answers": [a.as_data() for a in each.values()]} for name, each in predicted]
+        causes = [{"image": name, "cause": cause} for name, cause in broken.items()]
+        echo(json.dumps({"predictions": answers_data, "broken": causes}))
+    elif out is not None:
+        echo(f"{out}: {before}{len(predicted):,} images")
+    else:
+        rows = [["image", *labelled.titles]]
+        for name, each in predicted:
+            texts = [answer.words + (" *" if answer.same else "") for answer in each.values()]
+            rows.append([name, *texts])
+        print_table(rows, text_columns=len(rows[0]))
+        if any(answer.same for _, each in predicted for answer in each.values()):
+            echo("* a training image, whose own label is left out")
+    if count := len(broken):
+        echo(f"{count:,} image{'s' if count > 1 else ''} could not be read", err=as_json)
 
 
 def note_on_model(run: Path, model: Any, holds: str, *, as_json: bool) -> None:

@@ -195,7 +195,17 @@ def _place(run: Path) -> str:
 
 def search(
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index, made by 'contml index'.")],
-    queries: Annotated[list[str], typer.Argument(metavar="QUERY...", help=_IMAGES)],
+    queries: Annotated[list[str] | None, typer.Argument(metavar="[QUERY]...", help=_IMAGES)] = None,
+    *,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="NAME=VALUE",
+            help="Search with a label instead: price_usd=500000, class=cat, 'captions=two dogs on a beach', "
+            "pose=pose.json, 'label map=map.png'; repeatable for a sum of labels.",
+        ),
+    ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Items per query.")] = 10,
     gallery: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the pictures there: .html or .png.")
@@ -210,19 +220,26 @@ def search(
     """Find the images of an index that are nearest to each query, by the embedding of its model.
 
     The distance is Euclidean. If the model is calibrated, the label distance that it means is printed too, with its
-    interval. The query's own image is marked. If the label is a number or a date, and a column of --metadata of
-    'contml index' has its values, the value of the query is estimated as the mean of its neighbours.
+    interval. The query's own image is marked. If the model has labels of training items, the labels of the query and of
+    each image that is found are predicted, as 'contml predict' does.
+
+    With --label, a label is searched for: the mean embedding of the training items with the nearest labels, by cosine.
     """
     if gallery is not None:
         check_suffix(gallery, GALLERIES)
     from contml.evaluation.kinds import unit_of_distances
     from contml.retrieval import Index
     from contml.retrieval.index_gallery import check_gallery, write_gallery
-    from contml.retrieval.index_images import results_of
+    from contml.retrieval.index_images import label_results, results_of
 
     if gallery is not None:
         check_gallery(gallery)
-    query_images = _images(queries, table_options(tables))
+    if bool(queries) == bool(labels):
+        got = "used with QUERY" if queries else "missing"
+        raise InputError(
+            "--label" if queries else "QUERY", got, hint=f"contml search {index} QUERY, or --label NAME=VALUE"
+        )
+    query_images = _images(queries, table_options(tables)) if queries else []
     with Index.open(index) as opened_index:
         run_path = run or opened_index.model.folder
         if run_path is None:
@@ -232,11 +249,18 @@ def search(
         model = _load(run_path, trust)
         opened_index.model.check(model.identity, str(run_path))
         note_on_weights(run_path, model)
-        found = opened_index.search(model.embed([query.file for query in query_images]), k)
-        results = results_of(query_images, found, model)
+        answering = _answering(model, opened_index)
+        if labels:
+            embedding = _label_embedding(model, labels)
+            found = opened_index.search(embedding[None], k, cosine=model.norm is None)
+            results = [label_results(" ".join(labels), found, answering)]
+        else:
+            embeddings = model.embed([query.file for query in query_images])
+            found = opened_index.search(embeddings, k)
+            results = results_of(query_images, found, model, _answers(model, embeddings), answering)
         num_items, num_unbuilt = len(opened_index), opened_index.unbuilt
     calibration, unit = model.bundle.calibration, ""
-    if calibration is not None and calibration.kind == "interval":
+    if calibration is not None and not labels and calibration.kind == "interval":
         words = model.unit if model.measure.is_plain else unit_of_distances(model.unit, model.measure)
         unit = f"label distance: {words}"
     if gallery is not None:
@@ -259,19 +283,47 @@ def search(
         echo(line, err=as_json)
 
 
+def _label_embedding(model: Any, labels: list[str]) -> Any:
+    """The embedding of a typed label, as long as those of images; what is unusual about the label is printed."""
+    from contml.retrieval.typed_labels import typed_label
+
+    labelled = model.labelled
+    query = labelled.query(typed_label(labelled.labels, labels))
+    for remark in (*query.remarks, labelled.sample_words):
+        if remark:
+            echo(f"note: {remark}", err=True)
+    return query.embedding * (model.norm or 1.0)
+
+
+def _answers(model: Any, embeddings: Any) -> list[list[Any]]:
+    """The labels of embeddings; none if the model has no labels."""
+    from contml.retrieval.embedder import answers_of
+
+    if not model.has_labels:
+        return [[] for _ in embeddings]
+    return [list((answers or {}).values()) for answers in answers_of(model.labelled, embeddings)]
+
+
+def _answering(model: Any, index: Index) -> Any:
+    """The labels of items of an index by their ids."""
+    return lambda ids: _answers(model, index.embeddings(ids))
+
+
 def _print(results: list[QueryResult]) -> None:
     """Print a table per query: what it found, with all metadata but the path."""
-    for query, query_hits, estimate in results:
+    for query, query_hits, answers in results:
+        predicted = list(dict.fromkeys(name for hit in query_hits for name in hit.answer_texts))
         meanings = list(dict.fromkeys(name for hit in query_hits for name in hit.meaning))
         columns = list(dict.fromkeys(name for hit in query_hits for name in hit.metadata if name != "file"))
-        rows = [["rank", "id", "distance", *meanings, *columns]]
+        rows = [["rank", "id", "distance", *meanings, *predicted, *columns]]
         for hit in query_hits:
             metadata_values = [str(hit.metadata.get(name, "")) for name in columns]
             meaning = [hit.meaning.get(name, "") for name in meanings]
-            rows.append([str(hit.rank), hit.id, score_text(hit.distance), *meaning, *metadata_values])
+            texts = [hit.answer_texts.get(name, "") for name in predicted]
+            rows.append([str(hit.rank), hit.id, score_text(hit.distance), *meaning, *texts, *metadata_values])
         echo(query.name)
-        if estimate is not None:
-            echo(estimate)
+        for answer in answers:
+            echo(answer)
         print_table(rows, text_columns=2)
         echo("")
 

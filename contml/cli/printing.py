@@ -60,12 +60,16 @@ def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
 
 
 def print_calibration(run: Run, measure: Measure) -> None:
-    """Print how well the embedding distances of a run predict label distances, if it has a calibration."""
+    """Print how well the embedding distances of a run predict label distances, and how well it answers with labels."""
     from contml.retrieval import Calibration
+    from contml.retrieval.labelled_items import LabelledItems
 
     calibration = Calibration.read(run.calibration)
     if calibration is not None:
         echo(calibration.sentence(measure))
+    labelled = LabelledItems.of_run(run)
+    for sentence in [] if labelled is None else labelled.sentences():
+        echo(sentence)
 
 
 def print_table(

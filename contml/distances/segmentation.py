@@ -65,7 +65,7 @@ def segmentation_distance(x: Maps, y: Maps, classes: int, ignore: int | None = N
         InputError: maps of different sizes, a value that is no class, or two maps without a common pixel.
     """
     device = x.device if isinstance(x, Tensor) else torch.device("cpu")
-    (first, size), (second, other_size) = _sized("x", x), _sized("y", y)
+    (first, size), (second, other_size) = sized("x", x), sized("y", y)
     if size != other_size:
         raise InputError("y", f"maps of {list(other_size)}", f"must be {list(size)} as in x")
     a = PackedMaps(*(t.to(device) for t in pack_maps(first, classes, ignore)))
@@ -82,7 +82,7 @@ def pack_maps(
     Raises:
         InputError: no maps, maps of different sizes, or a value that is no class; it names the item and the value.
     """
-    maps, size = _sized("maps", maps)
+    maps, size = sized("maps", maps)
     height, width = (size if side is None else (side, side)) if len(size) == 2 else (0, 0)
     if not 0 < height * width <= _PIXELS:
         packed = f"{list(size)}, packed at {height} x {width}"
@@ -173,7 +173,7 @@ def _nearest(length: int, side: int) -> Array:
     return ((2 * np.arange(side) + 1) * length) // (2 * side)
 
 
-def _sized(name: str, maps: Maps) -> tuple[Maps, tuple[int, ...]]:
+def sized(name: str, maps: Maps) -> tuple[Maps, tuple[int, ...]]:
     """The maps in a tensor, an array or a list, and the size of the first."""
     if not isinstance(maps, Tensor | np.ndarray) or maps.ndim == 0:
         maps = as_items(name, maps, _MAPS)

@@ -28,6 +28,7 @@ from contml.evaluation.query_values import QueryValues
 from contml.evaluation.table import value_text
 from contml.experiment.saved_run import read_captions, recorded_task, saved_embeddings
 from contml.retrieval.calibration import Calibration, save_calibration
+from contml.retrieval.labelled_items import LabelledItems
 from contml.runs import Run
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class RunResult(NamedTuple):
         found: the ranking or the captions of this split.
         missing: rows of the split that could not be read.
         val: what was found on the validation split; None: no calibration is fitted to it.
+        train: training items, their embeddings and the unreadable ones, that answer with labels; None: none do.
     """
 
     task: Task
@@ -50,6 +52,7 @@ class RunResult(NamedTuple):
     found: Any
     missing: Tensor
     val: Any = None
+    train: tuple[Split, Tensor, Tensor] | None = None
 
     @property
     def split(self) -> Split:
@@ -106,10 +109,24 @@ class RetrievalResults(_Results, RetrievalEvaluator):
         """Save the embeddings and the calibration too."""
         if result.val is not None:
             save_calibration(run.calibration, result.task, result.val, result.found)
+        if result.train is not None:
+            self._save_labels(run, result, *result.train)
         tensors = {"embeddings": result.found.embeddings, "missing": result.missing}
         path = run.embeddings(result.evaluated.split, self.other_weights(result.evaluated))
         save_tensors(path, tensors, names=self.names(result.split), config=self.experiment.recorded)
         super().save(run, result, model)
+
+    def _save_labels(self, run: Run, result: RunResult, split: Split, embeddings: Tensor, missing: Tensor) -> None:
+        """Save training items that answer with labels; nothing with fewer than three."""
+        read = torch.ones(len(split), dtype=torch.bool)
+        read[missing] = False
+        rows, task, evaluated = read.nonzero()[:, 0], result.task, result.evaluated
+        if len(rows) < 3:
+            return
+        val = None if result.val is None or task.val is None else (result.val, task.val)
+        test = None if task.test is None else (result.found, task.test)
+        train = embeddings[rows], split.subset(rows)
+        LabelledItems.make(train, evaluated.identity, len(task.train), val, test).save(run.labels)
 
     def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> RunResult:
         """Rank the saved embeddings."""
@@ -127,6 +144,7 @@ class RetrievalResults(_Results, RetrievalEvaluator):
 
         about = self.about(run, result, result.found.embeddings.shape[1])
         about |= {"missing": result.missing, "calibration": Calibration.read(run.calibration)}
+        about["labelled"] = LabelledItems.of_run(run)
         return write_report(run.folder, ranking=result.found, pair=pair, **about)
 
 

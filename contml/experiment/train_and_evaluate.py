@@ -33,6 +33,7 @@ from contml.experiment.saved_run import (
     saved_numbers,
     trained_model,
 )
+from contml.retrieval.labelled_items import sample
 from contml.runs import COMMAND, HEAD, Run, create
 from contml.training import Trainer, load_weights
 
@@ -188,7 +189,11 @@ def evaluate_run(
     evaluated = Evaluated(evaluation, task.evaluated_name, name, epoch, **about)
     is_calibrated = name == experiment.selected and not changes
     val = _on_val(evaluator, task, task.evaluated_name, found, evaluate) if is_calibrated else None
-    evaluator.save(run, RunResult(task, evaluated, found, missing, val), model)
+    train = None
+    if is_calibrated and evaluator.ranked:
+        items = task.train.subset(sample(task.train.labels))
+        train = items, *evaluator.outputs(model, items, images, device=device)
+    evaluator.save(run, RunResult(task, evaluated, found, missing, val, train), model)
     return evaluated
 
 
@@ -247,13 +252,17 @@ def _finish(experiment: Experiment, trainer: Trainer, task: Task, split_name: Li
     evaluator = experiment.evaluator(trainer.bare_model)
     evaluation, found, missing = trainer.evaluate(task.splits[name])
     val = _on_val(evaluator, task, name, found, trainer.evaluate) if split_name == "result" else None
+    train = None
+    if split_name == "result" and evaluator.ranked:
+        items = task.train.subset(sample(task.train.labels))
+        train = items, *trainer.outputs(items)
     trainer.images.close()
     if trainer.run is None or not trainer.accelerator.is_main_process:
         return None
     model, accelerator = trainer.bare_model, trainer.accelerator
     about: Any = {"trained": trainer.trained, "identity": experiment.identity_of(model)}
     evaluated = Evaluated(evaluation, name, experiment.selected, epoch, trainer.epoch, selection, **about)
-    result = RunResult(task, evaluated, found, missing, val)
+    result = RunResult(task, evaluated, found, missing, val, train)
     evaluator.save(trainer.run, result, model)
     trainer.log.add_result(name, evaluation, trainer.steps_done)
     training_of(model, accelerator.device, accelerator.num_processes, trainer.seconds).save(trainer.run)

@@ -16,7 +16,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from contml.distances.euclidean import recompute
 from contml.distances.search import Neighbours
 from contml.distances.vectors import neighbours_by_value
 from contml.labels.captions import CaptionSets, checked_captions, word_weights
-from contml.labels.word_vectors import vector_matrix, vector_source
+from contml.labels.word_vectors import WordVectors, vector_matrix, vector_source
 from contml.labels.words import caption_tokens, split_words
 from contml.transport.bags import set_members, split_sets
 
@@ -78,6 +78,13 @@ class CaptionVectorLabels(CaptionSets):
         InputError: an image has no captions left, an option has another value, or the encoder returns no such vectors.
     """
 
+    item_arguments: ClassVar[Mapping[str, Any]] = {"captions": list}
+    option_arguments: ClassVar[Mapping[str, Any]] = {
+        "encoder": str,
+        "sets": str,
+        "weights": dict | str,
+        "vectors": WordVectors | None,
+    }
     hashes: Tensor
 
     @check_ranges
@@ -104,7 +111,10 @@ class CaptionVectorLabels(CaptionSets):
         ]
         if isinstance(encoder, str):
             check_range(Literal["tfidf", "mean_vector"], "encoder", encoder)
-            rows = _of_words(texts, encoder, vectors, normalize, word_weights(weights, captions), dim, seed)
+            mass = word_weights(weights, captions)
+            known, rows = _of_words(texts, encoder, vectors, normalize, mass, dim, seed)
+            weights = "count" if mass is None else dict(mass)
+            self._form = {"encoder": encoder, "weights": weights, "vectors": known}
         else:
             rows = _encoded([caption for image in texts for caption in image], encoder)
         rows, usable = _unit(rows)
@@ -132,6 +142,13 @@ class CaptionVectorLabels(CaptionSets):
         self._edges: Ints = np.concatenate(([0], np.cumsum(sizes[kept])))
         self.sets = sets
         self.unit = "1 - cosine" if sets == "mean" else "1 - cosine, summed over captions"
+
+    def arguments(self) -> dict[str, Any]:
+        """The captions of each image, and the options that make their vectors again."""
+        if not self._form:
+            raise InputError("captions", "vectors of a function", "must be those of words, to be made again")
+        captions = [list(self._captions[row]) for row in self.kept.tolist()]
+        return {"captions": captions, "sets": self.sets, **self._form}
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Label distances `[X, Y]` in float64."""
@@ -185,8 +202,8 @@ def _of_words(
     weights: Mapping[str, float] | None,
     dim: int,
     seed: int,
-) -> _Rows:
-    """The vectors of all captions from their words."""
+) -> tuple[WordVectors | None, _Rows]:
+    """The word vectors as they are used, None for "tfidf"; and the vectors of all captions from their words."""
     from scipy.sparse import csr_array  # here: importing a loss must stay quick
 
     words = caption_tokens(texts)
@@ -204,7 +221,10 @@ def _of_words(
     mass = np.array([1.0 if weights is None else weights.get(word, 1.0) for word in vocabulary])
     mass /= mass.max(initial=1e-300)  # the squares of very large weights would overflow
     rows = csr_array((values * mass[columns], columns, starts), shape=(len(counts), len(vocabulary)))
-    return rows if source is None or not vocabulary else rows @ vector_matrix(source, vocabulary, normalize)
+    if source is None or not vocabulary:
+        return None, rows
+    matrix = vector_matrix(source, vocabulary, normalize)
+    return WordVectors(vocabulary, matrix), rows @ matrix
 
 
 def _encoded(captions: Sequence[str], encoder: Encoder) -> Floats:

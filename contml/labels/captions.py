@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -20,13 +20,19 @@ from contml.contracts import Part
 from contml.distances.cache import fingerprint
 from contml.distances.search import Neighbours
 from contml.labels.base import LabelSpace
-from contml.labels.word_vectors import load_word_vectors as load_word_vectors, vector_matrix, vector_source
+from contml.labels.word_vectors import (
+    WordVectors,
+    load_word_vectors as load_word_vectors,
+    vector_matrix,
+    vector_source,
+)
 from contml.labels.words import caption_tokens, spelling, split_words, tokens as tokens
 from contml.transport import set_distances
 from contml.transport.bags import check_weights, most_words, pack, take, whole_weights
 from contml.transport.caption_distances import Match, word_movers_distance, word_movers_plan
 from contml.transport.word_costs import WordCosts
 
+_KNOWN = "use words of the training captions"
 #: Token files have a space before punctuation; a full stop could be alone on a line.
 _SPACED = re.compile(r" (?=[.,;:!?]|'s\b)")
 
@@ -66,6 +72,7 @@ class CaptionSets(LabelSpace):
     """A label space of images with captions. It keeps the texts of the rows `kept` of the input."""
 
     title = "captions"
+    typed_as = "text"
     kept: Tensor
     _captions: Sequence[Sequence[str]]
 
@@ -73,6 +80,30 @@ class CaptionSets(LabelSpace):
     def captions(self) -> list[list[str]]:
         """The captions of each image that are not blank."""
         return [[text for text in self._captions[row] if text.strip()] for row in self.kept.tolist()]
+
+    def plain(self, row: int) -> Any:
+        """The captions of an image."""
+        return self.captions[row]
+
+    def parse(self, text: str) -> list[str]:
+        """One caption."""
+        return [text]
+
+    def _item(self, label: Any) -> Self:
+        """The captions of an image."""
+        texts = [*label]
+        if all(not set(split_words(text)) & self._known_words for text in texts if isinstance(text, str)):
+            raise InputError(self.title, f"no known word in {' '.join(map(str, texts))!r:.80}", hint=_KNOWN)
+        return super()._item(texts)
+
+    def unknown_words(self, text: str) -> list[str]:
+        """The words of a caption that no caption of an item has."""
+        return [word for word in dict.fromkeys(split_words(text)) if word not in self._known_words]
+
+    @property
+    def _known_words(self) -> Set[str]:
+        """The words of the captions; those that have a vector."""
+        return {word for row in self.kept.tolist() for text in self._captions[row] for word in split_words(text)}
 
     def text(self, row: int) -> str:
         """The captions of an image, one per line."""
@@ -124,6 +155,9 @@ class CaptionLabels(CaptionSets):
             a finite number above 0.
     """
 
+    item_arguments: ClassVar[Mapping[str, Any]] = {"captions": list}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"vectors": WordVectors, "weights": dict | str}
+
     def __init__(
         self,
         captions: Sequence[Sequence[str]],
@@ -159,11 +193,17 @@ class CaptionLabels(CaptionSets):
             raise InputError("captions", f"no word has a vector in any of {len(usable)} images")
         super().__init__(kept=torch.tensor([row for row, image in enumerate(usable) if image], dtype=torch.int64))
         self.words = vocabulary
+        self._form = {"weights": "count" if mass is None else dict(mass)}
         self._weights = None if mass is None else whole_weights(mass, vocabulary)
         self._bags = pack((image for image in usable if image), self._weights)
         self._costs = WordCosts(vector_matrix(source, vocabulary, normalize), vocabulary)
         self.unit = "word-vector distance, summed over captions"
         self._captions = captions
+
+    def arguments(self) -> dict[str, Any]:
+        """The captions of each image, the vectors of their words as they are compared, and the weights of words."""
+        captions = [list(self._captions[row]) for row in self.kept.tolist()]
+        return {"captions": captions, "vectors": WordVectors(self.words, self._costs.vectors), **self._form}
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Label distances `[X, Y]`; half the work where x is y."""
@@ -230,6 +270,10 @@ class CaptionLabels(CaptionSets):
 
     def _contents(self) -> str:
         return f"{len(self._bags.totals):,} captions, {len(self.words):,} words with a vector"
+
+    @property
+    def _known_words(self) -> Set[str]:
+        return set(self.words)
 
     @property
     def longest(self) -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import islice
 from numbers import Number
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from unicodedata import normalize
 
 import torch
 from torch import Tensor
 
 from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing
-from contml._support.errors import InputError
+from contml._support.errors import InputError, did_you_mean
 from contml._support.validation import as_rows
 from contml.contracts import Colours, LabelKind, Rows
 from contml.distances.labels import class_distance
@@ -36,6 +37,8 @@ class ClassLabels(LabelSpace):
     kind: LabelKind = "classes"
     unit = "another class"
     title = "class"
+    item_arguments: ClassVar[Mapping[str, Any]] = {"labels": list}
+    typed_as = "text"
     class_ids: Tensor
 
     def __init__(self, labels: Numbers | Sequence[Hashable]) -> None:
@@ -89,6 +92,21 @@ class ClassLabels(LabelSpace):
         r, c = (ids if index is None else ids[as_rows(index, len(ids), ids.device)] for index in (rows, cols))
         return class_distance(r, c)
 
+    def arguments(self) -> dict[str, Any]:
+        """The class of each item: an integer or a text."""
+        names = [_as_text(name) for name in self.names]
+        return {"labels": [names[class_id] if names else class_id for class_id in self.class_ids.tolist()]}
+
+    def parse(self, text: str) -> Any:
+        """The class of a text: a class of an item, or its name of `with_texts`."""
+        classes = self.arguments()["labels"]
+        known = {str(each): each for each in classes} | {self.text(row): each for row, each in enumerate(classes)}
+        wanted = normalize("NFC", text.strip())
+        if wanted not in known:
+            hint = did_you_mean(wanted, known)
+            raise InputError(self.title, f"no class {text!r:.60}", f"must be one of {_listed(known)}", hint)
+        return known[wanted]
+
     def text(self, row: int) -> str:
         """The class of an item."""
         class_id = int(self.class_ids[row])
@@ -117,6 +135,16 @@ class ClassLabels(LabelSpace):
 
     def _contents(self) -> str:
         return f"{len(set(self.class_ids.tolist())):,} classes"
+
+
+def _as_text(name: Any) -> Any:
+    """A class as a file holds it: an integer or a text."""
+    return name if isinstance(name, str) or type(name) is int else str(name)
+
+
+def _listed(names: Collection[str], most: int = 8) -> str:
+    shown = list(islice(names, most))
+    return ", ".join([*shown, f"and {len(names) - most:,} more"] if len(names) > most else shown)
 
 
 def _class(row: int, label: Any) -> Any:

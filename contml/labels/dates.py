@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from numbers import Number
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ class DateLabels(VectorLabels):
     """
 
     title = "date"
+    item_arguments: ClassVar[Mapping[str, Any]] = {"dates": list}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"scale": float}
 
     @check_ranges
     def __init__(
@@ -43,6 +45,18 @@ class DateLabels(VectorLabels):
         super().__init__(_days(dates) / scale, squared=False, unit="days" if scale == 1 else f"{scale:g} days")
         self.scale = float(scale)
         self.measure = Measure("days", self.scale, dates=True)
+
+    def arguments(self) -> dict[str, Any]:
+        """The dates as texts, and the scale."""
+        return {"dates": [self.date(row).isoformat() for row in range(len(self))], "scale": self.scale}
+
+    def parse(self, text: str) -> Any:
+        """The date of a text, year first."""
+        return text.strip()
+
+    def _item(self, label: Any) -> Self:
+        """A date, as the constructor takes it."""
+        return LabelSpace._item(self, label)
 
     def date(self, row: int) -> datetime:
         """The date of an item without a time zone, to the microsecond; in UTC if the dates have time zones."""
@@ -53,6 +67,10 @@ class DateLabels(VectorLabels):
         moment = self.date(row)
         words = moment.isoformat(" ", "minutes") if moment.time() != time() else f"{moment.date()}"
         return LabelSpace.text(self, row) or words
+
+    def plain(self, row: int) -> Any:
+        """The date of an item, and the time of day where it has one."""
+        return self.text(row)
 
     def colours(self) -> Colours:
         """The days from 1970-01-01 to each date."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from numbers import Real
 from threading import Lock
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -52,6 +52,8 @@ class FunctionLabels(LabelSpace):
             later, a value is negative or not a finite number.
     """
 
+    item_arguments: ClassVar[Mapping[str, Any]] = {"items": list}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"function": Callable, "unit": str, "name": str}
     positions: Tensor
 
     def __init__(
@@ -82,6 +84,11 @@ class FunctionLabels(LabelSpace):
             new_pairs, first, inverse = np.unique(pairs[is_new], return_index=True, return_inverse=True)
             block[is_new] = self._compute(new_pairs, low[is_new][first], high[is_new][first])[inverse]
         return torch.from_numpy(block).to(self.device)
+
+    def arguments(self) -> dict[str, Any]:
+        """The items, the function and its name."""
+        items = [self._items[position] for position in self.positions.tolist()]
+        return {"items": items, "function": self.function, "unit": self.unit, "name": self.name}
 
     def fingerprint(self) -> str:
         """A hash of the items and of the name of the function: the key of caches.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -44,6 +45,8 @@ class MatrixLabels(LabelSpace):
         unit: what a label distance of 1 means, in words.
     """
 
+    item_arguments: ClassVar[Mapping[str, Any]] = {"matrix": Tensor}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"kind": str, "unit": str}
     positions: Tensor
 
     @check_ranges
@@ -132,6 +135,18 @@ class MatrixLabels(LabelSpace):
         of_matrix = self._positions(rows) if self.anchors is None else self._rows_of_anchors(rows, self.anchors)
         block = self._entries(self._matrix, of_matrix, self._positions(cols))
         return block if self.rows is None else block.float()
+
+    def arguments(self) -> dict[str, Any]:
+        """The label distances of the items, the kind and the unit."""
+        return {"matrix": self.pairwise(), "kind": self.kind, "unit": self.unit}
+
+    def joined(self, other: LabelSpace) -> Self:  # noqa: ARG002
+        """Refused: a matrix has no label distances to the items of another one."""
+        raise InputError("labels", "two matrices", "must be one matrix of all items")
+
+    def item(self, label: Any) -> Self:
+        """Refused: a matrix has no label distances to a label that is none of its items."""
+        raise InputError(self.title, f"{label!r:.60}", "a label in a matrix of label distances cannot be typed")
 
     def fingerprint(self) -> str:
         """A hash of the whole matrix and of the rows in the space, for caches: reads a file once."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -40,6 +41,9 @@ class PoseLabels(MetricLabels):
     """
 
     title = "pose"
+    item_arguments: ClassVar[Mapping[str, Any]] = {"joints": Tensor, "visible": Tensor}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"squared": bool, "normalize": bool}
+    typed_as = "json"
     joints: Tensor
     visible: Tensor
     kept: Tensor
@@ -88,7 +92,7 @@ class PoseLabels(MetricLabels):
         if normalize:
             joints = torch.where(mask[:, :, None], _normalized(joints, mask, self.kept), 0)
         super().__init__(joints=joints, visible=mask, kept=self.kept)
-        self.squared = squared
+        self.squared, self._form = squared, {"normalize": normalize}
         scale = "person scales" if normalize else unit
         self.unit = f"{f'squared {scale}, summed' if squared else f'{scale},'} over {joint_count} joints"
         joint_unit = f"{'scales' if normalize else 'px' if unit == 'pixels' else unit}/joint"  # short: under a picture
@@ -99,6 +103,33 @@ class PoseLabels(MetricLabels):
     def distances(self, x: Self, y: Self) -> Tensor:
         """Pose distances `[X, Y]`."""
         return pose_distance(x.joints, y.joints, x.visible, y.visible, squared=self.squared)
+
+    def _item(self, label: Any) -> Self:
+        """A pose, in the coordinates of the data.
+
+        Args:
+            label: `[J, 2]` or `[J, 3]`, an unknown joint as None; or a mapping with "joints", and perhaps "visible"
+                `[J]`; or a file of people, `{"people": [{"joints": ...}]}`, with one person.
+        """
+        people = label.get("people", [label]) if isinstance(label, Mapping) else [{"joints": label}]
+        if not isinstance(people, Sequence) or len(people) != 1 or not isinstance(people[0], Mapping):
+            raise InputError(self.title, "not one person", "must be {joints: [[x, y], ...]} of one person")
+        joints, visible = people[0].get("joints"), people[0].get("visible")
+        count, axes = self.joints.shape[1:]
+        if isinstance(joints, list) and len(joints) == count:
+            known = [joint is not None and joint != [None] * axes for joint in joints]
+            joints = [joint if has else [0.0] * axes for joint, has in zip(joints, known, strict=True)]
+            visible = known if visible is None else visible
+        given = as_numbers(self.title, [] if joints is None else joints, f"numbers [{count}, {axes}]")
+        if given.shape != (count, axes):
+            raise InputError(self.title, f"joints {list(given.shape)}", f"must be [{count}, {axes}] as in training")
+        flags = torch.ones(count) if visible is None else as_numbers("visible", visible, f"0 or 1 [{count}]")
+        return self._made({"joints": given[None], "visible": flags[None], "squared": self.squared, **self._form})
+
+    def plain(self, row: int) -> Any:
+        """The joints of an item as they are compared, None for those that are not visible."""
+        pairs = zip(self.joints[row].tolist(), self.visible[row].tolist(), strict=True)
+        return [joint if is_visible else None for joint, is_visible in pairs]
 
     def parts(self, a: int, b: int) -> list[Part]:
         """The joints that are visible in both and the farthest apart: their coordinates, and the distance."""

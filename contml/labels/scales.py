@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from numbers import Real
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
 from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing, names_of
-from contml._support.errors import InputError
+from contml._support.errors import InputError, did_you_mean
 from contml._support.validation import check_ranges, is_finite
 from contml.contracts import Colours, Measure, Part
 from contml.distances.labels import great_circle, heading_difference
 from contml.distances.search import Neighbours
 from contml.distances.vectors import neighbours_by_value
-from contml.labels.base import LabelSpace
+from contml.labels.base import LabelSpace, typed_numbers
 
 
 class OrdinalLabels(LabelSpace):
@@ -30,6 +30,9 @@ class OrdinalLabels(LabelSpace):
 
     unit = "the whole scale"
     title = "level"
+    item_arguments: ClassVar[Mapping[str, Any]] = {"labels": list}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"levels": list}
+    typed_as = "text"
     ranks: Tensor
 
     def __init__(self, labels: Numbers | Sequence[Hashable], levels: Sequence[Hashable] | None = None) -> None:
@@ -71,6 +74,10 @@ class OrdinalLabels(LabelSpace):
         """The level of an item."""
         return super().text(row) or str(self.levels[int(self.ranks[row])])
 
+    def plain(self, row: int) -> Any:
+        """The level of an item."""
+        return self.levels[int(self.ranks[row])]
+
     def colours(self) -> Colours:
         """The place of each level, from 0."""
         return Colours(self.ranks.double().cpu(), self.title)
@@ -79,6 +86,28 @@ class OrdinalLabels(LabelSpace):
     def vectors(self) -> Tensor:
         """The place of each level on the scale, from 0 to 1, `[N, 1]`."""
         return self.ranks[:, None].double() / (len(self.levels) - 1)
+
+    def arguments(self) -> dict[str, Any]:
+        """The level of each item, and all levels."""
+        return {"labels": [self.levels[rank] for rank in self.ranks.tolist()], "levels": self.levels}
+
+    def parse(self, text: str) -> Any:
+        """The level of a text."""
+        level = next((level for level in self.levels if str(level) == text.strip()), None)
+        if level is None:
+            names = [str(level) for level in self.levels]
+            raise InputError(
+                self.title, f"no level {text!r:.60}", f"must be one of {', '.join(names)}", did_you_mean(text, names)
+            )
+        return level
+
+    def of_vectors(self, vectors: Tensor) -> Self:
+        """The levels nearest to these places on the scale `[M, 1]`."""
+        labels = self.as_root()
+        labels.ranks = (vectors[:, 0].to(self.device) * (len(self.levels) - 1)).round().long()
+        labels.ranks = labels.ranks.clamp(0, len(self.levels) - 1)
+        labels.rows, labels._texts, labels._identity = torch.arange(len(vectors), device=self.device), (), ()
+        return labels
 
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
@@ -113,6 +142,9 @@ class GeoLabels(LabelSpace):
     """
 
     title = "place"
+    item_arguments: ClassVar[Mapping[str, Any]] = {"places": Tensor, "headings": Tensor | None}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"heading_weight": float, "unit": str}
+    typed_as = "text"
     places: Tensor
     headings: Tensor | None = None
 
@@ -154,6 +186,30 @@ class GeoLabels(LabelSpace):
         self.heading_weight = float(heading_weight)
         self.measure = Measure(unit)
         self.unit = unit if headings is None else f"{unit}, a degree of heading as {heading_weight:g} m"
+
+    def plain(self, row: int) -> Any:
+        """Latitude and longitude of an item, and its heading where it has one."""
+        heading = [] if self.headings is None else [float(self.headings[row])]
+        return [*self.places[row].tolist(), *heading]
+
+    def arguments(self) -> dict[str, Any]:
+        """The places, the headings, and the options."""
+        unit = "m" if self.metres_per_unit == 1 else "km"
+        options = {"heading_weight": self.heading_weight, "unit": unit}
+        return {"places": self.places, "headings": self.headings, **options}
+
+    def parse(self, text: str) -> list[float]:
+        """Latitude and longitude of a text in degrees, and the heading where the items have one."""
+        return typed_numbers(self.title, text.replace("°", ""), 2 if self.headings is None else 3)
+
+    def _item(self, label: Any) -> Self:
+        """Latitude and longitude in degrees, and the heading where the items have one."""
+        given = as_numbers(self.title, label, "degrees").double()
+        if given.shape != (2 if self.headings is None else 3,):
+            allowed = "latitude and longitude" + ("" if self.headings is None else " and heading")
+            raise InputError(self.title, f"{list(given.shape)} numbers", f"must be {allowed}")
+        headings = None if self.headings is None else given[None, 2]
+        return self._made({"places": given[None, :2], "headings": headings, **self._options()})
 
     @property
     def exponent(self) -> int | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.text import percent
 from contml.contracts import Part
-from contml.distances.segmentation import Maps, PackedMaps, pack_maps, packed_segmentation_distance
+from contml.distances.segmentation import Maps, PackedMaps, pack_maps, packed_segmentation_distance, sized
 from contml.labels.base import LabelSpace
 
 
@@ -30,10 +31,14 @@ class SegmentationLabels(LabelSpace):
 
     unit = "1 - mIoU"
     title = "label map"
+    item_arguments: ClassVar[Mapping[str, Any]] = {"maps": Tensor}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"classes": int, "ignore": int | None, "side": int | None}
+    typed_as = "picture"
     masks: Tensor
     areas: Tensor
 
     def __init__(self, maps: Maps, classes: int, ignore: int | None = None, side: int | None = 112) -> None:
+        maps, full_size = sized("maps", maps)
         packed = pack_maps(maps, classes, ignore, side)
         empty = packed.areas.sum(1) == 0
         if bool(empty.any()):
@@ -41,6 +46,30 @@ class SegmentationLabels(LabelSpace):
             got = f"all pixels are ignored, and in {num_others} more maps"
             raise InputError(f"label map {row}", got, hint="omit such maps")
         super().__init__(masks=packed.masks, areas=packed.areas)
+        size = full_size if side is None else (side, side)
+        self._form = {"classes": classes, "ignore": ignore, "side": side, "size": size}
+
+    def arguments(self) -> dict[str, Any]:
+        """The maps `[N, H, W]` as they are compared, and the options."""
+        height, width = self._form["size"]
+        ignored, count = self._form["ignore"], height * width
+        dtype = np.min_scalar_type(max(self.areas.shape[1], 0 if ignored is None else ignored))
+        dtype = dtype if ignored is None or ignored >= 0 else np.dtype(np.int32)
+        maps = np.full((len(self), count), 0 if ignored is None else ignored, dtype)
+        for row, masks in enumerate(self.masks.cpu().numpy().view(np.uint8)):
+            for number, mask in enumerate(masks):
+                maps[row, np.unpackbits(mask, count=count, bitorder="little").astype(bool)] = number
+        return {"maps": torch.from_numpy(maps.reshape(-1, height, width)), **self._options()}
+
+    def _options(self) -> dict[str, Any]:
+        return {name: self._form[name] for name in self.option_arguments}
+
+    def _item(self, label: Any) -> Self:
+        """A label map `[H, W]` of class numbers; without `side`, of the size of the others."""
+        label_map, (height, width) = np.asarray(label), self._form["size"]
+        if self._form["side"] is None and label_map.shape != (height, width):
+            raise InputError(self.title, f"{list(label_map.shape)}", f"must be [{height}, {width}] as in training")
+        return super()._item(label_map)
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """1 - mIoU, `[X, Y]`."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Self
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
 from contml._support.errors import InputError
 from contml.distances.labels import edit_distance
 from contml.labels.base import LabelSpace
-from contml.labels.sets import token_ids
+from contml.labels.sets import as_token, known_tokens, token_ids
 
 #: RapidFuzz reads tokens as characters; this is the number of Unicode characters.
 _MAX_TOKENS = 0x110000
@@ -28,6 +28,8 @@ class SequenceLabels(LabelSpace):
 
     unit = "edits a token"
     title = "sequence"
+    item_arguments: ClassVar[Mapping[str, Any]] = {"sequences": list}
+    typed_as = "text"
     ids: Tensor
 
     def __init__(self, sequences: Sequence[Sequence[Hashable]]) -> None:
@@ -39,6 +41,16 @@ class SequenceLabels(LabelSpace):
     def distances(self, x: Self, y: Self) -> Tensor:
         """Normalised edit distances, `[X, Y]`."""
         return edit_distance(x.ids, y.ids)
+
+    def arguments(self) -> dict[str, Any]:
+        """The tokens of each item: integers or texts."""
+        return {"sequences": [[*map(as_token, self.tokens(row))] for row in range(len(self))]}
+
+    def parse(self, text: str) -> list[Hashable]:
+        """The tokens of a text: its words; its characters, where each token of the items is a character."""
+        characters = all(isinstance(token, str) and len(token) == 1 for token in self._tokens)
+        words = list(text.strip()) if characters and " " not in text.strip() else text.split()
+        return known_tokens(self.title, words, self._tokens)
 
     def _item_contents(self) -> list[bytes]:
         return [repr(self.tokens(row)).encode() for row in range(len(self))]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence, Set
-from typing import Any, Literal, Self
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from typing import Any, ClassVar, Literal, Self
 from unicodedata import normalize
 
 import numpy as np
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from contml._support.conversion import Numbers, as_items, as_numbers, is_missing
-from contml._support.errors import InputError
+from contml._support.errors import InputError, did_you_mean
 from contml._support.validation import check_ranges
 from contml.distances.labels import hamming_distance, jaccard_distance, tag_distance
-from contml.labels.base import LabelSpace
+from contml.labels.base import LabelSpace, typed_words
 
 
 class TagLabels(LabelSpace):
@@ -27,6 +27,8 @@ class TagLabels(LabelSpace):
 
     unit = "Jaccard distance of tags"
     title = "tags"
+    item_arguments: ClassVar[Mapping[str, Any]] = {"tags": list}
+    typed_as = "text"
     ids: Tensor
 
     def __init__(self, tags: Sequence[Iterable[Hashable]]) -> None:
@@ -40,6 +42,23 @@ class TagLabels(LabelSpace):
     def distances(self, x: Self, y: Self) -> Tensor:
         """Jaccard distances, `[X, Y]`."""
         return tag_distance(x.ids, y.ids)
+
+    def arguments(self) -> dict[str, Any]:
+        """The tags of each item: integers or texts."""
+        return {"tags": [[*map(as_token, self.tags(row))] for row in range(len(self))]}
+
+    def plain(self, row: int) -> Any:
+        """The tags of an item."""
+        return self.arguments()["tags"][row]
+
+    def parse(self, text: str) -> list[Hashable]:
+        """The tags of a text: between semicolons, else between bars or commas; at least one is that of an item."""
+        return known_tokens(self.title, typed_words(text), self._tokens)
+
+    def unknown_words(self, text: str) -> list[str]:
+        """The tags of a text that no item has."""
+        known = set(map(str, self._tokens))
+        return [word for word in typed_words(text) if normalize("NFC", word) not in known]
 
     def _item_contents(self) -> list[bytes]:
         return [repr(sorted(map(repr, self.tags(row)))).encode() for row in range(len(self))]
@@ -67,6 +86,9 @@ class MultiHotLabels(LabelSpace):
     """
 
     title = "labels"
+    item_arguments: ClassVar[Mapping[str, Any]] = {"labels": Tensor}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"distance": str}
+    typed_as = "text"
     labels: Tensor
 
     @check_ranges
@@ -87,6 +109,15 @@ class MultiHotLabels(LabelSpace):
         """Jaccard distances or Hamming shares, `[X, Y]`."""
         return (jaccard_distance if self.distance == "jaccard" else hamming_distance)(x.labels, y.labels)
 
+    def parse(self, text: str) -> list[int]:
+        """0 and 1 of a text with the names of the attributes, or their numbers from 1, as `text` writes them."""
+        names = [self._part_name(n, str(n + 1)) for n in range(self.labels.shape[1])]
+        words = [] if text.strip() == "none" else typed_words(text)
+        if unknown := [word for word in words if word not in names]:
+            allowed = f"must be of {', '.join(names[:8])}{'' if len(names) <= 8 else ', ...'}"
+            raise InputError(self.title, f"no label {unknown[0]!r:.60}", allowed, did_you_mean(unknown[0], names))
+        return [int(name in words) for name in names]
+
     def text(self, row: int) -> str:
         """The names or numbers of the attributes that an item has."""
         held = [self._part_name(n, str(n + 1)) for n in self.labels[row].nonzero()[:, 0].tolist()]
@@ -94,6 +125,25 @@ class MultiHotLabels(LabelSpace):
 
     def _difference(self, a: int, b: int) -> str:
         return f"{int((self.labels[a] != self.labels[b]).sum())} of {self.labels.shape[1]} differ"
+
+
+def as_token(token: Hashable) -> Any:
+    """A token as a file holds it: an integer or a text."""
+    return token if isinstance(token, str) or type(token) is int else str(token)
+
+
+def known_tokens(title: str, words: Sequence[str], tokens: Iterable[Hashable]) -> list[Hashable]:
+    """The tokens that words name; a word that no item has is a token of its own.
+
+    Raises:
+        InputError: no item has one of the words.
+    """
+    token_of = {str(token): token for token in tokens}
+    words = [normalize("NFC", word) for word in words]
+    if words and not any(word in token_of for word in words):
+        got = f"no training item has {', '.join(map(repr, words))}"
+        raise InputError(title, got[:120], hint=did_you_mean(words[0], token_of))
+    return [token_of.get(word, word) for word in words]
 
 
 def token_ids(name: str, items: object, also: type[Set[Any]] | type[str]) -> tuple[Tensor, list[Any]]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers
-from contml._support.errors import InputError
+from contml._support.errors import InputError, did_you_mean
 from contml._support.text import MISSING, number
 from contml._support.validation import is_finite
 from contml.contracts import Part
@@ -30,6 +31,7 @@ class WeightedLabels(LabelSpace):
             distance, which is the mean distance if every space is scaled by its mean.
     """
 
+    item_arguments: ClassVar[Mapping[str, Any]] = {"spaces": dict, "present": Tensor | None}
     present: Tensor | None = None
 
     def __init__(self, spaces: Mapping[LabelSpace, float], unit: str = "", *, present: Numbers | None = None) -> None:
@@ -66,9 +68,51 @@ class WeightedLabels(LabelSpace):
         return tuple(self.__dict__[name] for name in self._packed if name != "present")
 
     @property
+    def terms(self) -> Sequence[tuple[LabelSpace, Tensor | None]]:
+        """The spaces, each with which items have a label in it `[N]`; None: all."""
+        return [(space, None if self.present is None else self.present[:, n]) for n, space in enumerate(self.spaces)]
+
+    @property
     def captions(self) -> Sequence[Sequence[str]] | None:
         """The captions of the first space that has some."""
         return next((texts for space in self.spaces if (texts := space.captions) is not None), None)
+
+    def arguments(self) -> dict[str, Any]:
+        """The spaces with their weights, and where items have labels."""
+        return {"spaces": dict(zip(self.spaces, self.weights, strict=True)), "present": self.present}
+
+    def joined(self, other: LabelSpace) -> Self:
+        """The items of this sum and then those of another one of the same spaces, as a new root."""
+        if not isinstance(other, type(self)) or len(other.spaces) != len(self.spaces):
+            raise InputError("labels", f"a {type(other).__name__}", "must be a sum of the same label spaces")
+        if not all(math.isclose(x, y, rel_tol=1e-6) for x, y in zip(self.weights, other.weights, strict=True)):
+            raise InputError("labels: weights", str(other.weights), f"must be {self.weights} in both spaces")
+        pairs = zip(self.spaces, other.spaces, self.weights, strict=True)
+        spaces: dict[LabelSpace, float] = {a.joined(b): weight for a, b, weight in pairs}
+        both = [
+            torch.ones(len(each), len(self.spaces), dtype=torch.bool) if each.present is None else each.present.cpu()
+            for each in (self, other)
+        ]
+        present = None if self.present is None and other.present is None else torch.cat(both)
+        whole = self._made({"spaces": spaces, "present": present})
+        if self.root._texts or other.root._texts:
+            whole._texts = [each.text(row) for each in (self, other) for row in range(len(each))]
+        return whole
+
+    def item(self, label: Any) -> Self:
+        """Labels of some of the spaces, by their titles: `{"age": 30}`. The other spaces do not count."""
+        titles = [space.title for space in self.spaces]
+        if not isinstance(label, Mapping) or not label:
+            raise InputError(self.title, f"{label!r:.60}", f"must be labels by name, of {', '.join(titles)}")
+        for title in label:
+            if title not in titles:
+                allowed = f"must be one of {', '.join(titles)}"
+                raise InputError("label", f"no label {title!r}", allowed, did_you_mean(str(title), titles))
+        items = [
+            space.item(label[space.title]) if space.title in label else space[[0]].as_root() for space in self.spaces
+        ]
+        present = torch.tensor([[title in label for title in titles]])
+        return self._made({"spaces": dict(zip(items, self.weights, strict=True)), "present": present})
 
     def has(self, n: int, row: int) -> bool:
         """Whether an item has a label in space n."""

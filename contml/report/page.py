@@ -43,6 +43,7 @@ from contml.report.plots import (
 )
 from contml.report.rendering import render, text, texts
 from contml.retrieval.calibration import Calibration
+from contml.retrieval.labelled_items import LabelledItems
 
 #: Plots whose panels are pictures of their own on the page.
 _PANELS = ("curves", "metrics")
@@ -85,6 +86,7 @@ def write_report(
     split: Split,
     missing: Tensor | None = None,
     calibration: Calibration | None = None,
+    labelled: LabelledItems | None = None,
     pair: tuple[int, int] | None = None,
     about: About = About(),
 ) -> Path:
@@ -102,6 +104,7 @@ def write_report(
         split: the split itself: it draws the pictures.
         missing: rows whose image could not be read.
         calibration: what embedding distances mean, for a line of the header.
+        labelled: training items that answer with labels, for a table of the errors of answers.
         pair: the rows whose label distance `match.png` explains; default the first query and its nearest item.
         about: what the page says of the run.
     """
@@ -131,6 +134,8 @@ def write_report(
         "unit": text(unit_words(metrics)),
         "unit_of_numbers": text(kind.unit_of_numbers(metrics.unit, metrics.measure)),
         "calibration": "" if calibration is None else calibration.sentence(metrics.measure),
+        "answers": [] if labelled is None else texts(labelled.error_rows()[1:]),
+        "answer_sentences": [] if labelled is None else [text(each) for each in labelled.sentences()],
         "classes": kind.by_class,
         "chosen_pair": pair is not None,
         "explained": text(explanation.names),

@@ -2,6 +2,7 @@
 
     model.safetensors   the weights; their metadata hold the options of the model, of a captioner also of its decoder
     bundle.json         the transform of the images, the unit of label distances, the calibration, versions
+    labels.safetensors  training items with their embeddings and labels, unless labels are left out
     README.md           the model card: data, loss, results; gallery.png is its picture
 
 A run folder is read as one: its selected weights, its evaluation and its calibration hold the same.
@@ -26,13 +27,14 @@ from contml.evaluation.evaluated import Evaluated
 from contml.models.backbones import FEATURES
 from contml.models.weights import is_captioner, names_a_file
 from contml.retrieval.calibration import STRICT, Calibration
+from contml.retrieval.labelled_items import LabelledItems
 from contml.retrieval.model_card import CARD, GALLERY, PLACE, Card, make_card, read_card
 from contml.runs import Run, without_paths
 
 #: The number of the format: it rises when an older version of contml could not read the file.
 FORMAT: Literal[1] = 1
-RECORD, WEIGHTS = "bundle.json", "model.safetensors"
-_FILES = (WEIGHTS, CARD, GALLERY, RECORD)
+RECORD, WEIGHTS, LABELS = "bundle.json", "model.safetensors", "labels.safetensors"
+_FILES = (WEIGHTS, LABELS, CARD, GALLERY, RECORD)
 #: Largest bundle.json in bytes, and largest side of an image in pixels.
 _LIMIT, _LARGEST_SIDE = 1 << 24, 1 << 13
 
@@ -117,6 +119,7 @@ class SavedModel(NamedTuple):
         file: the file of the weights.
         card: the model card.
         evaluated: the identity of the model that the run evaluated and calibrated; empty if it is not known.
+        labels: the file of training items with embeddings and labels, if there is one.
     """
 
     bundle: Bundle
@@ -125,6 +128,7 @@ class SavedModel(NamedTuple):
     file: Path
     card: Card
     evaluated: str = ""
+    labels: Path | None = None
 
 
 def read(folder: Path) -> SavedModel:
@@ -153,7 +157,8 @@ def _read_bundle(folder: Path) -> SavedModel:
     weights, config, _ = _load(file)
     if _sha256(file) != bundle.sha256:
         raise InputError(str(file), f"not the weights of {path}, or changed since", hint=_DAMAGED)
-    return SavedModel(bundle, config, weights, file, read_card(folder) or make_card(bundle, config))
+    card = read_card(folder) or make_card(bundle, config)
+    return SavedModel(bundle, config, weights, file, card, labels=folder / LABELS)
 
 
 def _check_format(path: Path, values: Any) -> None:
@@ -195,7 +200,7 @@ def _read_run(run: Run) -> SavedModel:
         raise unreadable(file, error, "restore it") from None
     except (AttributeError, KeyError, TypeError) as error:
         raise InputError(str(file), f"not the weights of a training ({one_line(error)})", hint="restore it") from None
-    return SavedModel(bundle, config, weights, file, card, evaluated.identity)
+    return SavedModel(bundle, config, weights, file, card, evaluated.identity, run.labels)
 
 
 def _load(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
@@ -251,12 +256,15 @@ def check_folder(folder: Path) -> None:
     check_new_folder(folder, _FILES)
 
 
-def save(source: SavedModel, folder: Path, *, pictures: bool = True, place: str = PLACE) -> None:
+def save(
+    source: SavedModel, folder: Path, *, labels: LabelledItems | None = None, pictures: bool = True, place: str = PLACE
+) -> None:
     """Write a bundle in a new folder, or in an empty one; a folder that holds this bundle stays as it is.
 
     Args:
         source: the model; its file is not read.
         folder: where to write. A `README.md` that is there stays as it is.
+        labels: training items with embeddings and labels; None: they are left out.
         pictures: also write the gallery of the model card, which shows images of the data.
         place: where the model will be on the hub, "user/name".
 
@@ -267,6 +275,8 @@ def save(source: SavedModel, folder: Path, *, pictures: bool = True, place: str 
     def build(temporary: Path) -> None:
         save_tensors(temporary / WEIGHTS, source.weights, config=source.config, epoch=source.bundle.epoch)
         bundle = source.bundle.model_copy(update={"sha256": _sha256(temporary / WEIGHTS)})
+        if labels is not None:
+            labels.save(temporary / LABELS)
         if not (folder / CARD).exists():
             source.card.save(temporary, pictures=pictures, place=place)
         text = json.dumps(bundle.model_dump(mode="json"), ensure_ascii=False, indent=1)

@@ -15,6 +15,10 @@ data", 2023). Where items have groups, such as photographs of a house, the m uni
 
 With folds in place of one half for the curves and one for q, every query serves both, as in cross-conformal prediction
 (Vovk 2015). For classes, f falls with e and is the probability of the same class; there is no interval.
+
+The answer to a query, its label by those of its neighbours, is calibrated in the same way: e is then the spread of the
+neighbours' labels, and y the label distance of the answer to the true label. Only its upper end counts: s has no
+absolute value, and f(e) + q g(e) bounds y.
 """
 
 from __future__ import annotations
@@ -99,20 +103,20 @@ class Calibration(BaseModel):
     """What an embedding distance means, as `calibration.json` and the file of a bundle hold it.
 
     Attributes:
-        kind: "interval": of label distances; "probability": of the same class.
+        kind: "interval": of label distances; "bound": above label distances; "probability": of the same class.
         nearest: the calibration is for the so many nearest items of a query.
         level: the share of pairs inside of their intervals; None for classes.
         queries: number of queries of the validation split.
         distances: embedding distances at which the curves have their knots, ascending; between them, they are linear,
             and constant beyond.
         estimates: the label distance, or the probability of the same class, at each knot.
-        margins: half the width of the interval at each knot; None for classes.
+        margins: half the width of the interval at each knot, or the bound less the estimate; None for classes.
         check: how it does on the test split; None without one.
     """
 
     model_config = STRICT
 
-    kind: Literal["interval", "probability"]
+    kind: Literal["interval", "bound", "probability"]
     nearest: int = Field(ge=1)
     level: float | None = Field(gt=0, lt=1)
     queries: int = Field(ge=1)
@@ -123,7 +127,7 @@ class Calibration(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        interval = self.kind == "interval"
+        interval = self.kind != "probability"
         if interval != (self.margins is not None) or interval != (self.level is not None):
             raise ValueError(f"level and margins do not fit kind {self.kind}")
         curves = (self.distances, self.estimates, self.estimates if self.margins is None else self.margins)
@@ -147,7 +151,8 @@ class Calibration(BaseModel):
             raise InputError("label_distance", "the labels are classes", hint="use same_class, their probability")
         x = _as_distances(distances)
         estimate, margin = (np.interp(x, self.distances, values) for values in (self.estimates, self.margins))
-        return LabelDistance(estimate, np.maximum(estimate - margin, 0), estimate + margin)
+        low = np.maximum(estimate - margin, 0) if self.kind == "interval" else np.zeros_like(estimate)
+        return LabelDistance(estimate, low, estimate + margin)
 
     def same_class(self, distances: Any) -> Array:
         """The probability that pairs are in the same class, by their embedding distances.
@@ -162,7 +167,7 @@ class Calibration(BaseModel):
     def checked(self, pairs: Pairs, measure: Measure = PLAIN) -> Calibration:
         """The same calibration with its result on the pairs of the test split; `measure`: the unit of the width."""
         e, y = pairs.embedding_distances, pairs.label_distances
-        if self.kind == "interval":
+        if self.kind != "probability":
             _, low, high = self.label_distance(e)
             hit, expected, width = (low <= y) & (y <= high), self.level, _mean_width(low, high, measure)
         else:
@@ -208,8 +213,17 @@ class Calibration(BaseModel):
         return read_record(path, cls, hint="run 'contml evaluate' again", limit=_LIMIT)
 
 
-def calibrate(pairs: Pairs, kind: LabelKind, level: float = LEVEL) -> Calibration | None:
-    """Fit a calibration to the pairs of the validation split; None if it has too few queries for the level."""
+def calibrate(
+    pairs: Pairs, kind: LabelKind, level: float = LEVEL, form: Literal["interval", "bound"] = "interval"
+) -> Calibration | None:
+    """Fit a calibration to the pairs of the validation split; None if it has too few queries for the level.
+
+    Args:
+        pairs: the pairs.
+        kind: the kind of the labels.
+        level: the share of pairs inside of their intervals, or below their bounds.
+        form: whether label distances have both ends, or the upper one alone.
+    """
     e, y = pairs.embedding_distances, pairs.label_distances
     _, unit, count = np.unique(pairs.units, return_inverse=True, return_counts=True)
     m = len(count)
@@ -226,15 +240,16 @@ def calibrate(pairs: Pairs, kind: LabelKind, level: float = LEVEL) -> Calibratio
     scores = np.empty_like(e)
     for in_fold in (fold == fold_index for fold_index in range(_FOLDS)):
         f, g = _curves(e[~in_fold], y[~in_fold], weights[~in_fold])
-        scores[in_fold] = np.abs(y[in_fold] - f(e[in_fold])) / g(e[in_fold])
+        residuals = y[in_fold] - f(e[in_fold])
+        scores[in_fold] = (np.abs(residuals) if form == "interval" else residuals) / g(e[in_fold])
     order = scores.flatten().argsort()
     reached = (weights.flatten()[order] / e.shape[1]).cumsum() / (m + 1) >= level - 1e-9
-    q = scores.flatten()[order][reached.argmax()]
+    q = max(scores.flatten()[order][reached.argmax()], 0.0)
     f, g = _curves(e, y, weights)
     knots = np.union1d(f.x, g.x)
     numbers = {"distances": knots.tolist(), "estimates": f(knots).tolist(), "margins": (q * g(knots)).tolist()}
     return Calibration.model_validate(
-        {"kind": "interval", "nearest": e.shape[1], "level": level, "queries": len(e), **numbers}, strict=False
+        {"kind": form, "nearest": e.shape[1], "level": level, "queries": len(e), **numbers}, strict=False
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -32,6 +34,7 @@ from contml.retrieval.bundle import Bundle, SavedModel, Transform
 from contml.retrieval.calibration import Array, Calibration, LabelDistance
 from contml.retrieval.graph import Graph, write_graph
 from contml.retrieval.images import ImageInput, SourceItem, items_of, split_of
+from contml.retrieval.labelled_items import Answer, LabelledItems
 from contml.retrieval.model_card import PLACE, Card
 
 
@@ -62,7 +65,7 @@ def load(
         source = download(str(source), local_files_only=local_files_only)
     loaded = bundles.read(Path(source).expanduser())
     target_device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    embedder = Embedder(_build(loaded, trust), loaded.bundle, loaded.config, loaded.card)
+    embedder = Embedder(_build(loaded, trust), loaded.bundle, loaded.config, loaded.card, loaded.labels)
     if loaded.evaluated not in ("", embedder.identity):
         problem = "not the model that the run evaluated: its weights or its options changed since"
         raise InputError(str(loaded.file), problem, hint=f"restore it, or run 'contml evaluate {source}'")
@@ -88,7 +91,14 @@ class Embedder:
         left_out: name and cause of each image that the last call with `broken="skip"` could not read.
     """
 
-    def __init__(self, network: EmbeddingModel | Captioner, bundle: Bundle, config: dict[str, Any], card: Card) -> None:
+    def __init__(
+        self,
+        network: EmbeddingModel | Captioner,
+        bundle: Bundle,
+        config: dict[str, Any],
+        card: Card,
+        labels: Path | None = None,
+    ) -> None:
         self._network = network.eval().requires_grad_(False)
         self.captioner = network if isinstance(network, Captioner) else None
         self.model: EmbeddingModel = network.network if isinstance(network, Captioner) else network
@@ -97,6 +107,7 @@ class Embedder:
         self.left_out: dict[str, str] = {}
         self._config = config
         self._card = card
+        self._labels = labels
 
     @property
     def identity(self) -> str:
@@ -139,6 +150,78 @@ class Embedder:
             raise InputError("device", f"{device} ({one_line(error)})", hint="choose another device") from None
         self.device = torch.device(device)
         return self
+
+    @cached_property
+    def labelled(self) -> LabelledItems:
+        """Training items with their embeddings and labels, which `predict` and `embed_label` need.
+
+        Raises:
+            InputError: the model has none, or their file is damaged or of another model.
+        """
+        try:
+            if self._labels is not None:
+                return LabelledItems.read(self._labels, self.identity)
+        except FileNotFoundError:
+            pass
+        problem = "no labels of training items, which answers and label queries need"
+        hint = "'contml evaluate' adds them to an older run; 'contml export --no-labels' leaves them out"
+        raise InputError(self.bundle.name, problem, hint=hint)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether there are training items with labels."""
+        return self._labels is not None and self._labels.is_file()
+
+    @property
+    def norm(self) -> float | None:
+        """The length of every embedding; None where lengths differ."""
+        return math.sqrt(len(self.model.parts)) if self.model.normalize else None
+
+    def embed_label(self, label: Any) -> Floats:
+        """The embedding `[d]` of a label, of length 1: images near to it by cosine have labels near to it.
+
+        It is the mean of the unit embeddings of the training items that are nearest by label distance; how many was
+        chosen by leaving out training items. A label that is far from all of training, or has words that none of them
+        has, is a warning.
+
+        Args:
+            label: in the unit of the data: a number, as many numbers as a label has, a class, a level, a date or its
+                ISO text, latitude and longitude in degrees, tags, a caption or several, joints `[J, 2]`, a label map
+                `[H, W]`; or as text, as `--label` of `contml search` takes it. Of several labels, a mapping of some of
+                them by their titles.
+
+        Raises:
+            InputError: it is no label of this kind, or the model has no labels.
+        """
+        query = self.labelled.query(label)
+        for remark in query.remarks:
+            warnings.warn(remark, UserWarning, stacklevel=2)
+        return np.asarray(query.embedding.numpy())
+
+    def predict(
+        self,
+        images: ImageInput,
+        *,
+        batch_size: int = BATCH,
+        workers: int = 0,
+        broken: Literal["fail", "skip"] = "fail",
+    ) -> list[dict[str, Answer] | None]:
+        """The labels of N images by those of their nearest training items, with an interval: answers by label title.
+
+        A label with a mean (numbers, vectors, dates, levels) is the weighted mean of the neighbours, any other one the
+        most central of their labels. `Answer` says what is known of it.
+
+        Args:
+            images: as in `embed`.
+            batch_size: as in `embed`.
+            workers: as in `embed`.
+            broken: as in `embed`; the answer of an image that cannot be read is None ("skip").
+
+        Raises:
+            InputError: as `embed`, or the model has no labels.
+        """
+        labelled = self.labelled  # before images are read
+        return answers_of(labelled, self.embed(images, batch_size=batch_size, workers=workers, broken=broken))
 
     def embed(
         self,
@@ -263,12 +346,13 @@ class Embedder:
         """
         return self._calibration.same_class(embedding_distances)
 
-    def save(self, folder: str | Path, *, pictures: bool = True, place: str = PLACE) -> None:
+    def save(self, folder: str | Path, *, pictures: bool = True, labels: bool = True, place: str = PLACE) -> None:
         """Write the model as a bundle, which `contml.load` reads anywhere; a network of your own is not part of it.
 
         Args:
             folder: a new folder, or an empty one. A `README.md` that is there stays as it is.
             pictures: also write the gallery of the model card, which shows test images, if the run has one.
+            labels: also write embeddings and labels of training items, if there are any.
             place: "user/name" on the Hugging Face hub, for the model card.
 
         Raises:
@@ -277,7 +361,8 @@ class Embedder:
         path = Path(folder).expanduser()
         weights, file = self._network.state_dict(), path / bundles.WEIGHTS
         source = SavedModel(self.whole_bundle, self._config, weights, file, self._card)
-        bundles.save(source, path, pictures=pictures, place=place)
+        labelled = self.labelled if labels and self.has_labels else None
+        bundles.save(source, path, labels=labelled, pictures=pictures, place=place)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model as a bundle: `save`, by the name that huggingface_hub has for it."""
@@ -290,12 +375,13 @@ class Embedder:
 
         return HubModel.from_pretrained(source, **options).embedder
 
-    def push_to_hub(self, repo_id: str, *, pictures: bool = True, **options: Any) -> str:
+    def push_to_hub(self, repo_id: str, *, pictures: bool = True, labels: bool = True, **options: Any) -> str:
         """Upload the bundle with its model card to the Hugging Face hub; returns the address of the commit.
 
         Args:
             repo_id: "user/name"; made if there is no such repository.
             pictures: with the gallery of the model card, which shows test images.
+            labels: with embeddings and labels of training items.
             options: of `PyTorchModelHubMixin.push_to_hub`: `private`, `commit_message`, `branch`, `create_pr`, `token`.
 
         Raises:
@@ -304,7 +390,7 @@ class Embedder:
         from contml.retrieval.hub import HubModel
 
         module = HubModel(self)
-        module.pictures = pictures
+        module.pictures, module.labels = pictures, labels
         return module.push_to_hub(repo_id, **options)
 
     def export(self, file: str | Path) -> Graph:
@@ -342,6 +428,17 @@ class Embedder:
         return f"Embedder({self.bundle.name}{untrained}: {inputs} to {outputs})"
 
 
+def answers_of(labelled: LabelledItems, embeddings: Floats) -> list[dict[str, Answer] | None]:
+    """The answers to embeddings `[N, d]` by the titles of the labels; None for a row that is not finite."""
+    rows = np.flatnonzero(np.isfinite(embeddings).all(1))
+    found: list[dict[str, Answer] | None] = [None] * len(embeddings)
+    for start in range(0, len(rows), _ANSWERED):
+        part = rows[start : start + _ANSWERED]
+        for row, answers in zip(part.tolist(), labelled.answer(torch.from_numpy(embeddings[part])), strict=True):
+            found[row] = {answer.title: answer for answer in answers}
+    return found
+
+
 def _resized(item: SourceItem, side: int) -> SourceItem:
     if isinstance(item.source, Pixels):
         with suppress(OSError):  # it is broken when its batch is read, too
@@ -349,6 +446,8 @@ def _resized(item: SourceItem, side: int) -> SourceItem:
     return item
 
 
+#: Embeddings that are answered at a time.
+_ANSWERED = 256
 #: Why an image has no embedding.
 _NOT_FINITE = "its embedding is not finite"
 #: The parts of a model, by their sections in a config.

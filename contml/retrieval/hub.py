@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from torch import Tensor, nn
 
 from contml._support.errors import InputError, one_line
-from contml.retrieval.bundle import RECORD, WEIGHTS
+from contml.retrieval.bundle import LABELS, RECORD, WEIGHTS
 from contml.retrieval.model_card import CARD, GALLERY, PLACE
 
 try:
@@ -41,7 +41,7 @@ def download(address: str, **options: Any) -> Path:
         raise InputError("hub", address, "must be hf://USER/NAME or hf://USER/NAME@REVISION")
     name, revision = match.groups()
     subject = f"hf://{name}{f'@{revision}' if revision else ''}"
-    files = [RECORD, WEIGHTS, CARD, GALLERY]
+    files = [RECORD, WEIGHTS, LABELS, CARD, GALLERY]
     try:
         snapshot = snapshot_download(name, revision=revision, allow_patterns=files, library_name="contml", **options)
     except Exception as error:  # of the network, of the hub, of the cache: each has its own
@@ -62,13 +62,14 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
     Attributes:
         embedder: the model with its transform and calibration, as `contml.load` returns it.
         pictures: whether the gallery of the model card is written too.
+        labels: whether labels of training items are written too.
     """
 
     def __init__(self, embedder: Embedder) -> None:
         super().__init__()
         self.embedder = embedder
         self.network = embedder.model
-        self.pictures = True  # no argument: the mixin writes those in a file of its own
+        self.pictures = self.labels = True  # no arguments: the mixin writes those in a file of its own
         self._place = PLACE
 
     def forward(self, images: Tensor) -> Tensor:
@@ -115,7 +116,7 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
         return cls(load(folder, **model_kwargs))
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        self.embedder.save(save_directory, pictures=self.pictures, place=self._place)
+        self.embedder.save(save_directory, pictures=self.pictures, labels=self.labels, place=self._place)
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
         """Upload the bundle with its model card; returns the address of the commit.

@@ -13,11 +13,13 @@ from contml._support.files import check_new_file, write_new
 from contml._support.pages import page_template, picture_bytes
 from contml._support.text import page_text, score_text
 from contml.data.decode import contained, decode
-from contml.data.renderers.text import load_font, shorten
+from contml.data.renderers.text import font_for, load_font, shorten, wrapped
 from contml.retrieval.index_images import FILE, QueryResult, SearchHit
 
 #: Side of a picture in pixels, space between two, height of a line of text.
 _SIDE, _GAP, _TEXT = 220, 16, 22
+#: Lines of a label in place of a picture.
+_LINES = 8
 _EMPTY, _FRAME, _INK, _GREY = "#f1f1f1", "#cfcfcf", "#222222", "#555555"
 
 
@@ -49,19 +51,19 @@ def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
     entries = [
         {
             "name": page_text(query.name),
-            "picture": _jpeg(query.file),
-            "estimate": page_text("" if estimate is None else str(estimate)),
+            "picture": _jpeg(query.file, query.name),
+            "answers": [page_text(str(answer)) for answer in answers],
             "hits": [
                 {
                     "rank": hit.rank,
                     "name": page_text(hit.id),
                     "picture": _jpeg(hit.file),
-                    "texts": [page_text(text) for text in (*_meaning(hit), *_about(hit))],
+                    "texts": [page_text(text) for text in (*_meaning(hit), *_answered(hit), *_about(hit))],
                 }
                 for hit in hits
             ],
         }
-        for query, hits, estimate in results
+        for query, hits, answers in results
     ]
     template = page_template(Path(__file__).with_name("gallery.html"))
     return template.render(title=page_text(title), note=page_text(note), queries=entries).encode()
@@ -69,7 +71,8 @@ def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
 
 def _picture(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
     num_columns = 1 + max((len(result.hits) for result in results), default=0)
-    num_lines = 1 + max((len(_meaning(hit)) for result in results for hit in result.hits), default=0)
+    lines = [len(_meaning(hit)) + len(_answered(hit)) for result in results for hit in result.hits]
+    num_lines = 1 + max([*lines, *(len(result.answers) for result in results)], default=0)
     width, height = num_columns * (_SIDE + _GAP) + _GAP, _SIDE + num_lines * _TEXT + 2 * _GAP
     canvas = Image.new("RGB", (max(width, 600), len(results) * height + 4 * _TEXT), "white")
     pen = ImageDraw.Draw(canvas)
@@ -82,13 +85,14 @@ def _picture(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
 
     say(title, _GAP, _GAP, canvas.width - 2 * _GAP, size=22, bold=True)
     say(note, _GAP, _GAP + 32, canvas.width - 2 * _GAP, _GREY)
-    for q, (query, hits, estimate) in enumerate(results):
+    for q, (query, hits, answers) in enumerate(results):
         top = q * height + 4 * _TEXT
-        cells = [(query.file, [f"query: {query.name}", *([str(estimate)] if estimate else [])])]
-        cells += [(hit.file, [f"{hit.rank}. {hit.id}", *_meaning(hit)]) for hit in hits]
-        for column, (file, cell_texts) in enumerate(cells):
+        query_texts = [f"query: {query.name}", *map(str, answers)]
+        cells = [(_tile(query.file, query.name), query_texts)]
+        cells += [(_tile(hit.file), [f"{hit.rank}. {hit.id}", *_meaning(hit), *_answered(hit)]) for hit in hits]
+        for column, (tile, cell_texts) in enumerate(cells):
             left = _GAP + column * (_SIDE + _GAP)
-            canvas.paste(_tile(file), (left, top))
+            canvas.paste(tile, (left, top))
             for row, text in enumerate(cell_texts):
                 say(text, left, top + _SIDE + 4 + row * _TEXT, _SIDE, _GREY if row else _INK, bold=not row)
     return picture_bytes(canvas, "PNG")
@@ -99,17 +103,26 @@ def _meaning(hit: SearchHit) -> list[str]:
     return [f"distance {score_text(hit.distance)}", *words]
 
 
+def _answered(hit: SearchHit) -> list[str]:
+    return [f"{title}: {text}" for title, text in hit.answer_texts.items()]
+
+
 def _about(hit: SearchHit) -> list[str]:
     return [f"{name}: {value}" for name, value in hit.metadata.items() if name != FILE]
 
 
-def _tile(file: Path) -> Image.Image:
-    """The picture of a file in a square; a cross if it cannot be read."""
+def _tile(file: Path | None, label: str = "") -> Image.Image:
+    """The picture of a file in a square; a cross if it cannot be read; without a file, the words of a label."""
     tile = Image.new("RGB", (_SIDE, _SIDE), _EMPTY)
     pen = ImageDraw.Draw(tile)
+    if file is None:
+        font, text = font_for(page_text(label).replace("\n", " "), 18, bold=True)
+        for number, line in enumerate(wrapped(text, font, _SIDE - 2 * _GAP, _LINES)):
+            pen.text((_GAP, _GAP + number * _TEXT), line, fill=_INK, font=font)
     try:
-        picture = contained(decode(file, str(file), _SIDE), (_SIDE, _SIDE), Image.Resampling.LANCZOS)
-        tile.paste(picture, ((_SIDE - picture.width) // 2, (_SIDE - picture.height) // 2))
+        picture = contained(decode(file, str(file), _SIDE), (_SIDE, _SIDE), Image.Resampling.LANCZOS) if file else None
+        if picture is not None:
+            tile.paste(picture, ((_SIDE - picture.width) // 2, (_SIDE - picture.height) // 2))
     except OSError:
         for start, end in ((0.3, 0.7), (0.7, 0.3)):
             pen.line((0.3 * _SIDE, start * _SIDE, 0.7 * _SIDE, end * _SIDE), fill="#b0b0b0", width=3)
@@ -117,5 +130,5 @@ def _tile(file: Path) -> Image.Image:
     return tile
 
 
-def _jpeg(file: Path) -> str:
-    return base64.b64encode(picture_bytes(_tile(file), "JPEG", quality=88)).decode("ascii")
+def _jpeg(file: Path | None, label: str = "") -> str:
+    return base64.b64encode(picture_bytes(_tile(file, label), "JPEG", quality=88)).decode("ascii")

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from filecmp import cmp
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from unicodedata import normalize
 
 import numpy as np
 
 from contml._support.errors import InputError
-from contml._support.text import number, percent
-from contml.contracts import Measure
+from contml._support.text import percent
 from contml.data.text_files import written_path
-from contml.labels.dates import days_since_1970, parse_date
 from contml.retrieval.index import ImageEmbedder, Index, SearchResult
 from contml.retrieval.index_store import Floats
+from contml.retrieval.labelled_items import Answer
 
 if TYPE_CHECKING:
     from contml.data.tables import TableOptions
 
+#: The labels of items by their ids.
+Answering: TypeAlias = "Callable[[list[str]], list[list[Answer]]]"
 #: Images that are embedded and added at a time: an interrupted build loses at most so many.
 CHUNK = 512
 #: Images that `bind` embeds again, and the largest `Bound.difference` that it accepts. Convolutions of a GPU in TF32
@@ -39,6 +37,13 @@ class NamedImage(NamedTuple):
 
     name: str
     file: Path
+
+
+class TypedLabel(NamedTuple):
+    """A label that is searched with, as it was typed."""
+
+    name: str
+    file: None = None
 
 
 class Model(ImageEmbedder, Protocol):
@@ -238,6 +243,13 @@ class SearchHit(NamedTuple):
     metadata: dict[str, Any]
     #: Whether it is the query's own image.
     is_same: bool = False
+    #: Its labels by those of training items.
+    answers: Sequence[Answer] = ()
+
+    @property
+    def answer_texts(self) -> dict[str, str]:
+        """The answers in words, by title."""
+        return {f"{each.title} (predicted)": each.words for each in self.answers}
 
     @property
     def file(self) -> Path:
@@ -247,7 +259,9 @@ class SearchHit(NamedTuple):
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         numbers: dict[str, Any] = {"same_image": True} if self.is_same else self.numbers
-        text = {"text": next(iter(self.meaning.values()))} if self.meaning else {}
+        text: dict[str, Any] = {"text": next(iter(self.meaning.values()))} if self.meaning else {}
+        if self.answers:
+            text["answers"] = [each.as_data() for each in self.answers]
         return {
             "rank": self.rank,
             "id": self.id,
@@ -258,66 +272,54 @@ class SearchHit(NamedTuple):
         }
 
 
-class Estimate(NamedTuple):
-    """A query's own value, by those of its neighbours: their mean, of factors the geometric mean.
-
-    Attributes:
-        name: what the value is: the label, a column of the metadata.
-        value: the mean; of dates, in days from 1970-01-01.
-        low: the lowest value of the neighbours.
-        high: the highest.
-        neighbours: number of neighbours with a value.
-        unreadable: a value of a neighbour that could not be read; "" if there is none.
-        measure: how label distances are printed.
-    """
-
-    name: str
-    value: float
-    low: float
-    high: float
-    neighbours: int
-    unreadable: str
-    measure: Measure
-
-    def __str__(self) -> str:
-        """The estimate in a line."""
-        value, low, high = (_value_text(x, self.measure) for x in (self.value, self.low, self.high))
-        mean = "geometric mean" if self.measure.kind == "ratio" else "mean"
-        words = f"{self.name}: about {value}{'' if self.measure.dates else self.measure.after}"
-        words += f", {mean} of {self.neighbours} neighbours" if self.neighbours > 1 else ", as its neighbour"
-        words += f" ({low} to {high})" if self.neighbours > 1 else ""
-        return words + (f"; '{self.unreadable}' is not a {_kind(self.measure)}" if self.unreadable else "")
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        value, low, high = (
-            _date(x).isoformat() if self.measure.dates else x for x in (self.value, self.low, self.high)
-        )
-        return {"name": self.name, "value": value, "low": low, "high": high, "neighbours": self.neighbours}
-
-
 class QueryResult(NamedTuple):
-    """What was found for a query, nearest first, and the estimate of its own value; None without values."""
+    """What was found for a query, nearest first, and the answers to the query: its own labels, if it is an image."""
 
-    query: NamedImage
+    query: NamedImage | TypedLabel
     hits: list[SearchHit]
-    estimate: Estimate | None
+    answers: list[Answer]
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         found = {"query": self.query.name, "found": [hit.as_data() for hit in self.hits]}
-        return found if self.estimate is None else {**found, "estimate": self.estimate.as_data()}
+        return {**found, "answers": [each.as_data() for each in self.answers]} if self.answers else found
 
 
-def results_of(queries: Sequence[NamedImage], result: SearchResult, model: Any) -> list[QueryResult]:
+def label_results(name: str, result: SearchResult, answers: Answering) -> QueryResult:
+    """What was found for a label; distances to it say nothing of label distances, so that only answers do.
+
+    Args:
+        name: the label as it was typed.
+        result: the result of the search of one query.
+        answers: the labels of items by their ids.
+    """
+    ids = result.ids[0].tolist()
+    found = zip(ids, result.distances[0].tolist(), answers(ids), strict=True)
+    metadata = [{}] * len(ids) if result.metadata is None else result.metadata[0]
+    hits = [
+        SearchHit(rank + 1, item, distance, {}, {}, metadata[rank], answers=item_answers)
+        for rank, (item, distance, item_answers) in enumerate(found)
+    ]
+    return QueryResult(TypedLabel(name), hits, [])
+
+
+def results_of(
+    queries: Sequence[NamedImage],
+    result: SearchResult,
+    model: Any,
+    query_answers: Sequence[list[Answer]] | None = None,
+    answers: Answering = lambda ids: [[] for _ in ids],
+) -> list[QueryResult]:
     """What was found for each query, with label distances where the model has a calibration.
 
-    The query's own image is marked: it has no label distance, and its value is no part of the estimate.
+    The query's own image is marked: it has no label distance.
 
     Args:
         queries: the images that were searched with.
         result: the result of the search.
         model: what `contml.load` returns.
+        query_answers: the labels of the queries; None: not known.
+        answers: the labels of items by their ids.
     """
     calibration, distances = model.bundle.calibration, result.distances
     title, numbers = "", np.empty((*distances.shape, 0))
@@ -332,19 +334,19 @@ def results_of(queries: Sequence[NamedImage], result: SearchResult, model: Any) 
     results = []
     for q, query in enumerate(queries):
         hits = []
+        item_answers = answers(result.ids[q].tolist())
         for rank, name in enumerate(result.ids[q]):
             metadata = result.metadata[q][rank] if result.metadata else {}
-            values = numbers[q, rank].tolist()
-            hit = SearchHit(
-                rank + 1, name, float(distances[q, rank]), {}, dict(zip(keys, values, strict=True)), metadata
-            )
+            values, distance = numbers[q, rank].tolist(), float(distances[q, rank])
+            hit = SearchHit(rank + 1, name, distance, {}, dict(zip(keys, values, strict=True)), metadata)
+            hit = hit._replace(answers=item_answers[rank])
             if is_same_image(query, hit, float(distances[q].max())):
                 hit = hit._replace(meaning={title or "note": SAME}, numbers={}, is_same=True)
             elif keys:
                 text = model.measure.text(*values) if len(values) == 3 else percent(values[0])
                 hit = hit._replace(meaning={title: text})
             hits.append(hit)
-        results.append(QueryResult(query, hits, estimate(hits, model.measure)))
+        results.append(QueryResult(query, hits, [] if query_answers is None else query_answers[q]))
     return results
 
 
@@ -362,42 +364,3 @@ def is_same_image(query: NamedImage, hit: SearchHit, farthest: float) -> bool:
         return query.file.is_file() and cmp(query.file, hit.file, shallow=False)
     except OSError:
         return False
-
-
-def estimate(hits: Sequence[SearchHit], measure: Measure) -> Estimate | None:
-    """The estimate of a query's value by the metadata of the items that were found; None without such values."""
-    cells = [
-        str(hit.metadata[measure.name]).strip() for hit in hits if measure.name in hit.metadata and not hit.is_same
-    ]
-    cells = [cell for cell in cells if cell] if measure.name else []
-    values = {cell: _value(cell, measure) for cell in cells}
-    found = [value for cell in cells if (value := values[cell]) is not None]
-    if not found:
-        return None
-    mean = math.exp(fmean(map(math.log, found))) if measure.kind == "ratio" else fmean(found)
-    unreadable = next((cell for cell in cells if values[cell] is None), "")
-    return Estimate(measure.name, mean, min(found), max(found), len(found), unreadable, measure)
-
-
-def _value(cell: str, measure: Measure) -> float | None:
-    """The value of a label in a cell of the metadata; None if it is none."""
-    if measure.dates:
-        date = parse_date(cell)
-        return None if date is None else days_since_1970(date)
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and (value > 0 or measure.kind != "ratio") else None
-
-
-def _date(days: float) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=days)
-
-
-def _value_text(value: float, measure: Measure) -> str:
-    return f"{_date(value):%Y-%m-%d}" if measure.dates else number(value)
-
-
-def _kind(measure: Measure) -> str:
-    return "date" if measure.dates else "number above 0" if measure.kind == "ratio" else "number"

@@ -247,13 +247,17 @@ class Trainer:
 
         A captioner describes the images of the split instead.
         """
+        outputs, missing = self.outputs(split)
+        return *self.evaluator.evaluate(outputs, missing, split, self.device), missing
+
+    def outputs(self, split: Split) -> tuple[Tensor, Tensor]:
+        """The outputs of the model for a split, divided between the processes, and unreadable rows."""
         rank, processes = world()
         rows = torch.arange(rank, len(split), processes)
         with connected(), self._together():
             outputs, missing = self.evaluator.outputs(self.bare_model, split, self.images, rows, device=self.device)
         with connected():
-            outputs, missing = gather_outputs(outputs, missing)
-        return *self.evaluator.evaluate(outputs, missing, split, self.device), missing
+            return gather_outputs(outputs, missing)
 
     def check_images(self, split: Split) -> None:
         """Decode every image of a split, divided between the processes, if broken images are errors.

@@ -159,7 +159,7 @@ class VectorLabel(TableLabel):
         def space(rows: Array) -> LabelSpace:
             plain = VectorLabels(values[rows])
             texts = [plain.text(row) for row in range(len(rows))]
-            labels = VectorLabels(values[rows] / spread.units, squared=False)
+            labels = VectorLabels(values[rows] / spread.units, squared=False, scales=spread.units)
             return _with_unit(labels, unit, PLAIN).with_texts(texts)  # each column has a unit of its own
 
         summary = f"{values.shape[1]} numbers, {spread.low} to {spread.high}; {unit}"

@@ -25,14 +25,16 @@ from contml.data.tables import TableOptions
 from contml.retrieval import Index, index as index_module, index_images, index_structure
 from contml.retrieval.index import IndexModel
 from contml.retrieval.index_gallery import write_gallery
-from contml.retrieval.index_images import Estimate, NamedImage, QueryResult, SearchHit, add_images, read_metadata
+from contml.retrieval.index_images import NamedImage, QueryResult, SearchHit, TypedLabel, add_images, read_metadata
 from contml.retrieval.index_store import Store
+from contml.retrieval.labelled_items import Answer
 
 
 class Colours:
     """Embeds an image as its mean colour. Label distances are 100 times embedding distances, within 10 %."""
 
     embedding_dim, unit, captioner = 3, "shades of colour", None
+    has_labels, norm = False, None
 
     def __init__(self, identity="abc", kind="interval", measure=PLAIN, brightness=1.0):
         self.measure = measure
@@ -460,56 +462,17 @@ def searched(contml, monkeypatch, photos, measure, *options, table=PRICES):
 def test_a_search_is_in_the_unit_of_the_labels(contml, monkeypatch, photos, tmp_path):
     measure = Measure("", 0.1, "ratio", "price_usd")
     out = searched(contml, monkeypatch, photos, measure, "--gallery", "found.html").splitlines()
-    assert out[1] == "price_usd: about 400, geometric mean of 2 neighbours (200 to 800)"
-    assert re.split(r"  +", out[4].strip())[3] == "x 1.73 (1.64 to 1.83)"  # exp(0.1 * 5.49)
+    assert re.split(r"  +", out[3].strip())[3] == "x 1.73 (1.64 to 1.83)"  # exp(0.1 * 5.49)
     assert out[-2] == (
         "label distance: the factor between the item and the query in price_usd (of several items: the geometric mean)"
     )
     page = (tmp_path / "found.html").read_text()
     assert "label distance (90 % interval) x 1.73 (1.64 to 1.83)" in page
-    assert "price_usd: about 400, geometric mean of 2 neighbours (200 to 800)" in page
     assert "shades of colour" not in page + "".join(out)
     (data,) = json.loads(searched(contml, monkeypatch, photos, measure, "--json"))
-    assert data["estimate"] == {
-        "name": "price_usd",
-        "value": pytest.approx(400),
-        "low": 200.0,
-        "high": 800.0,
-        "neighbours": 2,
-    }
     assert data["measure"]["kind"] == "ratio"
     assert data["found"][1]["text"] == "x 1.73 (1.64 to 1.83)"
     assert data["found"][1]["label_distance"] == pytest.approx(1400 / 255)
-
-
-@pytest.mark.parametrize(
-    ("measure", "table", "expected"),
-    [
-        (Measure("km", 1000, name="price_usd"), PRICES, "price_usd: about 500 km, mean of 2 neighbours (200 to 800)"),
-        (
-            Measure("days", 500, name="built", dates=True),
-            PRICES,
-            "built: about 2003-01-01, mean of 2 neighbours (2002-01-01 to 2004-01-01)",
-        ),
-        (
-            Measure("", 1, "ratio", "price_usd"),
-            PRICES.replace("800", "call us"),
-            "price_usd: about 200, as its neighbour; 'call us' is not a number above 0",
-        ),
-        (Measure("", 1, name="price_usd"), PRICES.replace("800", ""), "price_usd: about 200, as its neighbour"),
-        (Measure("", 1, name="price_usd"), PRICES.replace("800", "1234567"), None),
-        (Measure("", 1, name="age"), PRICES, ""),
-        (Measure("", 1), PRICES, ""),
-    ],
-)
-def test_the_value_of_the_query_is_that_of_its_neighbours(contml, monkeypatch, photos, measure, table, expected):
-    line = searched(contml, monkeypatch, photos, measure, table=table).splitlines()[1]
-    if expected is None:
-        assert line == "price_usd: about 617,384, mean of 2 neighbours (200 to 1,234,567)"
-    elif expected:
-        assert line == expected
-    else:
-        assert line.split()[0] == "rank"
 
 
 def test_the_same_image_is_a_copy_but_not_a_namesake(contml, model, photos, tmp_path):
@@ -556,9 +519,10 @@ def test_a_gallery_shows_queries_and_results(contml, model, photos, tmp_path):
 def test_a_gallery_of_hostile_names(tmp_path, suffix):
     name = "<script>\n\udcff" + "long " * 300
     line = SearchHit(1, name, 0.5, {"label distance": "1"}, {}, {"<i>": "\x00"})
-    value = Estimate(name, 1.0, 1.0, 1.0, 1, "", Measure(name=name))
-    result = QueryResult(NamedImage(name, tmp_path / "none"), [line], value)
-    write_gallery(tmp_path / f"a.{suffix}", name, name, [result])
+    value = Answer(name, name, name, None, None, 1.0, name, 0.9, 3, None, True)
+    line = line._replace(answers=[value])
+    results = [QueryResult(query, [line], [value]) for query in (NamedImage(name, tmp_path / "none"), TypedLabel(name))]
+    write_gallery(tmp_path / f"a.{suffix}", name, name, results)
     write_gallery(tmp_path / f"b.{suffix}", "", "", [])
     content = (tmp_path / f"a.{suffix}").read_bytes()
     if suffix == "html":
@@ -574,7 +538,7 @@ def test_every_option_is_on_the_page():
         if registered.callback in (command.index, command.search):
             names = registered.callback.__annotations__
             assert f"contml {registered.callback.__name__}" in page
-            for name in ("out", "kind", "metadata", "remove", "compact", "bind", "k", "gallery", "run"):
+            for name in ("out", "kind", "metadata", "remove", "compact", "bind", "k", "gallery", "label", "run"):
                 if name in names and name != "run":
                     assert f"`{'-' if name == 'k' else '--'}{name}" in page, name
     assert "`--run" in page
