@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -26,12 +27,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.hdml import write_components
 from benchmarks.measure import FLICKR8K_PACK, heading, table
 from contml._support.text import MISSING, number
+from contml.benchmark.inputs import write_components
+from contml.data import Task
 from contml.distances.unit_vectors import normalize
 from contml.evaluation.evaluators import RetrievalEvaluator
 from contml.experiment import extract_features, load
+from contml.labels import MatrixLabels
 from contml.retrieval.answers import label_query
 from contml.retrieval.labelled_items import LabelledItems
 
@@ -77,12 +80,27 @@ class Found(NamedTuple):
 def features(name: str, given: argparse.Namespace) -> Path:
     """The inputs of the head, made if they are not in the folder yet."""
     config, pack, changes = SETS[name]
-    maps, out = given.features / f"{name} maps.npz", given.features / f"{name}.npz"
+    folder: Path = given.features
+    maps, out = folder / f"{name} maps.npz", folder / f"{name}.npz"
     if not out.exists():
         options = [change.replace("{root}", str(given.data / pack)) for change in changes]
         extract_features(load(config, [*_MOBILENET, *options, f"model.weights={given.weights}"]), maps, maps=True)
         write_components(maps, out, _COMPONENTS)
     return out
+
+
+def with_matrices(name: str, task: Task) -> Task:
+    """The task with the label distances of captions in matrices: a batch of captions costs more than its step."""
+    assert task.val is not None
+    if task.train.labels.captions is None:
+        return task
+    if name not in _matrices:
+        _matrices[name] = [MatrixLabels(split.labels.pairwise()) for split in (task.train, task.val)]
+    train, val = _matrices[name]
+    return replace(task, train=replace(task.train, labels=train), val=replace(task.val, labels=val))
+
+
+_matrices: dict[str, list[MatrixLabels]] = {}
 
 
 def find(name: str, given: argparse.Namespace, seed: int, is_unit: bool) -> Found:
@@ -94,7 +112,7 @@ def find(name: str, given: argparse.Namespace, seed: int, is_unit: bool) -> Foun
     task = experiment.build_task()
     assert task.val is not None
     assert task.test is not None
-    trainer = experiment.build_trainer(task, quiet=True)
+    trainer = experiment.build_trainer(with_matrices(name, task), quiet=True)
     trainer.fit()
     assert trainer.best is not None
     trainer.bare_model.load_state_dict(trainer.best.weights or {})
