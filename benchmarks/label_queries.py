@@ -17,8 +17,8 @@ query's image, and how often the interval of 90 % holds.
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -29,12 +29,11 @@ from torch import Tensor
 
 from benchmarks.measure import FLICKR8K_PACK, heading, table
 from contml._support.text import MISSING, number
-from contml.benchmark.inputs import write_components
+from contml.benchmark.inputs import with_matrices, write_components
 from contml.data import Task
 from contml.distances.unit_vectors import normalize
 from contml.evaluation.evaluators import RetrievalEvaluator
 from contml.experiment import extract_features, load
-from contml.labels import MatrixLabels
 from contml.retrieval.answers import label_query
 from contml.retrieval.labelled_items import LabelledItems
 
@@ -89,18 +88,8 @@ def features(name: str, given: argparse.Namespace) -> Path:
     return out
 
 
-def with_matrices(name: str, task: Task) -> Task:
-    """The task with the label distances of captions in matrices: a batch of captions costs more than its step."""
-    assert task.val is not None
-    if task.train.labels.captions is None:
-        return task
-    if name not in _matrices:
-        _matrices[name] = [MatrixLabels(split.labels.pairwise()) for split in (task.train, task.val)]
-    train, val = _matrices[name]
-    return replace(task, train=replace(task.train, labels=train), val=replace(task.val, labels=val))
-
-
-_matrices: dict[str, list[MatrixLabels]] = {}
+_tasks: dict[str, tuple[Task, Task]] = {}
+_folder = tempfile.TemporaryDirectory()  # of matrices of label distances, until the process ends
 
 
 def find(name: str, given: argparse.Namespace, seed: int, is_unit: bool) -> Found:
@@ -109,10 +98,15 @@ def find(name: str, given: argparse.Namespace, seed: int, is_unit: bool) -> Foun
     options = [change.replace("{root}", str(given.data / pack)) for change in changes]
     inputs = f"images.features={features(name, given)}"
     experiment = load(config, [*options, inputs, *_HEAD, f"seed={seed}", f"model.normalize={is_unit}".lower()])
-    task = experiment.build_task()
+    if name not in _tasks:
+        task = experiment.build_task()
+        folder = Path(_folder.name) / name
+        folder.mkdir()
+        _tasks[name] = task, with_matrices(task, folder)
+    task, fast_task = _tasks[name]
     assert task.val is not None
     assert task.test is not None
-    trainer = experiment.build_trainer(with_matrices(name, task), quiet=True)
+    trainer = experiment.build_trainer(fast_task, quiet=True)
     trainer.fit()
     assert trainer.best is not None
     trainer.bare_model.load_state_dict(trainer.best.weights or {})
