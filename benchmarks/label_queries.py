@@ -102,6 +102,9 @@ def find(name: str, given: argparse.Namespace, seed: int, is_unit: bool) -> Foun
         task = experiment.build_task()
         folder = Path(_folder.name) / name
         folder.mkdir()
+        for part, split in task.splits.items():
+            if split.labels.exponent is None:  # a batch of captions would cost more than its step
+                np.save(folder / f"{part}.npy", split.labels.pairwise().numpy())
         _tasks[name] = task, with_matrices(task, folder)
     task, fast_task = _tasks[name]
     assert task.val is not None
