@@ -252,7 +252,8 @@ class LabelledItems:
         except (ValidationError, ValueError) as error:
             raise unreadable(path, error, _DAMAGED) from None
         if record.identity != identity:
-            raise InputError(str(path), "has labels for another model", hint=_DAMAGED)
+            hint = "run 'contml evaluate' again; to save the model without them, give labels=False"
+            raise InputError(str(path), "has labels for another model", hint=hint)
         embeddings = tensors.get("embeddings")
         if embeddings is None or embeddings.dtype != torch.float16 or embeddings.ndim != 2 or len(embeddings) < 3:
             raise InputError(str(path), "has no embeddings of training items", hint=_DAMAGED)

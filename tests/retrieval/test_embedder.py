@@ -559,7 +559,7 @@ def test_a_bundle_says_what_the_run_knows_and_hides_its_paths(trained, exported)
     assert "32 x 32 pixels to 8 numbers; label distance: squared pixels" in repr(model)
     estimate, low, high = model.label_distance([[3.0, 4.0]])
     assert estimate.shape == low.shape == high.shape == (1, 2)
-    files = ["README.md", "bundle.json", "gallery.png", "model.safetensors"]
+    files = ["README.md", "bundle.json", "gallery.png", "labels.safetensors", "model.safetensors"]
     assert sorted(path.name for path in exported.iterdir()) == files
     for path in exported.iterdir():
         assert str(trained.run.parent).encode() not in path.read_bytes()
@@ -576,10 +576,12 @@ def test_a_bundle_is_not_written_over_another_or_a_run(bundle, trained):
     model = contml.load(trained.run)
     for tensor in model.model.parameters():
         tensor.data += 1
+    with refuses("labels.safetensors", got="another model", hint="labels=False"):
+        model.save(bundle)
     for folder in (bundle, trained.run):
         before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         with refuses(str(folder), got="already", hint="another folder"):
-            model.save(folder)
+            model.save(folder, labels=False)
         assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 

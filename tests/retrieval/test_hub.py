@@ -20,7 +20,7 @@ from support.tables import dials, write_table
 
 import contml
 from contml.experiment import OwnData, load as load_config, load_table, train
-from contml.retrieval.bundle import RECORD, WEIGHTS, read
+from contml.retrieval.bundle import LABELS, RECORD, WEIGHTS, read
 
 hub = pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: pip install 'contml[hub]'")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -72,7 +72,7 @@ def test_revisions(exported, trained, cache, bundle, pictures):
     model = contml.load(exported)
     model.model.head.bias += 1
     shutil.rmtree(bundle)
-    model.save(bundle)
+    model.save(bundle, labels=False)
     cached(cache, exported)
     cached(cache, bundle, revisions=("v2", "refs/pr/3"), commit=COMMIT[::-1])
     first = contml.load("hf://user/name").embed(pictures)
@@ -95,7 +95,7 @@ def test_nothing_but_the_bundle_is_asked_for_and_only_on_demand(exported, cache,
     assert asked == []
     contml.load("hf://user/name@v2")
     contml.load(Path("hf://user/name"), local_files_only=True)  # a path has lost a slash
-    files = [RECORD, WEIGHTS, "README.md", "gallery.png"]
+    files = [RECORD, WEIGHTS, LABELS, "README.md", "gallery.png"]
     assert [(name, options["revision"], options["local_files_only"]) for name, options in asked] == [
         ("user/name", "v2", False),
         ("user/name", None, True),
@@ -226,7 +226,7 @@ def test_push_and_load_again(trained, exported, uploads, cache, pictures):
     model = contml.load(trained.run, device="cpu")
     assert model.push_to_hub("me/people", commit_message="first").endswith("me/people/commit/1 first")
     folder = uploads / "me" / "people"
-    assert sorted(path.name for path in folder.iterdir()) == ["README.md", RECORD, "gallery.png", WEIGHTS]
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", RECORD, "gallery.png", LABELS, WEIGHTS]
     assert (folder / WEIGHTS).read_bytes() == (exported / WEIGHTS).read_bytes()
     assert (folder / "README.md").read_text() == (exported / "README.md").read_text().replace("USER/NAME", "me/people")
     cached(cache, folder, "me/people")
@@ -236,7 +236,7 @@ def test_push_and_load_again(trained, exported, uploads, cache, pictures):
         assert np.array_equal(found.embed(pictures), expected)
         assert found.bundle.calibration == model.bundle.calibration
     again = contml.load("hf://me/people")
-    again.push_to_hub("you/copy", pictures=False)
+    again.push_to_hub("you/copy", pictures=False, labels=False)
     files = [path.name for path in sorted((uploads / "you" / "copy").iterdir())]
     assert files == ["README.md", RECORD, WEIGHTS]
     assert "gallery.png" not in (uploads / "you" / "copy" / "README.md").read_text()
@@ -259,7 +259,7 @@ def test_the_module_of_huggingface_hub(trained, exported, uploads, tmp_path, pic
     model.push_to_hub("me/people")
     contml.load(exported).save_pretrained(tmp_path / "other")
     assert sorted(path.name for path in (tmp_path / "other").iterdir()) == [
-        "README.md", RECORD, "gallery.png", WEIGHTS
+        "README.md", RECORD, "gallery.png", LABELS, WEIGHTS
     ]  # fmt: skip
     with refuses("hf://me/nothing", got="not in the cache"):
         HubModel.from_pretrained("me/nothing", local_files_only=True, cache_dir=tmp_path)
@@ -306,10 +306,10 @@ def test_the_card_of_the_user_and_pictures(contml, trained, tmp_path):
     Path("mine").mkdir()
     Path("mine/README.md").write_text("my own card")
     status, out, _ = contml("export", trained.run, "mine")
-    assert (status, out.count("\n")) == (0, 1)
+    assert (status, out.count("\n")) == (0, 2)
     assert Path("mine/README.md").read_text() == "my own card"
     assert not Path("mine/gallery.png").exists()  # it belongs to the card
-    status, out, _ = contml("export", trained.run, "plain", "--no-pictures")
+    status, out, _ = contml("export", trained.run, "plain", "--no-pictures", "--no-labels")
     assert (status, out.count("\n")) == (0, 1)
     assert sorted(path.name for path in Path("plain").iterdir()) == ["README.md", RECORD, WEIGHTS]
     assert "gallery.png" not in Path("plain/README.md").read_text()
