@@ -348,7 +348,7 @@ def locked(folder: Path, busy: str = "", hint: str = "", *, name: str = ".lock",
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise unwritable(folder, error) from None
+        raise unwritable(Path(subject or folder), error) from None
     try:
         # filelock closes it in forked worker processes: they would keep it after this process is killed.
         lock = FileLock(folder / name, timeout=0 if busy else -1, poll_interval=0.01).acquire()
@@ -356,7 +356,7 @@ def locked(folder: Path, busy: str = "", hint: str = "", *, name: str = ".lock",
         raise InputError(subject or str(folder), busy, hint=hint) from None
     except (OSError, NotImplementedError) as error:
         got = f"cannot be locked ({error.strerror if isinstance(error, OSError) else error})"
-        raise InputError(str(folder), got, hint="copy it to a folder that can be written") from None
+        raise InputError(subject or str(folder), got, hint="copy it to a folder that can be written") from None
     with lock:
         yield
 
