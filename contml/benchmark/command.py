@@ -17,6 +17,9 @@ from contml._support.files import check_new_file, write
 from contml.benchmark.suite import Suite, read_suite
 from contml.benchmark.trials import Cell, Item, Result, cells, seconds_left, value
 
+#: What stands on the page below this heading is written by hand, and kept.
+NOTES = "\n## Notes\n"
+
 
 class Trainings(work.Lines[Result]):
     """The finished trainings, a line each: the key, and the result."""
@@ -175,6 +178,8 @@ def benchmark(
     with trainings.command(join, str(output.trainings)), suppress(work.OutOfTimeError):
         for set_name, part in whole.parts.items():
             while missing := [item for cell in part.cells for item in cell.missing(trainings)]:
+                if time.monotonic() >= deadline:  # features may take long
+                    raise work.OutOfTimeError
                 prepare(suite, set_name, places)
                 work.run(missing, measure, trainings, processes=processes, deadline=deadline, on_done=on_done)
     write_page(whole, output)
@@ -182,11 +187,14 @@ def benchmark(
 
 
 def write_page(benchmark: Benchmark, output: Output) -> None:
-    """Write the page of a benchmark, and the plot of ranks if two sets are finished."""
+    """Write the page of a benchmark, and the plot of ranks if two sets are finished; its notes are kept."""
     from contml.benchmark.page import complete_sets, page, set_scores, write_plot
 
     scores = set_scores(benchmark.suite, benchmark.cells, benchmark.results)
     has_plot = write_plot(benchmark.suite, complete_sets(benchmark.cells, scores), output.plot)
     head = f"{date.today().isoformat()}. {benchmark}."
     text = page(benchmark.suite, benchmark.cells, benchmark.results, head, output.plot.name if has_plot else None)
+    if output.page.exists():
+        _, heading, notes = output.page.read_text(encoding="utf-8").partition(NOTES)
+        text += heading + notes
     write(output.page, lambda temporary: temporary.write_text(text, encoding="utf-8"))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from contml.benchmark.suite import DataSet, Method, Suite, filled
-from contml.config import read
+from contml.config import Document, read
 from contml.experiment.names import config_path
 
 #: The seed of trials.
@@ -70,8 +70,9 @@ class Item:
         """What identifies the training."""
         suite, method = self.suite, self.method
         if method.baseline is None:
-            changes = [*suite.train, *method.changes, *self.options.split()]
-            values = _values(self.data, tuple(filled(changes, {**_unfilled(suite), **self.data.values})))
+            texts = {**_unfilled(suite), **self.data.values}
+            document = _document(self.data, tuple(filled([*suite.train, *method.changes], texts)))
+            values = document.with_overrides(filled(self.options.split(), texts)).values
             trained = {name: part for name, part in values.items() if name not in ("task", "images")}
         else:
             trained = {"baseline": method.baseline}
@@ -85,7 +86,7 @@ class Item:
 def data_key(suite: Suite, set_name: str) -> str:
     """A hash of what the inputs and the splits of a set depend on."""
     data = suite.sets[set_name]
-    inputs = _values(data, tuple(filled(suite.inputs.changes, _unfilled(suite))))
+    inputs = _document(data, tuple(filled(suite.inputs.changes, _unfilled(suite)))).values
     content = [inputs["task"], inputs["images"], inputs["model"], suite.inputs.maps, suite.inputs.components]
     return _hash([*content, suite.val_share])
 
@@ -96,10 +97,10 @@ def _unfilled(suite: Suite) -> dict[str, str]:
 
 
 @cache
-def _values(data: DataSet, changes: tuple[str, ...]) -> Mapping[str, Any]:
-    """The values of the config of a set, with changes."""
+def _document(data: DataSet, changes: tuple[str, ...]) -> Document:
+    """The config of a set, with changes."""
     path = Path(data.config) if data.config.endswith((".yaml", ".yml")) else config_path(data.config)
-    return read(path, [*data.changes, *changes]).values
+    return read(path, [*data.changes, *changes])
 
 
 def _hash(content: Any) -> str:
@@ -121,6 +122,7 @@ class Cell:
     places: Mapping[str, str]
     set_name: str
     method_name: str
+    _items: dict[tuple[str, int, str], Item] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def method(self) -> Method:
@@ -170,7 +172,8 @@ class Cell:
         return self.done(results) == self.total
 
     def _item(self, options: str, seed: int, split: Literal["val", "test"]) -> Item:
-        return Item(self.suite, self.places, self.set_name, self.method_name, options, seed, split)
+        made = Item(self.suite, self.places, self.set_name, self.method_name, options, seed, split)
+        return self._items.setdefault((options, seed, split), made)  # its key is computed once
 
 
 def value(result: Result) -> float:

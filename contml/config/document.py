@@ -6,7 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -85,6 +85,11 @@ class Document:
     lines: Mapping[Key, int] = field(default_factory=dict)
     file: Mapping[str, Any] = field(default_factory=dict)
     trusted: bool = True
+
+    def with_overrides(self, overrides: Sequence[str]) -> Document:
+        """The document with more overrides of options."""
+        lines = dict(self.lines)
+        return replace(self, values=_with_overrides(self.values, lines, overrides), lines=lines)
 
     def line(self, key: Key) -> int | None:
         """The line of a key, or of the nearest key above it; None where the document has neither."""

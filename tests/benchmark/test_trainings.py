@@ -114,8 +114,13 @@ def test_a_finished_benchmark_trains_nothing(finished, monkeypatch):
     folder, _ = finished
     before = rows(folder)
     monkeypatch.setattr("contml.benchmark.training.measure", None)
+    page = Output.of(folder / "results", "tiny").page
+    text = page.read_text()
+    page.write_text(text + "\n## Notes\n\nBy hand.\n")
     assert run(folder).done == len(before)
     assert rows(folder) == before
+    assert page.read_text() == text + "\n## Notes\n\nBy hand.\n"
+    page.write_text(text)
 
 
 def test_the_plan_needs_no_places_and_writes_nothing(tmp_path):
