@@ -42,6 +42,10 @@ def test_recall_and_map_at_r_equal_their_loops(case):
     assert score.model == pytest.approx(reference_metrics.map_at_r(*case), abs=1e-12)
     assert found.scores["r_precision"].model == pytest.approx(reference_metrics.r_precision(*case), abs=1e-12)
     assert score.oracle == pytest.approx(possible)
+    # Mean label distance@1 is 1 - precision@1; at K = 1 precision is recall, with singletons or without.
+    assert found.curves["label_distance"].model[0] == pytest.approx(1 - curve.model[0])
+    if curve.oracle[0] == 1:
+        assert found.curves["label_distance"].oracle[0] == 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -78,17 +82,6 @@ def test_parts_change_nothing(case, entries):
         patch.setattr(query_gallery, "_ENTRIES", entries)
         parts, _ = evaluate(embeddings, ClassLabels(torch.tensor(classes)), *rows)
     assert repr(parts) == repr(whole)
-
-
-@settings(max_examples=40, deadline=None)
-@given(case=retrieval_cases())
-def test_label_distance_at_1_is_what_recall_at_1_misses(case):
-    embeddings, classes, queries, gallery = case
-    found, _ = evaluate(embeddings, ClassLabels(torch.tensor(classes)), torch.tensor(queries), torch.tensor(gallery))
-    # Mean label distance@1 is 1 - precision@1; at K = 1 precision is recall, with singletons or without.
-    assert found.curves["label_distance"].model[0] == pytest.approx(1 - found.curves["recall"].model[0])
-    if found.curves["recall"].oracle[0] == 1:
-        assert found.curves["label_distance"].oracle[0] == 0
 
 
 def test_by_hand():
