@@ -94,6 +94,8 @@ def choose_columns(
     if labels == {}:
         raise InputError("labels", "{}", "must name a label and its kind, {age: number}", "or omit it")
     parts = {_columns(table, name): part for name, part in (labels or {}).items()}
+    if len(parts) < len(labels or {}):
+        raise InputError("labels", f"{', '.join(labels or {})}", "must have each label once")
     taken = {column for columns in parts for column in columns}
     for column, use in ((image, "images"), (split, "the split")):
         if column in taken:

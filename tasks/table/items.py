@@ -127,11 +127,8 @@ def read_items(
     paths = [files.place(cell) if cell else "" for cell in image_cells]
     rows = _Rows(table, missing)
     rows.drop_without_image(column, paths, files)
-    columns = []
-    for spec in specs:
-        own = replace(table, columns={name: table.columns[name] for name in spec.columns})
-        with spec.part.errors():
-            columns.append(Cells(spec.part.name, own, paths, reading).read_as(spec.part.build()))
+    own_tables = [replace(table, columns={name: table.columns[name] for name in spec.columns}) for spec in specs]
+    columns = [Cells(spec.part, own, paths, reading).read() for spec, own in zip(specs, own_tables, strict=True)]
     rows.drop_without_label(columns)
     images = [files.key(cell) for cell in image_cells]
     groups = images
@@ -148,16 +145,13 @@ def read_items(
     split = _split(table, rows, groups, roles.split, group or "image", test, seed)
     if group is not None:
         _refuse_shared(table, images, split, "image")
-    labels, evaluated_rows = [], np.concatenate((split.val, split.test))
-    for spec, label_column in zip(specs, columns, strict=True):
-        with spec.part.errors():
-            labels.append(label_column.fit(split.train, evaluated_rows))
+    labels = [label_column.fit(split.train, np.concatenate((split.val, split.test))) for label_column in columns]
     rows.drop_without_label(labels)
     train, val, test_rows, query = (part_rows[rows.usable[part_rows]] for part_rows in split[:4])
     parts = Parts(train, val, test_rows, query, split.description)
     rows.check_sizes(parts, split)
     for label in labels:
-        refuse_equal(label.space(label.known(parts.train)), f"labels.{label.name}")
+        refuse_equal(label.space(label.known(parts.train)), label.cells.part.section)
     keys = [f"{image}\t{text}" for image, text in zip(images, texts, strict=True)]
     means = [1.0]
     if len(labels) > 1:

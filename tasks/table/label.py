@@ -14,6 +14,7 @@ import numpy as np
 
 from contml import InputError
 from contml._support.validation import PositiveFloat, check_arguments
+from contml.config import ConfiguredPart
 from contml.data.renderers.label_maps import LabelMapRenderer
 from contml.data.tables import Array as Array, Column, Table, TableOptions, refuse_object
 from contml.labels import LabelSpace
@@ -43,13 +44,13 @@ class Cells:
     """The cells of one label.
 
     Args:
-        kind_name: the name of its kind.
+        part: its section in a config.
         table: its columns alone.
         images: the image file of each row.
         reading: how they are read.
     """
 
-    kind_name: str
+    part: ConfiguredPart
     table: Table
     images: Sequence[str]
     reading: Reading
@@ -76,28 +77,29 @@ class Cells:
 
     def error(self, got: str, allowed: str = "", hint: str = "") -> InputError:
         """The error of the label as a whole."""
-        return InputError(f"labels.{self.name}", got, allowed, hint)
+        return InputError(self.part.section, got, allowed, hint)
 
     def error_at(self, row: int, got: str, allowed: str = "", hint: str = "", column: int | None = None) -> InputError:
         """The error of a row, in one of several columns."""
         name = self.name if column is None else list(self.table.columns)[column]
         return InputError(f"{self.table.where(row)}: {name}", got, allowed, hint)
 
-    def read_as(self, kind: "TableLabel") -> "LabelColumn":
+    def read(self) -> "LabelColumn":
         """The values of the label.
 
         Raises:
             InputError: a cell is not a value of its kind, or it has too many or too few columns.
         """
-        (least, most), count = kind.takes, len(self.columns)
-        if not least <= count <= (most or count):
-            allowed = f"{least}" if most == least else f"{least} to {most}"
-            raise self.error(f"{count} columns", f"must be {allowed} for the kind {self.kind_name}")
-        if kind.holds_text:
-            for index, column in enumerate(self.columns):
+        with self.part.errors():
+            kind: TableLabel = self.part.build()
+            (least, most), count = kind.takes, len(self.columns)
+            if not least <= count <= (most or count):
+                allowed = f"{least}" if most == least else f"{least} to {most}"
+                raise self.error(f"{count} columns", f"must be {allowed} for the kind {self.part.name}")
+            for index, column in enumerate(self.columns if kind.holds_text else []):
                 for row, cell in column.in_brackets():
-                    refuse_object(cell, self.error_at(row, "", column=index).subject, f"the kind {self.kind_name}")
-        return kind.read(self)
+                    refuse_object(cell, self.error_at(row, "", column=index).subject, f"the kind {self.part.name}")
+            return kind.read(self)
 
     def numbers(self) -> Array:
         """The numbers of all columns `[N, D]`, NaN where a cell is missing.
@@ -263,7 +265,8 @@ class LabelColumn:
         Raises:
             InputError: fewer than three training rows have a value, or these cannot be compared.
         """
-        return self.kind.fit(self, self.known(train), test[self.present[test]])
+        with self.cells.part.errors():
+            return self.kind.fit(self, self.known(train), test[self.present[test]])
 
     def fitted(
         self,

@@ -147,7 +147,7 @@ class CaptionsLabel(TableLabel):
     """Texts, in one or several columns or a JSON list: the label distance is the Word Mover's Distance.
 
     Args:
-        vectors: a file of word vectors, beside the images or anywhere: word2vec, GloVe, fastText, or FILE.zip/MEMBER;
+        vectors: a file of word vectors, beside the table or anywhere: word2vec, GloVe, fastText, or FILE.zip/MEMBER;
             null: trained on the training rows.
         normalize: scale word vectors to unit length first.
         dim: dimension of word vectors that are trained.
@@ -185,7 +185,7 @@ class CaptionsLabel(TableLabel):
         usable = np.array([any(word in vectors for text in texts for word in split_words(text)) for texts in values])
         usable_rows = [row for row in train if usable[row]] or train
         most = max(len(values[row]) for row in usable_rows)
-        source = vectors_in_words(path, vectors, train_captions, f"task.labels.{cells.name}.vectors")
+        source = vectors_in_words(path, vectors, train_captions, f"task.{cells.part.section}.vectors")
         example = _shortened(values[usable_rows[0]][0], 40)
         summary = f"up to {most} per row, {len(vectors):,} words with a vector ({source}): '{example}'"
         return column.fitted(lambda rows: CaptionLabels(column.of(rows), vectors, self.normalize), summary, usable)

@@ -27,12 +27,12 @@ _SCALES = {"std": "a standard deviation", "range": "from the 5th to the 95th per
 
 @dataclass(frozen=True)
 class NumberLabel(TableLabel):
-    """A number, or one that is compared by ratio, such as a price: the label distance is the difference.
+    """A number: the label distance is the difference, or that of the logarithms, in units of their spread.
 
     Args:
         scale: the unit of a label distance: "std", the standard deviation over training rows; "range", from their 5th
-            to their 95th percentile, robust to outliers; "none", unscaled; "log": of the logarithms, the standard
-            deviation; numbers must be above 0.
+            to their 95th percentile, robust to outliers; "none", unscaled; or "log", the standard deviation of the
+            logarithms, by which numbers above 0 are compared by ratio, as prices are.
     """
 
     scale: Literal["std", "range", "none", "log"] = "std"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 
 from contml._support.text import number
 from contml.data import Split
@@ -103,7 +102,7 @@ def _classes_without_items(label: FittedLabel, parts: Parts) -> str:
 
 def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[str]]:
     """The config that suits the labels, and changes to it: the columns found, and batches that fit the rows."""
-    labels = {label.name: {"kind": label.cells.kind_name, **asdict(label.kind)} for label in items.labels}
+    labels = {label.name: {"kind": label.cells.part.name, **label.cells.part.options} for label in items.labels}
     task_options = {"labels": labels, "image": roles.image, "split": roles.split}
     changes = [f"task.{name}={json.dumps(value, ensure_ascii=False)}" for name, value in task_options.items() if value]
     num_rows, class_ids = len(train), train.labels.class_ids  # without a drawn validation split

@@ -239,6 +239,8 @@ def test_splits_that_cannot_be_used(write):
         ({"age,old": "number"}, ("own.csv: column old (labels)",)),
         ({"age,size": "number"}, ("labels.age,size", "2 columns", "1 for the kind number")),
         ({"age,age": "vector"}, ("labels", "age,age")),
+        ({"age,size": "vector", "age, size": "vector"}, ("labels", "age,size, age, size", "once")),
+        ({"age, size": "number"}, ("labels.age, size", "2 columns")),
         ({}, ("labels", "{}")),
         ({"age": "map"}, ("own.csv:2", "/20, relative to root ")),
         ({"age": "geo"}, ("labels.age", "lists of 1 numbers", "two")),
