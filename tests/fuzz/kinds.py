@@ -173,22 +173,14 @@ def read_table(folder: Path, random: Random) -> None:
     }
     usual |= {"map": "map", "grade": "ordinal", "date": "date", "size": "class"}
     name = random.choice(list(usual))
-    kind = random.choice((usual[name], usual[name], "auto", random.choice(list(LABEL_KINDS))))
-    section: dict[str, Any] = {"kind": kind}
-    if kind == "captions":
-        section |= {"vectors": "glove.txt", "dim": 3}
-    elif random.random() < 0.3:
-        section |= {"tags": {"separator": ";"}, "number": {"scale": "range"}, "map": {"classes": 3}}.get(kind, {})
+    kind = random.choice((usual[name], usual[name], "auto", random.choice([*LABEL_KINDS, "number:log"])))
+    section: dict[str, Any] = {"kind": kind} | ({"vectors": "glove.txt", "dim": 3} if kind == "captions" else {})
     labels = random.choice(({name: section}, {name: section}, {name: section, "reading": "number"}, None))
     options: dict[str, Any] = {"missing": random.choice(("refuse", "drop", "drop"))}
     if random.random() < 0.3:
-        options |= random.choice(
-            (
-                {"split": "split"},
-                {"group": "maker"},
-                {"decimal": "comma"},
-            )
-        )
+        options |= random.choice(({"split": "split"}, {"group": "maker"}, {"decimal": "comma"}))
+    if random.random() < 0.3:
+        section |= {"tags": {"separator": ";"}, "number": {"scale": "range"}, "map": {"classes": 3}}.get(kind, {})
     task = table_file(str(path), labels, **options)
     use(task)
     if task.suggested is not None:
