@@ -159,7 +159,7 @@ def predict(
     from contml.retrieval.prediction_files import prediction_bytes
 
     if out is not None:
-        check_new_file(out)
+        check_new_file(out, begins=b"image," if out.suffix.lower() == ".csv" else b"PAR1")
     items = named_images(images, table_options(tables))
     model = load(run, trust=trust)
     labelled = model.labelled

@@ -37,6 +37,8 @@ OVERWRITING = {
     "features": ("features none", "features.npz"),
     "features --out": ("features none --out taken.npy", "taken.npy"),
     "index": ("index none photos --out out", "out/notes.txt"),
+    "predict": ("predict none photos --out taken.csv", "taken.csv"),
+    "predict, parquet": ("predict none photos --out taken.parquet", "taken.parquet"),
     "search": ("search none photo.jpg --gallery taken.png", "taken.png"),
     "sweep": (f"sweep pose/synthetic {SMALL} --try model.dim=8,16", "runs/pose/synthetic/sweep/notes.txt"),
     "train": ("train pose/synthetic --name first", "runs/pose/synthetic/first/notes.txt"),
