@@ -25,14 +25,15 @@ from typing import Any
 from contml._support.errors import InputError
 from contml._support.files import append_line, check_new_folder, locked, read_bytes, remove_temporaries, taken, write
 
-#: Keys of a config that say where files are and how they are read, not what they hold: another value is the same run.
-PLACES = frozenset(
+#: Keys of a config that change no result.
+WITHOUT_EFFECT = frozenset(
     {
-        *("task.root", "task.data", "model.weights", "captioner.weights"),
         *("binarize.cache", "sampler.cache", "images.cache", "images.workers"),
         *("training.checkpoint_minutes", "training.tracker"),
     }
 )
+#: Keys that say where files are and how they are read, not what they hold: another value is the same run.
+PLACES = WITHOUT_EFFECT | {"task.root", "task.data", "model.weights", "captioner.weights"}
 _SEPARATOR = re.compile(r"[/\\]")
 #: The columns of the metrics that hold text, and the splits that are evaluated.
 _TEXTS, _SPLITS = ("event", "split", "metric"), ("val", "test")

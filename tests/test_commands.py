@@ -6,6 +6,7 @@ from the top of a page to its end. The heads of configs are pages too: `test_con
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import runpy
@@ -54,8 +55,7 @@ NOT_RUN = {
 
 
 def begins(words):
-    """A command in one line, without environment variables and the folder of the program."""
-    words = [word for word in words if not re.fullmatch(r"[A-Z_]+=\S+", word)]
+    """A command in one line, without the folder of the program."""
     return " ".join([words[0].rpartition("/")[2], *words[1:]])
 
 
@@ -94,12 +94,15 @@ def write_encoder(folder):
 
 
 def write_houses(folder):
-    """The table of house prices that the page describes, and the dials that its Python draws."""
+    """The table of house prices that the page describes, sizes, and the dials that its Python draws."""
     exec(compile(python_blocks("docs/table.md")[0], "docs/table.md", "exec"), {})
     (folder / "houses_535").mkdir()
     (folder / "houses_535/photos").symlink_to(folder / "photos")
-    table = (folder / "items.csv").read_text().replace("price", "price_usd", 1)
-    (folder / "houses_535/houses.csv").write_text(table)
+    table = (folder / "items.csv").read_text()
+    (folder / "houses_535/houses.csv").write_text(table.replace("price", "price_usd", 1))
+    head, *rows = table.splitlines()
+    sized = [f"{row},{size}" for row, size in zip(rows, itertools.cycle(("small", "medium", "large")))]
+    (folder / "items.csv").write_text("\n".join([f"{head},size", *sized]) + "\n")
     write_objects(folder)
 
 

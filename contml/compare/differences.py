@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from contml._support.text import MISSING
 from contml.evaluation.table import value_text
+from contml.runs import WITHOUT_EFFECT
 
 #: A config as flat keys: `{"loss.name": "triplet_margin", "loss.margin": 0.1}`; its name is under `CONFIG`.
 Values: TypeAlias = "Mapping[str, Any]"
@@ -18,10 +19,7 @@ ABSENT = MISSING
 #: The fold of a run: the part of the training items that it validates on.
 FOLD = "training.val_fold"
 #: Keys that do not change the trained model, and the seed and the fold, over which metrics are averaged.
-_IRRELEVANT = {
-    *(CONFIG, "seed", FOLD, "images.cache", "images.workers", "labels.cache", "sampler.cache"),
-    *("training.checkpoint_minutes", "training.tracker"),
-}
+_IRRELEVANT = WITHOUT_EFFECT | {CONFIG, "seed", FOLD}
 #: Tables with more columns than these begin with the names of the configs.
 _FEW_COLUMNS = 3
 #: Longer texts are cut on the left, since paths differ at their ends.

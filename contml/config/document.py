@@ -287,14 +287,24 @@ def dump(values: Mapping[str, Any]) -> str:
     return yaml.dump(to_jsonable_python(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
-def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """The differences from config `a` to config `b`, one line per key: `loss.margin: 0.1 -> 0.2`."""
+def difference(saved: Mapping[str, Any], values: Mapping[str, Any], written: Mapping[str, Any]) -> list[str]:
+    """The differences from a saved config to another, one line per key: `loss.margin: 0.1 -> 0.2`.
+
+    An option that neither the saved config nor `written` names is newer than the saved config, and its default is what
+    older versions did: it is no difference.
+
+    Args:
+        saved: the resolved config of an earlier command.
+        values: the resolved config of this one.
+        written: this one as it was written, without defaults.
+    """
     old, new = (
-        {key: json.dumps(to_jsonable_python(value), ensure_ascii=False) for key, value in flat(values).items()}
-        for values in (a, b)
+        {key: json.dumps(to_jsonable_python(value), ensure_ascii=False) for key, value in flat(each).items()}
+        for each in (saved, values)
     )
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return [f"{key}: {old.get(key, 'absent')} -> {new.get(key, 'absent')}" for key in keys]
+    named = old.keys() | flat(written).keys()
+    return [f"{key}: {old.get(key, 'absent')} -> {new.get(key, 'absent')}" for key in keys if key in named]
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

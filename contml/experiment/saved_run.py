@@ -14,7 +14,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.files import read_bytes, unreadable
-from contml.config import difference, flat
+from contml.config import difference
 from contml.data.identity import DataRecord, with_recorded_items
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.evaluated import Evaluated, Selection
@@ -170,12 +170,10 @@ def check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *, 
     """Refuse a run whose config is not the saved one; `longer`: it is finished, and may be edited to train longer."""
     config = saved.get("config")
     saved_values = without_paths(config) if isinstance(config, dict) else {}
-    # An option that neither of them names is newer than the run. Its default is what older versions did.
-    named_keys = flat(saved_values).keys() | flat(experiment.document.values).keys()
     changed = [
         change
-        for change in difference(saved_values, experiment.recorded)
-        if (key := change.split(":")[0]) in named_keys and key not in PLACES and not key.startswith("published.")
+        for change in difference(saved_values, experiment.recorded, experiment.document.values)
+        if (key := change.split(":")[0]) not in PLACES and not key.startswith("published.")
     ]
     if changed:
         got = f"changed since the run began ({'; '.join(changed)})"

@@ -115,7 +115,7 @@ def sweep(
         notes.append("training.select=none in the config: the trials use select=val, the final training uses none")
     if not file.is_file():
         check_new_folder(folder, _FILES, hint="choose another --name")
-    record = TrialsFile(file, spec)
+    record = TrialsFile(file, spec, {**spec, "config": base.document.values})
     with record.command(join, str(folder)):
         if later_trials := [training.trial for training in record.values() if training.trial >= num_trials]:
             raise InputError(

@@ -118,7 +118,7 @@ def _resumed(experiment: Experiment, folder: Path) -> bool:
     config = folder / "config.yaml"
     if not (config.exists() and (folder / "checkpoints" / "state.safetensors").exists()):
         return False
-    if difference(read(config).values, experiment.values):  # left by another sweep
+    if difference(read(config).values, experiment.values, experiment.document.values):  # left by another sweep
         return False
     try:
         resume(folder, trust=True, split="val")

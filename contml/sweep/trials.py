@@ -110,6 +110,7 @@ class TrialsFile(Lines[Training]):
     Args:
         path: the file, created with the first line.
         spec: what the sweep is: its first line. A file keeps its number of trials in a round.
+        written: the spec with the config as it was written, without defaults.
 
     Attributes:
         round_size: that number; None where trials do not come in rounds.
@@ -120,8 +121,8 @@ class TrialsFile(Lines[Training]):
 
     of = "a sweep"
 
-    def __init__(self, path: Path, spec: Mapping[str, Any]) -> None:
-        self.spec, self.round_size = spec, None
+    def __init__(self, path: Path, spec: Mapping[str, Any], written: Mapping[str, Any]) -> None:
+        self.spec, self.written, self.round_size = spec, written, None
         super().__init__(path, spec)
 
     def parse(self, row: dict[str, Any]) -> tuple[str, Training]:
@@ -145,7 +146,7 @@ class TrialsFile(Lines[Training]):
         size, spec = stored.get(ROUND), self.spec
         if spec[ROUND] is not None and type(size) is int and size > 0:
             spec = {**spec, ROUND: size}
-        if changes := [change.removeprefix("config.") for change in difference(stored, spec)]:
+        if changes := [change.removeprefix("config.") for change in difference(stored, spec, self.written)]:
             more = f"; and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
             got = f"belongs to another sweep ({'; '.join(changes[:_SHOWN])}{more})"
             raise InputError(str(self.path), got, hint="repeat the command that began it, or choose another --name")

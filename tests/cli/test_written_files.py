@@ -17,6 +17,8 @@ SMALL = " ".join(change for change in TINY if change != "model.dim=8")
 OVERWRITING = {
     "audit --out": ("audit none --out taken.csv", "taken.csv"),
     "audit --out, the page": ("audit none --out taken.csv", "taken.html"),
+    "benchmark, page": ("benchmark graded_features data=. weights=. --results out", "out/graded_features.md"),
+    "benchmark, plot": ("benchmark graded_features data=. weights=. --results out", "out/graded_features.png"),
     "check": ("check none --save-config taken.yaml", "taken.yaml"),
     "compare --by": ("compare none --by model.dim", "plot.png"),
     "compare --query": ("compare none --query 3", "query.png"),

@@ -367,6 +367,11 @@ def test_columns_show_differing_keys():
     newer = {**base, "model": {"dim": 8, "levels": None}}
     assert columns(base, newer) == {"config": ["a", "a"]}
     assert identity(flat(base)) == identity(flat(newer))
+    # Keys that change no result.
+    binarized = {**base, "binarize": {"name": "threshold", "cache": "a"}}
+    elsewhere = {**binarized, "binarize": {"name": "threshold", "cache": "b"}}
+    assert identity(flat(binarized)) == identity(flat(elsewhere)) != identity(flat(base))
+    assert columns(binarized, elsewhere) == {"config": ["a", "a"]}
     # Words before numbers.
     assert list(columns(base, {**base, "model": {"dim": 9, "weights": "x"}})) == ["model.weights", "model.dim"]
     assert identity(flat(base)) == identity(flat({**base, "seed": 3, "config": "b"})) != identity(flat(triplets[0]))

@@ -207,7 +207,7 @@ SPEC = {
 
 def build_trials(folder: Path) -> None:
     """The file of a sweep."""
-    file = TrialsFile(folder / "trials.jsonl", SPEC)
+    file = TrialsFile(folder / "trials.jsonl", SPEC, SPEC)
     for n in range(4):
         outcome = (0.5 if n else None, "label_distance@10", 20, 1, "run", 3.0, "" if n else "diverged")
         training = Training(n, {"loss.margin": 0.1 * n}, 0, None, *outcome)
@@ -222,7 +222,7 @@ def read_trials(folder: Path, random: Random) -> None:
 
     path = folder / "trials.jsonl"
     stored_spec(path)
-    file = TrialsFile(path, SPEC)
+    file = TrialsFile(path, SPEC, SPEC)
     trials = [Trial(t.trial, t.params, (t,)) for t in file.values()]
     if trials and not (found := ranked(trials))[0].error:
         sweep = Sweep(folder, path, parse_space(["loss.margin=0.1,0.2"]), tuple(found), ())

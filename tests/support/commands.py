@@ -45,7 +45,7 @@ PAGES = sorted(
 
 
 class Command(NamedTuple):
-    """A command as it is typed, and the block of the page that it is in, or the sentence (None)."""
+    """A command as typed, without environment variables, and the block of the page that it is in; None: a sentence."""
 
     words: list[str]
     block: int | None
@@ -65,6 +65,10 @@ _COMMAND = re.compile(rf"(?:{PROGRAMS}|embedding-atlas) \S")
 _ENVIRONMENT = r"(?:[A-Z_]+=\S+ )*"
 
 
+def _words(command: str) -> list[str]:
+    return shlex.split(re.sub(f"^{_ENVIRONMENT}", "", command))
+
+
 def _of_markdown(text: str) -> list[Command]:
     found: list[Command] = []
     sentences: list[str] = []
@@ -82,8 +86,7 @@ def _of_markdown(text: str) -> list[Command]:
         sentences = []
         if language == "text":
             found += [
-                Command(shlex.split(each), None)
-                for each in re.findall(r"(?:: |^)((?:contml|embedding-atlas) .*)", line)
+                Command(_words(each), None) for each in re.findall(r"(?:: |^)((?:contml|embedding-atlas) .*)", line)
             ]
         elif match := re.fullmatch(r"for (\w+) in (.*); do", line):
             loop = f"${match[1]}", match[2].split()[:2]
@@ -93,16 +96,14 @@ def _of_markdown(text: str) -> list[Command]:
                     loop = "", []
                 elif part and (language == "sh" or _COMMAND.match(part)):
                     turns = loop[1] if loop[0] and loop[0] in part else [""]
-                    found += [
-                        Command(shlex.split(part.replace(loop[0], turn) if turn else part), block) for turn in turns
-                    ]
+                    found += [Command(_words(part.replace(loop[0], turn) if turn else part), block) for turn in turns]
     return found + _in_sentences(sentences)
 
 
 def _in_sentences(lines: Sequence[str], quote: str = "`") -> list[Command]:
     spans = [" ".join(span.split()) for span in re.findall(f"{quote}([^{quote}]+){quote}", "\n".join(lines))]
     parts = [part for span in spans for part in re.split(" && |; ", span)]
-    return [Command(shlex.split(part), None) for part in parts if re.match(f"{_ENVIRONMENT}(?:{PROGRAMS}) \\S", part)]
+    return [Command(_words(part), None) for part in parts if re.match(f"{_ENVIRONMENT}(?:{PROGRAMS}) \\S", part)]
 
 
 def _of_head(text: str) -> list[Command]:

@@ -450,6 +450,20 @@ def test_a_file_of_another_sweep_is_refused(trainings, tries, overrides, options
     run([MARGINS], "images.workers=1")  # changes no result
 
 
+def test_a_sweep_begun_before_an_option_existed_goes_on(trainings):
+    """Its default is what older versions did; another value is another sweep."""
+    run([MARGINS])
+    file = Path("runs/own/sweep/trials.jsonl")
+    spec, *rows = lines()
+    older = json.loads(spec)
+    del older["config"]["model"]["levels"], older["config"]["training"]["precision"]
+    file.write_bytes(json.dumps(older).encode() + b"\n" + b"".join(rows[:2]))
+    run([MARGINS])
+    assert len(lines()) == 5
+    with refuses(str(file), 'training.precision: absent -> "float32"', hint="--name"):
+        run([MARGINS], "training.precision=float32")
+
+
 def test_changed_data_are_refused(trainings, monkeypatch):
     run([MARGINS])
 
