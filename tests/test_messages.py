@@ -107,7 +107,7 @@ COMMANDS = [
     ["list", "lossess"],
     ["copy", "pose/synthetic", "typo.yaml"],
     ["prepare", "classes/cub", "nowhere"],
-    ["weights", "losss"],
+    ["weights", "log_ratoi"],
     ["weights", "log_ratio"],
 ]  # fmt: skip
 

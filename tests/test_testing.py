@@ -16,8 +16,6 @@ from torch import nn
 from contml import InputError
 from contml.contracts import Colours, Part
 from contml.labels import (
-    BINARY_LABELS,
-    LABELS,
     ClassLabels,
     NearestLabels,
     ThresholdLabels,
@@ -41,10 +39,6 @@ def breaks(rule, *values):
     assert f" breaks the rule '{rule}': " in message
     assert [value for value in values if value not in message] == []
     assert "\n" not in message
-
-
-def test_every_row_of_the_tables_has_a_space_here():
-    assert {*LABELS, *BINARY_LABELS} <= set(SPACES)
 
 
 @pytest.mark.parametrize("name", SPACES)

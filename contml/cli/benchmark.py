@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from contml.cli.options import Join
 from contml.cli.printing import echo
 
 EXAMPLE = """Example: contml benchmark graded_features --plan"""
@@ -29,9 +30,7 @@ def benchmark(
     plan: Annotated[bool, typer.Option("--plan", help="Print how long it takes, and stop.")] = False,
     minutes: Annotated[float, typer.Option(metavar="M", help="Begin no training after so many minutes.")] = math.inf,
     processes: Annotated[int, typer.Option(metavar="P", min=1, help="Number of trainings at a time.")] = 1,
-    join: Annotated[
-        bool, typer.Option("--join", help="Share the work with the same command that runs elsewhere.")
-    ] = False,
+    join: Join = False,
     inputs: Annotated[
         Path, typer.Option(metavar="FOLDER", help="The folder for features and label distances, computed once.")
     ] = Path("runs/benchmark"),

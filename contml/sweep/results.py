@@ -20,7 +20,7 @@ from contml.evaluation.query_values import QueryValues
 from contml.evaluation.table import value_text
 from contml.runs import Run
 from contml.sweep.space import Params, Space, overrides_of
-from contml.sweep.trials import Training, Trial, better, metric
+from contml.sweep.trials import TrainingResult, Trial, better, metric
 
 
 @dataclass(frozen=True)
@@ -159,17 +159,17 @@ class Sweep:
 
     def _result(self, trial: Trial) -> SettingResult:
         """A trial as `verdict` compares it."""
-        trainings: dict[Key, Training] = {(training.seed, training.fold): training for training in trial.trainings}
+        results: dict[Key, TrainingResult] = {(result.seed, result.fold): result for result in trial.trainings}
 
         def queries(key: Key) -> QueryValues | None:
-            path = Run(self.folder / Path(trainings[key].run).name).query_values("val")
+            path = Run(self.folder / Path(results[key].run).name).query_values("val")
             try:
                 return QueryValues.read(path)
             except InputError:
                 return None
 
-        values = {key: training.value for key, training in trainings.items() if training.value is not None}
-        folds = frozenset(fold for _, fold in trainings if fold is not None)
+        values = {key: result.value for key, result in results.items() if result.value is not None}
+        folds = frozenset(fold for _, fold in results if fold is not None)
         unknown = "a single training, whose run folder does not have the metric of each query; --seeds 3 gives one"
         return SettingResult(f"trial {trial.number}", values, queries, unknown, folds, trial.untrained)
 

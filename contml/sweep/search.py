@@ -32,7 +32,7 @@ from contml.sweep.results import Sweep
 from contml.sweep.samplers import draw, optuna_version
 from contml.sweep.space import Choice, Params, Space, grid, overrides_of, parse_space
 from contml.sweep.training import Job, Source, run_job
-from contml.sweep.trials import ROUND, Training, Trial, TrialsFile, better, key_of, ranked, stored_spec
+from contml.sweep.trials import ROUND, TrainingResult, Trial, TrialsFile, better, key_of, ranked, stored_spec
 
 Sampler: TypeAlias = Literal["grid", "random", "tpe"]
 
@@ -180,7 +180,7 @@ class _Search:
 
     def trial(self, n: int) -> Trial:
         """A trial with its trainings so far, up to the first that failed."""
-        trainings: list[Training] = []
+        trainings: list[TrainingResult] = []
         for run in self.runs:
             training = self.record.get(key_of(n, *run))
             if training is not None:
@@ -196,7 +196,7 @@ class _Search:
         for run in self.runs:
             seed = f"_seed_{run[0]}" if len({seed for seed, _ in self.runs}) > 1 else ""
             fold = "" if run[1] is None else f"_fold_{run[1]}"
-            training = Training(n, self.params[n], *run)
+            training = TrainingResult(n, self.params[n], *run)
             folder = self.folder / f"trial_{n:03d}{seed}{fold}"
             is_first = (n, run) == (0, self.runs[0])
             jobs.append(Job(training, folder, [*changes, *_fixed(run, self.folds)], is_first))

@@ -15,7 +15,7 @@ from contml.evaluation.evaluated import Evaluated
 from contml.experiment import Experiment, OwnData, load, load_table, resume, train
 from contml.runs import Run
 from contml.sweep.space import overrides_of
-from contml.sweep.trials import Training
+from contml.sweep.trials import TrainingResult
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Job:
         is_first: options that do not fit the data end the sweep, where they are those of the first training.
     """
 
-    training: Training
+    training: TrainingResult
     folder: Path
     changes: Sequence[str]
     is_first: bool = False
@@ -69,7 +69,7 @@ class Job:
         return self.folder.with_name(f"{self.folder.name}.log")
 
 
-def run_job(source: Source, job: Job) -> Training:
+def run_job(source: Source, job: Job) -> TrainingResult:
     """Train, and evaluate the best weights on the validation split; resume a training that was interrupted.
 
     Raises:

@@ -25,7 +25,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingResult:
     """One line of the file: a finished or failed training of a trial.
 
     Attributes:
@@ -67,7 +67,7 @@ def key_of(trial: int, seed: int, fold: int | None) -> str:
     return f"trial {trial}, seed {seed}, fold {fold}"
 
 
-_TRAINING = TypeAdapter(Training)
+_TRAINING = TypeAdapter(TrainingResult)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Trial:
 
     number: int
     params: Params
-    trainings: tuple[Training, ...]
+    trainings: tuple[TrainingResult, ...]
 
     @property
     def values(self) -> list[float]:
@@ -104,7 +104,7 @@ class Trial:
         return statistics.stdev(self.values) if len(self.values) > 1 and not self.error else math.nan
 
 
-class TrialsFile(Lines[Training]):
+class TrialsFile(Lines[TrainingResult]):
     """The lines of the file.
 
     Args:
@@ -125,7 +125,7 @@ class TrialsFile(Lines[Training]):
         self.spec, self.written, self.round_size = spec, written, None
         super().__init__(path, spec)
 
-    def parse(self, row: dict[str, Any]) -> tuple[str, Training]:
+    def parse(self, row: dict[str, Any]) -> tuple[str, TrainingResult]:
         """The training of a line: of the right types, with all values that the sweep tries, a result or an error."""
         training = _TRAINING.validate_json(json.dumps(row), strict=True)
         finished = training.value is not None and math.isfinite(training.value)
@@ -137,7 +137,7 @@ class TrialsFile(Lines[Training]):
             raise ValueError
         return training.key, training
 
-    def row(self, key: str, value: Training) -> Mapping[str, Any]:  # noqa: ARG002
+    def row(self, key: str, value: TrainingResult) -> Mapping[str, Any]:  # noqa: ARG002
         """The line of a training."""
         return asdict(value)
 
@@ -152,7 +152,7 @@ class TrialsFile(Lines[Training]):
             raise InputError(str(self.path), got, hint="repeat the command that began it, or choose another --name")
         self.round_size = size
 
-    def check(self, value: Training) -> None:
+    def check(self, value: TrainingResult) -> None:
         """All trainings are judged by one metric; unreadable images make a smaller gallery, with another."""
         metric = next((training.metric for training in self.values() if training.metric), "")
         if value.metric and metric not in ("", value.metric):

@@ -22,7 +22,7 @@ from .._readers.splits import TEST_PARTS, parts_of, queries_like
 from .cells import CellFiles
 from .columns import Roles, Spec
 from .label import Array, Cells, FittedLabel, LabelColumn, Reading
-from .labels import ClassLabel
+from .text_labels import ClassLabel
 
 #: The mean label distance of a label is estimated on this many training rows.
 _SAMPLE = 300

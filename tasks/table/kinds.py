@@ -11,8 +11,8 @@ from contml._support.validation import PositiveFloat
 from contml.config import ConfiguredPart, Document, NamedParts, parts_by_name
 
 from .label import TableLabel
-from .labels import CaptionsLabel, ClassLabel, MapLabel, OrdinalLabel, TagsLabel
 from .number_labels import DateLabel, GeoLabel, NumberLabel, VectorLabel
+from .text_labels import CaptionsLabel, ClassLabel, MapLabel, OrdinalLabel, TagsLabel
 
 
 @dataclass(frozen=True)

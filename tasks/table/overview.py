@@ -12,7 +12,7 @@ from contml.data.tables import Table
 from .columns import Roles, Spec, pair_up
 from .items import Items, Parts, closed_set
 from .label import FittedLabel
-from .labels import ClassLabel
+from .text_labels import ClassLabel
 
 
 def describe_columns(

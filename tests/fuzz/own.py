@@ -32,7 +32,7 @@ from contml.experiment.loading import load
 from contml.labels import ClassLabels
 from contml.report.plots import metrics_plot, training_plot
 from contml.runs import open_run
-from contml.sweep.trials import ROUND, Training, TrialsFile, stored_spec
+from contml.sweep.trials import ROUND, TrainingResult, TrialsFile, stored_spec
 from contml.training.checkpoint import load_numbers, load_state, load_weights, save_state
 
 from .base import Kind, changed_file
@@ -210,7 +210,7 @@ def build_trials(folder: Path) -> None:
     file = TrialsFile(folder / "trials.jsonl", SPEC, SPEC)
     for n in range(4):
         outcome = (0.5 if n else None, "label_distance@10", 20, 1, "run", 3.0, "" if n else "diverged")
-        training = Training(n, {"loss.margin": 0.1 * n}, 0, None, *outcome)
+        training = TrainingResult(n, {"loss.margin": 0.1 * n}, 0, None, *outcome)
         file.add(training.key, training)
 
 

@@ -29,18 +29,11 @@ from contml.losses import LOSSES, CrossBatchMemory, LogRatioLoss, RankSimLoss, R
 
 #: The slow loops of the losses that take numbers, as functions of embeddings, label distances and anchors.
 LOOPS = {
+    name: getattr(reference_graded, name, None) for name, loss in LOSSES.items() if loss.requires in ("any", "graded")
+} | {
     "log_ratio": reference.log_ratio,
     "dense_triplet": lambda e, d, a: reference.dense_triplet(e, d, a, 0.03),
-    "rank_n_contrast": reference_graded.rank_n_contrast,
-    "soft_info_nce": reference_graded.soft_info_nce,
-    "cosent": reference_graded.cosent,
-    "generalized_contrastive": reference_graded.generalized_contrastive,
-    "relaxed_contrastive": reference_graded.relaxed_contrastive,
     "isometric": lambda e, d, a: reference_graded.isometric(e, d, a)[0],
-    "graded_multi_similarity": reference_graded.graded_multi_similarity,
-    "graded_instance_cross_entropy": reference_graded.graded_instance_cross_entropy,
-    "smooth_rank": reference_graded.smooth_rank,
-    "rank_sim": reference_graded.rank_sim,
 }
 SCALED = [name for name, loss in LOSSES.items() if getattr(loss, "label_exponent", None) == 1]
 CLASS_LOSSES = [name for name, loss in LOSSES.items() if loss.requires in ("binary", "classes")]

@@ -21,7 +21,7 @@ from contml.experiment import load
 from contml.runs import Run
 from contml.sweep import sweep
 from contml.sweep.training import Job, Source, run_job
-from contml.sweep.trials import Training
+from contml.sweep.trials import TrainingResult
 
 TRIES = ["loss.margin=0.01,0.1,0.3", "optimizer.lr=1e-4..1e-1"]
 OPTIONS = {"sampler": "random", "trials": 2, "seeds": 2}
@@ -77,7 +77,7 @@ def test_folds_have_different_queries_that_cover_all_training_items(folder):
 
 
 def test_an_interrupted_training_is_resumed_and_one_of_other_options_begins_again(folder, monkeypatch):
-    job = Job(Training(0, {}, 3, None), folder / "trial_000", ["training.select=val", "training.epochs=3"])
+    job = Job(TrainingResult(0, {}, 3, None), folder / "trial_000", ["training.select=val", "training.epochs=3"])
     source = Source("own.yaml")
     whole = run_job(source, job).value
     begun = []

@@ -24,8 +24,8 @@ from contml.labels import CaptionLabels, ClassLabels, DateLabels, WeightedLabels
 from contml.report.explanation import pair_table
 from contml.tasks.table.file import file
 from contml.tasks.table.kinds import TABLE_LABELS
-from contml.tasks.table.labels import MapLabel
 from contml.tasks.table.number_labels import NumberLabel
+from contml.tasks.table.text_labels import MapLabel
 
 KINDS = {
     "colour": "class",
