@@ -4,8 +4,8 @@
     results    `Lines`: one file, a line of JSON per result. `Files`: a folder, a file per result.
     run        does the items that have no result; it returns when all of them have one
 
-A result is there as a whole or not at all. The first result of an item counts; a later one is ignored. What the
-function returns is recorded, also if it says that the item failed. What it raises ends the command and is not recorded.
+A result is there as a whole or not at all. The first result of an item counts; a later one is ignored. A returned
+value is recorded, even if it describes a failure. An exception ends the command and records nothing.
 
 A process that does an item holds its lease, a file that it touches again and again. The lease of a process that was
 killed is free at once on the same machine. Elsewhere it is free when the file has not changed for `LEASE` seconds,
@@ -89,7 +89,7 @@ class Lease:
         path = Path(self._lease.lock_file)
         with self._alone():
             try:
-                # What a process left that was killed while it took the lease: filelock takes it for a holder.
+                # Files of a process that was killed while it acquired the lease; filelock would count them as a holder.
                 empty = [path] if path.exists() and not path.stat().st_size else []
                 for left in [*empty, *self._folder.glob(f"{path.name}.*")]:
                     left.unlink()

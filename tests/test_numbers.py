@@ -45,7 +45,7 @@ from contml.tasks.table import (
     file as table_file,
     items as table_items,
     kinds as table_kinds,
-    labels as table_labels,
+    text_labels,
 )
 from contml.training import Training
 from contml.transport import bags, caption_distances, solver_gpu, word_costs
@@ -569,14 +569,14 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (rf"`task\.test={N}` \|", lambda: default(table_file.file, "test")),
         (f"cells of up to {N} rows", lambda: columns._SAMPLE),
         (f"At least {N}% of the cells must fit", lambda: 100 * columns._MIN_SHARE),
-        (f"at most {N} levels, or whole numbers that repeat", lambda: table_labels._MOST_LEVELS),
+        (f"at most {N} levels, or whole numbers that repeat", lambda: text_labels._MOST_LEVELS),
         (
             f"above {N} training rows \\(captions and maps: {N}; in a sum of labels: {N} and {N}\\)",
             lambda: [
-                table_labels.TableLabel.most_rows[0],
-                table_labels.CaptionsLabel.most_rows[0],
-                table_labels.CaptionsLabel.most_rows[1],
-                table_labels.MapLabel.most_rows[1],
+                text_labels.TableLabel.most_rows[0],
+                text_labels.CaptionsLabel.most_rows[0],
+                text_labels.CaptionsLabel.most_rows[1],
+                text_labels.MapLabel.most_rows[1],
             ],
         ),
         (f"of more than {N} test rows, {N} are drawn", lambda: [table_items._MANY, table_items._QUERIES]),

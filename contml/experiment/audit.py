@@ -149,7 +149,8 @@ def _audited(run: Run, task: Task, name: str, network: str, errors: LabelErrors,
 def item_groups(task: Task, names: Sequence[str]) -> list[str]:
     """The group of each training item: items of one group are in one fold, and are not neighbours.
 
-    Groups that hold whole classes divide unseen classes from seen ones; for an audit, each item is a group then.
+    If every group is a union of whole classes, the groups exist to test unseen classes: an audit then treats each item
+    as its own group.
 
     Args:
         task: the data.

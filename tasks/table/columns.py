@@ -249,8 +249,8 @@ def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
     lengths = Counter(len(numbers(cell, comma) or ()) for cell in cells)
     length, count = lengths.most_common(1)[0]
     if length == 2 and not comma and all(is_comma_pair(cell) for cell in cells):
-        meanings = "have a decimal comma (task.decimal=comma), thousands separators, or are two numbers (vector)"
-        return Guess("", f"its cells, such as '{cells[0]}', {meanings}")
+        meanings = "may be a decimal (task.decimal=comma), have a thousands separator, or be two numbers (vector)"
+        return Guess("", f"'{cells[0]}' {meanings}")
     if length > 1 and count >= _MIN_SHARE * len(cells):
         if length == 2 and _GEO_NAMES.fullmatch(name):
             return Guess("geo", "two numbers per cell, and its name")
