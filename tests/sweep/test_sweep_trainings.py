@@ -82,6 +82,10 @@ def test_an_interrupted_training_is_resumed_and_one_of_other_options_begins_agai
     whole = run_job(source, job).value
     begun = []
     monkeypatch.setattr("contml.sweep.training.train", lambda *_, **__: begun.append(1))
+    config = job.folder / "config.yaml"
+    newer = config.read_text()
+    config.write_text(newer.replace("  precision: auto\n", ""))  # begun before the option existed
+    assert config.read_text() != newer
     assert run_job(source, job).value == whole
     assert not begun
     other = Job(job.training, job.folder, [*job.changes, "loss.margin=0.2"])
