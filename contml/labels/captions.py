@@ -201,8 +201,8 @@ class CaptionLabels(CaptionSets):
         self._captions = captions
 
     def arguments(self) -> dict[str, Any]:
-        """The captions of each image, the vectors of their words as they are compared, and the weights of words."""
-        captions = [list(self._captions[row]) for row in self.kept.tolist()]
+        """The captions of each image, sorted; the vectors of their words as they are compared; the weights of words."""
+        captions = [sorted(self._captions[row]) for row in self.kept.tolist()]
         return {"captions": captions, "vectors": WordVectors(self.words, self._costs.vectors), **self._form}
 
     def distances(self, x: Self, y: Self) -> Tensor:

@@ -18,14 +18,14 @@ def test_the_page_runs(contml, trained, tmp_path, capsys):
     shutil.copytree(trained.run, tmp_path / "RUN")
     shutil.copytree(trained.images, tmp_path / "photos")
     commands = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
-    assert len(commands) == 4
+    assert len(commands) == 6
     for command in commands:
         name, *arguments = shlex.split(command)
         assert name == "contml"
         status, _, err = contml(*arguments)
         assert status == 0, err
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     names: dict[str, object] = {}
     graphs = []
     for block in blocks:
