@@ -60,7 +60,7 @@ class Item(Protocol):
         """What distinguishes it from all other items with the same results."""
 
 
-T = TypeVar("T")
+ResultT = TypeVar("ResultT")
 ItemT = TypeVar("ItemT", bound=Item)
 
 
@@ -110,7 +110,7 @@ class Lease:
         return locked(self._folder, name="leases")
 
 
-class Results(ABC, Generic[T]):
+class Results(ABC, Generic[ResultT]):
     """The results of finished items by key.
 
     Args:
@@ -128,10 +128,10 @@ class Results(ABC, Generic[T]):
     def __contains__(self, key: object) -> bool: ...
 
     @abstractmethod
-    def __getitem__(self, key: str) -> T: ...
+    def __getitem__(self, key: str) -> ResultT: ...
 
     @abstractmethod
-    def add(self, key: str, value: T) -> None:
+    def add(self, key: str, value: ResultT) -> None:
         """Record a result, unless the item has one. When this returns, it is on disk.
 
         Raises:
@@ -171,7 +171,7 @@ class Results(ABC, Generic[T]):
                     path.unlink(missing_ok=True)
 
 
-class Lines(Mapping[str, T], Results[T]):
+class Lines(Mapping[str, ResultT], Results[ResultT]):
     """Small results: a file of lines, each a JSON object, appended as a whole.
 
     A last line that is cut short is ignored, and removed before the next one is appended.
@@ -190,7 +190,7 @@ class Lines(Mapping[str, T], Results[T]):
     def __init__(self, path: Path, head: Mapping[str, Any] | None = None) -> None:
         super().__init__(path.with_name(f".{path.name}.work"))
         self.path, self.head = path, head
-        self._values: dict[str, T] = {}
+        self._values: dict[str, ResultT] = {}
         self._bytes = self._lines = 0  # that were read
         self.refresh()
         if head is not None and not self._lines:
@@ -200,7 +200,7 @@ class Lines(Mapping[str, T], Results[T]):
                     self.refresh()
 
     @abstractmethod
-    def parse(self, row: dict[str, Any]) -> tuple[str, T]:
+    def parse(self, row: dict[str, Any]) -> tuple[str, ResultT]:
         """The key and the result of a line.
 
         Raises:
@@ -208,7 +208,7 @@ class Lines(Mapping[str, T], Results[T]):
         """
 
     @abstractmethod
-    def row(self, key: str, value: T) -> Mapping[str, Any]:
+    def row(self, key: str, value: ResultT) -> Mapping[str, Any]:
         """The line of a result."""
 
     def check_head(self, stored: dict[str, Any]) -> None:
@@ -220,7 +220,7 @@ class Lines(Mapping[str, T], Results[T]):
         if stored != self.head:
             raise InputError(str(self.path), "holds results of something else", hint="choose another file")
 
-    def check(self, value: T) -> None:
+    def check(self, value: ResultT) -> None:
         """Raise an InputError if a result does not go together with those that are there; it is not added then."""
 
     def refresh(self) -> None:
@@ -252,7 +252,7 @@ class Lines(Mapping[str, T], Results[T]):
             self._lines += 1
             self._bytes += len(line)
 
-    def __getitem__(self, key: str) -> T:
+    def __getitem__(self, key: str) -> ResultT:
         return self._values[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -261,7 +261,7 @@ class Lines(Mapping[str, T], Results[T]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def add(self, key: str, value: T) -> None:
+    def add(self, key: str, value: ResultT) -> None:
         """Append a result, unless the item has one."""
         with self._appending():
             if key not in self._values:
@@ -277,7 +277,7 @@ class Lines(Mapping[str, T], Results[T]):
             yield
 
 
-class Files(Results[T]):
+class Files(Results[ResultT]):
     """Large results: a file each.
 
     Args:
@@ -294,11 +294,11 @@ class Files(Results[T]):
         self._found: set[str] = set()
 
     @abstractmethod
-    def load(self, key: str, path: Path) -> T | None:
+    def load(self, key: str, path: Path) -> ResultT | None:
         """The result in a file; None if there is none, or it is damaged."""
 
     @abstractmethod
-    def save(self, value: T, path: Path) -> None:
+    def save(self, value: ResultT, path: Path) -> None:
         """Write a result as a whole or not at all."""
 
     def refresh(self) -> None:
@@ -309,13 +309,13 @@ class Files(Results[T]):
             self._found.add(str(key))
         return key in self._found
 
-    def __getitem__(self, key: str) -> T:
+    def __getitem__(self, key: str) -> ResultT:
         value = self.load(key, self._path(key))
         if value is None:
             raise InputError(str(self._path(key)), "damaged or removed", hint="call the same command again")
         return value
 
-    def add(self, key: str, value: T) -> None:
+    def add(self, key: str, value: ResultT) -> None:
         """Write the file of a result, unless the item has one."""
         if key not in self:
             self.save(value, self._path(key))
@@ -327,8 +327,8 @@ class Files(Results[T]):
 
 def run(
     items: Iterable[ItemT],
-    function: Callable[[ItemT], T],
-    results: Results[T],
+    function: Callable[[ItemT], ResultT],
+    results: Results[ResultT],
     *,
     processes: int = 1,
     deadline: float = math.inf,
@@ -412,7 +412,7 @@ def run(
             worker.join()
 
 
-def _attempt(function: Callable[[ItemT], T], results: Results[T], item: ItemT) -> Outcome:
+def _attempt(function: Callable[[ItemT], ResultT], results: Results[ResultT], item: ItemT) -> Outcome:
     """Do an item, if no other process does it."""
     lease = results.lease(item.key)
     if not lease.acquire():
@@ -427,7 +427,7 @@ def _attempt(function: Callable[[ItemT], T], results: Results[T], item: ItemT) -
         lease.release()
 
 
-class _Worker(Generic[ItemT, T]):
+class _Worker(Generic[ItemT, ResultT]):
     """Does one item after another, in this process or in a process of its own.
 
     Args:
@@ -438,7 +438,11 @@ class _Worker(Generic[ItemT, T]):
     """
 
     def __init__(
-        self, function: Callable[[ItemT], T], results: Results[T], log: Callable[[ItemT], Path | None], here: bool
+        self,
+        function: Callable[[ItemT], ResultT],
+        results: Results[ResultT],
+        log: Callable[[ItemT], Path | None],
+        here: bool,
     ) -> None:
         self._function, self._results, self._log, self._here = function, results, log, here
         self._outcome: Outcome = "held"
@@ -499,14 +503,14 @@ class _Failure(NamedTuple):
     text: str
 
 
-def _ended(workers: Sequence[_Worker[ItemT, T]], seconds: float | None) -> list[_Worker[ItemT, T]]:
+def _ended(workers: Sequence[_Worker[ItemT, ResultT]], seconds: float | None) -> list[_Worker[ItemT, ResultT]]:
     """The workers that have finished their item."""
     connections = [worker.connection for worker in workers if worker.connection is not None]
     ready = wait(connections, seconds) if connections else []
     return [worker for worker in workers if worker.connection is None or worker.connection in ready]
 
 
-def _start(function: Callable[[ItemT], T], results: Results[T], connection: Connection) -> BaseProcess:
+def _start(function: Callable[[ItemT], ResultT], results: Results[ResultT], connection: Connection) -> BaseProcess:
     context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
     process = context.Process(target=_child, args=(function, results, connection))
     process.start()
@@ -514,13 +518,13 @@ def _start(function: Callable[[ItemT], T], results: Results[T], connection: Conn
     return process
 
 
-def _child(function: Callable[[ItemT], T], results: Results[T], connection: Connection) -> None:
+def _child(function: Callable[[ItemT], ResultT], results: Results[ResultT], connection: Connection) -> None:
     os.setpgrp()  # Ctrl-C reaches the parent alone, which stops its children
     threading.Thread(target=_end_with_parent, daemon=True).start()
     serve(function, results, connection)
 
 
-def serve(function: Callable[[ItemT], T], results: Results[T], connection: Connection) -> None:
+def serve(function: Callable[[ItemT], ResultT], results: Results[ResultT], connection: Connection) -> None:
     """Do the items that come through a connection; what it prints goes to the file that comes with each."""
     with suppress(EOFError, OSError):  # the parent may be gone
         while True:

@@ -15,7 +15,6 @@ import math
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -138,7 +137,7 @@ def sweep(
                 is_needed=search.is_needed,
                 on_done=search.on_done,
                 on_wait=lambda count: on_line(f"waits for {count} trainings of other commands"),
-                log=attrgetter("log"),
+                log=lambda job: job.log,
             )
         ranked_trials = ranked([search.trial(n) for n in range(num_trials)])
         if ranked_trials[0].error:
