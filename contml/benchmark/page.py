@@ -254,11 +254,11 @@ def write_plot(suite: Suite, sets: Sequence[SetScores], path: Path) -> bool:
         axes.plot(rank, line, "o", color=BLUE)
         axes.text(rank, line - 0.32, f"{rank:.1f}", ha="center", va="bottom", fontsize=8, color=INK)
     axes.set_yticks(range(len(names)), [name for _, name in ordered])
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.5, -0.9)
     axes.set_xlim(1, max(len(names), ordered[-1][0] + 0.5))
     axes.set_xlabel(
-        f"mean rank over {len(sets)} sets, 1 is best; a line as long as the critical difference, {distance:.1f}: "
-        "it reaches the methods that are not distinguished from its own"
+        f"mean rank over {len(sets)} sets, 1 is best\n"
+        f"a line is as long as the critical difference, {distance:.1f}: ranks within it may differ by chance"
     )
     content = png(figure)
     write(path, lambda temporary: temporary.write_bytes(content))

@@ -632,7 +632,7 @@ def test_dump_reads_back(tmp_path_factory, values):
     again = read(path).values
     assert again == values
     assert json.dumps(again) == json.dumps(values)  # true is not 1, 1 is not 1.0, and the order is kept
-    assert difference(values, again) == []
+    assert difference(values, again, again) == []
 
 
 @given(st.text())
@@ -648,5 +648,6 @@ def test_any_text_reads_or_fails_in_one_line(tmp_path_factory, text):
 def test_difference():
     a = {"seed": 0, "loss": {"name": "x", "margin": 0.1, "bounds": (1, 2), "nan": math.nan}, "gone": {}}
     b = {"seed": 0, "loss": {"name": "x", "margin": 0.2, "bounds": [1, 2], "nan": math.nan}, "new": {"k": True}}
-    assert difference(a, b) == ["loss.margin: 0.1 -> 0.2", "gone: {} -> absent", "new.k: absent -> true"]
-    assert difference(a, a) == []
+    assert difference(a, b, b) == ["loss.margin: 0.1 -> 0.2", "gone: {} -> absent", "new.k: absent -> true"]
+    assert difference(a, b, {}) == ["loss.margin: 0.1 -> 0.2", "gone: {} -> absent"]  # a default that is newer than a
+    assert difference(a, a, a) == []
