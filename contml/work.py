@@ -163,7 +163,7 @@ class Results(ABC, Generic[ResultT]):
         return Lease(self.folder, key)
 
     def clean(self, keys: Iterable[str]) -> None:
-        """Remove the leases of finished items: those of processes that were killed before they did."""
+        """Remove the leases of finished items that killed processes have left."""
         if left := [*self.folder.glob("*.lease*")]:
             finished = {_digest(key) for key in keys}
             for path in left:
@@ -221,7 +221,7 @@ class Lines(Mapping[str, ResultT], Results[ResultT]):
             raise InputError(str(self.path), "holds results of something else", hint="choose another file")
 
     def check(self, value: ResultT) -> None:
-        """Raise an InputError if a result does not go together with those that are there; it is not added then."""
+        """Raise an InputError if a result contradicts the recorded ones; it is then not added."""
 
     def refresh(self) -> None:
         """Read the lines that other processes have added."""
@@ -337,7 +337,7 @@ def run(
     on_wait: Callable[[int], object] = lambda _: None,
     log: Callable[[ItemT], Path | None] = lambda _: None,
 ) -> None:
-    """Do the items that have no result, in order; wait for those that other commands do.
+    """Do the items that have no result, in order; wait for the items that other commands do.
 
     Args:
         items: all of them, also those that have a result.

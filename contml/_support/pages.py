@@ -22,7 +22,7 @@ def page_template(file: Path) -> jinja2.Template:
 
 
 def picture_bytes(picture: Image.Image, form: str, **options: Any) -> bytes:
-    """The picture as a file of a form, such as "PNG"; the options are those of its writer in PIL."""
+    """The picture as the bytes of a file, in a format such as "PNG"; options go to PIL's writer."""
     buffer = io.BytesIO()
     picture.save(buffer, form, **options)
     return buffer.getvalue()

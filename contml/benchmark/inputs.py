@@ -74,7 +74,7 @@ def with_matrices(task: Task, folder: Path) -> Task:
 
 
 def write_components(features: Path, out: Path, components: int | None) -> None:
-    """The first principal components of features, or all of them; mean and directions are those of training images."""
+    """The first principal components of features, or all of them; mean and directions come from the training images."""
     found = read_features(features)
     with np.load(features) as file:
         splits = file["split"].tolist()

@@ -108,7 +108,7 @@ def _protocol(suite: Suite) -> str:
         f"Each trained method tries {suite.trials} options with seed 0 on the validation split"
         f"{further if suite.further else '.'} The best option is trained with seeds "
         f"{', '.join(map(str, suite.seeds))}, and its last weights are measured on the test split.\n\n"
-        "Every item is a query against all others but those of its own group. Score: the normalized score of label "
+        "Every item is a query against all other items, without its own group. Score: the normalized score of label "
         "distance@10, 0 for a random ranking, 1 for the oracle. Brackets: 95 % intervals of a two-way bootstrap over "
         f"seeds and queries (whole groups of queries, where there are groups), {DRAWS:,} draws; the denominator of the "
         f"score is fixed, and sets are not drawn. Differences to {suite.reference} are paired by seed and query. p: "

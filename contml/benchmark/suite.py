@@ -1,6 +1,6 @@
 """A suite: the data sets and the methods of a benchmark, and what each method may try. This module imports no torch.
 
-A suite is a YAML file; `suites/` has those that come with contml. `docs/benchmark.md` describes its keys.
+A suite is a YAML file; `suites/` has the bundled ones. `docs/benchmark.md` describes its keys.
 """
 
 from __future__ import annotations

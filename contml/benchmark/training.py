@@ -24,7 +24,7 @@ from contml.labels import PoseLabels, VectorLabels
 def measure(item: Item) -> Result:
     """The result of a training: the normalized score, and on the test split that of each query.
 
-    Every item of the split is a query, and searches all others but those of its own group. The score of a query is
+    Every item of the split is a query. It searches all other items, without its own group. The score of a query is
     (random - model) / (the mean of random - oracle over the queries), of its label distance@10: their mean is the
     normalized score.
 

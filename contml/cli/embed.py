@@ -144,7 +144,7 @@ def predict(
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Predict the labels of images by those of the nearest training items, with an interval.
+    """Predict the labels of images from the nearest training items, with an interval.
 
     A number, vector, date or level is the weighted mean of the neighbours' labels; any other label is the most central
     of them. In brackets is the interval that holds the true label with a probability of 90 %, or how far away it is at

@@ -284,7 +284,7 @@ def search(
 
 
 def _label_embedding(model: Any, labels: list[str]) -> Any:
-    """The embedding of a typed label, as long as those of images; what is unusual about the label is printed."""
+    """The embedding of a typed label, as long as the embeddings of images; prints what is unusual about it."""
     from contml.retrieval.typed_labels import typed_label
 
     labelled = model.labelled

@@ -102,7 +102,7 @@ class CaptionSets(LabelSpace):
 
     @property
     def _known_words(self) -> Set[str]:
-        """The words of the captions; those that have a vector."""
+        """The words of the captions that have a vector."""
         return {word for row in self.kept.tolist() for text in self._captions[row] for word in split_words(text)}
 
     def text(self, row: int) -> str:

@@ -206,7 +206,7 @@ class Embedder:
         workers: int = 0,
         broken: Literal["fail", "skip"] = "fail",
     ) -> list[dict[str, Answer] | None]:
-        """The labels of N images by those of their nearest training items, with an interval: answers by label title.
+        """The labels of N images, from their nearest training items, with an interval: answers by label title.
 
         A label with a mean (numbers, vectors, dates, levels) is the weighted mean of the neighbours, any other one the
         most central of their labels. `Answer` says what is known of it.

@@ -47,7 +47,7 @@ class Job:
     """A training to do: `training` without its result, the run folder, and the overrides.
 
     Attributes:
-        is_first: options that do not fit the data end the sweep, where they are those of the first training.
+        is_first: whether it is the first training: if its options do not fit the data, the sweep ends.
     """
 
     training: TrainingResult

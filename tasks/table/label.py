@@ -149,7 +149,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class TableLabel(ABC):
-    """A kind of label; its options are those of its section in a config.
+    """A kind of label. Its constructor's arguments are the options of its section in a config.
 
     Args:
         weight: the weight of its label distance in a sum of labels.
