@@ -13,6 +13,7 @@ import pytest
 import torch
 from support.paths import ROOT
 
+import contml.transport
 from contml.labels import CaptionLabels
 from contml.transport import caption_distances, set_distance_cpu
 
@@ -64,7 +65,9 @@ def test_compiles_for_hopper_without_spills(tile, tmp_path, monkeypatch):
 
 
 def test_the_cpu_needs_no_triton(monkeypatch):
-    monkeypatch.setitem(sys.modules, "contml.transport.set_distance_gpu", None)  # an import of it fails
+    # An import of it fails, also where an earlier test imported it: the package then holds it as an attribute.
+    monkeypatch.setitem(sys.modules, "contml.transport.set_distance_gpu", None)
+    monkeypatch.delattr(contml.transport, "set_distance_gpu", raising=False)
     for device in ("cuda", "cpu"):
         assert caption_distances._solver(torch.device(device)) is set_distance_cpu
     code = "import sys, contml.labels; assert 'contml.transport.solver_gpu' not in sys.modules"
