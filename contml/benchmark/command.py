@@ -159,7 +159,6 @@ def benchmark(
     suite = read_suite(name)
     places = {} if plan else parse_places(suite, given, inputs)
     output = Output.of(results, name)
-    check_new_file(output.page, output.plot, begins=f"# {suite.title}\n".encode())
     trainings = Trainings(output.trainings)
     whole = Benchmark(suite, chosen_cells(suite, places, only), trainings)
     on_line(f"{suite.title}: {whole}")
@@ -167,6 +166,7 @@ def benchmark(
         for set_name, part in whole.parts.items():
             on_line(f"{set_name}: {part}")
         return whole
+    check_new_file(output.page, output.plot, begins=f"# {suite.title}\n".encode())
     from contml.benchmark.inputs import prepare
     from contml.benchmark.training import measure
 
@@ -181,7 +181,15 @@ def benchmark(
                 if time.monotonic() >= deadline:  # features may take long
                     raise work.OutOfTimeError
                 prepare(suite, set_name, places)
-                work.run(missing, measure, trainings, processes=processes, deadline=deadline, on_done=on_done)
+                work.run(
+                    missing,
+                    measure,
+                    trainings,
+                    processes=processes,
+                    deadline=deadline,
+                    on_done=on_done,
+                    on_wait=lambda count: on_line(f"waits for {count} trainings of other commands"),
+                )
     write_page(whole, output)
     return whole
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -209,19 +209,65 @@ def read_suite(name: str) -> Suite:
     Raises:
         InputError: there is no such suite, or it has an error.
     """
+    document = _read(name)
+    values = document.values
+    if "base" in values:
+        values = _with_base(document)
+    try:
+        suite = Suite.model_validate(values)
+    except ValidationError as error:
+        raise InputError(name, one_line(error), hint="docs/benchmark.md describes the keys of a suite") from None
+    _check(suite, document)
+    return suite
+
+
+def _read(name: str) -> Document:
     bundled = name in suite_names()
     if not bundled and not name.endswith((".yaml", ".yml")):
         hint = did_you_mean(
             name, suite_names(), f"choose {' or '.join(suite_names())}, or give the path of a YAML file"
         )
         raise InputError(name, "no such suite", hint=hint)
-    document = read(_folder() / f"{name}.yaml" if bundled else Path(name), (), name, bundled=bundled)
+    return read(_folder() / f"{name}.yaml" if bundled else Path(name), (), name, bundled=bundled)
+
+
+def _with_base(document: Document) -> dict[str, Any]:
+    """The values of a suite that says how it differs from another one, its base.
+
+    Its own keys replace those of the base. Its changes in `train` follow those of the base. `sets` and `methods` may be
+    lists of names of the base.
+    """
+    name = document.values["base"]
+    if not isinstance(name, str):
+        raise document.error(("base",), str(name), "must be the name of a suite, or a YAML file")
     try:
-        suite = Suite.model_validate(document.values)
-    except ValidationError as error:
-        raise InputError(name, one_line(error), hint="docs/benchmark.md describes the keys of a suite") from None
-    _check(suite, document)
-    return suite
+        base = _read(name).values
+    except InputError as error:
+        raise error.at(document.origin(("base",))) from None
+    if "base" in base:
+        raise document.error(("base",), name, "must have no base itself")
+    values = {**base, **document.values}
+    del values["base"]
+    for key in ("sets", "methods"):
+        if isinstance(values[key], list):
+            listed = [str(each) for each in values[key]]
+            if unknown := [each for each in listed if each not in base[key]]:
+                hint = did_you_mean(unknown[0], base[key], f"choose of {', '.join(base[key])}")
+                raise document.error((key,), unknown[0], f"must be of {name}", hint)
+            values[key] = {each: base[key][each] for each in listed}
+    if isinstance(document.values.get("train"), list):
+        values["train"] = [*base["train"], *document.values["train"]]
+    values["methods"] = {
+        each: _of_sets(method, set(base["sets"]) - set(values["sets"])) for each, method in values["methods"].items()
+    }
+    return values
+
+
+def _of_sets(method: Any, left_out: set[str]) -> Any:
+    """A method without the sets of the base that were left out."""
+    if not isinstance(method, dict) or not isinstance(method.get("sets"), list):
+        return method
+    return {**method, "sets": [each for each in method["sets"] if each not in left_out]}
 
 
 def _check(suite: Suite, document: Document) -> None:

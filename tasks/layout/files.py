@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 
 from contml import InputError
 from contml._support.progress import progress_bar
-from contml._support.validation import PositiveInt, check_ranges
+from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
 from contml.data import ImageFile, Split, Task
 from contml.data.decode import LOSSLESS_SUFFIXES
 from contml.data.renderers.label_maps import shrink
@@ -43,6 +44,8 @@ def files(
     group: str | None = None,
     frame: str | None = None,
     exclude_group: bool = False,
+    chunk: PositiveInt | None = None,
+    gap: NonNegativeInt = 0,
 ) -> Task:
     """A folder of images and label maps, one class number per pixel: room surfaces, semantic segmentations.
 
@@ -75,6 +78,9 @@ def files(
             numbers follow each other are one group.
         exclude_group: exclude the other images of a query's own group from its gallery: neighbouring frames of a video
             would be found too easily.
+        chunk: divide each group of a split into chunks of so many images, in the order of their names: of a few long
+            videos, each chunk is a group.
+        gap: exclude so many images after each chunk, so that the frames nearest to it in time are in no other chunk.
     """
     folder = data_folder(root, "your images and label maps")
     if (names is None) != (column is None) or (groups is not None and column is None):
@@ -90,6 +96,10 @@ def files(
     if exclude_group and group is None and frame is None:
         raise InputError("exclude_group", "no group", hint="set group or frame to a column of the CSV file")
     source = folder / (split or pairs or "")
+    if chunk is not None and group is None:
+        raise InputError("chunk", str(chunk), "must be null without group", "set group to the column of the videos")
+    if gap and chunk is None:
+        raise InputError("gap", str(gap), "must be 0 without chunk", "set chunk to the number of images of a group")
     if pairs:
         available_pairs = _pairs_by_table(folder / pairs, group or frame)
     elif split:
@@ -100,6 +110,9 @@ def files(
         parts = _split_by_names(source, available_pairs)
     else:
         parts = split_by_column(source, "split", ((pair, pair.split) for pair in available_pairs))
+    in_gap = dict.fromkeys(parts._fields, 0)
+    if chunk is not None:
+        parts, in_gap = _in_chunks(parts, chunk, gap)
     parts = with_queries(source, parts)
     group_of = _groups_of(parts, runs=frame is not None)
     all_pairs = [pair for part in parts for pair in part]
@@ -107,7 +120,7 @@ def files(
     map_names = [str(pair.label) for pair in all_pairs]
     maps, num_classes, ignore_index = to_classes(map_names, _read_maps(all_pairs, side), classes, ignore, grouping)
 
-    def make(start: int, stop: int, queries: int = 0) -> Split:
+    def make(start: int, stop: int, gaps: int, queries: int = 0) -> Split:
         rows = slice(start, stop)
         made = make_split(
             [ImageFile(pair.image) for pair in all_pairs[rows]],
@@ -116,6 +129,7 @@ def files(
             classes=num_classes,
             ignore=ignore_index,
             queries=queries,
+            excluded={"between chunks": gaps},
             class_names=() if grouping is None else grouping.names,
         )
         if not exclude_group:
@@ -125,10 +139,41 @@ def files(
 
     first_val = len(parts.train)
     first_test = first_val + len(parts.val)
-    test = make(first_test, len(all_pairs), len(parts.queries)) if parts.queries else None
-    train = make(0, first_val)
+    gaps_of_test = in_gap["queries"] + in_gap["gallery"]
+    test = make(first_test, len(all_pairs), gaps_of_test, len(parts.queries)) if parts.queries else None
+    train = make(0, first_val, in_gap["train"])
     val_groups = [group_of[name] for name in train.names] if group_of else None
-    return Task(train, test, make(first_val, first_test) if parts.val else None, val_groups=val_groups)
+    return Task(train, test, make(first_val, first_test, in_gap["val"]) if parts.val else None, val_groups=val_groups)
+
+
+def _in_chunks(parts: SplitItems[_Pair], chunk: int, gap: int) -> tuple[SplitItems[_Pair], dict[str, int]]:
+    """The pairs in chunks of consecutive images of their groups, and how many of each part are between chunks.
+
+    Args:
+        parts: the pairs.
+        chunk: the images of a chunk; the last one of a group may have fewer.
+        gap: how many images after each chunk are omitted.
+    """
+    position: dict[_Pair, int] = {}  # in its group, of its split
+    for part in (parts.train, parts.val, [*parts.queries, *parts.gallery]):
+        seen: dict[str, int] = {}
+        for pair in sorted(part, key=lambda pair: _by_numbers(pair.name)):
+            position[pair] = seen.get(pair.group, 0)
+            seen[pair.group] = position[pair] + 1
+    found: dict[str, list[_Pair]] = {name: [] for name in parts._fields}
+    for name, part in parts._asdict().items():
+        for pair in part:
+            number, place = divmod(position[pair], chunk + gap)
+            if place < chunk:
+                found[name].append(pair._replace(group=f"{pair.group}, chunk {number}"))
+    omitted = {name: len(part) - len(found[name]) for name, part in parts._asdict().items()}
+    return SplitItems(**found), omitted
+
+
+def _by_numbers(name: str) -> list[tuple[str, int]]:
+    """A key that sorts names by the numbers in them: frame_2 is before frame_10."""
+    words = re.split(r"([0-9]+)", f"{name}0")
+    return [(word, int(number)) for word, number in zip(words[::2], words[1::2], strict=False)]
 
 
 def _groups_of(parts: SplitItems[_Pair], *, runs: bool) -> dict[str, str]:

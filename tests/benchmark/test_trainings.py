@@ -11,6 +11,7 @@ import torch
 from support.refusals import refuses
 
 from contml.benchmark import Output, benchmark
+from contml.benchmark.command import Trainings
 from contml.benchmark.page import set_scores
 from contml.benchmark.training import ridge
 from contml.data import Split
@@ -163,6 +164,29 @@ def test_a_page_of_something_else_is_not_overwritten(tmp_path):
     with refuses(subject=str(page), got="exists already"):
         run(tmp_path)
     assert page.read_text() == "# My notes\n"
+    assert run(tmp_path, plan=True).total == 43, "a plan writes no page"
+
+
+def test_a_command_that_waits_for_another_one_says_so(tmp_path):
+    """The other command holds the last training that is missing, and then writes its line."""
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    run(tmp_path, only=["wide", "cosent"])
+    raw = Output.of(tmp_path / "results", "tiny").trainings
+    *lines, last = raw.read_text().splitlines(keepends=True)
+    raw.write_text("".join(lines))
+    lease = Trainings(raw).lease(json.loads(last)["key"])
+    assert lease.acquire()
+    printed = []
+
+    def on_line(line):
+        printed.append(line)
+        if line == "waits for 1 trainings of other commands":
+            raw.write_text("".join([*lines, last]))
+            lease.release()
+
+    run(tmp_path, only=["wide", "cosent"], join=True, on_line=on_line)
+    assert printed[-1] == "waits for 1 trainings of other commands"
+    assert raw.read_text() == "".join([*lines, last])
 
 
 def test_a_regression_of_labels_that_are_no_vectors(tmp_path):

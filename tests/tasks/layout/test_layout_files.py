@@ -556,11 +556,41 @@ def test_a_query_does_not_find_its_own_group(folder):
         assert same.tolist() == [[a == b for b in videos] for a in videos]
 
 
+def test_chunks_of_a_video(folder):
+    """Of six training images of video a, with numbers in their names that are not in the order of the table."""
+    numbers = [10, 2, 9, 1, 30, 12]
+    names = [f"images/{'ab'[k >= 6]}{(numbers * 2)[k % 12]}.png" for k in range(12)]
+    rows = [{"split": "train", "video": "ab"[k >= 6], "image": names[k]} for k in range(12)]
+    rows += [
+        {"split": "query" if k == 13 else "test", "video": "c", "image": f"images/{k:03d}.png"} for k in range(12, 20)
+    ]
+    for k, row in enumerate(rows):
+        row["label"] = f"labels/{k:03d}.png"
+        if k < 12:
+            (folder / "images" / f"{k:03d}.png").rename(folder / row["image"])
+    write_table(folder / "pairs.csv", rows)
+    task = files(str(folder), pairs="pairs.csv", group="video", chunk=2, gap=1, exclude_group=True)
+    chunks = {}
+    for name, group in zip(task.train.names, task.train.groups.tolist(), strict=True):
+        chunks.setdefault(group, []).append(Path(name).stem)
+    assert sorted(map(sorted, chunks.values())) == [["a1", "a2"], ["a10", "a12"], ["b1", "b2"], ["b10", "b12"]]
+    assert len(set(task.val_groups)) == 4
+    assert task.train.excluded == {"between chunks": 4}, "a9, a30, b9, b30"
+    assert [Path(name).stem for name in task.test.names] == ["013", "012", "015", "016", "018", "019"]
+    assert task.test.groups.tolist() == [0, 0, 1, 1, 2, 2], "the query is in the chunk of 012"
+    assert task.test.excluded == {"between chunks": 2}
+    whole = files(str(folder), pairs="pairs.csv", group="video", chunk=2)
+    assert (len(whole.train), whole.train.excluded, len(set(whole.val_groups))) == (12, {}, 6)
+
+
 @pytest.mark.parametrize(
     ("options", "fields"),
     [
         ({"group": "video", "frame": "number"}, {"subject": "group and frame"}),
         ({"exclude_group": True}, {"subject": "exclude_group", "hint": "frame"}),
+        ({"frame": "number", "chunk": 2}, {"subject": "chunk", "got": "2", "hint": "group"}),
+        ({"group": "video", "gap": 2}, {"subject": "gap", "got": "2", "hint": "chunk"}),
+        ({"group": "video", "chunk": 1, "gap": 20}, {"subject": "pairs.csv", "got": "0 query"}),
         ({"group": "vide"}, {"subject": "column vide", "allowed": "video"}),
         ({"frame": "video"}, {"subject": "frame", "got": "'a'", "origin": "pairs.csv:2"}),
     ],
