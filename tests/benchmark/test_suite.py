@@ -260,7 +260,10 @@ def test_a_suite_is_written_in_the_yaml_of_configs(write_suite, tmp_path):
 def test_the_suite_of_the_page_is_valid(tmp_path):
     text = (ROOT / "docs/benchmark.md").read_text(encoding="utf-8")
     path = tmp_path / "mine.yaml"
-    path.write_text(text.split("```yaml\n")[1].split("```")[0])
+    whole, with_base = (part.split("```")[0] for part in text.split("```yaml\n")[1:])
+    path.write_text(with_base)
+    assert read_suite(str(path)).train[-1] == "model.dim=16"
+    path.write_text(whole)
     suite = read_suite(str(path))
     assert [cell.total for cell in cells(suite, {})] == [2 + 1, 6 + 2 + 5, 6 + 2 + 5]
     graded = read_suite("graded_features")
