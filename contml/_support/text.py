@@ -40,10 +40,15 @@ def score_text(value: float) -> str:
 
 
 def value_text(value: float) -> str:
-    """Returns a number of the data: whole ones with all digits, `2012`, others with four significant digits or more."""
+    """Returns a number of the data: whole ones with all digits, `2012`, others with four significant digits or more.
+
+    From 10,000 on, it has thousands separators; years have none.
+    """
     value = float(f"{value:.12g}")  # without the rounding of a change of units
-    whole = 1e4 <= abs(value) < 1e15 or (value.is_integer() and abs(value) < 1e15)
-    return f"{value:.0f}" if whole else f"{value:.4g}"
+    size = max(abs(value), abs(float(f"{value:.4g}")))  # 9999.6 is 10,000
+    if size >= 1e15 or not (size >= 1e4 or value.is_integer()):
+        return f"{value:.4g}"
+    return f"{value:,.0f}" if size >= 1e4 else f"{value:.0f}"
 
 
 def percent(fraction: float) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from contml.retrieval import Index
     from contml.retrieval.index_images import NamedImage, QueryResult
     from contml.retrieval.index_store import Kind
+    from contml.retrieval.labelled_items import LabelledItems, LabelQuery
 
 INDEX_EXAMPLE = """Example: contml index runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out photos.index"""
 SEARCH_EXAMPLE = """Example: contml search photos.index photo.jpg --gallery found.html"""
@@ -230,7 +231,7 @@ def search(
     from contml.evaluation.kinds import unit_of_distances
     from contml.retrieval import Index
     from contml.retrieval.index_gallery import check_gallery, write_gallery
-    from contml.retrieval.index_images import label_results, results_of
+    from contml.retrieval.index_images import TypedLabel, label_results, results_of
 
     if gallery is not None:
         check_gallery(gallery)
@@ -251,9 +252,10 @@ def search(
         note_on_weights(run_path, model)
         answering = _answering(model, opened_index)
         if labels:
-            embedding = _label_embedding(model, labels)
+            query = _label_query(model, labels)
+            embedding = query.embedding * (model.norm or 1.0)
             found = opened_index.search(embedding[None], k, cosine=model.norm is None)
-            results = [label_results(" ".join(labels), found, answering)]
+            results = [label_results(TypedLabel(" ".join(labels), query.labels), found, answering)]
         else:
             embeddings = model.embed([query.file for query in query_images])
             found = opened_index.search(embeddings, k)
@@ -283,16 +285,16 @@ def search(
         echo(line, err=as_json)
 
 
-def _label_embedding(model: Any, labels: list[str]) -> Any:
-    """The embedding of a typed label, as long as the embeddings of images; prints what is unusual about it."""
+def _label_query(model: Any, labels: list[str]) -> LabelQuery:
+    """A typed label as a query; prints what is unusual about it."""
     from contml.retrieval.typed_labels import typed_label
 
-    labelled = model.labelled
+    labelled: LabelledItems = model.labelled
     query = labelled.query(typed_label(labelled.labels, labels))
     for remark in (*query.remarks, labelled.sample_words):
         if remark:
             echo(f"note: {remark}", err=True)
-    return query.embedding * (model.norm or 1.0)
+    return query
 
 
 def _answers(model: Any, embeddings: Any) -> list[list[Any]]:

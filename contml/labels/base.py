@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -485,7 +486,8 @@ def typed_numbers(title: str, text: str, count: int) -> list[float]:
         numbers = []
     if len(numbers) != len(words) or len(numbers) != count or not all(map(math.isfinite, numbers)):
         allowed = "must be a number, with a decimal point" if count == 1 else f"must be {count} numbers, as 1.5,2"
-        raise InputError(title, f"{text!r:.60}", allowed)
+        hint = "omit thousands separators" if re.search(r"\d,\d{3}(?!\d)", text) else ""
+        raise InputError(title, f"{text!r:.60}", allowed, hint)
     return numbers
 
 

@@ -38,11 +38,12 @@ class PoseLabels(MetricLabels):
         hidden: what to do with an item with half of its joints or fewer visible: "refuse" it, or "drop" it.
         unit: the unit of the coordinates, in which pages print label distances, per joint; with `normalize` it is a
             person's scale.
+        skeleton: pairs of joints that a limb connects, by which pages draw a pose.
     """
 
     title = "pose"
     item_arguments: ClassVar[Mapping[str, Any]] = {"joints": Tensor, "visible": Tensor}
-    option_arguments: ClassVar[Mapping[str, Any]] = {"squared": bool, "normalize": bool}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"squared": bool, "normalize": bool, "skeleton": list}
     typed_as = "json"
     joints: Tensor
     visible: Tensor
@@ -57,6 +58,7 @@ class PoseLabels(MetricLabels):
         normalize: bool = False,
         hidden: Literal["refuse", "drop"] = "refuse",
         unit: str = "pixels",
+        skeleton: Sequence[tuple[int, int]] = (),
     ) -> None:
         allowed = "[items, joints, 2] or [items, joints, 3]"
         joints = as_numbers("joints", joints, allowed).double()
@@ -92,13 +94,30 @@ class PoseLabels(MetricLabels):
         if normalize:
             joints = torch.where(mask[:, :, None], _normalized(joints, mask, self.kept), 0)
         super().__init__(joints=joints, visible=mask, kept=self.kept)
-        self.squared, self._form = squared, {"normalize": normalize}
+        limbs = [[int(joint) for joint in limb] for limb in skeleton]
+        invalid_limbs = [
+            limb for limb in limbs if len(limb) != 2 or not all(0 <= joint < joint_count for joint in limb)
+        ]
+        if invalid_limbs:
+            allowed = f"must be pairs of joints from 0 to {joint_count - 1}"
+            raise InputError("skeleton", f"joints {tuple(invalid_limbs[0])}", allowed)
+        self.squared, self._form = squared, {"normalize": normalize, "skeleton": limbs}
         scale = "person scales" if normalize else unit
         self.unit = f"{f'squared {scale}, summed' if squared else f'{scale},'} over {joint_count} joints"
         joint_unit = f"{'scales' if normalize else 'px' if unit == 'pixels' else unit}/joint"  # short: under a picture
         self.measure = (
             Measure(joint_unit, 1 / joint_count, "root") if squared else Measure(joint_unit, joint_count**-0.5)
         )
+
+    @property
+    def skeleton(self) -> Sequence[tuple[int, int]]:
+        """Pairs of joints that a limb connects."""
+        return [(a, b) for a, b in self._form["skeleton"]]
+
+    @property
+    def normalize(self) -> bool:
+        """Whether poses are moved to their mean and divided by their scale."""
+        return bool(self._form["normalize"])
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Pose distances `[X, Y]`."""

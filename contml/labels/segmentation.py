@@ -49,9 +49,15 @@ class SegmentationLabels(LabelSpace):
         size = full_size if side is None else (side, side)
         self._form = {"classes": classes, "ignore": ignore, "side": side, "size": size}
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the maps, as they are compared."""
+        height, width = self._form["size"]
+        return height, width
+
     def arguments(self) -> dict[str, Any]:
         """The maps `[N, H, W]` as they are compared, and the options."""
-        height, width = self._form["size"]
+        height, width = self.size
         ignored, count = self._form["ignore"], height * width
         dtype = np.min_scalar_type(max(self.areas.shape[1], 0 if ignored is None else ignored))
         dtype = dtype if ignored is None or ignored >= 0 else np.dtype(np.int32)
@@ -66,7 +72,7 @@ class SegmentationLabels(LabelSpace):
 
     def _item(self, label: Any) -> Self:
         """A label map `[H, W]` of class numbers; without `side`, of the size of the others."""
-        label_map, (height, width) = np.asarray(label), self._form["size"]
+        label_map, (height, width) = np.asarray(label), self.size
         if self._form["side"] is None and label_map.shape != (height, width):
             raise InputError(self.title, f"{list(label_map.shape)}", f"must be [{height}, {width}] as in training")
         return super()._item(label_map)

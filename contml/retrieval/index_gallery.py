@@ -13,13 +13,15 @@ from contml._support.files import check_new_file, write_new
 from contml._support.pages import page_template, picture_bytes
 from contml._support.text import page_text, score_text
 from contml.data.decode import contained, decode
-from contml.data.renderers.text import font_for, load_font, shorten, wrapped
-from contml.retrieval.index_images import FILE, QueryResult, SearchHit
+from contml.data.renderers.labels import label_drawing, label_picture
+from contml.data.renderers.text import load_font, shorten
+from contml.retrieval.index_images import FILE, NamedImage, QueryResult, SearchHit, TypedLabel
+from contml.retrieval.labelled_items import Answer
 
 #: Side of a picture in pixels, space between two, height of a line of text.
 _SIDE, _GAP, _TEXT = 220, 16, 22
-#: Lines of a label in place of a picture.
-_LINES = 8
+#: Side of a predicted pose or label map in the corner of a picture, and the width of its frame.
+_INSET, _RIM = 84, 3
 _EMPTY, _FRAME, _INK, _GREY = "#f1f1f1", "#cfcfcf", "#222222", "#555555"
 
 
@@ -51,13 +53,13 @@ def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
     entries = [
         {
             "name": page_text(query.name),
-            "picture": _jpeg(query.file, query.name),
+            "picture": _jpeg(_query_tile(query, answers)),
             "answers": [page_text(str(answer)) for answer in answers],
             "hits": [
                 {
                     "rank": hit.rank,
                     "name": page_text(hit.id),
-                    "picture": _jpeg(hit.file),
+                    "picture": _jpeg(_tile(hit.file, hit.answers)),
                     "texts": [page_text(text) for text in (*_meaning(hit), *_answered(hit), *_about(hit))],
                 }
                 for hit in hits
@@ -88,8 +90,10 @@ def _picture(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
     for q, (query, hits, answers) in enumerate(results):
         top = q * height + 4 * _TEXT
         query_texts = [f"query: {query.name}", *map(str, answers)]
-        cells = [(_tile(query.file, query.name), query_texts)]
-        cells += [(_tile(hit.file), [f"{hit.rank}. {hit.id}", *_meaning(hit), *_answered(hit)]) for hit in hits]
+        cells = [(_query_tile(query, answers), query_texts)]
+        cells += [
+            (_tile(hit.file, hit.answers), [f"{hit.rank}. {hit.id}", *_meaning(hit), *_answered(hit)]) for hit in hits
+        ]
         for column, (tile, cell_texts) in enumerate(cells):
             left = _GAP + column * (_SIDE + _GAP)
             canvas.paste(tile, (left, top))
@@ -111,24 +115,37 @@ def _about(hit: SearchHit) -> list[str]:
     return [f"{name}: {value}" for name, value in hit.metadata.items() if name != FILE]
 
 
-def _tile(file: Path | None, label: str = "") -> Image.Image:
-    """The picture of a file in a square; a cross if it cannot be read; without a file, the words of a label."""
+def _query_tile(query: NamedImage | TypedLabel, answers: Sequence[Answer]) -> Image.Image:
+    """The picture of a query in a square: of a label, the label drawn, or its words."""
+    if isinstance(query, TypedLabel):
+        return _framed(label_picture(query.labels, 0, _SIDE, query.name))
+    return _tile(query.file, answers)
+
+
+def _tile(file: Path, answers: Sequence[Answer] = ()) -> Image.Image:
+    """The picture of a file in a square, a cross if it cannot be read; predicted poses and maps are in its corner."""
     tile = Image.new("RGB", (_SIDE, _SIDE), _EMPTY)
     pen = ImageDraw.Draw(tile)
-    if file is None:
-        font, text = font_for(page_text(label).replace("\n", " "), 18, bold=True)
-        for number, line in enumerate(wrapped(text, font, _SIDE - 2 * _GAP, _LINES)):
-            pen.text((_GAP, _GAP + number * _TEXT), line, fill=_INK, font=font)
     try:
-        picture = contained(decode(file, str(file), _SIDE), (_SIDE, _SIDE), Image.Resampling.LANCZOS) if file else None
-        if picture is not None:
-            tile.paste(picture, ((_SIDE - picture.width) // 2, (_SIDE - picture.height) // 2))
+        picture = contained(decode(file, str(file), _SIDE), (_SIDE, _SIDE), Image.Resampling.LANCZOS)
+        tile.paste(picture, ((_SIDE - picture.width) // 2, (_SIDE - picture.height) // 2))
     except OSError:
         for start, end in ((0.3, 0.7), (0.7, 0.3)):
             pen.line((0.3 * _SIDE, start * _SIDE, 0.7 * _SIDE, end * _SIDE), fill="#b0b0b0", width=3)
-    pen.rectangle((0, 0, _SIDE - 1, _SIDE - 1), outline=_FRAME)
+    left, top = _SIDE - _INSET, _SIDE - _INSET
+    for answer in answers:
+        drawing = label_drawing(answer.labels, 0, _INSET)
+        if drawing is not None and left > 0:
+            pen.rectangle((left - _RIM, top - _RIM, left + _INSET, _SIDE), fill="white")
+            tile.paste(drawing, (left, top))
+            left -= _INSET + _RIM
+    return _framed(tile)
+
+
+def _framed(tile: Image.Image) -> Image.Image:
+    ImageDraw.Draw(tile).rectangle((0, 0, _SIDE - 1, _SIDE - 1), outline=_FRAME)
     return tile
 
 
-def _jpeg(file: Path | None, label: str = "") -> str:
-    return base64.b64encode(picture_bytes(_tile(file, label), "JPEG", quality=88)).decode("ascii")
+def _jpeg(tile: Image.Image) -> str:
+    return base64.b64encode(picture_bytes(tile, "JPEG", quality=88)).decode("ascii")

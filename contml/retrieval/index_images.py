@@ -14,6 +14,7 @@ import numpy as np
 from contml._support.errors import InputError
 from contml._support.text import percent
 from contml.data.text_files import written_path
+from contml.labels.base import LabelSpace
 from contml.retrieval.index import ImageEmbedder, Index, SearchResult
 from contml.retrieval.index_store import Floats
 from contml.retrieval.labelled_items import Answer
@@ -40,10 +41,10 @@ class NamedImage(NamedTuple):
 
 
 class TypedLabel(NamedTuple):
-    """A label that is searched with, as it was typed."""
+    """A label that is searched with: as it was typed, and as a space of one item."""
 
     name: str
-    file: None = None
+    labels: LabelSpace
 
 
 class Model(ImageEmbedder, Protocol):
@@ -285,11 +286,11 @@ class QueryResult(NamedTuple):
         return {**found, "answers": [each.as_data() for each in self.answers]} if self.answers else found
 
 
-def label_results(name: str, result: SearchResult, answers: Answering) -> QueryResult:
+def label_results(query: TypedLabel, result: SearchResult, answers: Answering) -> QueryResult:
     """What was found for a label; distances to it say nothing of label distances, so that only answers do.
 
     Args:
-        name: the label as it was typed.
+        query: the label.
         result: the result of the search of one query.
         answers: the labels of items by their ids.
     """
@@ -300,7 +301,7 @@ def label_results(name: str, result: SearchResult, answers: Answering) -> QueryR
         SearchHit(rank + 1, item, distance, {}, {}, metadata[rank], answers=item_answers)
         for rank, (item, distance, item_answers) in enumerate(found)
     ]
-    return QueryResult(TypedLabel(name), hits, [])
+    return QueryResult(query, hits, [])
 
 
 def results_of(

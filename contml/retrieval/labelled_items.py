@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -95,10 +95,12 @@ class LabelQuery(NamedTuple):
 
     Attributes:
         embedding: `[d]`, of length 1.
+        labels: the label, as a space of one item.
         remarks: what is unusual about the label, in sentences.
     """
 
     embedding: Tensor
+    labels: LabelSpace
     remarks: Sequence[str]
 
 
@@ -118,6 +120,7 @@ class Answer:
         neighbours: number of training items.
         row: the training item whose label is the answer, a row of `LabelledItems.labels`; None for a mean.
         same: whether the image is a training item itself, which is then left out.
+        labels: the answer as a space of one item, for pages that draw it.
     """
 
     title: str
@@ -131,6 +134,7 @@ class Answer:
     neighbours: int
     row: int | None
     same: bool
+    labels: LabelSpace = field(repr=False, compare=False)
 
     def __str__(self) -> str:
         """The answer on one line, with its title."""
@@ -301,7 +305,8 @@ class LabelledItems:
             InputError: it is no label of this kind.
         """
         labels, n = self.labels, len(self.labels)
-        whole = labels.joined(labels.item(label))
+        item = labels.item(label)
+        whole = labels.joined(item)
         distances = whole.pairwise([n], range(n)).cpu()
         remarks = []
         rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[: 2 * _PAIRS]
@@ -319,7 +324,8 @@ class LabelledItems:
             unknown = space.unknown_words(given.get(space.title, "")) if isinstance(given.get(space.title), str) else []
             if unknown:
                 remarks.append(f"{space.title}: no training item has {', '.join(unknown)}")
-        return LabelQuery(label_query(self.embeddings, distances, self.record.label_neighbours)[0], remarks)
+        embedding = label_query(self.embeddings, distances, self.record.label_neighbours)[0]
+        return LabelQuery(embedding, item, remarks)
 
     def answer(self, embeddings: Tensor) -> list[list[Answer]]:
         """The labels of Q embeddings `[Q, d]` of the model: one answer for each, or several for a sum of labels.
@@ -395,7 +401,8 @@ def _answer_of(found: Answers, q: int, space: LabelSpace, record: AnswerRecord, 
             reach = math.sqrt(bound) if labels.exponent == 2 else bound
             low, high = (labels.of_vectors(vectors[[q]] + end).plain(0) for end in (-reach, reach))
     text, value = labels.text(q), labels.plain(q)
-    return Answer(space.title, text, value, low, high, bound, bound_text, level, record.neighbours, row, same)
+    label, k = labels[[q]].as_root(), record.neighbours
+    return Answer(space.title, text, value, low, high, bound, bound_text, level, k, row, same, label)
 
 
 def _error_text(error: float | None, space: LabelSpace) -> str:

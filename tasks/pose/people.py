@@ -169,7 +169,7 @@ def make_split(
         row = int(too_few.argmax())
         problem = f"{counts[row]} of {joints.shape[1]} joints are visible ({too_few.sum()} such items)"
         raise InputError(names[row], problem, "must be more than half", "omit these items, or set hidden=drop")
-    labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden)
+    labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden, skeleton=body.skeleton)
     labels.unit, labels.part_names = labels.unit.replace("pixels", pixels), body.names
     rows: list[int] = labels.kept.tolist()
     query_rows = set(as_rows(queries, len(names)).tolist())
@@ -179,7 +179,7 @@ def make_split(
         raise InputError("queries", problem, hint="choose other queries")
     excluded = {"with too few visible joints": int(too_few.sum())}
     legend = LEGEND if any(name.startswith(("right_", "left_")) for name in body.names) else ()
-    renderer = PoseRenderer(joints[rows], None if visible is None else visible[rows], body.skeleton, body.names)
+    renderer = PoseRenderer(joints[rows], None if visible is None else visible[rows], labels.skeleton, body.names)
     view = View(renderer, legend, PoseExplainer(labels, renderer))
     return kept_split(images, names, labels, rows, kept_queries, excluded, view)
 

@@ -297,6 +297,9 @@ def test_shapes_of_poses():
     with refuses("visible", got="[5, 6]", allowed="[6, 5]"):
         PoseLabels(torch.zeros(6, 5, 2), torch.ones(5, 6))
     assert len(PoseLabels(np.zeros((2, 5, 3)), np.ones((2, 5), dtype=np.uint8))) == 2
+    for limb in ((0, 5), (-1, 2), (1, 2, 3)):
+        with refuses("skeleton", got=f"joints {limb}", allowed="pairs of joints from 0 to 4"):
+            PoseLabels(torch.zeros(6, 5, 2), skeleton=[(0, 1), limb])
 
 
 @pytest.mark.parametrize("normalize", [False, True])

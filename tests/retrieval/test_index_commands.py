@@ -22,6 +22,7 @@ from contml import InputError
 from contml.cli.commands import app
 from contml.contracts import PLAIN, Measure
 from contml.data.tables import TableOptions
+from contml.labels import VectorLabels
 from contml.retrieval import Index, index as index_module, index_images, index_structure
 from contml.retrieval.index import IndexModel
 from contml.retrieval.index_gallery import write_gallery
@@ -519,9 +520,11 @@ def test_a_gallery_shows_queries_and_results(contml, model, photos, tmp_path):
 def test_a_gallery_of_hostile_names(tmp_path, suffix):
     name = "<script>\n\udcff" + "long " * 300
     line = SearchHit(1, name, 0.5, {"label distance": "1"}, {}, {"<i>": "\x00"})
-    value = Answer(name, name, name, None, None, 1.0, name, 0.9, 3, None, True)
+    labels = VectorLabels([1.0]).with_texts([name])
+    value = Answer(name, name, name, None, None, 1.0, name, 0.9, 3, None, True, labels)
     line = line._replace(answers=[value])
-    results = [QueryResult(query, [line], [value]) for query in (NamedImage(name, tmp_path / "none"), TypedLabel(name))]
+    queries = (NamedImage(name, tmp_path / "none"), TypedLabel(name, labels))
+    results = [QueryResult(query, [line], [value]) for query in queries]
     write_gallery(tmp_path / f"a.{suffix}", name, name, results)
     write_gallery(tmp_path / f"b.{suffix}", "", "", [])
     content = (tmp_path / f"a.{suffix}").read_bytes()

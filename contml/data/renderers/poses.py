@@ -118,6 +118,24 @@ def draw_difference(poses: Array, shown: Array, skeleton: Sequence[tuple[int, in
     return canvas.reduce(_SUPERSAMPLING)
 
 
+def draw_skeleton(
+    joints: Array,
+    shown: Array,
+    skeleton: Sequence[tuple[int, int]],
+    names: Sequence[str],
+    size: int,
+    background: str,
+) -> Image.Image:
+    """A pose alone, `joints [J, 2]` as large as fits in a square of `size` pixels; `shown [J]` are drawn."""
+    canvas, side = Image.new("RGB", (size, size), background), size * _SUPERSAMPLING
+    low, high = joints[shown].min(0), joints[shown].max(0)
+    scale = 0.84 * side / (float((high - low).max()) or 1.0)
+    points = np.rint(np.where(shown[:, None], (joints - (low + high) / 2) * scale + side / 2, 0.0))
+    layer = _skeleton_layer(points, shown, side, skeleton, names)
+    canvas.paste(layer.convert("RGB"), mask=layer.getchannel("A"))
+    return canvas
+
+
 def _skeleton_layer(
     points: Array, shown: Array, size: int, skeleton: Sequence[tuple[int, int]], names: Sequence[str]
 ) -> Image.Image:
