@@ -165,7 +165,7 @@ def _in_chunks(parts: SplitItems[_Pair], chunk: int, gap: int) -> tuple[SplitIte
         for pair in part:
             number, place = divmod(position[pair], chunk + gap)
             if place < chunk:
-                found[name].append(pair._replace(group=f"{pair.group}, chunk {number}"))
+                found[name].append(pair._replace(group=f"{pair.group}, images from {number * (chunk + gap)}"))
     omitted = {name: len(part) - len(found[name]) for name, part in parts._asdict().items()}
     return SplitItems(**found), omitted
 
