@@ -31,6 +31,7 @@ from contml.labels import (
     MultiHotLabels as MultiHotLabels,
     NearestLabels as NearestLabels,
     OrdinalLabels as OrdinalLabels,
+    PairLabels as PairLabels,
     PoseLabels as PoseLabels,
     SegmentationLabels as SegmentationLabels,
     SequenceLabels as SequenceLabels,

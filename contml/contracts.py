@@ -153,6 +153,34 @@ class Part(NamedTuple):
     contribution: str = ""
 
 
+class JudgedTogether(NamedTuple):
+    """Groups of items that were judged together, which a sampler puts into one batch.
+
+    Attributes:
+        rows: the rows of the items of all groups, one group after another `[M]`; the first of each is its anchor.
+        starts: where each group starts `[G + 1]`.
+        whole: a group counts only as a whole, such as a triplet; else a large one may be divided between batches, with
+            its anchor in each part.
+    """
+
+    rows: Tensor
+    starts: Tensor
+    whole: bool
+
+
+@runtime_checkable
+class Judgments(Protocol):
+    """Labels that are judgments of some items together: judged pairs, triplets, rankings."""
+
+    def __len__(self) -> int:
+        """The number of items, judged or not."""
+        ...
+
+    def judged_together(self) -> JudgedTogether:
+        """The groups of items that were judged together."""
+        ...
+
+
 @dataclass(frozen=True)
 class Colours:
     """The labels of items as colours, for maps and plots.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Self, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -15,10 +16,11 @@ from contml._support.errors import InputError
 from contml._support.options import options_of
 from contml._support.progress import progress_bar
 from contml._support.validation import PositiveInt, Range, check_ranges
+from contml.contracts import Judgments
 from contml.labels.base import LabelSpace
 
-#: Separate streams of random numbers for the order of an epoch and for filling a batch.
-_ORDER, _FILL = 1, 2
+#: Separate streams of random numbers for the order of an epoch, for filling a batch, and for dividing groups of items.
+_ORDER, _FILL, _DIVIDE = 1, 2, 3
 
 #: A batch compares items.
 _BatchSize: TypeAlias = Annotated[int, Range(2, whole=True)]
@@ -126,7 +128,9 @@ class DenseSampler(BatchSampler):
 
     The paper has one anchor per batch and 5 neighbours: every item is the anchor once per epoch, so that the number of
     images in an epoch is the batch size times the number of items. A batch of 150
-    can hold 25 anchors with 5 neighbours each. Neighbours are the exact k nearest in the whole data set, computed once.
+    can hold 25 anchors with 5 neighbours each. Neighbours are the exact k nearest in the whole data set, computed once;
+    where some pairs have no label distance, fewer if an item has fewer. Of judged pairs, use the sampler "judged": the
+    random other items of a batch are hardly ever judged.
 
     Args:
         batch_size: items per batch.
@@ -176,12 +180,99 @@ class DenseSampler(BatchSampler):
             anchors = np.concatenate((anchors, order[: count - len(anchors)]))
         # A dict keeps each row once, in order: a neighbour may be an anchor, or a neighbour of two.
         rows = dict.fromkeys(anchors.tolist())
-        rows.update(dict.fromkeys(self.neighbours[anchors].ravel().tolist()))
+        nearest = self.neighbours[anchors].ravel()
+        rows.update(dict.fromkeys(nearest[nearest >= 0].tolist()))
         num_missing = self.batch_size - len(rows)
         # batch_size candidates are always enough, even if all rows of the batch are among them.
         candidates = self._random(_FILL, epoch, step).choice(self.items, self.batch_size, replace=False)
         fill_rows = [row for row in candidates.tolist() if row not in rows][:num_missing]
         return [*rows, *fill_rows]
+
+
+class JudgedSampler(BatchSampler):
+    """Items that were judged together, of judged pairs, triplets or rankings: each with those that it was judged with.
+
+    Of judged pairs, random items are usually not known: a batch holds random items, each with all items that it was
+    judged with, as far as they fit. So each judged pair is in a batch about equally often. What is left of a batch is
+    filled with random other items, judged or not.
+
+    Args:
+        batch_size: items per batch.
+        batches: batches per epoch; default as many as hold each judgment about once or twice.
+    """
+
+    @check_ranges
+    def __init__(
+        self, batch_size: _BatchSize = 150, batches: PositiveInt | None = None, *, labels: Any, seed: int = 0
+    ) -> None:
+        if not isinstance(labels, Judgments):
+            hint = "use the dense or the uniform sampler"
+            raise InputError("JudgedSampler", f"a {type(labels).__name__}", "needs judged pairs or triplets", hint)
+        super().__init__(len(labels), batch_size, seed)
+        groups = labels.judged_together()
+        if len(groups.starts) < 2:
+            raise InputError("JudgedSampler", f"no judgment of {len(labels):,} items", "needs at least one")
+        self.rows, self.starts = groups.rows.cpu().numpy(), groups.starts.cpu().numpy()
+        self.whole, self.batches = groups.whole, batches
+        sizes = np.diff(self.starts)
+        if self.whole and len(sizes) and batch_size < (largest := int(sizes.max())):
+            raise InputError("batch_size", str(batch_size), f"must be at least {largest}, the items judged together")
+        self._planned: tuple[tuple[int, int], list[list[int]]] | None = None
+
+    def __len__(self) -> int:
+        if self.batches is not None:
+            return self.batches
+        one_pass = -(-len(self.rows) // self.batch_size)
+        if self.whole:
+            return one_pass
+        # Where most pairs were judged, a batch of random items holds many of them.
+        return min(one_pass, math.ceil((len(np.unique(self.rows)) / self.batch_size) ** 2))
+
+    def batch(self, epoch: int, step: int) -> list[int]:
+        """The rows of one batch: groups one after another, then other items."""
+        key = (self.seed, epoch)
+        if self._planned is None or self._planned[0] != key:  # kept: all batches of an epoch share it
+            self._planned = key, self._plan(epoch)
+        rows = self._planned[1][step]
+        candidates = self._random(_FILL, epoch, step).choice(self.items, self.batch_size, replace=False)
+        used = set(rows)
+        return [*rows, *[row for row in candidates.tolist() if row not in used][: self.batch_size - len(rows)]]
+
+    def _plan(self, epoch: int) -> list[list[int]]:
+        """The judged rows of each batch of an epoch: the groups in random order, as many as fit in each."""
+        batches: list[list[int]] = []
+        rows: dict[int, None] = {}  # of the current batch, in order
+        pass_number = 0
+        while len(batches) < len(self):
+            random = self._random(_DIVIDE, epoch, pass_number)
+            for group in self._order(epoch, pass_number, len(self.starts) - 1):
+                head, *others = self.rows[self.starts[group] : self.starts[group + 1]].tolist()
+                if not self.whole:
+                    random.shuffle(others)
+                while others:
+                    count = self._fitting(rows, head, others)
+                    rows.update(dict.fromkeys([head, *others[:count]] if count else []))
+                    others = others[count:]
+                    if not others:
+                        break
+                    batches.append(list(rows))
+                    rows = {}
+                    if len(batches) == len(self):
+                        return batches
+            if rows:
+                batches.append(list(rows))
+                rows = {}
+            pass_number += 1
+        return batches
+
+    def _fitting(self, rows: Collection[int], head: int, others: list[int]) -> int:
+        """How many of the others fit into a batch that has these rows, with the head: all, or so many that are used."""
+        room = self.batch_size - len(rows) - (head not in rows)
+        is_new = np.cumsum([row not in rows for row in others])
+        count = int(np.searchsorted(is_new, room, side="right")) if room >= 0 else 0
+        # Part of a group has at least three items, so that two of them can be compared with the head.
+        fits = count == len(others) or (not self.whole and (count >= 2 or not rows))
+        return count if fits else 0
 
 
 class ClassSampler(BatchSampler):
@@ -310,4 +401,10 @@ def _rows_by_class(sampler: str, labels: LabelSpace) -> tuple[_Integers, _Intege
 
 
 #: Every sampler by its name in a config.
-SAMPLERS = {"dense": DenseSampler, "uniform": UniformSampler, "classes": ClassSampler, "triplets": TripletSampler}
+SAMPLERS = {
+    "dense": DenseSampler,
+    "uniform": UniformSampler,
+    "classes": ClassSampler,
+    "triplets": TripletSampler,
+    "judged": JudgedSampler,
+}

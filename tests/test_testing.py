@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
-from support.label_spaces import SPACES, vectors
+from support.label_spaces import SPACES, judged, vectors
 from support.refusals import refuses
 from torch import nn
 
@@ -111,13 +111,14 @@ SAMPLER_OPTIONS = {
     "uniform": {"batch_size": 6},
     "classes": {"classes": 3, "instances": 2},
     "triplets": {"triplets": 3},
+    "judged": {"batch_size": 6},
 }
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
 @pytest.mark.parametrize("batches", [None, 1, 2, 30])
 def test_samplers(name, batches):
-    labels = ClassLabels([i % 5 for i in range(20)])
+    labels = judged(0.2) if name == "judged" else ClassLabels([i % 5 for i in range(20)])
     check_sampler(SAMPLERS[name](**SAMPLER_OPTIONS[name], batches=batches, labels=labels, seed=3), len(labels))
 
 

@@ -48,7 +48,15 @@ def refuse_equal(labels: LabelSpace, subject: str = "labels") -> None:
     """
     count = len(labels)
     blocks = (slice(start, start + _BLOCK) for start in range(0, count, _BLOCK))
-    if any(bool((labels.pairwise([0], rows) > 0).any()) for rows in blocks):
+    if (judged := labels.judged_pairs) is not None:
+        differs = bool((judged.distances > 0).any())
+        if not len(judged.rows):
+            raise InputError(subject, f"no judged pair in {count:,} training rows", "needs at least one")
+    elif labels.is_partial:  # the first item may have a label distance to no other one
+        differs = any(bool((labels.pairwise(rows) > 0).any()) for rows in blocks)
+    else:
+        differs = any(bool((labels.pairwise([0], rows) > 0).any()) for rows in blocks)
+    if differs:
         return
     raise InputError(subject, f"equal in all of {count:,} training rows", hint="choose another label")
 

@@ -92,7 +92,8 @@ class NeighbourCache:
         if layout != expected or values.get("search") != [self.key, path.name]:
             return None
         distances, rows = tensors["distances"].to(self.rows.device), tensors["rows"].to(self.rows.device)
-        is_valid = (distances >= 0).all() and ((rows >= self.among.min()) & (rows <= self.among.max())).all()
+        is_row = (rows >= self.among.min()) & (rows <= self.among.max())
+        is_valid = (distances >= 0).all() and (is_row | ((rows == -1) & distances.isinf())).all()
         return (distances, rows) if is_valid else None
 
 

@@ -20,7 +20,10 @@ _BYTES = 64
 
 
 class Neighbours(NamedTuple):
-    """The k nearest rows of each row by label distance, nearest first, ties by lower row."""
+    """The k nearest rows of each row by label distance, nearest first, ties by lower row.
+
+    Where fewer than k have a label distance to the row, the other places have row -1 and distance infinity.
+    """
 
     distances: Tensor  # [R,k] float32
     rows: Tensor  # [R,k] int64
@@ -28,13 +31,17 @@ class Neighbours(NamedTuple):
 
 def stream_nearest(
     pairwise: Callable[[Tensor, Tensor], Tensor],
+    known: Callable[[Tensor, Tensor], Tensor | None],
     k: int,
     rows: Tensor,
     among: Tensor,
     memory: int,
     progress: Callable[[int], None] | None,
 ) -> Neighbours:
-    """The k nearest of `among` `[C]` to each of `rows` `[R]`, without the row itself, by blocks of `pairwise`."""
+    """The k nearest of `among` `[C]` to each of `rows` `[R]`, without the row itself, by blocks of `pairwise`.
+
+    `known` gives the pairs of a block that have a label distance; None: all.
+    """
     keys = torch.empty(len(rows), k, dtype=torch.int64, device=rows.device)
     width = min(len(among), 1 << 14)
     for chunk in chunks(len(rows), width, memory):
@@ -43,6 +50,8 @@ def stream_nearest(
             cols = among[start : start + width]
             key = _keys(pairwise(rows[chunk], cols).float(), cols)
             key.masked_fill_(rows[chunk, None] == cols, _LAST)
+            if (has_distance := known(rows[chunk], cols)) is not None:
+                key.masked_fill_(~has_distance, _LAST)
             key = key if best is None else torch.cat((best, key), 1)
             best = key.topk(min(k, key.shape[1]), dim=1, largest=False).values
         assert best is not None
@@ -75,7 +84,9 @@ _LAST = torch.iinfo(torch.int64).max
 
 
 def _unpack(keys: Tensor) -> Neighbours:
-    return Neighbours((keys >> 32).int().view(torch.float32), keys & 0xFFFFFFFF)
+    none = keys == _LAST
+    distances, rows = (keys >> 32).int().view(torch.float32), keys & 0xFFFFFFFF
+    return Neighbours(distances.masked_fill_(none, torch.inf), rows.masked_fill_(none, -1))
 
 
 def _keys(distances: Tensor, cols: Tensor) -> Tensor:

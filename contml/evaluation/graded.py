@@ -186,7 +186,7 @@ def _sampled_distances(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Ten
     rows, cols = (
         torch.from_numpy(np.sort(random.permutation(len(x))[:size])) for x, size in zip((q, g), _SAMPLE, strict=True)
     )
-    d = labels.pairwise(q[rows], g[cols]).cpu()
+    d = labels.filled(q[rows], g[cols]).cpu()
     return d[data.query_group[rows, None] != data.gallery_group[cols]].sort().values
 
 

@@ -34,7 +34,6 @@ from contml._support.validation import check_whole
 from contml.evaluation.inputs import as_class_ids, as_embeddings, as_row_numbers
 from contml.evaluation.query_gallery import QueryGallery
 from contml.labels.base import LabelSpace, check_label_space
-from contml.labels.weighted import WeightedLabels
 
 #: Neighbours of an item, at most one in so many of the items; folds of items that one network embeds.
 NEIGHBOURS, _LOCAL, _FOLDS = 20, 5, 5
@@ -104,6 +103,8 @@ def label_errors(
             two folds, all items are in one, or k is not 1 to the number of items that may be neighbours.
     """
     check_label_space("labels", labels)
+    if labels.judged_pairs is not None:
+        raise InputError("labels", "judged pairs", "must be labels that compare all items")
     n = len(labels)
     readable = torch.ones(n, dtype=torch.bool)
     if missing is not None:
@@ -252,8 +253,5 @@ def _filled(distances: Tensor) -> Tensor:
 
 def _label_distances(labels: LabelSpace, rows: Tensor, cols: Tensor) -> Tensor:
     """Label distances `[R, C]` in float64 on the CPU; NaN for items without a label in common."""
-    distances = labels.pairwise(rows, cols).double().cpu()
-    if isinstance(labels, WeightedLabels) and labels.present is not None:
-        present = labels.present.cpu()
-        distances[~(present[rows, None] & present[None, cols]).any(2)] = torch.nan
-    return distances
+    distances, known = labels.pairwise(rows, cols).double().cpu(), labels.known(rows, cols)
+    return distances if known is None else distances.masked_fill_(~known.cpu(), torch.nan)

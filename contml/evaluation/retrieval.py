@@ -236,7 +236,7 @@ def _rank_graded(
     by_query: list[Tensor] = []  # each [Q,...]
     pair_labels = torch.empty(len(pairs[0]))
     for part in data.parts(len(g), _LABEL_DISTANCES):
-        d = labels.pairwise(q[part], g).cpu()  # [q,G]
+        d = labels.filled(q[part], g).cpu()  # [q,G]
         neighbours, baselines = Nearest(distances[part], positions[part]), data.baselines(part, d, k)
         beyond = torch.zeros(3, len(d), dtype=torch.float64)  # as of order_by_distance
         tied_beyond = list(data.tied_beyond(part, neighbours))

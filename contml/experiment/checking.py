@@ -17,6 +17,7 @@ from contml.data import Batch, Images
 from contml.data.copies import find_copies
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.experiment.building import Experiment, first_process
+from contml.labels.base import LabelSpace
 from contml.labels.captions import CaptionLabels
 from contml.training import Trainer
 
@@ -83,9 +84,7 @@ def check(
     batches.close()
     trainer.bare_model.load_state_dict(initial_state)
     trainer.images.close()
-    distances = trainer.labels[batch.rows].pairwise()
-    pairs = distances[~torch.eye(len(batch.rows), dtype=torch.bool, device=distances.device)]
-    measure = trainer.labels.measure
+    in_batch = _in_a_batch(trainer.labels[batch.rows])
     num_parameters = sum(p.numel() for p in trainer.parameters)
     return [
         *task.summary,
@@ -95,11 +94,7 @@ def check(
         ("label distance", task.evaluated.labels.unit),
         *_unknown_words(task),
         ("decoded", decoded or _decoded(len(batch.rows), task.train)),
-        (
-            "in a batch",
-            f"{measure.text(float(pairs.min()))} to {measure.text(float(pairs.max()))}, "
-            f"mean {measure.text(float(pairs.mean()))}",
-        ),
+        ("in a batch", in_batch),
         ("batch", f"{len(batch.rows)} {_size(batch.images)}"),
         ("steps", f"{trainer.total_steps:,} in {trainer.options.epochs} epochs"),
         (
@@ -126,6 +121,19 @@ def _times(trainer: Trainer, batches: Iterator[Batch], has_cache: bool) -> list[
         trainer.train_step(batch).item()
         times.append(time.monotonic() - (decoded if has_cache else start))
     return sorted(times[1:])
+
+
+def _in_a_batch(labels: LabelSpace) -> str:
+    """The label distances of the pairs of a batch, in words."""
+    distances, known = labels.pairwise(), labels.known()
+    counted = ~torch.eye(len(labels), dtype=torch.bool, device=distances.device)
+    counted = counted if known is None else counted & known
+    pairs, measure = distances[counted], labels.measure
+    share = "" if known is None else f"; {len(pairs):,} of {len(labels) * (len(labels) - 1):,} pairs are known"
+    if not len(pairs):
+        return f"none{share}"
+    low, high, mean = (measure.text(float(each)) for each in (pairs.min(), pairs.max(), pairs.mean()))
+    return f"{low} to {high}, mean {mean}{share}"
 
 
 def _time(times: Sequence[float], steps: int) -> str:

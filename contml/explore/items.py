@@ -273,7 +273,7 @@ def _main_direction(labels: LabelSpace) -> Colours:
 
     generator = torch.Generator().manual_seed(SEED)
     landmarks = torch.randperm(len(labels), generator=generator)[:_LANDMARKS]
-    distances = labels.pairwise(None, landmarks).cpu().double()  # [N,L]
+    distances = labels.filled(None, landmarks).cpu().double()  # [N,L]
     points = principal_components(distances - distances.mean(1, keepdim=True))[0][:, 0]
     points = (points / (abs(points).max() or 1.0)).round(9)  # equal labels have equal places
     places = (rankdata(points) - 1) / max(1, len(points) - 1)

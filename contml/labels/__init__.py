@@ -11,6 +11,7 @@ from contml.labels.classes import ClassLabels
 from contml.labels.dates import DateLabels
 from contml.labels.functions import FunctionLabels
 from contml.labels.matrices import MatrixLabels
+from contml.labels.pairs import PairLabels
 from contml.labels.poses import PoseLabels
 from contml.labels.scales import GeoLabels, OrdinalLabels
 from contml.labels.segmentation import SegmentationLabels
@@ -36,6 +37,7 @@ LABELS = {
     "sequences": SequenceLabels,
     "weighted": WeightedLabels,
     "matrix": MatrixLabels,
+    "pairs": PairLabels,
     "function": FunctionLabels,
 }
 
@@ -44,7 +46,7 @@ BINARY_LABELS = {"threshold": ThresholdLabels, "nearest": NearestLabels}
 
 __all__ = [
     "BINARY_LABELS", "LABELS", "CaptionLabels", "CaptionVectorLabels", "ClassLabels", "DateLabels", "FunctionLabels",
-    "GeoLabels", "LabelSpace", "MatrixLabels", "MultiHotLabels", "NearestLabels", "OrdinalLabels", "PoseLabels",
-    "SegmentationLabels", "SequenceLabels", "TagLabels", "ThresholdLabels", "VectorLabels", "WeightedLabels",
-    "idf_weights", "load_word_vectors", "nearest",
+    "GeoLabels", "LabelSpace", "MatrixLabels", "MultiHotLabels", "NearestLabels", "OrdinalLabels", "PairLabels",
+    "PoseLabels", "SegmentationLabels", "SequenceLabels", "TagLabels", "ThresholdLabels", "VectorLabels",
+    "WeightedLabels", "idf_weights", "load_word_vectors", "nearest",
 ]  # fmt: skip

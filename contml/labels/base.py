@@ -9,7 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -22,6 +22,19 @@ from contml.distances.search import MEMORY, Neighbours, checked, chunks, stream_
 
 #: Attributes that do not change label distances: they are not part of a fingerprint.
 _NOT_HASHED = ("unit", "measure", "title", "part_names", "rows", "_root", "_tokens", "_texts", "_identity", "_form")
+
+
+class JudgedPairs(NamedTuple):
+    """Pairs of items that were judged, each once: rows `[P, 2]`, the lower one first, in order.
+
+    distances `[P]`: the mean of the judgments of a pair, float64; counts `[P]`: their number; spreads `[P]`: their
+    standard deviation, NaN for a single one.
+    """
+
+    rows: Tensor
+    distances: Tensor
+    counts: Tensor
+    spreads: Tensor
 
 
 class LabelSpace(ABC):
@@ -143,6 +156,16 @@ class LabelSpace(ABC):
         name = type(self).__name__
         hint = f"write {name}.with_exponent, or let `exponent` be None"
         raise InputError(f"{name}.exponent", str(self.exponent), f"must be {exponent} for this loss", hint)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some pairs of items may have no label distance; `known` says which have one."""
+        return False
+
+    @property
+    def judged_pairs(self) -> JudgedPairs | None:
+        """The pairs that have a label distance, where labels are a list of them; else None."""
+        return None
 
     @property
     def vectors(self) -> Tensor | None:
@@ -331,6 +354,45 @@ class LabelSpace(ABC):
             out[chunk] = checked(self._block(x[chunk], y))
         return out
 
+    def known(self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None) -> Tensor | None:
+        """Which rows and columns have a label distance, bool `[R, C]`; None: all, as in most label spaces.
+
+        `pairwise` is 0 where it is False. The arguments are those of `pairwise`.
+
+        Raises:
+            InputError: a row does not exist, or a label space has another root.
+        """
+        if not self.is_partial:
+            return None
+        x = self._side(rows)
+        return self._known(x, x if cols is rows else self._side(cols))
+
+    @property
+    def usual_distance(self) -> float:
+        """The label distance that `filled` gives pairs without one.
+
+        Raises:
+            InputError: too few pairs have one.
+        """
+        got = "most pairs of items have no label distance"
+        raise InputError(type(self).__name__, got, "must be labels that compare all items")
+
+    def filled(self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None) -> Tensor:
+        """As `pairwise`, but `usual_distance` for pairs without a label distance: for rankings of all items.
+
+        Raises:
+            InputError: as of `pairwise`, or too few pairs have a label distance, as of judged pairs.
+        """
+        known = self.known(rows, cols)
+        if known is None:
+            return self.pairwise(rows, cols)
+        usual = self.usual_distance
+        return self.pairwise(rows, cols).masked_fill_(~known, usual)
+
+    def _known(self, x: Self, y: Self) -> Tensor:
+        """Which items of x and y have a label distance, bool `[X, Y]`; what a space that `is_partial` implements."""
+        raise NotImplementedError(f"{type(self).__name__} is partial, and has no _known(self, x, y)")
+
     def _block(self, x: Self, y: Self) -> Tensor:
         """Label distances `[X, Y]` in float32, of the right shape."""
         block, shape = self.distances(x, y).float(), [len(x), len(y)]
@@ -351,7 +413,8 @@ class LabelSpace(ABC):
     ) -> Neighbours:
         """The exact k nearest items of each row by label distance; an item is not its own neighbour.
 
-        The N x N matrix is never in memory. Ties of the float32 label distances go to the lower row.
+        The N x N matrix is never in memory. Ties of the float32 label distances go to the lower row. Where some pairs
+        have no label distance, an item may have fewer neighbours: the other places have row -1 and distance infinity.
 
         Args:
             k: the number of neighbours.
@@ -373,7 +436,7 @@ class LabelSpace(ABC):
 
         def search(part: Tensor, report: Callable[[int], None] | None) -> Neighbours:
             neighbours = Neighbours(*self._nearest(k, part, c, memory, report))
-            checked(neighbours.distances)
+            checked(neighbours.distances[neighbours.rows >= 0][None])
             return neighbours
 
         if cache is None:
@@ -449,7 +512,7 @@ class LabelSpace(ABC):
 
         rows `[R]`; among `[C]` ascending; a row is not its own neighbour.
         """
-        return stream_nearest(self.pairwise, k, rows, among, memory, progress)
+        return stream_nearest(self.pairwise, self.known, k, rows, among, memory, progress)
 
     def _map(self, change: Callable[[Any], Any]) -> Self:
         changed = copy.copy(self)

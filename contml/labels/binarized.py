@@ -28,6 +28,19 @@ class _BinaryLabels(LabelSpace):
     def _graded(self) -> LabelSpace:
         """The same items with graded labels."""
 
+    @property
+    def is_partial(self) -> bool:
+        """As of the graded labels."""
+        return self._graded.is_partial
+
+    @property
+    def usual_distance(self) -> float:
+        """1."""
+        return 1.0
+
+    def _known(self, x: Self, y: Self) -> Tensor:
+        return self._graded._known(x._graded, y._graded)
+
     def text(self, row: int) -> str:
         """The text of the graded label."""
         return super().text(row) or self._graded.text(row)
@@ -74,7 +87,8 @@ class NearestLabels(_BinaryLabels):
     """A label space binarized to 0 / 1: the positives of an item are its k nearest items.
 
     The label distances are **not symmetric**: i may be among the k nearest of j, but j not among i's nearest. Row a
-    marks the positives of a. A subset keeps the neighbours of the whole space.
+    marks the positives of a. A subset keeps the neighbours of the whole space. Where some pairs have no label distance,
+    they have none here either, and an item has at most k positives.
 
     Args:
         k: the number of nearest items by label distance that are positives (0), besides the item itself; all others
@@ -92,7 +106,9 @@ class NearestLabels(_BinaryLabels):
         super().__init__(positions=torch.arange(len(space), device=space.device))
         self.k, self._space = k, space
         with nullcontext() if quiet else progress_bar(len(space)) as progress:
-            self.neighbours = space.nearest(k, progress=progress, cache=cache).rows  # [N,k] of the whole space
+            neighbours = space.nearest(k, progress=progress, cache=cache).rows  # [N,k]
+        # Of the whole space; where there are fewer than k, the item itself, which is at distance 0 anyway.
+        self.neighbours = torch.where(neighbours >= 0, neighbours, self.positions[:, None])
         self.unit = f"not among the {k} nearest"
 
     def distances(self, x: Self, y: Self) -> Tensor:

@@ -27,8 +27,9 @@ class WeightedLabels(LabelSpace):
         unit: what a label distance of 1 means, in words.
         present: bool `[N, K]`, where each of the N items has a label in each of the K spaces; None: everywhere. The
             distance of two items is summed over the spaces in which both have a label, times (sum of all weights) /
-            (sum of the weights of these spaces). Two items without such a space have the sum of all weights as
-            distance, which is the mean distance if every space is scaled by its mean.
+            (sum of the weights of these spaces). Two items without such a space have no label distance: losses leave
+            them out, and where all items are ranked they have the sum of all weights, which is the mean distance if
+            every space is scaled by its mean.
     """
 
     item_arguments: ClassVar[Mapping[str, Any]] = {"spaces": dict, "present": Tensor | None}
@@ -114,6 +115,17 @@ class WeightedLabels(LabelSpace):
         present = torch.tensor([[title in label for title in titles]])
         return self._made({"spaces": dict(zip(items, self.weights, strict=True)), "present": present})
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether no space has a label of all items, or a space is partial."""
+        lacks_some = self.present is not None and not bool(self.present.all(0).any())
+        return lacks_some or any(space.is_partial for space in self.spaces)
+
+    @property
+    def usual_distance(self) -> float:
+        """The sum of the weights."""
+        return sum(self.weights)
+
     def has(self, n: int, row: int) -> bool:
         """Whether an item has a label in space n."""
         return self.present is None or bool(self.present[row, n])
@@ -126,7 +138,8 @@ class WeightedLabels(LabelSpace):
     def parts(self, a: int, b: int) -> list[Part]:
         """The parts of each label, and what it contributes to the sum."""
         parts = []
-        in_both = [self.has(n, a) and self.has(n, b) for n in range(len(self.spaces))]
+        shared = [self._shared(n, self[[a]], self[[b]]) for n in range(len(self.spaces))]
+        in_both = [known is None or bool(known) for known in shared]
         scale = sum(self.weights) / (sum(w for w, both in zip(self.weights, in_both, strict=True) if both) or 1.0)
         for n, (space, weight) in enumerate(zip(self.spaces, self.weights, strict=True)):
             if not in_both[n]:
@@ -142,26 +155,34 @@ class WeightedLabels(LabelSpace):
         return parts
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Weighted sums `[X, Y]` in float64 of the spaces' distances, each rounded to float32."""
+        """Weighted sums `[X, Y]` in float64 of the spaces' distances, each rounded to float32; 0 if none is known."""
         total = torch.zeros(len(x), len(y), dtype=torch.float64, device=x.device)
-        shared_weight = None if self.present is None else torch.zeros_like(total)  # weights of the spaces of both items
+        shared_weight = torch.zeros_like(total)  # of the spaces in which both items have a label
+        is_whole = True
         for index, (space, a, b, weight) in enumerate(zip(self.spaces, x.spaces, y.spaces, self.weights, strict=True)):
             term = weight * space.distances(a, a if x is y else b).float().double()
-            if shared_weight is not None:
-                assert x.present is not None
-                assert y.present is not None
-                in_both = x.present[:, index, None] & y.present[None, :, index]
-                shared_weight += weight * in_both
+            if (in_both := self._shared(index, x, y)) is not None:
+                is_whole = False
                 term = term * in_both
+            shared_weight += weight if in_both is None else weight * in_both
             total += term
-        if shared_weight is None:
-            return total
-        total_weight = sum(self.weights)
-        return torch.where(
-            shared_weight > 0,
-            total * total_weight / shared_weight.clamp(min=torch.finfo(shared_weight.dtype).tiny),
-            total_weight,
-        )
+        return total if is_whole else total * sum(self.weights) / shared_weight.where(shared_weight > 0, 1)
+
+    def _known(self, x: Self, y: Self) -> Tensor:
+        known = torch.zeros(len(x), len(y), dtype=torch.bool, device=x.device)
+        for index in range(len(self.spaces)):
+            in_both = self._shared(index, x, y)
+            known = torch.ones_like(known) if in_both is None else known | in_both
+        return known
+
+    def _shared(self, n: int, x: Self, y: Self) -> Tensor | None:
+        """Which items of x and y have a label distance in space n, bool `[X, Y]`; None: all."""
+        a, b = x.spaces[n], y.spaces[n]
+        known = a._known(a, a if x is y else b) if a.is_partial else None
+        if x.present is None or y.present is None:
+            return known
+        in_both = x.present[:, n, None] & y.present[None, :, n]
+        return in_both if known is None else in_both & known
 
     def _item_contents(self) -> list[bytes]:
         """The labels of each item as bytes; of an item without a label in a space, nothing."""

@@ -40,14 +40,16 @@ class Block:
 
     Attributes:
         scores: similarities or distances `[A, B]`, as the loss declares in `distance`.
-        label_distances: `[A, B]`; 0 for positives.
-        weights: `[A, B]`: how much a pair counts; 0 for an anchor with itself, with its own image in a memory, and for
-            pairs that a miner leaves out.
+        label_distances: `[A, B]`; 0 for positives, and for pairs without a label distance.
+        weights: `[A, B]`: how much a pair counts; 0 for an anchor with itself, with its own image in a memory, for
+            pairs without a label distance, and for pairs that a miner leaves out.
         self_index: the position of each anchor among the items `[A]`; None where anchors are not items (proxies).
         anchor_class: class ids `[A]`, where labels are classes.
         item_class: class ids `[B]`, where labels are classes.
         dim: the embedding dimension.
         similarity: degree to which a pair is positive `[A, B]`, in [0, 1]; None: 1 at label distance 0, else 0.
+        compared: whether an anchor has a pair with a label distance `[A]`; None: each has. The others do not count in
+            the number of anchors that a loss is divided by.
     """
 
     scores: Tensor
@@ -58,6 +60,7 @@ class Block:
     item_class: Tensor | None
     dim: int
     similarity: Tensor | None = None
+    compared: Tensor | None = None
 
     @cached_property
     def positive(self) -> Tensor:
@@ -85,6 +88,7 @@ class Comparison:
         item_class: class ids `[B]`, where labels are classes.
         excluded: gives the pairs of a slice of the anchors that do not count, bool `[a, B]`; an anchor with itself
             never counts.
+        known: gives the pairs of a slice of the anchors that have a label distance, bool `[a, B]`; None: all.
         rows: the position of each anchor in the batch `[A]`; None: as in the call, or anchors are proxies.
         cols: the position of each item in the batch `[B]`; None: the whole batch in order, or items are proxies.
         batch: the embeddings of the call, also those that are not compared; `PairLoss.compare` sets it.
@@ -97,13 +101,17 @@ class Comparison:
     anchor_class: Tensor | None = None
     item_class: Tensor | None = None
     excluded: Callable[[slice], Tensor] | None = None
+    known: Callable[[slice], Tensor] | None = None
     rows: Tensor | None = None
     cols: Tensor | None = None
     batch: Tensor | None = None
 
     def weights(self, scores: Tensor, part: slice) -> Tensor:
-        """1 for each pair of these anchors, 0 for an anchor with itself (by position, never by value): `[a, B]`."""
-        if self.self_index is None and self.excluded is None:
+        """1 for each pair of these anchors, 0 for an anchor with itself (by position, never by value): `[a, B]`.
+
+        Also 0 for pairs that are excluded or have no label distance.
+        """
+        if self.self_index is None and self.excluded is None and self.known is None:
             return scores.new_ones(()).expand_as(scores)
         weights = torch.ones_like(scores, requires_grad=False)
         if isinstance(self.self_index, range):
@@ -111,7 +119,9 @@ class Comparison:
         elif self.self_index is not None:
             index = self.self_index[part]
             weights[torch.arange(len(index), device=weights.device), index] = 0
-        return weights if self.excluded is None else weights.masked_fill_(self.excluded(part), 0)
+        if self.excluded is not None:
+            weights.masked_fill_(self.excluded(part), 0)
+        return weights if self.known is None else weights.masked_fill_(~self.known(part).to(weights.device), 0)
 
 
 class PairLoss(nn.Module):
@@ -208,15 +218,21 @@ class PairLoss(nn.Module):
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
         """Compares the anchors with the batch; a loss that has proxies or chooses its pairs overrides it."""
         classes = None if labels.class_ids is None else labels.class_ids.to(embeddings.device)
+        known = _known(labels, anchors) if labels.is_partial else None
         if anchors is None:
 
             def label_distances(part: slice) -> Tensor:
                 # Without a slice, a label space may compute only half of the symmetric matrix.
                 return labels.pairwise(None if part == ALL else part)
 
-            return Comparison(embeddings, embeddings, label_distances, range(len(embeddings)), classes, classes)
+            everyone = range(len(embeddings))
+            return Comparison(embeddings, embeddings, label_distances, everyone, classes, classes, known=known)
         anchor_class, x = None if classes is None else classes[anchors], embeddings[anchors]
-        return Comparison(x, embeddings, lambda part: labels.pairwise(anchors[part]), anchors, anchor_class, classes)
+
+        def distances_of_anchors(part: slice) -> Tensor:
+            return labels.pairwise(anchors[part])
+
+        return Comparison(x, embeddings, distances_of_anchors, anchors, anchor_class, classes, known=known)
 
     @property
     def number_exponent(self) -> int:
@@ -248,7 +264,7 @@ class PairLoss(nn.Module):
         if len(x) <= step:
             with full:
                 scores = pairs(self.pair_distance, x, y)
-                values, counts = _as_columns(self.values(self.block(comparison, scores, ALL)))
+                values, counts = _columns(self, self.block(comparison, scores, ALL))
                 return values.sum(0), counts.sum(0)
         lifted = lift(self.pair_distance, x, y)
         parameters = [p for p in self.parameters() if p.requires_grad]
@@ -260,14 +276,16 @@ class PairLoss(nn.Module):
     def block(self, comparison: Comparison, scores: Tensor, part: slice) -> Block:
         """The block of these anchors, given their similarities or distances `[A, B]`."""
         self_index, anchor_class = comparison.self_index, comparison.anchor_class
+        weights = comparison.weights(scores, part)
         block = Block(
             scores=scores,
             label_distances=comparison.label_distances(part).to(scores.device, scores.dtype),
-            weights=comparison.weights(scores, part),
+            weights=weights,
             self_index=None if self_index is None else self_index[part],
             anchor_class=None if anchor_class is None else anchor_class[part],
             item_class=comparison.item_class,
             dim=comparison.y.shape[1],
+            compared=None if comparison.known is None else (weights > 0).any(1),
         )
         if self.miner is None:
             return block
@@ -311,7 +329,7 @@ class _Blocked(torch.autograd.Function):
             s = block.s.requires_grad_(scores_need_gradient)
             with torch.set_grad_enabled(any(needed)):
                 scores = root(loss.pair_distance, s)
-                values, counts = _as_columns(loss.values(loss.block(comparison, scores, part)))
+                values, counts = _columns(loss, loss.block(comparison, scores, part))
             # Added up in place: a small tensor kept from each block would fragment the heap, which would then grow
             # block by block.
             if sums is None:
@@ -353,6 +371,21 @@ class _Blocked(torch.autograd.Function):
         return (None, None, None, None, *gradients)
 
 
-def _as_columns(result: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    values, counts = result
-    return (values[:, None], counts[:, None]) if values.ndim == 1 else (values, counts)
+def _columns(loss: PairLoss, block: Block) -> tuple[Tensor, Tensor]:
+    """Values and counts of a block, `[A, T]` each; anchors that are compared with nothing have count 0."""
+    values, counts = loss.values(block)
+    values, counts = (values[:, None], counts[:, None]) if values.ndim == 1 else (values, counts)
+    if block.compared is not None and len(counts) == len(block.compared):  # else the values are not of anchors
+        counts = counts * block.compared[:, None]
+    return values, counts
+
+
+def _known(labels: LabelSpace, anchors: Tensor | None) -> Callable[[slice], Tensor]:
+    """Gives the pairs of a slice of the anchors (default all items) that have a label distance, bool `[a, B]`."""
+
+    def known(part: slice) -> Tensor:
+        has_distance = labels.known((None if part == ALL else part) if anchors is None else anchors[part])
+        assert has_distance is not None  # of partial labels
+        return has_distance
+
+    return known

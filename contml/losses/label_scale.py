@@ -61,12 +61,17 @@ class ScaledLabelLoss(PairLoss):
 
 
 def median_distance(labels: LabelSpace) -> float:
-    """The median of the label distances above 0 of 10,000 random pairs, always the same ones; 1 if there are none."""
+    """The median of the label distances above 0 of 10,000 random pairs, always the same ones; 1 if there are none.
+
+    Where labels are lists of pairs, which a random pair is hardly ever among, it is that of all pairs of the lists.
+    """
     n, num_pairs = len(labels), _BLOCKS * _SIDE**2
-    if n * n <= num_pairs:
+    if (judged := labels.judged_pairs) is not None:
+        distances = judged.distances
+    elif n * n <= num_pairs:
         distances = labels.pairwise()
     else:
         rows = torch.randint(n, (_BLOCKS, 2, _SIDE), generator=torch.Generator().manual_seed(0))
         distances = torch.cat([labels.pairwise(r, c) for r, c in rows])
-    distances = distances[distances > 0]
+    distances = distances[distances > 0]  # pairs without a label distance are at 0
     return float(distances.median()) if len(distances) else 1.0

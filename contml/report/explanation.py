@@ -56,7 +56,11 @@ def pair_table(labels: LabelSpace, a: int, b: int) -> list[list[str]]:
     header = ["label", "query", "item", "difference", "part of the sum"]
     if not any(part.contribution for part in parts):
         header.pop()
-    words = number(total) if labels.class_ids is not None else labels.measure.text(total)
+    known = labels.known([a], [b])
+    if known is not None and not bool(known):
+        words = "not known"
+    else:
+        words = number(total) if labels.class_ids is not None else labels.measure.text(total)
     rows = [list(part[: len(header)]) for part in parts]
     return [header, *rows, ["label distance", *[""] * (len(header) - 2), words]]
 

@@ -124,7 +124,7 @@ def answer(labels: LabelSpace, squared: Tensor, rows: Tensor, k: int) -> Answers
     if vectors is not None:
         means, spread = _means(vectors.cpu(), rows[:, :k], weights)
         return Answers(labels.of_vectors(means), spread, None)
-    blocks = [labels.pairwise(own, own).cpu() for own in rows[:, :k]]
+    blocks = [labels.filled(own, own).cpu() for own in rows[:, :k]]
     positions, spread = _medoids(torch.stack(blocks), weights)
     chosen = rows.gather(1, positions[:, None])[:, 0]
     return Answers(labels[chosen].as_root(), spread, chosen)
@@ -166,12 +166,12 @@ def choose_label_k(known: Known, val: Known | None = None) -> int:
         asked, whole = known, known.labels
     n, rows = len(known.embeddings), _drawn(len(asked.embeddings))
     own = _own(asked, rows)
-    truth = asked.labels.pairwise(rows).cpu().double()
+    truth = asked.labels.filled(rows).cpu().double()
     if asked is known:
         distances = truth.masked_fill(own, torch.inf)
         most = int((~own).sum(1).min())
     else:
-        distances, most = whole.pairwise(n + rows, range(n)).cpu().double(), n - 1
+        distances, most = whole.filled(n + rows, range(n)).cpu().double(), n - 1
     tried = [k for k in LABEL_KS if k <= most] or [1]
     order = distances.sort(dim=1, stable=True).indices[:, : tried[-1]]
     found_count = max(1, min(_FOUND, int((~own).sum(1).min())))
@@ -274,9 +274,9 @@ class _Truth:
         if labels.vectors is not None:
             return squared, rows, None, torch.empty(0)
         own, truth = rows[:, :most], self.rows if self.is_left_out else len(labels) + self.rows
-        blocks = torch.stack([labels.pairwise(each, each).cpu() for each in own])
+        blocks = torch.stack([labels.filled(each, each).cpu() for each in own])
         pairs = zip(own, truth.tolist(), strict=True)
-        cross = torch.stack([self.whole.pairwise(each, [row])[:, 0].cpu().double() for each, row in pairs])
+        cross = torch.stack([self.whole.filled(each, [row])[:, 0].cpu().double() for each, row in pairs])
         return squared, rows, blocks, cross
 
     def _errors(self, answers: LabelSpace) -> Tensor:
@@ -284,7 +284,7 @@ class _Truth:
         both, n = answers.joined(self.truth), len(answers)
         starts = range(0, n, _BLOCK)
         parts = [(list(range(start, min(start + _BLOCK, n)))) for start in starts]
-        blocks = [both.pairwise(part, [n + row for row in part]).diagonal() for part in parts]
+        blocks = [both.filled(part, [n + row for row in part]).diagonal() for part in parts]
         return torch.cat(blocks).cpu().double()
 
     def pairs(self, spread: Tensor, errors: Tensor) -> Pairs:
@@ -298,9 +298,9 @@ class _Truth:
         if vectors is not None:
             return float(self._errors(labels.of_vectors(vectors.mean(0).expand(len(self.truth), -1))).mean())
         drawn = _drawn(len(labels))
-        middle = drawn[labels.pairwise(drawn, drawn).double().sum(1).argmin()]
+        middle = drawn[labels.filled(drawn, drawn).double().sum(1).argmin()]
         truth = self.rows if self.is_left_out else len(labels) + self.rows
-        return float(self.whole.pairwise(middle[None], truth).double().mean())
+        return float(self.whole.filled(middle[None], truth).double().mean())
 
     def regression(self) -> float | None:
         """The error of a ridge regression on the embedding, fitted without the query's fold; None without vectors."""

@@ -307,10 +307,10 @@ class LabelledItems:
         labels, n = self.labels, len(self.labels)
         item = labels.item(label)
         whole = labels.joined(item)
-        distances = whole.pairwise([n], range(n)).cpu()
+        distances = whole.filled([n], range(n)).cpu()
         remarks = []
         rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[: 2 * _PAIRS]
-        usual = labels.pairwise(rows[: len(rows) // 2], rows[len(rows) // 2 :]).quantile(_FAR)
+        usual = labels.filled(rows[: len(rows) // 2], rows[len(rows) // 2 :]).quantile(_FAR)
         nearest_row, least = int(distances[0].argmin()), float(distances.min())
         if least >= float(usual) > 0:
             words = labels.text(nearest_row).split("\n")[0]

@@ -10,11 +10,12 @@ import torch
 from hypothesis import given, settings
 from support import reference, reference_graded
 from support.choices import spread
+from support.label_spaces import judged
 from support.refusals import refuses
 from support.strategies import CLASS_CASES, DISTANCE_CASES, batches, class_batches
 
 from contml.config import data_arguments
-from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, VectorLabels
+from contml.labels import ClassLabels, MatrixLabels, NearestLabels, PairLabels, ThresholdLabels, VectorLabels
 from contml.losses import (
     LOSSES,
     CrossBatchMemory,
@@ -87,6 +88,11 @@ CONTINUOUS["isometric"] = (
     lambda e, d, a: reference_graded.isometric(e, d / 0.7, a)[0],
 )
 
+#: Losses of 0 / 1 that need no class.
+BINARY = [
+    name for name, loss in LOSSES.items() if "num_classes" not in data_arguments(loss) and loss.requires == "binary"
+]
+
 TRIPLETS = [
     (distance, reduction)
     for distance in ("cosine", "euclidean", "squared_euclidean")
@@ -123,6 +129,116 @@ def test_continuous_loss_equals_its_loop(case, name):
     expected = value_and_gradient(loop(theirs, case.distances, None), theirs)
     for ours in in_blocks(make(), case.embeddings, case.distances):
         assert_same(ours, expected, case.smooth)
+
+
+def judged_batch(share, items=9, seed=0):
+    """Labels of some judged pairs of 20 items, a batch of them with one item twice, and its matrix with NaN in gaps."""
+    generator = torch.Generator().manual_seed(seed)
+    space = judged(share)
+    rows = [*torch.randperm(len(space), generator=generator)[: items - 1].tolist()]
+    rows.append(rows[0])
+    batch = space[rows]
+    distances = batch.pairwise().double()
+    return space, batch, torch.where(batch.known(), distances, torch.nan)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 1.0])
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_of_judged_pairs_a_continuous_loss_is_its_loop_over_the_known_ones(name, share):
+    make, loop = CONTINUOUS[name]
+    _, batch, distances = judged_batch(share)
+    x = torch.randn(len(batch), 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    for anchors in (None, torch.tensor([4, 0, 7])):
+        theirs = x.clone().requires_grad_()
+        rows = distances if anchors is None else distances[anchors]
+        expected = value_and_gradient(loop(theirs, rows, anchors), theirs)
+        loss = make()
+        for loss.block_rows in (None, 1, 2):
+            ours = x.clone().requires_grad_()
+            assert_same(value_and_gradient(loss(ours, batch, anchors=anchors), ours), expected)
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_where_all_pairs_are_known_a_loss_is_equal_to_the_bit(name):
+    make, _ = CONTINUOUS[name]
+    space = judged(1.0)
+    known = MatrixLabels(space.pairwise())
+    rows = [3, 1, 17, 5, 4, 19, 0, 12]
+    for dtype in (torch.float32, torch.float64):
+        x = torch.randn(len(rows), 5, generator=torch.Generator().manual_seed(2), dtype=dtype)
+        for anchors in (None, torch.tensor([4, 0, 7])):
+            results = []
+            for labels in (space, known):
+                loss, leaf = make(), x.clone().requires_grad_()
+                results.append(value_and_gradient(loss(leaf, labels[rows], anchors=anchors), leaf))
+            assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("name", [*CONTINUOUS, *(f"{name} of 0 / 1" for name in BINARY)])
+def test_of_judged_pairs_a_memory_holds_the_known_ones(name):
+    make = CONTINUOUS[name][0] if name in CONTINUOUS else LOSSES[name.removesuffix(" of 0 / 1")]
+    space = judged(0.4)
+    space = space if name in CONTINUOUS else ThresholdLabels(0.8, space=space)
+    x = torch.randn(14, 5, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    earlier, now = [0, 1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 0, 11, 12]
+    memory = CrossBatchMemory(7, loss=make())
+    memory(x[:7], space[earlier])
+    ours = x[7:].clone().requires_grad_()
+    if isinstance(memory.loss, LOSSES["isometric"]):
+        memory.eval()  # else its running mean is that of the first batch
+    value = memory(ours, space[now])
+    # The same batch with all items in place, in which the item that is in both does not meet itself.
+    rows = torch.tensor([*now, *earlier])
+    distances = space.pairwise(rows, rows)
+    pairs = space.known(rows, rows) & (rows[:, None] != rows)
+    if bool((pairs[:7].any(1)).all()) and name in CONTINUOUS:
+        theirs = x[7:].clone().requires_grad_()
+        d = torch.where(pairs, distances.double(), torch.nan)
+        expected = CONTINUOUS[name][1](torch.cat((theirs, x[:7])), d[:7], torch.arange(7))
+        assert_same(value_and_gradient(value, ours), value_and_gradient(expected, theirs))
+    moved = x[:7] + torch.where(pairs[:7, 7:].any(0), 0.0, 5.0)[:, None]  # of items that no anchor was judged with
+    again = CrossBatchMemory(7, loss=make())
+    again(moved, space[earlier])
+    if isinstance(again.loss, LOSSES["isometric"]):
+        return
+    torch.testing.assert_close(again(x[7:], space[now]), value.detach(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_of_judged_pairs_a_loss_of_0_and_1_reads_the_known_ones_alone(name):
+    """Its value for an anchor is that of a batch of the items that the anchor was judged with."""
+    space, batch, distances = judged_batch(0.4)
+    binary = ThresholdLabels(0.8, space=space)[batch.rows]
+    x = torch.randn(len(batch), 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    x[-1] = x[0]
+    if LOSSES[name]().needs_whole_batch:
+        pytest.skip("its anchors are not independent")
+    total, count = torch.zeros(()), 0.0
+    for a in range(len(batch)):
+        others = [j for j in range(len(batch)) if j != a and not distances[a, j].isnan()]
+        if not others:
+            continue
+        loss, rows = LOSSES[name](), [a, *others]
+        labels = (distances[a, rows] >= 0.8).double()[None]
+        values, counts = loss.sums(loss.compare(x[rows], labels, torch.tensor([0])))
+        total, count = total + values.sum(), count + counts.sum()
+    expected = total / (count if count > 0 else 1)
+    for block_rows in (None, 1, 2):
+        loss = LOSSES[name]()
+        loss.block_rows = block_rows
+        torch.testing.assert_close(loss(x, binary), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [*CONTINUOUS, *BINARY])
+def test_a_batch_without_a_judged_pair_has_loss_0(name):
+    space = PairLabels([[0, 1]], [0.5], 6)
+    space, make = (
+        (space, CONTINUOUS[name][0]) if name in CONTINUOUS else (ThresholdLabels(0.6, space=space), LOSSES[name])
+    )
+    x = torch.randn(4, 5, requires_grad=True)
+    value, gradient = value_and_gradient(make()(x, space[[0, 2, 3, 4]]), x)
+    assert value == 0
+    assert not gradient.any()
 
 
 @pytest.mark.parametrize(("case", "options"), spread(CLASS_CASES, TRIPLETS, times=3), ids=str)

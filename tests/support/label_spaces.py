@@ -16,6 +16,7 @@ from contml.labels import (
     MultiHotLabels,
     NearestLabels,
     OrdinalLabels,
+    PairLabels,
     PoseLabels,
     SegmentationLabels,
     SequenceLabels,
@@ -64,6 +65,21 @@ def tags():
     return TagLabels([[f"tag {t}" for t in range(9) if (i * 7 + t * t) % 4 == 0] for i in range(20)])
 
 
+def judged(share=0.4, items=20, repeats=3, size=1 / 64):
+    """Judged pairs of some of the items, in no order, the first ones several times; distances that float32 holds."""
+    pairs = torch.triu_indices(items, items, 1).T
+    generator = torch.Generator().manual_seed(4)
+    pairs = pairs[torch.randperm(len(pairs), generator=generator)[: int(share * len(pairs))]]
+    pairs = torch.cat((pairs, pairs[:repeats].flip(1), pairs[:repeats]))
+    return PairLabels(pairs, size * torch.randint(1, 128, (len(pairs),), generator=generator), items, "points")
+
+
+def with_gaps():
+    """A sum of two labels, of which some items have only one and one has none."""
+    present = torch.tensor([[True, False], [False, True], [True, True], [False, False]]).repeat(5, 1)
+    return WeightedLabels({vectors(): 0.5, tags(): 2.0}, present=present)
+
+
 #: Label spaces by the names of the tables `LABELS` and `BINARY_LABELS`, and variants of them: name -> make(folder).
 SPACES = {
     "classes": lambda folder: ClassLabels([f"class {i % 5}" for i in range(20)]),
@@ -86,6 +102,11 @@ SPACES = {
     "geo": lambda folder: GeoLabels(torch.tensor([90.0, 180.0]) * (2 * torch.rand(20, 2) - 1)),
     "sequences": lambda folder: SequenceLabels([f"{i**3:b}" for i in range(20)]),
     "weighted": lambda folder: WeightedLabels({vectors(): 0.5, tags(): 2.0, label_maps(): 1.0}),
+    "weighted, with gaps": lambda folder: with_gaps(),
+    "pairs": lambda folder: judged(),
+    "pairs, all judged": lambda folder: judged(1.0),
+    "nearest, of pairs": lambda folder: NearestLabels(4, space=judged()),
+    "threshold, of pairs": lambda folder: ThresholdLabels(0.8, space=judged()),
     "dates": lambda folder: DateLabels(np.array("2024-02-27T12", "M8[h]") + 31 * np.arange(20)),
     "dates, years": lambda folder: DateLabels([f"20{n:02}-11-22" for n in range(20)], scale=365.25),
     "matrix": lambda folder: MatrixLabels(vectors().pairwise(), unit="pears"),

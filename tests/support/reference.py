@@ -91,7 +91,7 @@ def log_ratio(
     batch = len(embeddings)
     of_anchors = []
     for row, a in enumerate(_positions(anchors, batch)):
-        items = [i for i in range(batch) if i != a and label_distances[row, i] != 0.0]
+        items = [i for i in range(batch) if i != a and label_distances[row, i] > 0.0]  # NaN: not known
         losses = []
         for i in items:
             for j in items:

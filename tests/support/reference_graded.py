@@ -1,7 +1,8 @@
 """Slow references of the losses for continuous labels: the formulas as the papers print them, one pair at a time.
 
 Written without sight of the library. embeddings `[B, d]`, label_distances `[A, B]` after division by their scale; row a
-belongs to anchor `anchors[a]`, which is left out of its own sets by its index. An empty sum is 0 with a graph.
+belongs to anchor `anchors[a]`, which is left out of its own sets by its index. An empty sum is 0 with a graph. A pair
+whose label distance is not known has NaN: it is in no set, and an anchor without another pair is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ def rows_of(
     """For each anchor: its position, the other items, and their label distances by position."""
     size = len(embeddings)
     for row, a in enumerate(range(size) if anchors is None else anchors.tolist()):
-        yield a, [j for j in range(size) if j != a], [float(d) for d in label_distances[row]]
+        others = [j for j in range(size) if j != a and not math.isnan(label_distances[row, j])]
+        if others:
+            yield a, others, [float(d) for d in label_distances[row]]
 
 
 def zero(embeddings: Tensor) -> Tensor:
@@ -159,7 +162,7 @@ def relaxed_contrastive(
     """1/n sum_ij w d_ij^2 + (1 - w) [margin - d_ij]_+^2, d_ij = |f_i - f_j| / mean_k, w = e^{-D^2 / sigma}."""
     of_anchors = []
     for i, others, y in rows_of(e, d, anchors):
-        far = {k: euclidean(e[i], e[k]) for k in range(len(e))}
+        far = {k: euclidean(e[i], e[k]) for k in [i, *others]}
         mean = sum(far.values()) / len(far)
         value = zero(e)
         for j in others:
