@@ -12,13 +12,13 @@ import numpy as np
 
 from contml._support.errors import InputError
 from contml._support.files import locked, write
-from contml.benchmark.suite import Suite, filled
+from contml.benchmark.suite import Inputs, Suite, filled
 from contml.benchmark.trials import data_key
 from contml.config.document import COMMAND_LINE_NAME
 from contml.data import Split, Task
 from contml.data.features import read_features, write_features
 from contml.experiment import Experiment, extract_features, load
-from contml.labels import MatrixLabels
+from contml.labels import LabelSpace, MatrixLabels
 
 
 def experiment_of(suite: Suite, set_name: str, places: Mapping[str, str], changes: list[str]) -> Experiment:
@@ -45,30 +45,41 @@ def folder_of(suite: Suite, set_name: str, places: Mapping[str, str]) -> Path:
 
 def prepare(suite: Suite, set_name: str, places: Mapping[str, str]) -> None:
     """Write the inputs of a set that are not there yet."""
-    folder = folder_of(suite, set_name, places)
-    out, bare = folder / "features.npz", folder / ("maps.npz" if suite.inputs.maps else "network.npz")
-    experiment = experiment_of(suite, set_name, places, filled(suite.inputs.changes, places))
+    folder, inputs = folder_of(suite, set_name, places), suite.inputs
+    experiment = experiment_of(suite, set_name, places, filled(inputs.changes if inputs else (), places))
     with errors_of(set_name):
         task = experiment.read_task()
-        with locked(folder):  # of several commands, the first one writes it
-            if not out.exists():
-                extract_features(replace(experiment, task=task), bare, maps=suite.inputs.maps)
-                write_components(bare, out, suite.inputs.components)
-                bare.unlink()
+        if inputs is not None:
+            _write_features(replace(experiment, task=task), folder, inputs)
     for name, split in task.splits.items():
-        if split.labels.exponent is None and not (folder / f"{name}.npy").exists():
+        if _is_slow(split.labels) and not (folder / f"{name}.npy").exists():
             write(folder / f"{name}.npy", partial(np.save, arr=split.labels.pairwise().numpy()))
 
 
-def with_matrices(task: Task, folder: Path) -> Task:
-    """The task with the label distances that are in the folder.
+def _write_features(experiment: Experiment, folder: Path, inputs: Inputs) -> None:
+    """Write the features of a set; of several commands, the first one does it."""
+    out, bare = folder / "features.npz", folder / ("maps.npz" if inputs.maps else "network.npz")
+    with locked(folder):
+        if not out.exists():
+            extract_features(experiment, bare, maps=inputs.maps)
+            write_components(bare, out, inputs.components)
+            bare.unlink()
 
-    Labels of a known exponent are compared by arithmetic: a matrix would not say which power it holds.
+
+def _is_slow(labels: LabelSpace) -> bool:
+    """Whether label distances are written to a file.
+
+    Classes and labels of a known exponent are compared by arithmetic: a matrix would not say which power it holds.
     """
+    return labels.exponent is None and labels.class_ids is None
+
+
+def with_matrices(task: Task, folder: Path) -> Task:
+    """The task with the label distances that are in the folder."""
 
     def changed(name: str, split: Split) -> Split:
         file = folder / f"{name}.npy"
-        return replace(split, labels=MatrixLabels(file)) if split.labels.exponent is None and file.exists() else split
+        return replace(split, labels=MatrixLabels(file)) if _is_slow(split.labels) and file.exists() else split
 
     return task.with_splits({name: changed(name, split) for name, split in task.splits.items()})
 

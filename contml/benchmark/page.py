@@ -23,7 +23,7 @@ from contml.benchmark.statistics import (
     holm,
     mean_ranks,
 )
-from contml.benchmark.suite import Suite
+from contml.benchmark.suite import SCORES, Suite
 from contml.benchmark.trials import UNIT, Cell, Item, Result, value
 
 
@@ -47,8 +47,17 @@ class SetScores:
         return {method: self.draws.means(values) for method, values in self.scores.items()}
 
 
-def set_scores(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result]) -> list[SetScores]:
-    """The scores of the sets, of the methods that are finished; a set without one is left out."""
+def set_scores(
+    suite: Suite, found: Sequence[Cell], results: Mapping[str, Result], score: str | None = None
+) -> list[SetScores]:
+    """The scores of the sets, of the methods that are finished; a set without one is left out.
+
+    Args:
+        suite: the suite.
+        found: the cells.
+        results: the finished trainings.
+        score: one of the suite; None: the first one.
+    """
     scores = list[SetScores]()
     for set_name in dict.fromkeys(cell.set_name for cell in found):
         part = [cell for cell in found if cell.set_name == set_name and cell.finished(results)]
@@ -56,17 +65,23 @@ def set_scores(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result
         groups = next((result["groups"] for found in tests.values() for result in found if "groups" in result), None)
         if groups is None:
             continue
-        count = len(suite.seeds)
-        matrices = {name: _matrix(found, count, len(groups)) for name, found in tests.items()}
-        draws = draw(count, groups, zlib.crc32(set_name.encode()))
+        matrices = {name: _matrix(found, score or suite.scores[0], suite, len(groups)) for name, found in tests.items()}
+        draws = draw(len(suite.seeds), groups, zlib.crc32(set_name.encode()))
         scores.append(SetScores(set_name, matrices, draws))
     return scores
 
 
-def _matrix(found: Sequence[Result], seeds: int, queries: int) -> Array:
-    """The score of each seed and query `[S, Q]`: 0 where a training failed; a baseline is the same for all seeds."""
-    rows = [np.array(result.get("queries", [0] * queries), float) / UNIT for result in found]
-    return np.stack([rows[n % len(rows)] for n in range(seeds)])
+def _matrix(found: Sequence[Result], score: str, suite: Suite, queries: int) -> Array:
+    """A score of each seed and query `[S, Q]`: 0 where a training failed; a baseline is the same for all seeds."""
+
+    def of(result: Result) -> Sequence[int]:
+        if "error" in result:
+            return [0] * queries
+        values: Sequence[int] = result["queries"] if score == suite.scores[0] else result["others"][score]
+        return values
+
+    rows = [np.array(of(result), float) / UNIT for result in found]
+    return np.stack([rows[n % len(rows)] for n in range(len(suite.seeds))])
 
 
 def page(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result], head: str, plot: str | None) -> str:
@@ -83,6 +98,8 @@ def page(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result], hea
     lines = [f"# {suite.title}", "", f"{head} A method is shown where all of its trainings are done.", ""]
     lines += [_protocol(suite), ""]
     complete = complete_sets(found, scores)
+    if suite.claims:
+        lines += ["## Published orderings", "", _claims(suite, found, results), ""]
     if complete:
         lines += ["## Overview", "", _overview(suite, complete), ""]
         lines += [f"![mean ranks]({plot})", ""] if plot else []
@@ -100,6 +117,7 @@ def complete_sets(found: Sequence[Cell], scores: Sequence[SetScores]) -> list[Se
 
 
 def _protocol(suite: Suite) -> str:
+    fixed = "" if SCORES[suite.scores[0]].classes else "the denominator of the score is fixed, and "
     further = (
         f", then {suite.further} more around the best one: up to two beyond the end of a grid of numbers where the "
         "best one is at its end, the others between it and its neighbours."
@@ -108,12 +126,86 @@ def _protocol(suite: Suite) -> str:
         f"Each trained method tries {suite.trials} options with seed 0 on the validation split"
         f"{further if suite.further else '.'} The best option is trained with seeds "
         f"{', '.join(map(str, suite.seeds))}, and its last weights are measured on the test split.\n\n"
-        "Every item is a query against all other items, without its own group. Score: the normalized score of label "
-        "distance@10, 0 for a random ranking, 1 for the oracle. Brackets: 95 % intervals of a two-way bootstrap over "
-        f"seeds and queries (whole groups of queries, where there are groups), {DRAWS:,} draws; the denominator of the "
-        f"score is fixed, and sets are not drawn. Differences to {suite.reference} are paired by seed and query. p: "
+        f"{_of_scores(suite)} Brackets: 95 % intervals of a two-way bootstrap over "
+        f"seeds and queries (whole groups of queries, where there are groups), {DRAWS:,} draws; {fixed}"
+        f"sets are not drawn. Differences to {suite.reference} are paired by seed and query. p: "
         "two-sided, by Holm's correction over the methods of a table. Seconds: of one core."
     )
+
+
+def _of_scores(suite: Suite) -> str:
+    """What is a query, and what is measured on it."""
+    first, *others = (SCORES[name] for name in suite.scores)
+    if not first.classes:
+        return f"Every item is a query against all other items, without its own group. Score: {first.meaning}."
+    text = f"Every item is a query against all other items; the queries of a class are a group. Score: {first.meaning}."
+    return " ".join([text, *(f"Also {other.meaning}." for other in others)])
+
+
+#: What is said of a claim.
+HOLDS, REVERSED, UNDECIDED = "holds", "does not hold", "undecided"
+
+
+def _claims(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result]) -> str:
+    """The published orderings with a verdict by each score."""
+    tables = {name: {each.name: each for each in set_scores(suite, found, results, name)} for name in suite.scores}
+    titles = [SCORES[name].title for name in suite.scores]
+    head = [f"{part}{title}" for title in titles for part in ("", "verdict by ")]
+    rows = [["ordering", "published", "source", *head]]
+    verdicts = {name: claim_verdicts(suite, tables[name]) for name in suite.scores}
+    for n, claim in enumerate(suite.claims):
+        cells = [f"{claim.better} > {claim.worse}", claim.published, claim.source]
+        for name in suite.scores:
+            cells += verdicts[name][n]
+        rows.append(cells)
+    counts = [
+        f"By {title}, {sum(row[1] == HOLDS for row in verdicts[name])} of {len(suite.claims)} orderings hold, "
+        f"{sum(row[1] == REVERSED for row in verdicts[name])} do not, "
+        f"{sum(row[1] == UNDECIDED for row in verdicts[name])} are undecided"
+        for name, title in zip(suite.scores, titles, strict=True)
+    ]
+    return (
+        "The first method of an ordering is better in its source. The columns of scores have the difference of the two "
+        "methods on each finished set, and the interval of the mean over these. It holds if the difference of the means is "
+        f"above 0 with p < 0.05 by Holm's correction over all orderings, it does not hold if it is below 0, else it is "
+        f"undecided: the methods differ by less than chance does.\n\n{_markdown(rows)}\n\n{'; '.join(counts)}."
+    )
+
+
+def claim_verdicts(suite: Suite, scores: Mapping[str, SetScores]) -> list[tuple[str, str]]:
+    """The differences of each claim of a suite as a text, and what they say of it.
+
+    Args:
+        suite: the suite.
+        scores: the sets by name, of one score.
+    """
+    found = list[Estimate | None]()
+    shown = list[str]()
+    for claim in suite.claims:
+        both = {claim.better, claim.worse}
+        names = [name for name in suite.sets_of_claim(claim) if name in scores and both <= set(scores[name].scores)]
+        if not names:
+            found.append(None)
+            shown.append("-")
+            continue
+        sets = [scores[name] for name in names]
+        values = [float((each.scores[claim.better] - each.scores[claim.worse]).mean()) for each in sets]
+        draws = np.mean([each.means[claim.better] - each.means[claim.worse] for each in sets], axis=0)
+        of_mean = estimate(float(np.mean(values)), draws)
+        found.append(of_mean)
+        parts = ", ".join(f"{name} {value:+.3f}" for name, value in zip(names, values, strict=True))
+        mean = f"; mean {of_mean.mean:+.3f}" if len(sets) > 1 else ""
+        shown.append(f"{parts}{mean} [{of_mean.low:+.3f}, {of_mean.high:+.3f}]")
+    corrected = iter(holm([each.p for each in found if each is not None]))
+    verdicts = list[str]()
+    for each in found:
+        if each is None:
+            verdicts.append("not measured yet")
+        elif next(corrected) >= 0.05:
+            verdicts.append(UNDECIDED)
+        else:
+            verdicts.append(HOLDS if each.mean > 0 else REVERSED)
+    return list(zip(shown, verdicts, strict=True))
 
 
 def _overview(suite: Suite, sets: Sequence[SetScores]) -> str:
@@ -171,11 +263,18 @@ def _tied(best: str, means: Mapping[str, float], draws: Mapping[str, Array]) -> 
     return f"Within noise of {best} (the 95 % interval of the difference has 0): {', '.join(tied) or 'none'}."
 
 
+#: Columns of graded labels, and their names in a result.
+_METRICS = {"label distance@10": "label_distance", "Spearman": "spearman", "Kendall": "kendall"}
+
+
 def _table(suite: Suite, each: SetScores, part: Sequence[Cell], results: Mapping[str, Result]) -> str:
     means = {name: float(values.mean()) for name, values in each.scores.items()}
     differences = _differences(suite.reference, means, each.means)
-    head = ["method", "chosen option", "validation", "score", f"less {suite.reference}", "p"]
-    rows = [[*head, "label distance@10", "Spearman", "Kendall", "seconds"]]
+    queries = each.draws.queries.shape[1]
+    first, *others = suite.scores
+    head = ["method", "chosen option", "validation", SCORES[first].title, f"less {suite.reference}", "p"]
+    metrics = [SCORES[name].title for name in others] if SCORES[first].classes else list(_METRICS)
+    rows = [[*head, *metrics, "seconds"]]
     edges, failed = list[str](), list[str]()
     pairs = list[tuple[float, float]]()
     for cell in sorted(part, key=lambda cell: -means[cell.method_name]):
@@ -184,7 +283,10 @@ def _table(suite: Suite, each: SetScores, part: Sequence[Cell], results: Mapping
         found = [results[item.key] for item in tests]
         val = max(value(results[item.key]) for item in trials)
         low, high = np.quantile(each.means[name], (0.025, 0.975))
-        shown = [_mean(found, metric) for metric in ("label_distance", "spearman", "kendall")]
+        if SCORES[first].classes:
+            shown = [f"{_matrix(found, other, suite, queries).mean():.3f}" for other in others]
+        else:
+            shown = [_mean(found, metric) for metric in _METRICS.values()]
         seconds = statistics.median(float(result["seconds"]) for result in found)
         score = f"{means[name]:.3f} [{low:.3f}, {high:.3f}]"
         cells = [name, options or "-", f"{val:.3f}", score, *_difference_cells(differences.get(name)), *shown]
@@ -194,9 +296,11 @@ def _table(suite: Suite, each: SetScores, part: Sequence[Cell], results: Mapping
             edges.append(f"{name} ({', '.join(at_edge)})")
         failed += _failures(name, trials, results)
     best = max(means, key=lambda name: means[name])
-    queries = each.draws.queries.shape[1]
     lines = [_markdown(rows), "", f"{queries:,} queries. {_tied(best, means, each.means)}"]
-    lines.append(f"Validation and test scores of the chosen options: {_agreement(pairs)}.")
+    if chosen_on := suite.sets[each.name].options_of:
+        lines.append(f"Options are those that were chosen on {chosen_on}; the column 'validation' is of that set.")
+    else:
+        lines.append(f"Validation and test scores of the chosen options: {_agreement(pairs)}.")
     if edges:
         lines.append(f"Chosen at an end of all that was tried: {', '.join(edges)}.")
     if failed:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -20,6 +20,34 @@ from contml.config import Document, read
 
 #: How many numbers beyond the end of an axis are tried.
 _BEYOND = 2
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score of a ranking: the higher, the better.
+
+    Attributes:
+        title: of its column.
+        meaning: what it is, for the page.
+        classes: it is of labels that are classes; else of graded labels.
+    """
+
+    title: str
+    meaning: str
+    classes: bool = True
+
+
+#: The scores by name.
+SCORES = {
+    "label_distance@10": Score(
+        "score",
+        "the normalized score of label distance@10, 0 for a random ranking, 1 for the oracle",
+        classes=False,
+    ),
+    "recall@1": Score("Recall@1", "Recall@1, the share of the queries whose nearest item is of their class"),
+    "map_at_r": Score("MAP@R", "MAP@R, the mean average precision at the number of other items of a query's class"),
+}
+ScoreName: TypeAlias = Literal["label_distance@10", "recall@1", "map_at_r"]
 #: A change to a config, "KEY=VALUE"; or several, with spaces between them.
 Change = str
 
@@ -49,11 +77,13 @@ class DataSet(_Strict):
         config: the config whose task reads it.
         changes: changes to the config.
         values: texts that stand for `$name` in the changes of methods.
+        options_of: an earlier set whose trials choose the options; None: this set has trials of its own.
     """
 
     config: str
     changes: tuple[Change, ...] = ()
     values: dict[str, str] = {}
+    options_of: str | None = None
 
     def __hash__(self) -> int:
         return hash((self.config, self.changes))
@@ -151,18 +181,38 @@ def _ends(numbers: Sequence[float]) -> tuple[float, float]:
     return min(numbers), max(numbers)
 
 
+class Claim(_Strict):
+    """An ordering of two methods that somebody has published.
+
+    Attributes:
+        better: the method that is better there.
+        worse: the other one.
+        source: where it is published.
+        published: its numbers there.
+        sets: the data sets on which it is tested; None: all that have both methods.
+    """
+
+    better: str
+    worse: str
+    source: str
+    published: str
+    sets: tuple[str, ...] | None = None
+
+
 class Suite(_Strict):
     """A benchmark.
 
     Attributes:
         title: of its page.
         places: what the command line gives as NAME=VALUE, and what it is; `$NAME` stands for it in changes.
-        inputs: how images become features.
+        inputs: how images become features; None: whole networks are trained on the images.
+        scores: what is measured on each query. The first one chooses options.
         train: changes to the config of every set, for all trainings.
         val_share: the share of the training items (or of their groups) that is left out for validation, where a set has
             no validation split.
         sets: the data sets by name.
         methods: the methods by name.
+        claims: published orderings, each of which gets a verdict.
         reference: the method that the others are compared with.
         trials: how many options each trained method tries in the first round.
         further: how many it tries in the second round.
@@ -172,11 +222,13 @@ class Suite(_Strict):
 
     title: str
     places: dict[str, str] = {}
-    inputs: Inputs
+    inputs: Inputs | None = None
+    scores: tuple[ScoreName, ...] = ("label_distance@10",)
     train: tuple[Change, ...]
     val_share: float = 0.25
     sets: dict[str, DataSet]
     methods: dict[str, Method]
+    claims: tuple[Claim, ...] = ()
     reference: str
     trials: int
     further: int = 0
@@ -187,6 +239,15 @@ class Suite(_Strict):
     def trained(self) -> list[str]:
         """The names of the methods that are no baselines."""
         return [name for name, method in self.methods.items() if method.baseline is None]
+
+    def sets_of(self, method: str) -> tuple[str, ...]:
+        """The names of the sets on which a method is defined."""
+        return self.methods[method].sets or tuple(self.sets)
+
+    def sets_of_claim(self, claim: Claim) -> list[str]:
+        """The names of the sets on which a claim is tested."""
+        both = set(self.sets_of(claim.better)) & set(self.sets_of(claim.worse))
+        return [name for name in claim.sets or self.sets if name in both]
 
 
 def filled(changes: Sequence[Change], values: Mapping[str, str]) -> list[str]:
@@ -216,7 +277,7 @@ def read_suite(name: str) -> Suite:
     try:
         suite = Suite.model_validate(values)
     except ValidationError as error:
-        raise InputError(name, one_line(error), hint="docs/benchmark.md describes the keys of a suite") from None
+        raise _refused(error, values, document) from None
     _check(suite, document)
     return suite
 
@@ -257,9 +318,9 @@ def _with_base(document: Document) -> dict[str, Any]:
             values[key] = {each: base[key][each] for each in listed}
     if isinstance(document.values.get("train"), list):
         values["train"] = [*base["train"], *document.values["train"]]
-    values["methods"] = {
-        each: _of_sets(method, set(base["sets"]) - set(values["sets"])) for each, method in values["methods"].items()
-    }
+    if isinstance(values["methods"], dict) and isinstance(values["sets"], dict):  # else they are refused later
+        left_out = set(base["sets"]) - set(values["sets"])
+        values["methods"] = {each: _of_sets(method, left_out) for each, method in values["methods"].items()}
     return values
 
 
@@ -270,12 +331,55 @@ def _of_sets(method: Any, left_out: set[str]) -> Any:
     return {**method, "sets": [each for each in method["sets"] if each not in left_out]}
 
 
+def _refused(error: ValidationError, values: Any, document: Document) -> InputError:
+    """The first problem of a suite, with its line: an unknown key, or a value of another type."""
+    details = error.errors(include_url=False)[0]
+    # pydantic also names the types of a union that it tried: they are no keys.
+    written, key = values, tuple[str, ...]()
+    for part in map(str, details["loc"]):
+        inside = written.get(part) if isinstance(written, dict) else None
+        if isinstance(written, list) and part.isdecimal() and int(part) < len(written):
+            inside = written[int(part)]
+        elif not (isinstance(written, dict) and (part in written or details["type"] == "missing")):
+            continue
+        written, key = inside, (*key, part)
+    if details["type"] == "missing":
+        return document.error(key, "missing", hint=_HINT)
+    if details["type"] == "extra_forbidden":
+        return document.error(key, "unknown key", hint=_HINT)
+    return document.error(key, one_line(ValueError(details["msg"])), hint=_HINT)
+
+
+#: Where the keys are described.
+_HINT = "docs/benchmark.md describes the keys of a suite"
+
+
 def _check(suite: Suite, document: Document) -> None:
+    if not suite.scores or len({SCORES[name].classes for name in suite.scores}) > 1:
+        raise document.error(("scores",), ", ".join(suite.scores) or "none", "must be of classes, or of graded labels")
+    if len(set(suite.scores)) < len(suite.scores):
+        raise document.error(("scores",), "a score appears twice", hint="remove one")
+    earlier = list[str]()
+    for name, data in suite.sets.items():
+        if data.options_of is not None and data.options_of not in earlier:
+            allowed = f"must be an earlier set with trials of its own ({', '.join(earlier) or 'none'})"
+            raise document.error(("sets", name, "options_of"), data.options_of, allowed)
+        earlier += [name] if data.options_of is None else []
+    for n, claim in enumerate(suite.claims):
+        for part, name in (("better", claim.better), ("worse", claim.worse)):
+            if name not in suite.methods:
+                hint = did_you_mean(name, suite.methods, "name a method of the suite")
+                raise document.error(("claims", str(n), part), name, hint=hint)
+        if unknown := set(claim.sets or ()) - set(suite.sets):
+            raise document.error(("claims", str(n), "sets"), min(unknown), f"must be of {', '.join(suite.sets)}")
+        if not suite.sets_of_claim(claim):
+            raise document.error(("claims", str(n)), f"no set has {claim.better} and {claim.worse}")
     if suite.reference not in suite.trained:
         allowed = f"must be one of {', '.join(suite.trained)}"
         raise document.error(("reference",), suite.reference, allowed)
     places = set(suite.places)
-    _check_names(document, ("inputs",), suite.inputs.changes, [places])
+    if suite.inputs is not None:
+        _check_names(document, ("inputs",), suite.inputs.changes, [places])
     for name, data in suite.sets.items():
         _check_names(document, ("sets", name), data.changes, [places])
     names = [places | set(data.values) for data in suite.sets.values()]
@@ -297,6 +401,9 @@ def _check(suite: Suite, document: Document) -> None:
             raise document.error((*key, "grid"), "an option appears twice", hint="every trial must differ")
         _check_names(document, key, (*method.changes, *options), names)
         if method.baseline is not None:
+            if suite.inputs is None:
+                got = "a baseline of features"
+                raise document.error((*key, "baseline"), got, hint="omit it, or add 'inputs', which makes them")
             continue
         if len(options) != suite.trials:
             got = f"{len(options)} options"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml.benchmark.inputs import errors_of, experiment_of, folder_of, with_matrices
-from contml.benchmark.suite import filled
+from contml.benchmark.suite import SCORES, Suite, filled
 from contml.benchmark.trials import UNIT, Item, Result
 from contml.data import Split, Task
 from contml.data.sources import Vector
@@ -22,37 +23,67 @@ from contml.labels import PoseLabels, VectorLabels
 
 
 def measure(item: Item) -> Result:
-    """The result of a training: the normalized score, and on the test split that of each query.
+    """The result of a training: the first score of the suite, and on the test split all scores of each query.
 
-    Every item of the split is a query. It searches all other items, without its own group. The score of a query is
-    (random - model) / (the mean of random - oracle over the queries), of its label distance@10: their mean is the
-    normalized score.
+    Every item of the split is a query. It searches all other items, without its own group.
 
     Raises:
-        InputError: the data cannot be read. A training that diverged has an `error` in place of a score.
+        InputError: the data cannot be read, or the scores are not of its labels. A training that diverged has an
+            `error` in place of a score.
     """
     start = time.process_time()  # not the time on the clock: the machine may have other work
     try:
         with errors_of(item.set_name):
-            evaluation, ranking = _baseline(item) if item.method.baseline else _trained(item)
+            embeddings = _baseline(item) if item.method.baseline else _trained(item)
     except InputError as error:
         if error.subject not in ("loss", "weights"):
             raise
         return {"error": str(error), "seconds": _since(start)}
-    at = evaluation.curves["label_distance"].at(evaluation.k)
-    result: dict[str, Any] = {
-        "value": round(at.normalized(), 5),
-        "label_distance": at.model / at.random,
-        "oracle": at.oracle / at.random,
-    }
+    split = _task(*_task_key(item)).evaluated
+    evaluation, ranking = evaluate(embeddings, split.labels, groups=split.groups, places=split.places, clusters=False)
+    with errors_of(item.set_name):
+        scores = {name: query_scores(name, evaluation, ranking) for name in item.suite.scores}
+    first, *others = scores
+    result: dict[str, Any] = {"value": round(float(scores[first].mean()), 5)}
+    if evaluation.kind == "graded":
+        at = evaluation.curves["label_distance"].at(evaluation.k)
+        result |= {"label_distance": at.model / at.random, "oracle": at.oracle / at.random}
     if item.split == "test":
-        span = float((ranking.random_values - ranking.oracle_values).mean())
-        scores = (ranking.random_values - ranking.values) / span
-        result["queries"] = (scores * UNIT).round().long().tolist()
-        result["spearman"], result["kendall"] = evaluation.spearman, evaluation.scores["kendall"].model
+        in_units = {name: (values * UNIT).round().long().tolist() for name, values in scores.items()}
+        result["queries"] = in_units[first]
+        if others:
+            result["others"] = {name: in_units[name] for name in others}
+        if evaluation.kind == "graded":
+            result["spearman"], result["kendall"] = evaluation.spearman, evaluation.scores["kendall"].model
         if item.seed == item.suite.seeds[0]:
-            result["groups"] = _groups(_task(*_task_key(item)).evaluated)
+            result["groups"] = _groups(split)
     return {**result, "seconds": _since(start)}
+
+
+def query_scores(name: str, evaluation: Evaluation, ranking: Ranking) -> Tensor:
+    """A score of each query, `[Q]`: their mean is the metric of the evaluation.
+
+    The normalized score of a query is (random - model) / (the mean of random - oracle over the queries), of its label
+    distance@10.
+
+    Args:
+        name: a name of `contml.benchmark.suite.SCORES`.
+        evaluation: of the embeddings.
+        ranking: of the same evaluation.
+
+    Raises:
+        InputError: the score is of classes, and the labels are graded, or the other way round.
+    """
+    if SCORES[name].classes != (evaluation.kind == "classes"):
+        kind = "classes" if evaluation.kind == "classes" else "graded"
+        allowed = ", ".join(each for each, score in SCORES.items() if score.classes == (kind == "classes"))
+        raise InputError("scores", f"{name} of {kind} labels", f"must be of {allowed}")
+    if name == "recall@1":
+        return ranking.values
+    if name in ranking.scores:
+        return ranking.scores[name]
+    span = float((ranking.random_values - ranking.oracle_values).mean())
+    return (ranking.random_values - ranking.values) / span
 
 
 def _since(start: float) -> float:
@@ -60,8 +91,9 @@ def _since(start: float) -> float:
 
 
 def _groups(split: Split) -> list[int]:
-    """The group of each query, which are not independent within one."""
-    return list(range(len(split))) if split.groups is None else split.groups.tolist()
+    """The group of each query, which are not independent within one: as the split says, or the class."""
+    groups = split.labels.class_ids if split.groups is None else split.groups
+    return list(range(len(split))) if groups is None else groups.tolist()
 
 
 def _task_key(item: Item) -> tuple[Any, ...]:
@@ -71,12 +103,10 @@ def _task_key(item: Item) -> tuple[Any, ...]:
 @lru_cache(maxsize=2)
 def _task(suite_text: str, set_name: str, places: tuple[tuple[str, str], ...], split: str) -> Task:
     """What is trained on, and what is measured: the validation or the test split, each item of which is a query."""
-    from contml.benchmark.suite import Suite
-
     suite, values = Suite.model_validate_json(suite_text), dict(places)
     folder = folder_of(suite, set_name, values)
-    changes = [f"images.features={folder / 'features.npz'}", f"training.val_share={suite.val_share}"]
-    changes.append(f"training.select={'val' if split == 'val' else 'none'}")
+    changes = [f"training.val_share={suite.val_share}", f"training.select={'val' if split == 'val' else 'none'}"]
+    changes += _read_from(suite, folder)
     experiment = experiment_of(suite, set_name, values, changes)
     task = dataclasses.replace(experiment, task=with_matrices(experiment.read_task(), folder)).build_task()
     measured = task.splits[split]
@@ -84,39 +114,39 @@ def _task(suite_text: str, set_name: str, places: tuple[tuple[str, str], ...], s
     return Task(task.train, None, dataclasses.replace(measured, queries=None, gallery=None))
 
 
-def _trained(item: Item) -> tuple[Evaluation, Ranking]:
-    """Train the head, and evaluate its last weights."""
+def _read_from(suite: Suite, folder: Path) -> list[str]:
+    """Changes to a config: train on the features of the folder, if the suite has any."""
+    return [] if suite.inputs is None else [f"images.features={folder / 'features.npz'}"]
+
+
+def _trained(item: Item) -> Tensor:
+    """Train the head or the network, and embed the split with its last weights, `[N, d]`."""
     torch.set_num_threads(1)
     places = {**item.places, **item.data.values}
     changes = filled([*item.suite.train, *item.method.changes], places)
-    features = folder_of(item.suite, item.set_name, item.places) / "features.npz"
-    last = [f"images.features={features}", "training.select=none", f"seed={item.seed}"]
-    experiment = experiment_of(item.suite, item.set_name, item.places, [*changes, *item.options.split(), *last])
+    last = [*_read_from(item.suite, folder_of(item.suite, item.set_name, item.places)), "training.select=none"]
+    changes += [*item.options.split(), *last, f"seed={item.seed}"]
+    experiment = experiment_of(item.suite, item.set_name, item.places, changes)
     task = _task(*_task_key(item))
     trainer = experiment.build_trainer(task, quiet=True)
     trainer.fit()
-    evaluation, ranking, _ = trainer.evaluate(task.evaluated)
-    assert isinstance(ranking, Ranking)
-    return evaluation, ranking
+    return trainer.outputs(task.evaluated)[0]  # a broken image is an error
 
 
 # Baselines
 
 
-def _baseline(item: Item) -> tuple[Evaluation, Ranking]:
-    """Features as they are, or labels that are predicted from them."""
+def _baseline(item: Item) -> Tensor:
+    """Features as they are, or labels that are predicted from them, `[N, d]`."""
     task = _task(*_task_key(item))
     options = dict(word.split("=") for word in item.options.split())
     inputs = vectors_of(task.evaluated)
     if item.method.baseline == "features":
-        found = torch.nn.functional.normalize(inputs, dim=1) if options["normalize"] == "true" else inputs
-    else:
-        labels = label_vectors(task.train)
-        if labels is None:
-            raise InputError(item.method_name, f"the labels of {item.set_name} are no vectors", hint="set its sets")
-        found = ridge(vectors_of(task.train), *labels, inputs, float(options["strength"]))
-    split = task.evaluated
-    return evaluate(found, split.labels, groups=split.groups)
+        return torch.nn.functional.normalize(inputs, dim=1) if options["normalize"] == "true" else inputs
+    labels = label_vectors(task.train)
+    if labels is None:
+        raise InputError(item.method_name, f"the labels of {item.set_name} are no vectors", hint="set its sets")
+    return ridge(vectors_of(task.train), *labels, inputs, float(options["strength"]))
 
 
 def vectors_of(split: Split) -> Tensor:

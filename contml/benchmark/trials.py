@@ -26,9 +26,11 @@ from contml.experiment.names import config_path
 
 #: The seed of trials.
 TRIAL_SEED = 0
-#: The result of a training: `value`, the score; `seconds` of one core; of a test training `queries`, the score of each
-#: query in units of 1 / `UNIT`, and of the first seed `groups`, the group of each query. `error` in place of the score
-#: if it diverged.
+#: The score of suites that name none.
+_FIRST_SCORE = "label_distance@10"
+#: The result of a training: `value`, the first score; `seconds` of one core; of a test training `queries`, the score of
+#: each query in units of 1 / `UNIT`, `others`, the same of the other scores by name, and of the first seed `groups`,
+#: the group of each query. `error` in place of the score if it diverged.
 Result: TypeAlias = Mapping[str, Any]
 UNIT = 10_000
 
@@ -73,7 +75,8 @@ class Item:
             texts = {**_unfilled(suite), **self.data.values}
             document = _document(self.data, tuple(filled([*suite.train, *method.changes], texts)))
             values = document.with_overrides(filled(self.options.split(), texts)).values
-            trained = {name: part for name, part in values.items() if name not in ("task", "images")}
+            untrained = ("task",) if suite.inputs is None else ("task", "images")
+            trained = {name: part for name, part in values.items() if name not in untrained}
         else:
             trained = {"baseline": method.baseline}
         content = [data_key(suite, self.set_name), trained, method.version]
@@ -85,10 +88,15 @@ class Item:
 
 def data_key(suite: Suite, set_name: str) -> str:
     """A hash of what the inputs and the splits of a set depend on."""
-    data = suite.sets[set_name]
-    inputs = _document(data, tuple(filled(suite.inputs.changes, _unfilled(suite)))).values
-    content = [inputs["task"], inputs["images"], inputs["model"], suite.inputs.maps, suite.inputs.components]
-    return _hash([*content, suite.val_share])
+    data, inputs = suite.sets[set_name], suite.inputs
+    changes = () if inputs is None else tuple(filled(inputs.changes, _unfilled(suite)))
+    values = _document(data, changes).values
+    content = [values["task"], suite.val_share]
+    if inputs is not None:
+        content[1:1] = [values["images"], values["model"], inputs.maps, inputs.components]
+    if suite.scores != (_FIRST_SCORE,):  # else as before there were others, so that older results are used
+        content.append(suite.scores)
+    return _hash(content)
 
 
 def _unfilled(suite: Suite) -> dict[str, str]:
@@ -137,7 +145,18 @@ class Cell:
     @property
     def total(self) -> int:
         """How many trainings it has in all."""
-        return len(self.method.options) + self._further_count + len(self.seeds)
+        return len(self.seeds) + (len(self.method.options) + self._further_count if self.chooses else 0)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it has trials of its own; else those of another set choose its option."""
+        return self._chooser is self
+
+    @cached_property
+    def _chooser(self) -> Cell:
+        """The cell whose trials choose the option."""
+        other = self.suite.sets[self.set_name].options_of
+        return self if other is None else Cell(self.suite, self.places, other, self.method_name)
 
     @property
     def _further_count(self) -> int:
@@ -145,6 +164,8 @@ class Cell:
 
     def trials(self, results: Mapping[str, Result]) -> list[Item]:
         """The trials that are known: the first round, and the second one when the first is finished."""
+        if not self.chooses:
+            return self._chooser.trials(results)
         first = [self._item(options, TRIAL_SEED, "val") for options in self.method.options]
         if not self._further_count or any(item.key not in results for item in first):
             return first
@@ -161,11 +182,15 @@ class Cell:
 
     def missing(self, results: Mapping[str, Result]) -> list[Item]:
         """What can be trained now and is not finished."""
-        return [item for item in (*self.trials(results), *self.tests(results)) if item.key not in results]
+        return [item for item in self.known(results) if item.key not in results]
 
     def done(self, results: Mapping[str, Result]) -> int:
         """How many trainings are finished."""
-        return sum(item.key in results for item in (*self.trials(results), *self.tests(results)))
+        return sum(item.key in results for item in self.known(results))
+
+    def known(self, results: Mapping[str, Result]) -> list[Item]:
+        """Its trainings as far as they are known: its own trials, and those of the chosen option."""
+        return [*(self.trials(results) if self.chooses else ()), *self.tests(results)]
 
     def finished(self, results: Mapping[str, Result]) -> bool:
         """Whether all trainings are finished."""
@@ -198,7 +223,7 @@ def cells(suite: Suite, places: Mapping[str, str], only: Iterable[str] = ()) -> 
     sets = [name for name in suite.sets if name in names] or list(suite.sets)
     methods = [name for name in suite.methods if name in names] or list(suite.methods)
     pairs = ((set_name, method) for set_name in sets for method in methods)
-    return [Cell(suite, places, *pair) for pair in pairs if pair[0] in (suite.methods[pair[1]].sets or suite.sets)]
+    return [Cell(suite, places, *pair) for pair in pairs if pair[0] in suite.sets_of(pair[1])]
 
 
 def seconds_left(found: Iterable[Cell], results: Mapping[str, Result], otherwise: float) -> float:
@@ -209,7 +234,7 @@ def seconds_left(found: Iterable[Cell], results: Mapping[str, Result], otherwise
     found = list(found)
     times: dict[tuple[str, str], list[float]] = {}
     for cell in found:
-        for item in (*cell.trials(results), *cell.tests(results)):
+        for item in cell.known(results):
             if item.key in results:
                 seconds = float(results[item.key]["seconds"])
                 for key in ((cell.set_name, cell.method_name), (cell.set_name, ""), ("", cell.method_name), ("", "")):

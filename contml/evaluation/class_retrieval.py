@@ -194,9 +194,15 @@ class ClassRetrieval:
         random = recall_by_chance(self.relevant, self.irrelevant, largest)
         return curve_of("recall", first_hits.recall(largest), random, self.oracle.mean().expand_as(random))
 
+    def query_scores(self) -> dict[str, Values]:
+        """The scores of `SCORES` of each query."""
+        return {name: score(self) for name, score in SCORES.items()}
+
     def scores(self) -> dict[str, Score]:
-        """The scores of `SCORES`."""
-        return {name: score_of(name, *(float(x.mean()) for x in score(self))) for name, score in SCORES.items()}
+        """Their means over the queries."""
+        return {
+            name: score_of(name, *(float(x.mean()) for x in values)) for name, values in self.query_scores().items()
+        }
 
     def average_precision(self) -> Values:
         """Average precision at R."""

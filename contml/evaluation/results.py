@@ -181,7 +181,8 @@ class Ranking:
     embeddings `[N, d]` of the whole split; `values` `[Q]`, float64, are the main metric of each query: Recall@1, or
     label distance@10, ties as expectations. Their mean is the main metric of the evaluation. `random_values` and
     `oracle_values` `[Q]` are those of a random ranking (its expectation) and of the oracle. `label_distance_at_k`
-    `[Q, 2]`, float64, are the label distance@K of each query and the oracle's; K is that of `headline_k`.
+    `[Q, 2]`, float64, are the label distance@K of each query and the oracle's; K is that of `headline_k`. `scores` are
+    the metrics without a K of each query by name, `[Q]`, float64, where labels are classes.
     """
 
     queries: Tensor
@@ -195,6 +196,7 @@ class Ranking:
     random_values: Tensor
     oracle_values: Tensor
     label_distance_at_k: Tensor
+    scores: dict[str, Tensor]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -103,10 +103,13 @@ def evaluate(
     if k < 1:
         raise InputError("groups", "a query's own group is its whole gallery", hint="give it a larger gallery")
     pairs = _sample_pairs(data)
+    query_scores: dict[str, Tensor] = {}
     if classes is None:
         rankings, measured = _measure_graded(data, labels, q, g, k, pairs)
     else:
-        rankings, measured = _measure_classes(data, classes[q], classes[g], k, recall_ks, pairs)
+        ranked = ClassRetrieval(data, classes[q], classes[g], k)
+        rankings, measured = _measure_classes(ranked, recall_ks, pairs)
+        query_scores = {name: model for name, (model, _, _) in ranked.query_scores().items()}
         if clusters:
             members = torch.unique(torch.cat((q, g)))
             measured["scores"] |= cluster_scores(x[members].to(data.device), classes[members])
@@ -137,6 +140,7 @@ def evaluate(
         at_random,
         by_oracle,
         torch.stack((at_k[0], at_k[2]), 1),
+        query_scores,
     )
 
 
@@ -186,17 +190,11 @@ def _measure_graded(
 
 
 def _measure_classes(
-    data: QueryGallery,
-    query_class: Tensor,
-    gallery_class: Tensor,
-    k: int,
-    recall_ks: Sequence[int],
-    pairs: tuple[Tensor, Tensor],
+    ranked: ClassRetrieval, recall_ks: Sequence[int], pairs: tuple[Tensor, Tensor]
 ) -> tuple[_Rankings, dict[str, Any]]:
     """The rankings by classes, and their part of the fields of an `Evaluation`."""
-    ranked = ClassRetrieval(data, query_class, gallery_class, k)
     rankings = _rank_classes(ranked, pairs)
-    recall = ranked.recall(min(max(k, recall_ks[-1]), data.available))
+    recall = ranked.recall(min(max(ranked.k, recall_ks[-1]), ranked.data.available))
     curves = {"recall": recall, **_graded_curves(rankings)}
     return rankings, {"kind": "classes", "curves": curves, "scores": ranked.scores()}
 

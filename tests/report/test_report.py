@@ -79,6 +79,7 @@ def fake(n: int = 60, k: int = 20, d: int = 4, *, unit: str = "torso lengths") -
         random_values=label.nan_to_num(posinf=0.0).double().sum(1) / max(n - 1, 1),
         oracle_values=label.gather(1, oracle)[:, : headline_k(k)].double().mean(1),
         label_distance_at_k=torch.stack([label.gather(1, x)[:, :10].double().mean(1) for x in (model, oracle)], 1),
+        scores={},
     )
     over_k = torch.arange(1, k + 1)
     lines = [(x.cumsum(1) / over_k).mean(0).tolist() for x in (ranking.label_distances, ranking.oracle_label_distances)]
@@ -93,7 +94,7 @@ def no_ranking() -> Ranking:
     """The ranking of no queries."""
     none, rows, values = torch.zeros(0, 10), torch.zeros(0, 10, dtype=torch.long), torch.zeros(0)
     pairs, embeddings = torch.zeros(0, 2), torch.zeros(0, 8)
-    return Ranking(rows[:, 0], rows, rows, none, none, pairs, embeddings, values, values, values, none)
+    return Ranking(rows[:, 0], rows, rows, none, none, pairs, embeddings, values, values, values, none, {})
 
 
 def of_test(evaluation: Evaluation | None = None) -> Evaluated:
