@@ -116,7 +116,8 @@ def parse_places(suite: Suite, given: Sequence[str], inputs: Path) -> dict[str, 
     for text in given:
         name, equals, path = text.partition("=")
         if name not in suite.places or not equals:
-            hint = did_you_mean(name, suite.places, f"give {' '.join(f'{each}=PATH' for each in suite.places)}")
+            asked = f"give {' '.join(f'{each}=PATH' for each in suite.places)}" if suite.places else "it asks for none"
+            hint = did_you_mean(name, suite.places, asked)
             raise InputError(text, "no place of this suite", hint=hint)
         places[name] = str(Path(path).expanduser().absolute())
     for name, meaning in suite.places.items():

@@ -166,9 +166,10 @@ def _claims(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result]) 
     ]
     return (
         "The first method of an ordering is better in its source. The columns of scores have the difference of the two "
-        "methods on each finished set, and the interval of the mean over these. It holds if the difference of the means is "
-        f"above 0 with p < 0.05 by Holm's correction over all orderings, it does not hold if it is below 0, else it is "
-        f"undecided: the methods differ by less than chance does.\n\n{_markdown(rows)}\n\n{'; '.join(counts)}."
+        "methods on each finished set, and the interval of the mean over these. An ordering holds if the mean "
+        f"difference is above 0 with p < 0.05 by Holm's correction over all orderings; it does not hold if it is below "
+        f"0 with such a p; else it is undecided: the methods differ by less than chance does.\n\n"
+        f"{_markdown(rows)}\n\n{'; '.join(counts)}."
     )
 
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contml._support.errors import InputError, did_you_mean, one_line
 from contml.config import Document, read
+from contml.config.document import show
 
 #: How many numbers beyond the end of an axis are tried.
 _BEYOND = 2
@@ -347,7 +348,9 @@ def _refused(error: ValidationError, values: Any, document: Document) -> InputEr
         return document.error(key, "missing", hint=_HINT)
     if details["type"] == "extra_forbidden":
         return document.error(key, "unknown key", hint=_HINT)
-    return document.error(key, one_line(ValueError(details["msg"])), hint=_HINT)
+    allowed = details["msg"].replace("Input should be", "must be").replace("valid tuple", "list")
+    allowed = one_line(ValueError(allowed.replace("valid dictionary", "mapping").replace("valid ", "")))
+    return document.error(key, show(written), allowed, _HINT)
 
 
 #: Where the keys are described.

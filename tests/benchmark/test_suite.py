@@ -12,7 +12,7 @@ from contml.benchmark.command import Trainings
 from contml.benchmark.suite import Axis, Method, read_suite, suite_names
 from contml.benchmark.trials import Cell, cells, seconds_left
 from contml.config import Section, dump, from_overrides, read, validate
-from contml.losses import LOSSES, LogRatioLoss, TripletMarginLoss
+from contml.losses import LOSSES, LogRatioLoss, NPairsLoss
 
 #: The suites that come with contml, and those of this repository that need other packages or settings.
 SUITES = [*suite_names(), *map(str, sorted((ROOT / "benchmarks/suites").glob("*.yaml")))]
@@ -80,17 +80,30 @@ def test_losses_on_distances_choose_between_normalized_and_unnormalized(name):
     on_distances = set()
     for method_name in suite.trained:
         method = suite.methods[method_name]
-        fixed = dict(change.split("=", 1) for change in method.changes)
-        loss = LOSSES[fixed["loss"]]
-        both = {word for options in method.options for word in options.split() if word.startswith("model.normalize")}
-        is_cosine = loss.normalize or (loss.distance == "cosine" and fixed.get("loss.similarity") != "student_t")
-        if loss in (LogRatioLoss, TripletMarginLoss) or not is_cosine:
-            on_distances.add(method_name)
-            assert both == {"model.normalize=false", "model.normalize=true"}, method_name
+        options = [
+            dict(change.split("=", 1) for change in (*suite.train, *method.changes, *option.split()))
+            for option in method.options
+        ]
+        normalized = {each["model.normalize"] for each in options}
+        if all(compares_cosines(each) for each in options):
+            assert normalized == {"true"}, method_name
         else:
-            assert fixed["model.normalize"] == "true"
-            assert not both
+            on_distances.add(method_name)
+            assert normalized == {"false", "true"} or method_name in SEPARATE, method_name
     assert len(on_distances) >= 2
+
+
+#: Methods of a suite that differ in this alone.
+SEPARATE = {"log_ratio", "log_ratio, normalized"}
+
+
+def compares_cosines(changes):
+    """Whether the loss of a config compares cosines, or normalizes embeddings itself."""
+    loss = LOSSES[changes["loss"]]
+    distance = changes.get("loss.distance", "euclidean" if loss is LogRatioLoss else loss.distance)
+    if loss is NPairsLoss:
+        distance = "dot"
+    return loss.normalize or (distance == "cosine" and changes.get("loss.similarity") != "student_t")
 
 
 def test_the_second_round_goes_beyond_an_end_and_else_between_the_neighbours():
@@ -187,6 +200,12 @@ def test_the_time_left_is_that_of_what_is_known(write_suite):
     assert seconds_left(found, results, 5.0) == pytest.approx((19 - 4) * 2)
 
 
+def claim(**keys):
+    """The claims of a suite, one with changed keys, in the lines from "further" on."""
+    keys = {"better": "log_ratio", "worse": "cosent", "source": "a", "published": "2 > 1", **keys}
+    return "claims:\n  - " + "{" + ", ".join(f"{key}: {value}" for key, value in keys.items()) + "}"
+
+
 @pytest.mark.parametrize(
     ("change", "fields"),
     [
@@ -203,9 +222,27 @@ def test_the_time_left_is_that_of_what_is_known(write_suite):
         (("{loss.scale: [5, 20]}", "{loss.scale: [5, 20], loss.x: [1, 2]}"), {"got": "several keys"}),
         (("model.dim=4", "model.dim=$4"), {"subject": "train", "hint": "$$"}),
         (("$squared", "$power"), {"subject": "log_ratio", "got": "$power", "hint": "places"}),
-        (("baseline: features", "baseline: feature"), {"got": "methods.raw.baseline"}),
-        (("changes: [loss=cosent]", "change: [loss=cosent]"), {"got": "methods.cosent.change"}),
+        (
+            ("baseline: features", "baseline: feature"),
+            {"subject": "methods.raw.baseline", "got": "'feature'", "origin": ":9"},
+        ),
+        (
+            ("changes: [loss=cosent]", "change: [loss=cosent]"),
+            {"subject": "methods.cosent.change", "got": "unknown", "origin": ":14"},
+        ),
         (("baseline: features", "baseline: features, sets: [cars]"), {"subject": "raw", "got": "cars"}),
+        (("trials: 4", "trials: many"), {"subject": "trials", "got": "many", "origin": ":17"}),
+        (("trials: 4", "trial: 4"), {"subject": "trials", "got": "missing"}),
+        (("further: 2", "further: 2\nscore: recall@1"), {"subject": "score", "got": "unknown", "origin": ":19"}),
+        (("further: 2", "scores: [recall@2]"), {"subject": "scores", "allowed": "recall@1", "origin": ":18"}),
+        (("further: 2", "scores: []"), {"subject": "scores", "got": "none"}),
+        (("further: 2", "scores: [recall@1, recall@1]"), {"subject": "scores", "got": "twice"}),
+        (("further: 2", "scores: [recall@1, label_distance@10]"), {"subject": "scores", "allowed": "classes, or"}),
+        (("inputs: {changes: [model.backbone=small_cnn, model.weights=none]}\n", ""), {"subject": "raw.baseline"}),
+        (('"false"}}', '"false"}, options_of: gauges}'), {"subject": "gauges.options_of", "allowed": "earlier"}),
+        (("further: 2", claim(better="cosin")), {"subject": "claims.0.better", "hint": "'cosent'", "origin": ":19"}),
+        (("further: 2", claim(sets="[cars]")), {"subject": "claims.0.sets", "got": "cars"}),
+        (("further: 2", claim(page="3")), {"subject": "claims.0.page", "got": "unknown", "origin": ":19"}),
     ],
 )
 def test_an_error_of_a_suite_names_the_key(write_suite, change, fields):
@@ -238,7 +275,7 @@ def test_a_suite_is_another_one_with_changes(write_suite, tmp_path):
         f"base: {tmp_path / 'third.yaml'}": {"subject": "base", "allowed": "no base"},
         f"base: {tmp_path / 'tiny.yaml'}\nsets: [gauge]": {"subject": "sets", "got": "gauge", "hint": "'gauges'"},
         f"base: {tmp_path / 'tiny.yaml'}\nmethods: [[raw]]": {"subject": "methods", "got": "['raw']"},
-        f"base: {tmp_path / 'tiny.yaml'}\ntrain: 5": {"got": "train"},
+        f"base: {tmp_path / 'tiny.yaml'}\ntrain: 5": {"subject": "train", "got": "5"},
         f"base: {tmp_path / 'tiny.yaml'}\nmethods: [raw]": {"subject": "reference"},
     }.items():
         path.write_text(text)
@@ -275,7 +312,7 @@ def test_the_suite_of_the_page_is_valid(tmp_path):
 def test_recorded_trainings_are_read_and_are_of_the_suite(name):
     """A key of another value would be trained again: whoever changes a config that a suite uses finds it here."""
     suite, results = read_suite(name), Trainings(ROOT / f"benchmarks/results/raw/{name}.jsonl")
-    known = {item.key for cell in cells(suite, {}) for item in (*cell.trials(results), *cell.tests(results))}
+    known = {item.key for cell in cells(suite, {}) for item in cell.known(results)}
     assert results
     assert set(results) <= known
     assert all(result["seconds"] > 0 for result in results.values())

@@ -12,11 +12,13 @@ from support.refusals import refuses
 
 from contml.benchmark import Output, benchmark
 from contml.benchmark.command import Trainings
-from contml.benchmark.page import set_scores
-from contml.benchmark.training import ridge
+from contml.benchmark.page import SetScores, claim_verdicts, set_scores
+from contml.benchmark.statistics import draw
+from contml.benchmark.suite import Claim, Method, Suite
+from contml.benchmark.training import query_scores, ridge
 from contml.data import Split
-from contml.evaluation import evaluate
-from contml.labels import VectorLabels
+from contml.evaluation import evaluate, mean_average_precision_at_r, recall_at_k
+from contml.labels import ClassLabels, VectorLabels
 
 SUITE = """
 title: Two losses on drawn gauges
@@ -242,3 +244,177 @@ def test_the_score_of_a_query_excludes_its_own_group():
         model = np.mean([abs(float(y[row] - y[query])) for row in nearest])
         score = (ranking.random_values[query] - ranking.values[query]) / span
         assert float(score) == pytest.approx((random - model) / float(span), abs=1e-5)
+
+
+CLASSES = """
+title: Two losses on drawn species
+inputs: {changes: [model.backbone=small_cnn, model.weights=none, images.resize=36, images.crop=32], components: 8}
+scores: [map_at_r, recall@1]
+train: [model.backbone=features, model.weights=none, model.dim=4, model.normalize=true, transform=null,
+  images.workers=0, sampler=classes, sampler.classes=4, sampler.instances=3, sampler.batches=2, training.epochs=1]
+sets:
+  species:
+    config: classes/synthetic
+    changes: [task.classes=12, task.per_class=5, task.test_classes=6, task.test_per_class=5, task.size=36]
+methods:
+  raw: {baseline: features, grid: [[normalize=false, normalize=true]]}
+  multi_similarity: {changes: [loss=multi_similarity], grid: [{optimizer.lr: [0.01, 0.02]}]}
+  contrastive: {changes: [loss=contrastive], grid: [{optimizer.lr: [0.01, 0.02]}]}
+claims:
+  - {better: multi_similarity, worse: contrastive, source: a paper, published: 2 > 1}
+  - {better: raw, worse: contrastive, source: another, published: 3 > 1}
+reference: multi_similarity
+trials: 2
+seeds: [1, 2]
+"""
+
+
+@pytest.fixture(scope="module")
+def finished_classes(tmp_path_factory):
+    """The folder of a small benchmark of classes that is finished, and what it returned."""
+    folder = tmp_path_factory.mktemp("classes")
+    path = folder / "species.yaml"
+    path.write_text(CLASSES)
+    folders = {"inputs": folder / "inputs", "results": folder / "results"}
+    return folder, benchmark(str(path), [], **folders, on_line=lambda _: None)
+
+
+def test_a_training_on_classes_has_both_scores_of_every_query(finished_classes):
+    _, result = finished_classes
+    (cell,) = (each for each in result.cells if each.method_name == "contrastive")
+    tests = [result.results[item.key] for item in cell.tests(result.results)]
+    for row in tests:
+        assert list(row["others"]) == ["recall@1"]
+        assert len(row["queries"]) == len(row["others"]["recall@1"]) == 30
+        assert np.mean(row["queries"]) / 10_000 == pytest.approx(row["value"], abs=1e-4)
+    assert sorted(tests[0]["groups"]) == [n // 5 for n in range(30)]  # the queries of a class are drawn together
+    assert "label_distance" not in tests[0]
+
+
+def test_the_scores_of_queries_are_those_of_the_evaluation():
+    """Recall@1 and MAP@R of classes, with ties and a class of one item: the means are the metrics of the library."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 3, generator=generator).round(decimals=0)  # many ties
+    classes = [n % 7 for n in range(39)] + [9]
+    evaluation, ranking = evaluate(x, ClassLabels(classes), clusters=False)
+    recall, map_at_r = (query_scores(name, evaluation, ranking) for name in ("recall@1", "map_at_r"))
+    assert recall.shape == map_at_r.shape == (40,)
+    assert float(recall.mean()) == pytest.approx(evaluation.curves["recall"].model[0], abs=1e-12)
+    assert float(recall.mean()) == pytest.approx(recall_at_k(x, classes)[1], abs=1e-12)
+    assert float(map_at_r.mean()) == pytest.approx(evaluation.scores["map_at_r"].model, abs=1e-12)
+    assert float(map_at_r.mean()) == pytest.approx(mean_average_precision_at_r(x, classes), abs=1e-12)
+    assert float(recall[39]) == float(map_at_r[39]) == 0
+    for query in range(40):  # of one query alone: all others are the gallery
+        others = [row for row in range(40) if row != query]
+        options = {"gallery": x[others], "gallery_classes": [classes[row] for row in others]}
+        assert float(recall[query]) == pytest.approx(recall_at_k(x[[query]], [classes[query]], **options)[1])
+        expected = mean_average_precision_at_r(x[[query]], [classes[query]], **options)
+        assert float(map_at_r[query]) == pytest.approx(expected)
+
+
+def test_the_score_of_queries_of_graded_labels_is_the_normalized_score():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 3, generator=generator), torch.rand(40, generator=generator)
+    evaluation, ranking = evaluate(x, VectorLabels(y, squared=False))
+    found = query_scores("label_distance@10", evaluation, ranking)
+    at = evaluation.curves["label_distance"].at(evaluation.k)
+    assert float(found.mean()) == pytest.approx(at.normalized(), rel=1e-6)
+
+
+def test_scores_of_other_labels(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SUITE.replace("reference:", "scores: [recall@1]\nreference:"))
+    with refuses(subject="scores", got="recall@1 of graded", allowed="label_distance@10"):
+        run(tmp_path, only=["gauges", "raw"])
+    path.write_text(CLASSES.replace("scores: [map_at_r, recall@1]\n", ""))
+    with refuses(subject="scores", got="label_distance@10 of classes", allowed="recall@1, map_at_r"):
+        benchmark(str(path), [], inputs=tmp_path / "i", results=tmp_path / "r", only=["species", "raw"])
+
+
+def test_the_page_says_what_holds_of_published_orderings(finished_classes):
+    folder, result = finished_classes
+    page = Output.of(folder / "results", "species").page.read_text()
+    scores = {each.name: each for each in set_scores(result.suite, result.cells, result.results, "recall@1")}
+    part = page.split("## Published orderings")[1].split("## Overview")[0]
+    lines = [line for line in part.splitlines() if line.startswith("| ")]
+    assert len(lines) == 2 + 2
+    for line, claim, (shown, verdict) in zip(
+        lines[2:], result.suite.claims, claim_verdicts(result.suite, scores), strict=True
+    ):
+        assert line.startswith(f"| {claim.better} > {claim.worse} | {claim.published} | {claim.source} |")
+        assert line.endswith(f"| {shown} | {verdict} |")
+        better, worse = (scores["species"].scores[name] for name in (claim.better, claim.worse))
+        assert shown.startswith(f"species {float((better - worse).mean()):+.3f} [")
+    table = page.split("## species")[1]
+    for name, values in scores["species"].scores.items():
+        (line,) = (line for line in table.splitlines() if line.startswith(f"| {name} |"))
+        assert f"| {values.mean():.3f} |" in line
+
+
+def test_verdicts_of_orderings():
+    """Two methods that differ on every query, and two that differ by chance."""
+    generator = np.random.default_rng(0)
+    noise = generator.normal(0, 0.1, (3, 60))
+    scores = {"a": noise + 0.5, "b": noise, "c": noise + generator.normal(0, 0.01, (3, 60))}
+    draws = draw(3, list(range(60)), 0)
+    claims = [("a", "b"), ("b", "a"), ("b", "c"), ("a", "d")]
+    path = {"config": "x"}
+    suite = Suite(
+        title="t",
+        train=(),
+        sets={"s": path, "t": path},
+        methods={name: Method() for name in "abcd"},
+        claims=[Claim(better=x, worse=y, source="", published="") for x, y in claims],
+        reference="a",
+        trials=1,
+    )
+    of_sets = {"s": SetScores("s", scores, draws), "t": SetScores("t", {"a": scores["a"], "c": scores["c"]}, draws)}
+    found = claim_verdicts(suite, of_sets)
+    assert [verdict for _, verdict in found] == ["holds", "does not hold", "undecided", "not measured yet"]
+    assert found[0][0] == "s +0.500 [+0.500, +0.500]"
+    assert found[3][0] == "-"
+
+
+NETWORKS = """
+title: Two losses of whole networks
+train: [model.backbone=small_cnn, transform=null, images.resize=36, images.crop=32, images.workers=0, sampler=uniform,
+  sampler.batch_size=12, sampler.batches=2, training.epochs=1]
+sets:
+  4 numbers:
+    config: scalar/synthetic
+    changes: [task.train=30, task.val=30, task.test=30, task.size=36, task.queries=0, model.dim=4]
+  2 numbers:
+    config: scalar/synthetic
+    changes: [task.train=30, task.val=30, task.test=30, task.size=36, task.queries=0, model.dim=2]
+    options_of: 4 numbers
+methods:
+  log_ratio: {changes: [loss=log_ratio, loss.squared=false], grid: [{optimizer.lr: [0.01, 0.02]}]}
+  cosent: {changes: [loss=cosent], grid: [{optimizer.lr: [0.01, 0.02]}]}
+reference: log_ratio
+trials: 2
+seeds: [1, 2]
+"""
+
+
+def test_whole_networks_and_a_set_whose_options_another_one_chose(tmp_path):
+    path = tmp_path / "networks.yaml"
+    path.write_text(NETWORKS)
+    folders = {"inputs": tmp_path / "inputs", "results": tmp_path / "results", "on_line": lambda _: None}
+    assert benchmark(str(path), [], **folders, only=["2 numbers"]).done == 0  # nothing has chosen its options
+    result = benchmark(str(path), [], **folders)
+    assert result.done == result.total == 2 * (2 + 2) + 2 * 2
+    for method in ("log_ratio", "cosent"):
+        chosen, used = (
+            next(each for each in result.cells if (each.set_name, each.method_name) == (name, method))
+            for name in ("4 numbers", "2 numbers")
+        )
+        best = max(chosen.trials(result.results), key=lambda item: result.results[item.key]["value"])
+        assert {item.options for item in used.tests(result.results)} == {best.options}
+        assert used.total == len(used.known(result.results)) == 2
+        values = [[result.results[item.key]["value"] for item in each.tests(result.results)] for each in (chosen, used)]
+        assert values[0] != values[1]
+    page = Output.of(tmp_path / "results", "networks").page.read_text()
+    assert "that were chosen on 4 numbers" in page.split("## 2 numbers")[1]
+    assert not list((tmp_path / "inputs").rglob("features.npz"))
+    path.write_text(NETWORKS.replace("images.crop=32", "images.crop=30"))
+    assert benchmark(str(path), [], **folders, minutes=0).done == 0  # other images are another training
