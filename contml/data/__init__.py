@@ -4,6 +4,7 @@ from contml.data.batch import Batch as Batch
 from contml.data.cache import CacheReport as CacheReport
 from contml.data.decode import ImageItem as ImageItem
 from contml.data.draw import check_queries as check_queries, draw as draw, draw_queries as draw_queries
+from contml.data.drawings import drawn as drawn
 from contml.data.loader import Images as Images
 from contml.data.sources import (
     BoxCrop as BoxCrop,

@@ -7,9 +7,8 @@ from typing import Annotated, TypeAlias
 
 import numpy as np
 
-from contml._support.progress import progress_bar
 from contml._support.validation import NonNegativeInt, PositiveInt, Range, check_ranges
-from contml.data import Pixels, Task
+from contml.data import Pixels, Task, drawn
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
 from .._readers.word_vectors import training_words, word_vectors
@@ -42,7 +41,7 @@ def synthetic(
 
     Things have a colour, a size and a pattern, and are beside, on, above or in front of each other, in one of five
     places. No caption mentions everything, and words have synonyms. Word vectors are trained on the training captions.
-    A scene of 64 pixels takes about two milliseconds; all are kept in memory.
+    A scene of 64 pixels takes about two milliseconds to draw; what was drawn is kept in ~/.cache/contml.
 
     Args:
         train: number of training images.
@@ -60,13 +59,8 @@ def synthetic(
     """
     choice = DistanceOptions(distance, word_weights)
     numbers = [*range(train), *range(FIRST_VAL, FIRST_VAL + val), *range(FIRST_TEST, FIRST_TEST + test)]
-    images, texts = [], []
-    with progress_bar(len(numbers), "drawing scenes") as progress:
-        for number in numbers:
-            pixels, scene_captions = draw_scene(seed, number, size, captions)
-            images.append(Pixels(pixels))
-            texts.append(scene_captions)
-            progress(len(images))
+    (pixels,) = drawn(_paint, seed, numbers, size, "scenes")
+    images, texts = [Pixels(image) for image in pixels], [_write(seed, number, captions) for number in numbers]
     names = [f"scene {number}" for number in numbers]
     vectors = word_vectors(None, texts[:train], texts[train:], dim, seed) if choice.needs_vectors else {}
     caption_distance = CaptionDistance(choice, texts[:train], texts[train:], vectors, normalize, seed)
@@ -96,7 +90,14 @@ def synthetic(
 
 def draw_scene(seed: int, index: int, size: int = 64, count: int = 5) -> tuple[Array, list[str]]:
     """One scene: pixels `[size, size, 3]` and `count` captions; (seed, index) is the same scene at any size."""
+    return _paint(seed, index, size)[0], _write(seed, index, count)
+
+
+def _paint(seed: int, index: int, size: int) -> tuple[Array]:
+    scene = choose_scene(np.random.default_rng([seed, index]))
+    return (paint_scene(np.random.default_rng([seed, index, 1]), scene, size),)
+
+
+def _write(seed: int, index: int, count: int) -> list[str]:
     random = np.random.default_rng([seed, index])
-    scene = choose_scene(random)
-    captions = write_captions(random, scene, count)
-    return paint_scene(np.random.default_rng([seed, index, 1]), scene, size), captions
+    return write_captions(random, choose_scene(random), count)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-import numpy as np
-
-from contml._support.progress import progress_bar
 from contml._support.validation import NonNegativeInt, Range, check_ranges
-from contml.data import Pixels, Split, Task, check_queries
+from contml.data import Pixels, Split, Task, check_queries, drawn
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL
 from .interiors import draw_room
@@ -35,7 +32,7 @@ def synthetic(
 
     The label map gives the surface that each pixel would show if the room were empty: 1 frontal wall, 2 left wall,
     3 right wall, 4 floor, 5 ceiling. A view of two walls has a left and a right wall. Drawing takes about two
-    milliseconds per image of 64 pixels; the images are kept in memory.
+    milliseconds per image of 64 pixels; what was drawn is kept in ~/.cache/contml.
 
     Args:
         train: number of training images.
@@ -48,15 +45,12 @@ def synthetic(
     check_queries(queries, test)
 
     def draw(first: int, count: int, queries: int = 0) -> Split:
-        rooms = []
-        with progress_bar(count, "drawing rooms") as progress:
-            for index in range(count):
-                rooms.append(draw_room(seed, first + index, size))
-                progress(index + 1)
+        numbers = range(first, first + count)
+        pixels, surfaces = drawn(draw_room, seed, numbers, size, "rooms")
         return make_split(
-            [Pixels(image) for image, _ in rooms],
-            [f"room {first + index}" for index in range(count)],
-            np.stack([surfaces for _, surfaces in rooms]),
+            [Pixels(image) for image in pixels],
+            [f"room {number}" for number in numbers],
+            surfaces,
             classes=_CLASSES,
             ignore=_UNKNOWN,
             class_names=SURFACES,

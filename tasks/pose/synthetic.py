@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-import numpy as np
-
 from contml._support.validation import NonNegativeInt, Range, check_ranges
-from contml.data import Pixels, Split, Task, check_queries
+from contml.data import Pixels, Split, Task, check_queries, drawn
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL
 from .bodies import LSP
@@ -31,7 +29,7 @@ def synthetic(
 ) -> Task:
     """Synthetic people with varied pose, body, clothes, background and clutter, drawn from a seed.
 
-    Drawing takes about a millisecond per image of 64 pixels; the images are kept in memory.
+    Drawing takes about a millisecond per image of 64 pixels; what was drawn is kept in ~/.cache/contml.
 
     Args:
         train: number of training images.
@@ -46,11 +44,12 @@ def synthetic(
     check_queries(queries, test)
 
     def draw(first: int, count: int, queries: int = 0) -> Split:
-        people = [draw_person(seed, first + index, size) for index in range(count)]
+        numbers = range(first, first + count)
+        pixels, joints = drawn(draw_person, seed, numbers, size, "people")
         return make_split(
-            [Pixels(image) for image, _ in people],
-            [f"person {first + index}" for index in range(count)],
-            np.stack([joints for _, joints in people]),
+            [Pixels(image) for image in pixels],
+            [f"person {number}" for number in numbers],
+            joints,
             None,
             range(queries),
             LSP,

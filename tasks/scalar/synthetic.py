@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-from contml._support.progress import progress_bar
+import numpy as np
+
 from contml._support.validation import NonNegativeInt, Range, check_ranges
-from contml.data import Pixels, Split, Task, draw_queries, query_split
+from contml.data import Pixels, Split, Task, draw_queries, drawn, query_split
+from contml.data.draw import Array
 from contml.labels import VectorLabels
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
@@ -28,7 +30,8 @@ def synthetic(
     """Drawn gauges that show a number, 0 to 100; the label distance is the difference of two numbers.
 
     Gauges differ in place, size, view, angle of the scale, marks, colours, light and background: the angle of the
-    needle alone does not give the number. A gauge of 64 pixels takes about three milliseconds; all are kept in memory.
+    needle alone does not give the number. A gauge of 64 pixels takes about three milliseconds to draw; what was
+    drawn is kept in ~/.cache/contml.
 
     Args:
         train: number of training images.
@@ -40,21 +43,23 @@ def synthetic(
     """
     ranges = {"train": (0, train, 0), "val": (FIRST_VAL, val, queries_like(queries, test, val))}
     ranges["test"] = (FIRST_TEST, test, queries)
-    with progress_bar(train + val + test, "drawing gauges") as progress:
-        num_done, splits = 0, {}
-        for part, (first_index, count, num_queries) in ranges.items():
-            gauges = []
-            for index in range(first_index, first_index + count):
-                gauges.append(draw_gauge(seed, index, size))
-                num_done += 1
-                progress(num_done)
-            names = [f"gauge {index}" for index in range(first_index, first_index + count)]
-            query_rows, gallery = query_split(draw_queries(num_queries, names, seed), count)
-            splits[part] = Split(
-                images=[Pixels(pixels) for pixels, _ in gauges],
-                names=names,
-                labels=VectorLabels([value for _, value in gauges], squared=False),
-                queries=query_rows,
-                gallery=gallery,
-            )
+    splits = {}
+    for part, (first, count, num_queries) in ranges.items():
+        numbers = range(first, first + count)
+        pixels, values = drawn(_draw, seed, numbers, size, "gauges")
+        names = [f"gauge {number}" for number in numbers]
+        query_rows, gallery = query_split(draw_queries(num_queries, names, seed), count)
+        splits[part] = Split(
+            images=[Pixels(image) for image in pixels],
+            names=names,
+            labels=VectorLabels(values.tolist(), squared=False),
+            queries=query_rows,
+            gallery=gallery,
+        )
     return Task(splits["train"], splits["test"], splits["val"])
+
+
+def _draw(seed: int, number: int, size: int) -> tuple[Array, Array]:
+    """Pixels `[size, size, 3]` of a gauge, and the number that it shows."""
+    pixels, value = draw_gauge(seed, number, size)
+    return pixels, np.array(value)
