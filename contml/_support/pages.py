@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
+@functools.cache
 def page_template(file: Path) -> jinja2.Template:
     """The template of a page. Everything is escaped: titles, file names and configs may hold HTML."""
     loader = jinja2.FileSystemLoader(file.parent)

@@ -80,7 +80,7 @@ def explore(
 
 
 def _announce(items: int) -> None:
-    """Says why nothing happens for a while: t-SNE of 5,000 items takes about a minute."""
+    """Says why nothing happens for a while: t-SNE of 5,000 items takes several seconds."""
     if items >= 1000:
         echo(f"map and neighbours of {items:,} items ...", err=True)
 

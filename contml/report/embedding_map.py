@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
 import torch
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
@@ -14,12 +16,13 @@ from torch import Tensor
 
 from contml._support.text import percent
 from contml.data.split import Split
+from contml.distances.vectors import nearest_vectors
 from contml.report.gallery import draw
 from contml.report.plots import DPI, STYLE, WIDTH, Array, draw_note
 
 MAX_PICTURES = 120
 MAX_COLUMNS = 22  # so that a picture is at least 40 px wide on the page
-#: t-SNE of more items takes minutes; of fewer than ten it shows nothing.
+#: t-SNE of more items takes longer than all else of a report; of fewer than ten it shows nothing.
 MAX_TSNE, MIN_TSNE = 2000, 10
 PERPLEXITY = 30
 
@@ -31,6 +34,22 @@ class Grid(NamedTuple):
     side: float
     columns: int
     lines: int
+
+
+class _Pixels(Artist):
+    """A picture that fills its axes. `imshow` would take half a second, and ten times the memory."""
+
+    def __init__(self, picture: Image.Image) -> None:
+        super().__init__()
+        self.picture = picture
+
+    def draw(self, renderer: Any) -> None:
+        """Draw the picture, resized to the axes."""
+        assert self.axes is not None
+        box = self.axes.get_window_extent(renderer)
+        left, bottom, right, top = (round(edge) for edge in box.extents)
+        picture = self.picture.resize((right - left, top - bottom), Image.Resampling.BILINEAR).convert("RGBA")
+        renderer.draw_image(renderer.new_gc(), left, bottom, np.asarray(picture)[::-1])
 
 
 def map_plot(split: Split, embeddings: Tensor, broken: dict[int, str]) -> Figure:
@@ -80,7 +99,10 @@ def _draw_map(split: Split, rows: Tensor, points: Array, broken: dict[int, str],
         x, y = (centre - [left, top]) / grid.side * [cell, -cell] - 0.46 * cell  # pixels from the upper left
         picture = draw(split, int(rows[position]), int(0.92 * cell), broken)
         canvas.paste(picture, (round(float(x)), round(float(y))))
-    axes.imshow(np.asarray(canvas), extent=(left, right, bottom, top), aspect="equal")
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
+    axes.set_aspect("equal")
+    axes.add_artist(_Pixels(canvas))
     if not placements:
         draw_note(axes, note or "no embeddings recorded")
     return figure, axes
@@ -91,8 +113,7 @@ def tsne(embeddings: Tensor, seed: int = 0) -> Array:
     n = len(embeddings)
     if n == 0:
         return np.zeros((0, 2))
-    from sklearn.manifold import TSNE  # here: it takes a second to import
-    from threadpoolctl import threadpool_limits
+    from contml.report._tsne import EARLY, EXAGGERATION, ITERATIONS, descend  # here: it imports numba
 
     # The map does not depend on the scale, and squares of a large scale would overflow.
     values = embeddings.detach().cpu().double()
@@ -102,9 +123,39 @@ def tsne(embeddings: Tensor, seed: int = 0) -> Array:
     # The noise separates equal items, and the second axis where the embeddings have one dimension.
     noise = np.random.default_rng(seed).normal(scale=1e-6, size=start.shape)
     start = 1e-4 * start / (start[:, 0].std() or 1.0) + noise
-    with threadpool_limits(1):  # sums of several threads have another order, and so another map, in each call
-        model = TSNE(perplexity=min(PERPLEXITY, (n - 1) / 3), init=start, random_state=seed)
-        return np.asarray(model.fit_transform(values.numpy()), dtype=np.float64)
+    points: Any = np.ascontiguousarray(start.T, dtype=np.float32)
+    rate = max(n / EXAGGERATION / 4, 50)
+    descend(*_joint_probabilities(values), points, np.float32(rate), ITERATIONS, EARLY, np.float32(EXAGGERATION))
+    return np.asarray(points.T, dtype=np.float64)
+
+
+def _joint_probabilities(values: Tensor) -> tuple[Any, Any, Any]:
+    """The probabilities of the pairs of near items, symmetric: where each row starts `[N + 1]`, columns, and values.
+
+        p_ij = (p_j|i + p_i|j) / 2N,    p_j|i ~ exp(-b_i |x_i - x_j|^2) for the 3 perplexities nearest to i
+
+    b_i is bisected until the perplexity of p_.|i, the exponential of its entropy, is `PERPLEXITY`.
+    """
+    from scipy.sparse import csr_array  # here: the import is slow
+
+    n = len(values)
+    perplexity = min(PERPLEXITY, (n - 1) / 3)
+    count = min(int(3 * perplexity + 1), n - 1)
+    near = nearest_vectors(values, values, count, self_index=torch.arange(n))
+    squared = near.values - near.values[:, :1]  # the nearest at 0, so that its exponential is 1
+    low, high = torch.zeros(n, 1, dtype=torch.float64), torch.full((n, 1), torch.inf, dtype=torch.float64)
+    b = 1 / squared.mean(1, keepdim=True).clamp(min=1e-12)
+    for _ in range(64):
+        p = torch.exp(-b * squared)
+        entropy = p.sum(1, keepdim=True).log() + b * (p * squared).sum(1, keepdim=True) / p.sum(1, keepdim=True)
+        wide = entropy > math.log(perplexity)
+        low, high = torch.where(wide, b, low), torch.where(wide, high, b)
+        b = torch.where(high.isinf(), 2 * b, (low + high) / 2)
+    p = p / p.sum(1, keepdim=True)
+    starts = np.arange(n + 1) * count
+    one_way = csr_array((p.flatten().numpy(), near.positions.flatten().numpy(), starts), shape=(n, n))
+    both = csr_array((one_way + one_way.T) / (2 * n))
+    return both.indptr.astype(np.int32), both.indices.astype(np.int32), both.data.astype(np.float32)
 
 
 def principal_components(embeddings: Tensor) -> tuple[Array, tuple[float, float]]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
+import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -14,7 +17,7 @@ from contml._support.text import page_text
 from contml.data.split import Split
 from contml.report.examples import Example
 from contml.report.gallery import draw
-from contml.report.plots import picture_of
+from contml.report.plots import STYLE, as_picture
 
 #: Sides in pixels of a query and of a retrieved item; the page shows them at about 0.6 of that.
 QUERY, ITEM = 300, 176
@@ -33,26 +36,23 @@ def narrowed(picture: Image.Image, width: int) -> Image.Image:
 def panel_pictures(figure: Figure) -> list[Image.Image]:
     """Each panel of a plot as a picture of its own, so that a page can place them below each other.
 
-    `picture_of` the plot must have been taken: it places the panels.
+    `picture_of` the plot must have been taken: it places the panels, on the canvas that is drawn on here.
     """
-    layout, pad, pictures = figure.get_layout_engine(), 0.06 * figure.dpi, []
-    artists = [*figure.axes, *figure.legends]
-    figure.set_layout_engine("none")
-    for axes in figure.axes:
-        if axes.axison:
-            for artist in artists:  # titles may reach into a neighbour
-                artist.set_visible(artist is axes)
-            plot = picture_of(figure)
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # as in `png`
-                box = axes.get_tightbbox()
-            assert box is not None  # it is visible
-            left, right = max(0, int(box.x0 - pad)), min(plot.width, int(box.x1 + pad))
-            top, bottom = max(0, int(plot.height - box.y1 - pad)), min(plot.height, int(plot.height - box.y0 + pad))
-            pictures.append(plot.crop((left, top, right, bottom)))
-    for artist in artists:
-        artist.set_visible(True)
-    figure.set_layout_engine(layout)
+    canvas: Any = figure.canvas  # its methods have no types
+    renderer, pad, pictures = canvas.get_renderer(), 0.06 * figure.dpi, []
+    height, width = canvas.buffer_rgba().shape[:2]
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # as in `picture_of`
+        for axes in figure.axes:
+            if axes.axison:
+                renderer.clear()  # titles may reach into a neighbour
+                figure.patch.draw(renderer)
+                axes.draw(renderer)
+                box = axes.get_tightbbox(renderer)
+                assert box is not None  # it is visible
+                left, right = max(0, int(box.x0 - pad)), min(width, int(box.x1 + pad))
+                top, bottom = max(0, int(height - box.y1 - pad)), min(height, int(height - box.y0 + pad))
+                pictures.append(as_picture(np.asarray(canvas.buffer_rgba())[top:bottom, left:right]))
     return pictures
 
 

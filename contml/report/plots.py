@@ -71,7 +71,12 @@ def picture_of(figure: Figure) -> Image.Image:
         # A metric's title may hold characters that the font lacks; they are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    return as_picture(np.asarray(canvas.buffer_rgba()))
+
+
+def as_picture(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> Image.Image:
+    """A part of a canvas, opaque `[H, W, 4]`, as a picture."""
+    return Image.fromarray(np.ascontiguousarray(pixels[:, :, :3]))
 
 
 def encode(picture: Image.Image) -> bytes:
