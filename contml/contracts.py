@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 Rows: TypeAlias = "Tensor | np.ndarray[Any, Any] | Sequence[int] | slice | None"
 
 #: The kind of label distances. "graded": numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1, from the class ids
-#: of the items.
-LabelKind: TypeAlias = Literal["graded", "binary", "classes"]
+#: of the items. "triplets" and "rankings" are judgments between items, which have no label distances.
+LabelKind: TypeAlias = Literal["graded", "binary", "classes", "triplets", "rankings"]
 
-#: The kind of labels that a loss needs, or "any". "binary" accepts classes too; "graded" accepts neither.
-Requirement: TypeAlias = Literal["any", "graded", "binary", "classes"]
+#: The kind of labels that a loss or a training step needs. "any": label distances; "binary" accepts classes too;
+#: "graded" accepts neither.
+Requirement: TypeAlias = Literal["any", "graded", "binary", "classes", "triplets", "rankings"]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@
 Its 95 % interval is the wider one of two, as far as they are known:
 
 - over the queries, if both were measured on the same ones: 1.96 standard errors of the differences of a query, each the
-  mean over the runs that have it. Folds have queries of their own: the variances of their means add up;
+  mean over the runs that have it. Triplets that share an item are not independent (`variance_of_mean`). Folds have
+  queries of their own: the variances of their means add up;
 - over the runs, if each result has two or more: of the paired differences by Student's t, if both have the same seeds
   and folds; else Welch's.
 
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from contml._support.text import number
 from contml.contracts import PLAIN, Measure
+from contml.evaluation.intervals import variance_of_mean
 from contml.evaluation.query_values import QueryValues
 
 #: The seed of a run, and the part of the training items that it validates on.
@@ -122,23 +124,26 @@ def _over_queries(a: SettingResult, b: SettingResult) -> tuple[float | None, boo
         return None, sorted(a.values.values()) == sorted(b.values.values()), a.unknown
     if sets_a.keys() != sets_b.keys():
         return None, False, "their queries differ"
-    differences = [sets_b[key] - sets_a[key] for key in sets_a]
-    equal = not any(bool(each.any()) for each in differences)
-    if min(map(len, differences)) < 2:
+    differences = [(sets_b[key][0] - values, items) for key, (values, items) in sets_a.items()]
+    equal = not any(bool(each.any()) for each, _ in differences)
+    if min(len(each) for each, _ in differences) < 2:
         return None, equal, "there is only one query"
-    variance = sum(float(each.var()) / len(each) for each in differences)
+    variance = sum(variance_of_mean(each, items) for each, items in differences)
     return 1.96 * math.sqrt(variance) / len(differences), equal, ""
 
 
-def _by_queries(result: SettingResult) -> dict[tuple[str, str], Tensor] | None:
-    """The mean over the runs of each query `[Q]`, by what identifies the queries; None if a run does not know them."""
-    values: dict[tuple[str, str], list[Tensor]] = {}
+def _by_queries(result: SettingResult) -> dict[tuple[str, str], tuple[Tensor, Tensor | None]] | None:
+    """The mean over the runs of each query `[Q]` and its items, by what identifies the queries.
+
+    None if a run does not know them.
+    """
+    values: dict[tuple[str, str], list[QueryValues]] = {}
     for key in result.values:
         found = result.queries(key)
         if found is None:
             return None
-        values.setdefault((found.queries, f"{found.metric} of {len(found.values)}"), []).append(found.values)
-    return {key: torch.stack(each).mean(0) for key, each in values.items()}
+        values.setdefault((found.queries, f"{found.metric} of {len(found.values)}"), []).append(found)
+    return {key: (torch.stack([run.values for run in each]).mean(0), each[0].items) for key, each in values.items()}
 
 
 def _over_runs(a: SettingResult, b: SettingResult) -> float | None:

@@ -10,7 +10,9 @@ import numpy as np
 from contml._support.errors import InputError
 from contml.data.copies import joined, same_images, stamps_of
 from contml.data.draw import Array, draw, draw_queries, folds
+from contml.data.judged_split import divide, with_judgments
 from contml.data.split import Split, Task, query_split
+from contml.labels.judgments import JudgedItems
 
 #: With more validation items than the first number, the second is the number of queries, where labels are graded.
 _MANY, _QUERIES = 5_000, 1_000
@@ -38,6 +40,8 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int
     """
     if task.val is not None:
         return task
+    if isinstance(task.train.labels, JudgedItems):
+        return _with_judged_validation(task, task.train.labels, names, share, fold or 0, seed)
     classes = _unseen_classes(task) if task.val_groups is None else None
     whole = classes or task.val_groups or names
     # The split must not be one class, or one group, which its own queries do not search.
@@ -62,6 +66,21 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int
     val = replace(val, recall_at=task.evaluated.recall_at, places=places, excluded={})
     train_groups = None if task.val_groups is None else [task.val_groups[row] for row in rows]
     return replace(task, train=train, val=val, val_groups=train_groups)
+
+
+def _with_judged_validation(
+    task: Task, labels: JudgedItems, names: Sequence[str], share: float, fold: int, seed: int
+) -> Task:
+    """The task with some of its judgments as a validation split: by item, unless test items are in training too."""
+    shared = task.test is not None and bool(set(task.train.names) & set(task.test.names))
+    try:
+        kept, drawn = divide(labels, names, share, "judgment" if shared else "item", seed, "validation", fold=fold)
+    except InputError as error:
+        hint = "set training.val_share to a larger share, or training.select=none to train on all judgments"
+        raise InputError(error.subject, error.got, error.allowed, hint) from None
+    drawn.left_out = 0  # they are counted in training
+    train = with_judgments(task.train, kept, labels.judged - kept.judged - drawn.judged)
+    return replace(task, train=train, val=replace(with_judgments(task.train, drawn), excluded={}))
 
 
 def _drawn(groups: Sequence[str], share: float, fold: int, seed: int, least: int) -> Array:

@@ -46,6 +46,8 @@ def refuse_equal(labels: LabelSpace, subject: str = "labels") -> None:
     Raises:
         InputError: all labels are equal.
     """
+    if labels.kind == "triplets":  # which have no label distances
+        return
     count = len(labels)
     blocks = (slice(start, start + _BLOCK) for start in range(0, count, _BLOCK))
     if (judged := labels.judged_pairs) is not None:

@@ -1,4 +1,4 @@
-"""Evaluators: retrieval, or captions."""
+"""Evaluators: retrieval, or captions; those of judgments are in `judgments.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from contml.evaluation.embed import embed
 from contml.evaluation.metrics import METRICS_AT_K
 from contml.evaluation.results import Evaluation, Ranking, curve_of, score_of
 from contml.evaluation.retrieval import evaluate
+
+if TYPE_CHECKING:
+    from contml.evaluation.judgments import Judged
 
 #: The scores of captions beside BLEU, the main one first.
 _SCORES = ("cider_d", "cider", "rouge_l")
@@ -54,7 +57,7 @@ class Captions:
 
 
 #: What is found on a split.
-Found: TypeAlias = "Ranking | Captions"
+Found: TypeAlias = "Ranking | Captions | Judged"
 
 
 class Evaluator(ABC):

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from contml.evaluation.results import Evaluation, Score
     from contml.labels.base import LabelSpace
 
-#: "graded": retrieval by label distance; "classes": retrieval by class; "captions": written captions.
-KindName: TypeAlias = Literal["graded", "classes", "captions"]
+#: "graded": retrieval by label distance; "classes": retrieval by class; "captions": written captions; "triplets":
+#: judgments of which of two items is nearer; "rankings": judged lists of queries.
+KindName: TypeAlias = Literal["graded", "classes", "captions", "triplets", "rankings"]
 
 
 class ResultKind:
@@ -122,8 +123,45 @@ class _Captions(ResultKind):
         return f"{score.title} is {self.text(evaluation, score.model)}"
 
 
+class _Triplets(ResultKind):
+    headline = "triplet_accuracy"
+    plotted = ""
+    baselines = ("random", "judge")
+    best = "one judge beside the others"
+    ranked = False
+    size = "{queries:,} triplets"
+
+    def usual(self, evaluation: Evaluation) -> list[str]:
+        return [*evaluation.scores]
+
+    def text(self, evaluation: Evaluation, value: float) -> str:  # noqa: ARG002
+        return percent(value)
+
+    def finding(self, evaluation: Evaluation, score: Score) -> str:
+        return f"The answer is that of most judges for {self.text(evaluation, score.model)} of the triplets"
+
+
+class _Rankings(ResultKind):
+    headline = "judged_ndcg"
+    plotted = ""
+    ranked = False
+    size = "{queries:,} queries, {gallery:,} judged items"
+
+    def usual(self, evaluation: Evaluation) -> list[str]:
+        return [*evaluation.scores]
+
+    def finding(self, evaluation: Evaluation, score: Score) -> str:
+        return f"{score.title} is {self.text(evaluation, score.model)}"
+
+
 #: The kinds by name. Of a file without a kind, it is the first one whose main metric is there.
-KINDS: dict[KindName, ResultKind] = {"captions": _Captions(), "classes": _Classes(), "graded": ResultKind()}
+KINDS: dict[KindName, ResultKind] = {
+    "captions": _Captions(),
+    "triplets": _Triplets(),
+    "rankings": _Rankings(),
+    "classes": _Classes(),
+    "graded": ResultKind(),
+}
 
 
 def kind_of(labels: LabelSpace) -> ResultKind:

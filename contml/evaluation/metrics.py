@@ -105,6 +105,18 @@ METRICS = {
         "CIDEr", "mean cosine of the tf-idf vectors of n-grams of a caption and its references, n = 1 to 4"
     ),
     "rouge_l": Metric("ROUGE-L", "F score of the longest common subsequence with the references"),
+    "triplet_accuracy": Metric(
+        "triplet accuracy",
+        "share of the judged triplets that the model answers as most judges do: 2AFC, or the odd one out of three",
+    ),
+    "judge_agreement": Metric(
+        "agreement with a judge", "share of the judges who gave the model's answer to a triplet, mean over triplets"
+    ),
+    "judged_ndcg": Metric(
+        "judged nDCG",
+        "sum of gain / log2(rank + 1) over the judged items of a query, divided by that of the best ranking; the gain "
+        "is the grade, or 1 / (1 + distance)",
+    ),
     "facts": Metric(
         "facts that are right", "share of the facts that captions of drawn scenes state and that are right"
     ),

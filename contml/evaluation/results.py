@@ -102,7 +102,10 @@ class Evaluation:
     read. `spearman` is the rank correlation of embedding distance and label distance over query-gallery pairs: all of
     them, or a uniform sample of a million; NaN for captions. `kind` is a name of `contml.evaluation.kinds.KINDS`.
     For captions, `queries` are the images, `gallery` is 0, "random" is a caption of another image, and the "oracle" is
-    a person: a reference, compared with the other references of its image.
+    a person: a reference, compared with the other references of its image. For triplets, `queries` are the triplets,
+    and the "oracle" is one judge beside the others (NaN where no triplet has two); for rankings, `gallery` are the
+    judged items of all queries. `intervals` are half the width of the 95 % interval of the model's metric by name, for
+    judgments; NaN for a single one.
     """
 
     unit: str
@@ -117,6 +120,7 @@ class Evaluation:
     recall_within: RecallWithin | None = None
     measure: Measure = PLAIN
     kind: KindName = "graded"
+    intervals: dict[str, float] = field(default_factory=dict)
 
     @property
     def k(self) -> int:

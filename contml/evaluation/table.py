@@ -57,6 +57,8 @@ def sentence(evaluation: Evaluation) -> str:
         values = (score.model, score.random, score.oracle)
         model, random, oracle = (evaluation.text(evaluation.headline, value) for value in values)
         low, high = KINDS[evaluation.kind].baselines
+        half = evaluation.intervals.get(evaluation.headline, math.nan)
+        model += "" if math.isnan(half) else f" ± {score_text(half)}"
         return f"{title} is {model}; {low}: {random}; {high}: {oracle}."
     start = f"{title} is {score.model / score.random:.2f} times that of a random ranking"
     if normalized < 0:

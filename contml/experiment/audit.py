@@ -91,8 +91,8 @@ def audit_run(
         KeyboardInterrupt: a signal stopped the training of a fold. Its state is saved.
     """
     experiment, run = load_run(folder, trust=trust)
-    if experiment.is_captioning:
-        raise InputError(str(folder), "trained a captioner, which embeds nothing", hint="give a run of embeddings")
+    if experiment.unranked:
+        raise InputError(str(folder), experiment.unranked, hint="give a run of embeddings of items with labels")
     evaluated = read_evaluation(run)
     path = run.checkpoints / f"{experiment.selected}.safetensors"
     weights, saved = load_weights(path)

@@ -22,7 +22,7 @@ from contml.data.features import with_features
 from contml.data.identity import item_names
 from contml.data.split import Split, Task
 from contml.experiment.parts import schema
-from contml.experiment.run_results import CaptionResults, RetrievalResults, RunEvaluator
+from contml.experiment.run_results import CaptionResults, JudgmentResults, RetrievalResults, RunEvaluator
 from contml.labels.base import LabelSpace
 from contml.losses import LOSSES
 from contml.losses.inputs import check_loss, check_requirement
@@ -33,7 +33,7 @@ from contml.models.captioner import Captioner, DecoderFactory
 from contml.models.decoders import DECODERS
 from contml.models.identity import identity
 from contml.runs import PLACES, Run, without_paths
-from contml.training import Trainer
+from contml.training import Trainer, TrainingStep
 from contml.training.trackers import check_installed
 
 #: The words of each caption of each item.
@@ -117,6 +117,18 @@ class Experiment:
         """Whether a captioner is trained, and not an embedding."""
         return "captioner" in self.config.parts
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether it learns from judgments between items, and not from labels of items."""
+        return _is_judged(self.config)
+
+    @property
+    def unranked(self) -> str:
+        """Why there are no rankings to compare with labels, in words; "" where there are."""
+        if self.is_captioning:
+            return "trained a captioner, which ranks nothing"
+        return "trained on judgments, so that its items have no labels" if self.is_judged else ""
+
     def build_model(self, task: Task, weights: bool = True) -> EmbeddingModel | Captioner:
         """The model of a task: an embedding, or a captioner; `weights` as in `build_network`."""
         network = self.build_network(task, weights)
@@ -126,6 +138,8 @@ class Experiment:
         """What evaluates a model of this experiment; without one, what reads its results."""
         if self.is_captioning:
             return CaptionResults(self, model and model.vocabulary.decode)
+        if self.is_judged:
+            return JudgmentResults(self)
         return RetrievalResults(self)
 
     def _captioner(self, network: EmbeddingModel, words: CaptionWords, weights: bool) -> Captioner:
@@ -186,7 +200,8 @@ class Experiment:
                     self._check_requirement(part, "classes", labels.kind)
         if "loss" in parts:
             loss = self._build_loss(data, network.parts if network.levels else [])
-            self._check_requirement(parts["loss"], loss.requires, labels.kind)
+            if not self.is_judged:  # else the step checks it
+                self._check_requirement(parts["loss"], loss.requires, labels.kind)
             data["loss"] = loss
         # Neighbours are searched by the graded labels, not by the binarized ones.
         sampler = parts["sampler"].build(**{**data, "labels": root if labels.class_ids is None else labels})
@@ -271,6 +286,7 @@ def experiment(document: Document, name: str) -> Experiment:
     """
     config = validate(document, schema())
     _check_captioning(config, document)
+    _check_judged(config, document)
     if "loss" in config.parts:
         _check_loss(config, document)
     elif "regularizer" in config.parts:
@@ -323,6 +339,25 @@ def _check_captioning(config: Config, document: Document) -> None:
         raise document.error(("decoder",), "there is no captioner", hint="remove it, or add the section 'captioner'")
     if "loss" not in parts and data_arguments(step.constructor).get("loss"):
         raise document.error(("loss",), "missing", f"must be one of {', '.join(LOSSES)}")
+
+
+def _is_judged(config: Config) -> bool:
+    step = config.parts["step"].constructor
+    return isinstance(step, type) and issubclass(step, TrainingStep) and step.judged
+
+
+def _check_judged(config: Config, document: Document) -> None:
+    """A step for judgments needs whole judgments in a batch; what compares labels of items is refused."""
+    if not _is_judged(config):
+        return
+    parts, step, sampler = config.parts, config.parts["step"], config.parts["sampler"].name
+    if sampler != "judged" and ":" not in sampler:  # the user's own sampler may draw judgments too
+        got = f"{sampler}, but step {step.name} learns from judgments"
+        raise document.error(("sampler",), got, hint="use 'sampler: {name: judged}'")
+    takes_loss = "loss" in data_arguments(step.constructor)
+    unused = ("binarize", "memory", "regularizer", *(() if takes_loss else ("loss", "miner")))
+    if section := next((section for section in unused if section in parts), None):
+        raise document.error((section,), f"step {step.name} does not use it", hint="remove it")
 
 
 def _check_loss(config: Config, document: Document) -> None:

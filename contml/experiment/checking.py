@@ -19,6 +19,7 @@ from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.experiment.building import Experiment, first_process
 from contml.labels.base import LabelSpace
 from contml.labels.captions import CaptionLabels
+from contml.labels.judgments import JudgedItems
 from contml.training import Trainer
 
 _FEATURES = "no image, since the items are features"
@@ -84,17 +85,14 @@ def check(
     batches.close()
     trainer.bare_model.load_state_dict(initial_state)
     trainer.images.close()
-    in_batch = _in_a_batch(trainer.labels[batch.rows])
     num_parameters = sum(p.numel() for p in trainer.parameters)
     return [
         *task.summary,
         *((f"{SPLIT_TITLES[name]} images", _images(name, split, as_read)) for name, split in task.splits.items()),
         *([] if task.test is not None else [("evaluated", "the validation split, since the data have no test split")]),
         *([("repeated images", copies)] if (copies := str(find_copies(task.splits))) else []),
-        ("label distance", task.evaluated.labels.unit),
-        *_unknown_words(task),
+        *_labels(task, trainer.labels[batch.rows]),
         ("decoded", decoded or _decoded(len(batch.rows), task.train)),
-        ("in a batch", in_batch),
         ("batch", f"{len(batch.rows)} {_size(batch.images)}"),
         ("steps", f"{trainer.total_steps:,} in {trainer.options.epochs} epochs"),
         (
@@ -155,7 +153,8 @@ def _size(images: Tensor) -> str:
 def _images(name: str, split: Split, as_read: Task) -> str:
     """The number of images of a split, of queries, and of items left out; where a validation split is from."""
     queries = len(split) if split.queries is None else len(split.queries)
-    query_text = "" if name == "train" else f", of which {queries:,} query"
+    judged = isinstance(split.labels, JudgedItems)
+    query_text = "" if name == "train" or judged else f", of which {queries:,} query"
     source = "drawn from the training split" if as_read.val is None else "named by the data"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
     notes = ([source] if name == "val" else []) + ([f"excluded: {reasons}"] if reasons else [])
@@ -186,6 +185,19 @@ def _decoded(count: int, split: Split) -> str:
     if split.feature_dim is not None:
         return _FEATURES
     return f"one batch of {count:,} of {len(split):,} training images; --images all decodes every image"
+
+
+def _labels(task: Task, batch: LabelSpace) -> list[tuple[str, str]]:
+    """The unit of label distances, and their range in a batch; or the judgments of each split, and those in a batch."""
+    if isinstance(batch, JudgedItems):
+        facts = [(SPLIT_TITLES[name], split.labels) for name, split in task.splits.items()]
+        counted = [(f"{name} judgments", labels.facts()) for name, labels in facts if isinstance(labels, JudgedItems)]
+        return [*counted, ("in a batch", f"{len(batch.within()):,} judgments")]
+    return [
+        ("label distance", task.evaluated.labels.unit),
+        *_unknown_words(task),
+        ("in a batch", _in_a_batch(batch)),
+    ]
 
 
 def _unknown_words(task: Task) -> list[tuple[str, str]]:

@@ -134,8 +134,9 @@ def _read(comparison: Comparison, option: str, trust: bool) -> _Compared:
     runs: list[tuple[str, Experiment, Run, SavedEmbeddings]] = []
     for heading, table_run in ((_heading(table, row, run), run) for row in table.rows for run in row.runs):
         experiment, run = load_run(table_run.folder, trust=trust)
-        if experiment.is_captioning:
-            raise InputError(option, f"{run.folder} trained a captioner", hint="give runs of embeddings")
+        if experiment.unranked:
+            got, hint = f"{run.folder} {experiment.unranked}", "give runs of embeddings of items with labels"
+            raise InputError(option, got, hint=hint)
         if runs and recorded_items(runs[0][2], name) != recorded_items(run, name):
             got = f"runs with different test data ({runs[0][2].folder} and {run.folder})"
             raise InputError(option, got, hint="give runs on the same data")

@@ -23,7 +23,8 @@ from contml.config import dump
 from contml.data.identity import DataRecord, item_names
 from contml.data.split import Split, Task
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.evaluators import CaptionEvaluator, RetrievalEvaluator, evaluate_captions
+from contml.evaluation.evaluators import CaptionEvaluator, Evaluator, RetrievalEvaluator, evaluate_captions
+from contml.evaluation.judgments import JudgmentEvaluator
 from contml.evaluation.query_values import QueryValues
 from contml.evaluation.table import value_text
 from contml.experiment.saved_run import read_captions, recorded_task, saved_embeddings
@@ -83,11 +84,15 @@ class _Results:
 
     def save(self, run: Run, result: RunResult, model: Any) -> None:  # noqa: ARG002
         """Save what was found, the main metric of each query, and the evaluation."""
-        evaluated, found, names = result.evaluated, result.found, self.names(result.split)
-        weights = self.other_weights(evaluated)
-        values = QueryValues.of(evaluated.evaluation.headline, [names[n] for n in found.queries.tolist()], found.values)
+        evaluated, weights = result.evaluated, self.other_weights(result.evaluated)
+        values = self.query_values(evaluated.evaluation.headline, result)
         values.save(run.query_values(evaluated.split, weights))
         write_json(run.evaluation(weights), evaluated.to_dict())
+
+    def query_values(self, metric: str, result: RunResult) -> QueryValues:
+        """The main metric of each query."""
+        names = self.names(result.split)
+        return QueryValues.of(metric, [names[n] for n in result.found.queries.tolist()], result.found.values)
 
     def about(self, run: Run, result: RunResult, dim: int | None = None) -> dict[str, Any]:
         """What every report says; `dim` as in `brief_of`."""
@@ -100,20 +105,38 @@ class _Results:
         return {**page, "evaluation": result.evaluated, "split": result.split}
 
 
-class RetrievalResults(_Results, RetrievalEvaluator):
+class _EmbeddingResults(_Results, Evaluator):
+    """A run keeps the embeddings of the split."""
+
+    def save(self, run: Run, result: RunResult, model: Any) -> None:
+        """Save the embeddings too."""
+        tensors = {"embeddings": result.found.embeddings, "missing": result.missing}
+        path = run.embeddings(result.evaluated.split, self.other_weights(result.evaluated))
+        save_tensors(path, tensors, names=self.names(result.split), config=self.experiment.recorded)
+        super().save(run, result, model)
+
+    def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> RunResult:
+        """Evaluate the saved embeddings."""
+        name = evaluated.split
+        saved = saved_embeddings(self.experiment, run, name)  # before the data: a config that was edited changes them
+        task, changes = recorded_task(self.experiment, run, accept_changes)
+        rows, embeddings, missing = saved.of(self.names(task.splits[name]))
+        task = task.with_splits({name: task.splits[name].subset(rows)})
+        evaluation, found = self.evaluate(embeddings, missing, task.splits[name])
+        return RunResult(task, replace(evaluated, evaluation=evaluation, changes=changes), found, missing)
+
+
+class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
     """A run keeps the embeddings of the split, and a calibration."""
 
     ranked = True
 
     def save(self, run: Run, result: RunResult, model: Any) -> None:
-        """Save the embeddings and the calibration too."""
+        """Save the calibration too."""
         if result.val is not None:
             save_calibration(run.calibration, result.task, result.val, result.found)
         if result.train is not None:
             self._save_labels(run, result, *result.train)
-        tensors = {"embeddings": result.found.embeddings, "missing": result.missing}
-        path = run.embeddings(result.evaluated.split, self.other_weights(result.evaluated))
-        save_tensors(path, tensors, names=self.names(result.split), config=self.experiment.recorded)
         super().save(run, result, model)
 
     def _save_labels(self, run: Run, result: RunResult, split: Split, embeddings: Tensor, missing: Tensor) -> None:
@@ -128,16 +151,6 @@ class RetrievalResults(_Results, RetrievalEvaluator):
         train = embeddings[rows], split.subset(rows)
         LabelledItems.make(train, evaluated.identity, len(task.train), val, test).save(run.labels)
 
-    def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> RunResult:
-        """Rank the saved embeddings."""
-        name = evaluated.split
-        saved = saved_embeddings(self.experiment, run, name)  # before the data: a config that was edited changes them
-        task, changes = recorded_task(self.experiment, run, accept_changes)
-        rows, embeddings, missing = saved.of(self.names(task.splits[name]))
-        task = task.with_splits({name: task.splits[name].subset(rows)})
-        evaluation, ranking = self.evaluate(embeddings, missing, task.splits[name])
-        return RunResult(task, replace(evaluated, evaluation=evaluation, changes=changes), ranking, missing)
-
     def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:
         """Write the report of a ranking."""
         from contml.report.page import write_report  # here: it imports matplotlib
@@ -146,6 +159,24 @@ class RetrievalResults(_Results, RetrievalEvaluator):
         about |= {"missing": result.missing, "calibration": Calibration.read(run.calibration)}
         about["labelled"] = LabelledItems.of_run(run)
         return write_report(run.folder, ranking=result.found, pair=pair, **about)
+
+
+class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
+    """A run keeps the embeddings of the split."""
+
+    ranked = False
+
+    def query_values(self, metric: str, result: RunResult) -> QueryValues:
+        """The main metric of each judgment."""
+        found = result.found
+        return QueryValues.of(metric, found.labels.judgment_names(self.names(result.split)), found.values, found.items)
+
+    def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:  # noqa: ARG002
+        """Write the report of judgments."""
+        from contml.report.page import write_judgment_report  # here: it imports matplotlib
+
+        about = self.about(run, result, result.found.embeddings.shape[1])
+        return write_judgment_report(run.folder, judged=result.found, **about)
 
 
 class CaptionResults(_Results, CaptionEvaluator):
@@ -204,7 +235,7 @@ class CaptionResults(_Results, CaptionEvaluator):
 
 
 #: Evaluates the model of a run, and saves, reads and reports the result.
-RunEvaluator: TypeAlias = RetrievalResults | CaptionResults
+RunEvaluator: TypeAlias = RetrievalResults | JudgmentResults | CaptionResults
 
 
 #: Largest about.json in bytes.

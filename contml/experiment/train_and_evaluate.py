@@ -210,9 +210,9 @@ def report_run(
     """
     experiment, run = load_run(folder, trust=trust)
     evaluated = read_evaluation(run)
-    if pair is not None and experiment.is_captioning:
-        raise InputError("--pair", "the run trained a captioner, which ranks nothing", hint="omit --pair")
     evaluator = experiment.evaluator()
+    if pair is not None and experiment.unranked:
+        raise InputError("--pair", f"the run {experiment.unranked}", hint="omit --pair")
     result = evaluator.read(run, evaluated, accept_changes)
     rows = None
     if pair is not None:

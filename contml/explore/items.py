@@ -180,8 +180,8 @@ def explore_runs(
 def _embedding_run(folder: Path, trust: bool) -> tuple[Experiment, Run]:
     """A run of embeddings."""
     experiment, run = load_run(folder, trust=trust)
-    if experiment.is_captioning:
-        raise InputError(str(folder), "trained a captioner, which ranks nothing", hint="give a run of embeddings")
+    if experiment.unranked:
+        raise InputError(str(folder), experiment.unranked, hint="give a run of embeddings of items with labels")
     return experiment, run
 
 

@@ -10,6 +10,7 @@ from contml.labels.captions import CaptionLabels, idf_weights
 from contml.labels.classes import ClassLabels
 from contml.labels.dates import DateLabels
 from contml.labels.functions import FunctionLabels
+from contml.labels.judgments import JudgedItems, RankingLabels, TripletLabels
 from contml.labels.matrices import MatrixLabels
 from contml.labels.pairs import PairLabels
 from contml.labels.poses import PoseLabels
@@ -46,7 +47,7 @@ BINARY_LABELS = {"threshold": ThresholdLabels, "nearest": NearestLabels}
 
 __all__ = [
     "BINARY_LABELS", "LABELS", "CaptionLabels", "CaptionVectorLabels", "ClassLabels", "DateLabels", "FunctionLabels",
-    "GeoLabels", "LabelSpace", "MatrixLabels", "MultiHotLabels", "NearestLabels", "OrdinalLabels", "PairLabels",
-    "PoseLabels", "SegmentationLabels", "SequenceLabels", "TagLabels", "ThresholdLabels", "VectorLabels",
-    "WeightedLabels", "idf_weights", "load_word_vectors", "nearest",
+    "GeoLabels", "JudgedItems", "LabelSpace", "MatrixLabels", "MultiHotLabels", "NearestLabels", "OrdinalLabels",
+    "PairLabels", "PoseLabels", "RankingLabels", "SegmentationLabels", "SequenceLabels", "TagLabels", "ThresholdLabels",
+    "TripletLabels", "VectorLabels", "WeightedLabels", "idf_weights", "load_word_vectors", "nearest",
 ]  # fmt: skip

@@ -21,6 +21,13 @@ _KINDS: dict[LabelKind, str] = {
     "graded": "graded labels",
     "binary": "labels of 0 and 1 without class ids",
     "classes": "classes",
+    "triplets": "judgments of triplets",
+    "rankings": "judged lists of queries",
+}
+#: The training steps for judgments.
+_JUDGED_STEPS: dict[LabelKind, str] = {
+    "triplets": "TripletStep, 'step=triplets'",
+    "rankings": "RankingStep, 'step=rankings'",
 }
 #: The hint where a matrix cannot hold label distances.
 _VECTORS = "vectors are labels of VectorLabels"
@@ -52,6 +59,11 @@ def check_requirement(
     Raises:
         InputError: the loss does not fit the labels.
     """
+    if kind in _JUDGED_STEPS and requires != kind:
+        raise InputError(name, _KINDS[kind], "needs labels of items", f"train on judgments with {_JUDGED_STEPS[kind]}")
+    if requires in _JUDGED_STEPS and requires != kind:
+        labels = "TripletLabels" if requires == "triplets" else "RankingLabels"
+        raise InputError(name, _KINDS[kind], f"needs {_KINDS[requires]}", f"use {labels}, or another step")
     if requires == "classes" and kind != "classes":
         raise InputError(name, _KINDS[kind], "needs classes", "use ClassLabels")
     if requires == "binary" and kind == "graded":

@@ -18,11 +18,13 @@ from contml._support.text import unbroken
 from contml.data.split import SPLIT_TITLES, Split
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import Captions
+from contml.evaluation.judgments import Judged
 from contml.evaluation.kinds import KINDS, kind_of
 from contml.evaluation.label_errors import LabelErrors
 from contml.evaluation.metrics import title_of
 from contml.evaluation.results import Ranking
-from contml.evaluation.table import further, headline_words, sentence, shortened, summary, unit_words
+from contml.evaluation.table import further, headline_words, scope, sentence, shortened, summary, unit_words
+from contml.labels.judgments import RankingLabels
 from contml.report.breakdown import group_rows, label_rows
 from contml.report.caption_examples import caption_examples, captions_csv, fact_table, intervals
 from contml.report.card import card
@@ -30,6 +32,7 @@ from contml.report.embedding_map import MAX_TSNE, map_plot, tsne_plot
 from contml.report.examples import SHOWN, Example, examples, queries_csv
 from contml.report.explanation import Explanation, explain_pair, explanation_picture
 from contml.report.gallery import Strip, gallery_strips, stack
+from contml.report.judgments import interval_rows, judged_examples, judgments_csv
 from contml.report.label_errors import possible_errors, report_errors
 from contml.report.pictures import Album, panel_pictures
 from contml.report.plots import (
@@ -197,6 +200,50 @@ def write_caption_report(
     lines: list[CardLine] = [(album.picture(row), [], words) for row, words in shown]
     files = {"queries.csv": captions_csv(captions, album.split)}
     page = _Page("captions.html", album, {}, lines, files, values)
+    return page.write(folder, title, config, rows, evaluation, about)
+
+
+def write_judgment_report(
+    folder: Path,
+    *,
+    title: str,
+    config: str,
+    rows: Rows,
+    evaluation: Evaluated,
+    judged: Judged,
+    split: Split,
+    about: About = About(),
+) -> Path:
+    """Write `report.html` of judgments: metrics with intervals, judgments with their images, curves.
+
+    Also `card.png`, and `queries.csv`: what judges and model say in each judgment.
+
+    Args:
+        folder: where to write; made if it does not exist.
+        title: the heading of the page, usually the name of the run.
+        config: the resolved config of the run, as YAML text.
+        rows: the lines of `metrics.jsonl`; the events "train" and "evaluation" are drawn.
+        evaluation: the metrics of the result, and which split and weights they are of.
+        judged: what the model says about the judgments.
+        split: the split itself: its images.
+        about: what the page says of the run.
+    """
+    metrics, album, labels = evaluation.evaluation, Album(split.with_short_names()), judged.labels
+    spread, worst = judged_examples(judged)
+    first = [spread[n] for n in sorted({0, len(spread) // 2, len(spread) - 1})]
+    album.prepare([*spread, *worst])
+    values = {
+        "triplets": labels.kind == "triplets",
+        "value": labels.of if isinstance(labels, RankingLabels) else "",
+        "size": scope(metrics),
+        "intervals": texts(interval_rows(metrics)),
+        "first": first,
+        "spread": spread,
+        "worst": worst,
+    }
+    lines = [_card_line(album, each) for each in first]
+    files = {"queries.csv": judgments_csv(judged, album.split)}
+    page = _Page("judgments.html", album, {}, lines, files, values)
     return page.write(folder, title, config, rows, evaluation, about)
 
 

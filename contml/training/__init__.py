@@ -3,10 +3,17 @@
 from contml.training.captioning import CaptioningStep as CaptioningStep
 from contml.training.checkpoint import load_weights as load_weights
 from contml.training.hdml import HDML as HDML
+from contml.training.judgments import RankingStep as RankingStep, TripletStep as TripletStep
 from contml.training.optimizers import OPTIMIZERS as OPTIMIZERS, SCHEDULES as SCHEDULES
 from contml.training.options import Training as Training
 from contml.training.step import EmbeddingStep as EmbeddingStep, TrainingStep as TrainingStep
 from contml.training.trainer import Interrupted as Interrupted, Trainer as Trainer
 
 #: Every training step by its name in a config.
-STEPS = {"embedding": EmbeddingStep, "hdml": HDML, "captioning": CaptioningStep}
+STEPS = {
+    "embedding": EmbeddingStep,
+    "hdml": HDML,
+    "captioning": CaptioningStep,
+    "triplets": TripletStep,
+    "rankings": RankingStep,
+}

@@ -31,6 +31,8 @@ class TrainingStep(nn.Module):
     loss: Any
     #: Whether each step trains all parameters.
     every_parameter = True
+    #: Whether it learns from judgments between items, and not from labels of items.
+    judged = False
 
     @check_ranges
     def __init__(self, chunk_size: PositiveInt | None = None, *, loss: nn.Module | None) -> None:

@@ -1,0 +1,120 @@
+"""The parts of a report on judgments: triplets with the answers of judges and model, lists in the model's order."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from contml._support.text import csv_bytes, percent, score_text
+from contml.data.split import Split
+from contml.evaluation.judgments import Judged
+from contml.evaluation.metrics import title_of
+from contml.evaluation.results import Evaluation
+from contml.labels.judgments import RankingLabels, TripletLabels
+from contml.report.examples import Example
+from contml.report.gallery import Line, ShownItem
+
+_Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+_Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+
+#: Judgments of each kind that a page shows, and items of a list.
+_SPREAD, _WORST, _ITEMS = 8, 4, 10
+
+
+def interval_rows(evaluation: Evaluation) -> list[list[str]]:
+    """Each metric with its 95 % interval, as strings."""
+    rows = []
+    for name, score in evaluation.scores.items():
+        half = evaluation.intervals.get(name, math.nan)
+        interval = "" if math.isnan(half) else f"{score_text(score.model - half)} to {score_text(score.model + half)}"
+        rows.append([title_of(name), score_text(score.model), interval])
+    return rows
+
+
+def judged_examples(judged: Judged) -> tuple[list[Example], list[Example]]:
+    """Judgments from good to bad, and those that contradict the model the most."""
+    spread = [_example(judged, n, f"Judgment {rank}") for rank, n in enumerate(judged.shown(_SPREAD), start=1)]
+    gap = _contradiction(judged)
+    worst = [int(n) for n in np.argsort(-gap, kind="stable")[:_WORST] if gap[n] > 0]
+    return spread, [_example(judged, n, f"Contradiction {rank}") for rank, n in enumerate(worst, start=1)]
+
+
+def judgments_csv(judged: Judged, split: Split) -> bytes:
+    """A line for each judgment: its items, what judges and model say, and its main metric."""
+    labels, names = judged.labels, split.names
+    if isinstance(labels, TripletLabels):
+        answers = range(1, labels.counts.shape[1] + 1)
+        header = [*_roles(labels), *(f"judges_{n}" for n in answers), *(f"distance_{n}" for n in answers), "accuracy"]
+        columns = (labels.triplets, labels.counts, judged.distances, judged.values)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        return csv_bytes([header, *([*(names[r] for r in t), *c, *d, v] for t, c, d, v in rows)])
+    assert isinstance(labels, RankingLabels)
+    lines: list[list[object]] = [["query", "item", labels.of, "embedding_distance", "ndcg_of_the_query"]]
+    for judgment, value in enumerate(judged.values.tolist()):
+        start, end = labels.offsets[judgment] + 1, labels.offsets[judgment + 1]
+        query = names[labels.queries[judgment]]
+        parts = (labels.members[start:end], labels.values[start:end], judged.distances[start:end].numpy())
+        items = zip(*(part.tolist() for part in parts), strict=True)
+        lines += [[query, names[item], grade, distance, value] for item, grade, distance in items]
+    return csv_bytes(lines)
+
+
+def _roles(labels: TripletLabels) -> tuple[str, str, str]:
+    """What the three items of a triplet are."""
+    return ("anchor", "x", "y") if labels.counts.shape[1] == 2 else ("a", "b", "c")
+
+
+def _contradiction(judged: Judged) -> _Floats:
+    """How much a judgment contradicts the model `[J]`: by the share of judges against it and its margin; or by nDCG."""
+    labels, values = judged.labels, judged.values.numpy()
+    if not isinstance(labels, TripletLabels):
+        return 1 - values
+    distances = judged.distances.numpy()
+    share = labels.shares.max(1)
+    of_most = np.take_along_axis(distances, labels.counts.argmax(1)[:, None], axis=1)[:, 0]
+    margin = 1 - distances.min(1) / np.maximum(of_most, 1e-30)
+    contradiction: _Floats = margin * share * (share > 0.5) * (values == 0)
+    return contradiction
+
+
+def _example(judged: Judged, n: int, title: str) -> Example:
+    labels = judged.labels
+    if isinstance(labels, TripletLabels):
+        return _triplet(judged, labels, n, title)
+    assert isinstance(labels, RankingLabels)
+    start, end = labels.offsets[n] + 1, labels.offsets[n + 1]
+    distances = judged.distances[start:end].numpy()
+    members, grades = labels.members[start:end], labels.values[start:end]
+    best = np.argsort(-labels.gains[start:end], kind="stable")
+
+    def items(order: _Integers) -> list[ShownItem]:
+        return [ShownItem(int(members[i]), float(grades[i]), f"{grades[i]:g}", None) for i in order[:_ITEMS]]
+
+    lines = [Line("Model", items(np.argsort(distances, kind="stable"))), Line("Best order", items(best))]
+    return Example(title, int(labels.queries[n]), f"nDCG {score_text(float(judged.values[n]))}", lines)
+
+
+def _triplet(judged: Judged, labels: TripletLabels, n: int, title: str) -> Example:
+    distances, shares = judged.distances[n].numpy(), labels.shares[n]
+    judges, chosen = labels.counts[n].sum(), distances == distances.min()
+    triplet = labels.triplets[n].tolist()
+    right = bool(judged.values[n] == 1)
+    if len(shares) == 2:
+        words = [f"{percent(float(share))} of judges" for share in shares]
+        shown = [
+            ShownItem(row, float(distance), text, right if is_chosen else None)
+            for row, distance, text, is_chosen in zip(triplet[1:], distances, words, chosen, strict=True)
+        ]
+        details = f"embedding distances {score_text(float(distances[0]))} and {score_text(float(distances[1]))}"
+        line, row = Line("Which is nearer?", shown), triplet[0]
+    else:
+        shown = [
+            ShownItem(row, math.nan, f"odd for {percent(float(share))}", right if is_odd else None)
+            for row, share, is_odd in zip(triplet, shares, chosen, strict=True)
+        ]
+        details = "embedding distances without it " + ", ".join(score_text(float(each)) for each in distances)
+        line, row = Line("Which is the odd one out?", shown), triplet[0]
+    count = f"{judges:,.0f} judge{'s' if judges != 1 else ''}"
+    return Example(title, row, f"{count}; in colour: the model's answer; {details}", [line])

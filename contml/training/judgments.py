@@ -1,0 +1,147 @@
+"""Training on judgments between items: which of two items is nearer, and how relevant items are to a query.
+
+    triplets    - 1/T sum_t sum_a q_ta log p_ta,   p_ta = e^{s_ta / tau} / sum_b e^{s_tb / tau}
+                s_ta  cosine similarity of the pair of items that answer a says to be more alike: (anchor, x) or
+                      (anchor, y); of an odd-one-out triplet, the two other items
+                q_ta  share of the judges who gave answer a
+    rankings    1/Q sum_q loss(query q and its judged items, with q as the only anchor)
+
+Of three pairs, p is the probability of the odd one out in SPoSE: Zheng, Pereira, Baker, Hebart, "Revealing
+interpretable object representations from human behavior", ICLR 2019 (with dot products), and, with a temperature, in
+Muttenthaler et al., "Improving neural network representations using human similarity judgments", NeurIPS 2023. Of two
+pairs, it is a logistic model of the difference of both similarities. DreamSim (Fu et al., NeurIPS 2023) trains on
+NIGHTS by a hinge on the same difference, which takes one answer for each triplet; shares of several judges need p.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from contml._support.errors import InputError
+from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
+from contml.contracts import Requirement
+from contml.distances.unit_vectors import normalize
+from contml.labels.base import LabelSpace
+from contml.labels.judgments import ANSWER_PAIRS, RankingLabels, TripletLabels
+from contml.labels.matrices import MatrixLabels
+from contml.losses.inputs import check_embeddings, check_loss, check_requirement, nan_unless_finite
+from contml.training.processes import gather_rows
+from contml.training.step import TrainingStep
+
+
+def answer_logits(embeddings: Tensor, positions: Tensor, answers: int, temperature: float) -> Tensor:
+    """The similarity that each answer to a triplet is decided by, divided by the temperature `[T, answers]`.
+
+    Args:
+        embeddings: `[B, d]`; only their directions count.
+        positions: of the three items of each triplet `[T, 3]`.
+        answers: 2, for an anchor, x and y; or 3, for the odd one out.
+        temperature: divides the cosine similarities.
+    """
+    with torch.autocast(embeddings.device.type, enabled=False):  # autocast would multiply in half precision
+        unit = normalize(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)))
+        items = unit[positions]  # [T,3,d]
+        similarities = [(items[:, i] * items[:, j]).sum(1) for i, j in ANSWER_PAIRS[answers]]
+        return torch.stack(similarities, dim=1) / temperature
+
+
+class TripletStep(TrainingStep):
+    """Trains on judgments of three items: cross entropy of the answers of the judges, by a softmax of similarities.
+
+    The loss is the mean over the triplets of the batch: all triplets of the data whose three items are in it.
+
+    Args:
+        temperature: divides the cosine similarities: a small one trusts small differences.
+        chunk_size: as in `EmbeddingStep`.
+    """
+
+    judged = True
+
+    @check_ranges
+    def __init__(self, temperature: PositiveFloat = 0.1, chunk_size: PositiveInt | None = None) -> None:
+        super().__init__(chunk_size, loss=None)
+        self.temperature = temperature
+        self._logs: dict[str, float] = {}
+
+    @property
+    def requires(self) -> Requirement:
+        """Triplets."""
+        return "triplets"
+
+    def logs(self) -> dict[str, float]:
+        """The number of triplets in the last batch."""
+        return self._logs
+
+    def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """The loss of a batch; 0 if it has no whole triplet, as where broken images are left out."""
+        embeddings = gather_rows(self.embed(model, images))
+        check_embeddings(embeddings)
+        check_requirement(type(self).__name__, self.requires, labels.kind)
+        assert isinstance(labels, TripletLabels)  # by their kind
+        triplets = labels.within()
+        self._logs = {"triplets": float(len(triplets))}
+        if not len(triplets):
+            return embeddings.float().sum() * 0
+        positions, shares = triplets.positions.to(embeddings.device), triplets.shares
+        logits = answer_logits(embeddings, positions, shares.shape[1], self.temperature)
+        loss = nn.functional.cross_entropy(logits, shares.to(logits))
+        return loss + nan_unless_finite([embeddings]).to(loss)
+
+
+class RankingStep(TrainingStep):
+    """Trains on judged lists: a loss of `contml.losses` for each query and its items, the mean over the queries.
+
+    The query is the only anchor of its list; the label distance of an item is `(highest - grade) / highest`, or the
+    distance that was judged. With smooth_rank (metric "ndcg", kernel "linear", label_scale 1), the loss of a list of
+    grades is one minus a smooth nDCG whose gain is the grade.
+
+    Args:
+        chunk_size: as in `EmbeddingStep`.
+        loss: for graded labels. A loss that needs label distances above 0, such as log_ratio, is refused for grades: it
+            would leave out the items of the highest grade.
+    """
+
+    judged = True
+
+    @check_ranges
+    def __init__(self, chunk_size: PositiveInt | None = None, *, loss: nn.Module) -> None:
+        check_loss(loss)
+        super().__init__(chunk_size, loss=loss)
+        self._logs: dict[str, float] = {}
+
+    @property
+    def requires(self) -> Requirement:
+        """Judged lists."""
+        return "rankings"
+
+    def check(self, model: nn.Module, labels: LabelSpace) -> None:  # noqa: ARG002
+        """Check that labels are judged lists, and that the loss takes graded labels."""
+        check_requirement(type(self).__name__, self.requires, labels.kind)
+        assert isinstance(labels, RankingLabels)  # by their kind
+        name = type(self.loss).__name__
+        check_requirement(name, self.loss.requires, "graded")
+        if self.loss.requires == "graded" and labels.of == "grade":
+            hint = "choose a loss that needs their order, such as SmoothRankLoss, or give distances"
+            raise InputError(name, "grades", "would leave out the items of the highest grade", hint)
+
+    def logs(self) -> dict[str, float]:
+        """The number of lists in the last batch."""
+        return self._logs
+
+    def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """The loss of a batch; 0 if it has no list with two items, as where broken images are left out."""
+        embeddings = gather_rows(self.embed(model, images))
+        check_embeddings(embeddings)
+        check_requirement(type(self).__name__, self.requires, labels.kind)
+        assert isinstance(labels, RankingLabels)  # by their kind
+        lists = labels.within()
+        self._logs = {"lists": float(len(lists))}
+        if not lists:
+            return embeddings.float().sum() * 0
+        query = torch.zeros(1, dtype=torch.int64, device=embeddings.device)
+        values = []
+        for positions, distances in lists:
+            matrix = MatrixLabels(distances[None].to(embeddings.device), query)
+            values.append(self.loss(embeddings[positions.to(embeddings.device)], matrix, anchors=query))
+        return torch.stack(values).mean()

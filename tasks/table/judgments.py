@@ -1,0 +1,345 @@
+"""Your own table of judgments as a task: which of two items is nearer, the odd one out, or graded items of queries."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import numpy as np
+
+from contml import InputError
+from contml._support.errors import did_you_mean
+from contml._support.validation import NonNegativeInt, PositiveInt, Range, check_ranges
+from contml.data import ImageFile, Split, Task
+from contml.data.judged_split import DivideBy, divide, with_judgments
+from contml.data.tables import MAX_BYTES, MAX_ROWS, Table, TableOptions, read_table
+from contml.labels import JudgedItems, RankingLabels, TripletLabels
+
+from .._readers.folders import data_folder, why_absent
+from .._readers.splits import SPLIT_NAMES, TEST_PARTS, parts_of
+from .cells import CellFiles, Decimal, has_decimal_comma, is_comma_pair, looks_like_paths, number_column
+
+_Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+#: The columns of each form of judgments: those of items, and that of the judgment. The first form that a table has.
+FORMS: dict[str, tuple[tuple[str, ...], str]] = {
+    "triplets": (("anchor", "x", "y"), "choice"),
+    "odd one out": (("a", "b", "c"), "odd"),
+    "grades": (("query", "item"), "grade"),
+    "distances": (("query", "item"), "distance"),
+}
+
+
+@check_ranges
+def judgments(
+    data: str,
+    items: str | None = None,
+    id_column: str | None = None,
+    image: str | None = None,
+    root: str | None = None,
+    split: str | None = None,
+    test: Annotated[float, Range(above=0, below=1)] = 0.2,
+    by: DivideBy = "item",
+    missing: Literal["refuse", "drop"] = "refuse",
+    decimal: Decimal = "auto",
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    sheet: str | None = None,
+    missing_words: list[str] | None = None,
+    max_bytes: PositiveInt = MAX_BYTES,
+    max_rows: PositiveInt = MAX_ROWS,
+    seed: NonNegativeInt = 0,
+) -> Task:
+    """A table of judgments between images, in one of these forms.
+
+    - `anchor, x, y, choice`: which of x and y is nearer to the anchor; the choice is `x`, `y`, or the item itself;
+    - `a, b, c, odd`: the odd one out of three: `a`, `b`, `c`, or the item itself;
+    - `query, item, grade`: how relevant an item is to a query, at least 0; or `query, item, distance`.
+
+    Upper and lower case are the same. Each row is the answer of one judge: rows of the same items are put together.
+    Everything else: docs/judgments.md.
+
+    Args:
+        data: the table of judgments: .csv, .tsv, .txt, .jsonl, .json (also .gz), .parquet or .xlsx.
+        items: a second table with the image of each item; null: judgments name the images themselves.
+        id_column: the column of that table that judgments name items by; null: `id`.
+        image: its column of image paths; null: the only one.
+        root: the folder that image paths are relative to; null: the folder of the table that has them.
+        split: the column of train, val, test; null: found automatically, or else the split is drawn.
+        test: the share of test items, or of test judgments, if the split is drawn; an approximate share.
+        by: what a drawn split divides. "item": no test judgment has an item of training; items that judgments connect
+            are kept together, and where they connect more than half of all items, judgments between both parts are left
+            out. "judgment": items may be in both parts.
+        missing: what to do with judgments that have an empty cell or no image file: "refuse", or "drop" and count them.
+        decimal: "point" or "comma" before decimals; "auto": a comma where the column has one and cells are not
+            separated by commas.
+        delimiter: the character between the cells of a CSV file; null: found automatically.
+        encoding: the encoding of a file of text.
+        sheet: the sheet of an Excel file; null: the only one that is filled.
+        missing_words: cells that mean a missing value, as an empty cell does; null: NA, N/A, null, None and others;
+            []: none, so that they are values.
+        max_bytes: the largest file that is read, unpacked.
+        max_rows: the most rows that are read.
+        seed: seed of the drawn split.
+    """
+    options = TableOptions(delimiter, encoding, sheet, missing_words, max_bytes, max_rows, set_by="set ")
+    table = read_table(Path(data).expanduser(), options)
+    form, columns = _form(table)
+    roles, judged = columns[:-1], columns[-1]
+    cells = {role: table.texts(role, "items") for role in roles}
+    known = _own_images(table, root) if items is None else _listed_images(items, id_column, image, root, options)
+    use = np.ones(len(table), dtype=bool)
+    omitted: Counter[str] = Counter()
+
+    def drop(row: int, column: str, got: str, allowed: str, hint: str, reason: str) -> None:
+        """Refuse a row, or omit it and count it."""
+        if missing == "refuse":
+            other = "or set missing=drop to omit such judgments"
+            raise InputError(f"{table.where(row)}: {column}", got, allowed, f"{hint}, {other}" if hint else other)
+        use[row] = False
+        omitted[reason] += 1
+
+    for column in columns:
+        for row in np.flatnonzero(~table.columns[column].filled & use).tolist():
+            drop(row, column, "empty", "", "complete the row", "with an empty cell")
+    paths = {}
+    for role in roles:
+        for row in np.flatnonzero(use).tolist():
+            cell = cells[role][row]
+            if cell not in paths:
+                paths[cell] = known.path(cell, f"{table.where(row)}: {role}")
+            if "://" in paths[cell]:
+                hint = "save the images to files and give their paths"
+                raise InputError(f"{table.where(row)}: {role}", "a URL", "must be the path of a file", hint)
+            if not known.files.has(paths[cell]):
+                reason = why_absent(Path(paths[cell]))
+                hint = (
+                    f"{reason}; " * bool(reason) + f"paths are relative to {known.files.root}: correct it, or set root"
+                )
+                drop(row, role, f"no image {paths[cell]}", "", hint, "without an image file")
+    _refuse_same(table, roles, cells, use)
+    is_ranking = form in ("grades", "distances")
+    values = _numbers(table, judged, use, decimal) if is_ranking else _choices(table, roles, judged, cells, use)
+    rows = np.flatnonzero(use)
+    if len(rows) < 2:
+        got = "1 judgment" if len(rows) else "no judgment that can be used"
+        raise InputError(str(table.path), got, "needs at least 2, for training and for testing")
+    names = list(dict.fromkeys(cells[role][row] for row in rows.tolist() for role in roles))
+    number = {name: n for n, name in enumerate(names)}
+    members = np.array([[number[cells[role][row]] for role in roles] for row in rows.tolist()])
+
+    def labels_of(part: _Array) -> JudgedItems:
+        """The judgments of some of the `rows`, over all items."""
+        try:
+            return _labels(form, len(names), members[part], values[rows[part]])
+        except InputError as error:
+            raise InputError(str(table.path), error.got, error.allowed) from None
+
+    everything = np.ones(len(rows), dtype=bool)
+    labels = labels_of(everything)
+    identity = _identity(members, [f"{values[row]:g}" for row in rows.tolist()], names)
+    files = [ImageFile(Path(paths[name])) for name in names]
+    shown = [known.files.key(paths[name]) for name in names]
+    whole = Split(files, shown, labels)
+
+    def part_of(part_labels: JudgedItems, left_out: int = 0) -> Split:
+        """The split of some of the judgments, and their items."""
+        return with_judgments(whole, part_labels.with_texts(identity=identity), left_out)
+
+    column = split or next((name for name in table.columns if SPLIT_NAMES.fullmatch(name)), None)
+    if column is not None:
+        part_names = np.array(parts_of(table.texts(column, "split", "task.split"), table.where, table.path, column))[
+            rows
+        ]
+        chosen = {"train": ("train",), "val": ("val",), "test": TEST_PARTS}
+        masks = {part: np.isin(part_names, names_of_part) for part, names_of_part in chosen.items()}
+        splits = {part: part_of(labels_of(mask)) for part, mask in masks.items() if mask.any()}
+        if "train" not in splits or len(splits) < 2:
+            raise InputError(
+                f"{table.path}: {column}", "no judgment is left in a part", "must name train, and test or val"
+            )
+        description = f"as named; {_shared(splits)}"
+    else:
+        try:
+            kept, drawn = divide(labels, shown, test, by, seed, "test")
+        except InputError as error:
+            hint = "set task.test to a larger share, or task.by=judgment" if by == "item" else ""
+            raise InputError(f"{table.path}: {error.subject}", error.got, error.allowed, hint) from None
+        left_out = labels.judged - kept.judged - drawn.judged
+        splits = {"train": part_of(kept, left_out), "test": part_of(drawn)}
+        description = f"drawn by {by}; {_shared(splits)}"
+        if left_out:
+            description += f"; {left_out:,} judgments left out, whose items are in both parts (task.by=judgment: none)"
+    used_as = [*([role, "item", "by its name", f"{len(set(cells[role])):,} different"] for role in roles)]
+    lines = [
+        ["column", "used as", "because", "values"],
+        ["", "table", table.form, f"{len(table):,} rows; {len(names):,} items"],
+        *used_as,
+        [judged, form, "by its name", labels.facts()],
+        [column or "", "split", description, ", ".join(f"{_count(s):,} for {part}" for part, s in splits.items())],
+        *([name, "not used", "", ""] for name in table.columns if name not in {*columns, column}),
+        *(
+            [["", "excluded", "missing=drop", ", ".join(f"{n:,} {why}" for why, n in omitted.items())]]
+            if omitted
+            else []
+        ),
+    ]
+    known.files.forget()
+    return Task(splits["train"], splits.get("test"), splits.get("val"), columns=lines)
+
+
+def has_judgments(table: Table) -> bool:
+    """Whether the columns of a table are those of judgments."""
+    names = {name.lower() for name in table.columns}
+    return any({*items, judged} <= names for items, judged in FORMS.values())
+
+
+def _form(table: Table) -> tuple[str, tuple[str, ...]]:
+    """The form of the judgments, and the columns of its items and of the judgment."""
+    by_name = {name.lower(): name for name in table.columns}
+    found = [form for form, (items, judged) in FORMS.items() if {*items, judged} <= by_name.keys()]
+    if len(found) == 1:
+        items, judged = FORMS[found[0]]
+        return found[0], tuple(by_name[name] for name in (*items, judged))
+    forms = "; or ".join(", ".join((*items, judged)) for items, judged in FORMS.values())
+    if found:
+        got = f"columns of {' and of '.join(found)}"
+        raise InputError(str(table.path), got, "must be of one kind", "remove or rename a column")
+    raise InputError(str(table.path), f"columns {', '.join(table.columns)}", f"must have the columns {forms}")
+
+
+@dataclass(frozen=True)
+class _Images:
+    """The images of items: the path of each name; `table`: where they are listed, None: names are paths."""
+
+    files: CellFiles
+    table: Path | None
+    cells: Mapping[str, str]
+
+    def path(self, name: str, where: str) -> str:
+        """The path of the image of an item.
+
+        Raises:
+            InputError: the items are listed, and this is none of them.
+        """
+        if self.table is None:
+            return self.files.place(name)
+        if name not in self.cells:
+            hint = did_you_mean(name, self.cells, "list it there, or correct the cell")
+            raise InputError(where, f"no item '{name}' in {self.table}", hint=hint)
+        return self.files.place(self.cells[name])
+
+
+def _own_images(table: Table, root: str | None) -> _Images:
+    return _Images(CellFiles(table.root if root is None else data_folder(root, "the images")), None, {})
+
+
+def _listed_images(
+    items: str, id_column: str | None, image: str | None, root: str | None, options: TableOptions
+) -> _Images:
+    """The images that a second table lists."""
+    table = read_table(Path(items).expanduser(), options, option="items")
+    lower = {name.lower(): name for name in table.columns}
+    id_name = id_column or lower.get("id", "id")
+    ids = table.texts(id_name, "ids of items", "task.id_column")
+    if image is None:
+        candidates = [name for name in table.columns if name != id_name]
+        paths = [name for name in candidates if looks_like_paths(list(filter(None, table.columns[name].texts())))]
+        if len(paths) != 1:
+            got = f"{len(paths)} columns of image files" if paths else "no column of image files"
+            raise InputError(str(table.path), got, "needs one", "set task.image to its name")
+        image = paths[0]
+    cells = table.texts(image, "images of items", "task.image")
+    for row, (name, cell) in enumerate(zip(ids, cells, strict=True)):
+        if not (name and cell):
+            column = image if name else id_name
+            raise InputError(f"{table.where(row)}: {column}", "empty", hint="complete the row, or remove it")
+    table.refuse_repeated(ids)
+    files = CellFiles(table.root if root is None else data_folder(root, "the images"))
+    return _Images(files, table.path, dict(zip(ids, cells, strict=True)))
+
+
+def _refuse_same(table: Table, roles: Sequence[str], cells: Mapping[str, Sequence[str]], use: _Array) -> None:
+    """Refuse a row that names an item twice."""
+    for row in np.flatnonzero(use).tolist():
+        names = [cells[role][row] for role in roles]
+        if len(set(names)) < len(names):
+            first, second = next(
+                (a, b) for n, a in enumerate(roles) for b in roles[n + 1 :] if cells[a][row] == cells[b][row]
+            )
+            got = f"{first} and {second} are the same item, {cells[first][row]}"
+            raise InputError(table.where(row), got, "must be different items", "remove the row, or correct it")
+
+
+def _choices(
+    table: Table,
+    roles: Sequence[str],
+    judged: str,
+    cells: Mapping[str, Sequence[str]],
+    use: _Array,
+) -> _Array:
+    """The position of the chosen item of each row: of x and y, or of the odd one out; by role or by item."""
+    choosable = roles[1:] if len(roles) == 3 and roles[0].lower() == "anchor" else roles
+    values = np.full(len(table), -1)
+    for row, cell in enumerate(table.texts(judged, "choices")):
+        if not use[row]:
+            continue
+        fits = {n for n, role in enumerate(choosable) if cell.lower() == role.lower() or cell == cells[role][row]}
+        if len(fits) != 1:
+            allowed = (
+                f"must be {' or '.join(choosable)}, or one of the items {', '.join(cells[r][row] for r in choosable)}"
+            )
+            hint = "an item has the name of another column: rename it" if fits else ""
+            raise InputError(f"{table.where(row)}: {judged}", f"'{cell}'", allowed, hint)
+        (values[row],) = fits
+    return values
+
+
+def _numbers(table: Table, judged: str, use: _Array, decimal: Decimal) -> _Array:
+    """The grade or the distance of each row."""
+    column = table.columns[judged]
+    comma = has_decimal_comma(column, decimal, table.delimiter)
+    values, wrong = number_column(column, comma)
+    for row in wrong[use[wrong]].tolist():
+        cell = column.texts([row])[0]
+        hint = "set decimal=comma for decimal commas" if not comma and is_comma_pair(cell) else "omit units"
+        raise InputError(f"{table.where(row)}: {judged}", f"'{cell}'", "must be a number", hint)
+    for row in np.flatnonzero(use & (values < 0)).tolist():
+        raise InputError(
+            f"{table.where(row)}: {judged}", f"{values[row]:g}", "must be at least 0", "add a constant to all"
+        )
+    return values
+
+
+def _labels(form: str, items: int, members: _Array, values: _Array) -> JudgedItems:
+    if form in ("grades", "distances"):
+        return RankingLabels(items, members, values, "grade" if form == "grades" else "distance", missing="drop")
+    return TripletLabels(items, members, values.astype(np.int64), odd_one_out=form == "odd one out")
+
+
+def _identity(members: _Array, values: Sequence[str], names: Sequence[str]) -> list[str]:
+    """What identifies the judgments of each item: a sum of hashes, so that their order does not count."""
+    sums = [0] * len(names)
+    for rows, value in zip(members.tolist(), values, strict=True):
+        text = "\t".join([*(names[row] for row in rows), value]).encode(errors="surrogateescape")
+        content = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+        for row in rows:
+            sums[row] = (sums[row] + content) % 2**64
+    return [f"{total:016x}" for total in sums]
+
+
+def _count(split: Split) -> int:
+    assert isinstance(split.labels, JudgedItems)
+    return split.labels.judged
+
+
+def _shared(splits: Mapping[str, Split]) -> str:
+    """How many evaluated items are also training items, in words."""
+    train = set(splits["train"].names)
+    counts = {part: len(train & set(split.names)) for part, split in splits.items() if part != "train"}
+    words = ", ".join(f"{count:,} of {len(splits[part]):,} {part} items" for part, count in counts.items())
+    return f"{words} are also in training"

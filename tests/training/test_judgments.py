@@ -1,0 +1,299 @@
+"""Steps for judgments: loss and gradients against slow loops, resumed bit for bit, two processes equal to one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.miniature import Flat, assert_equal, augmented, squares, weights
+from support.processes import run_two
+from support.refusals import refuses
+from support.runs import kill_at
+
+from contml.data import Split
+from contml.evaluation.judgments import JudgmentEvaluator
+from contml.labels import RankingLabels, TripletLabels, VectorLabels
+from contml.losses import LogRatioLoss, MultiSimilarityLoss, SmoothRankLoss
+from contml.runs import create
+from contml.sampling import JudgedSampler
+from contml.training import EmbeddingStep, RankingStep, Trainer, Training, TripletStep
+
+ITEMS = 12
+
+
+class Given(torch.nn.Module):
+    """Embeddings that are given."""
+
+    def __init__(self, embeddings) -> None:
+        super().__init__()
+        self.embeddings = torch.nn.Parameter(embeddings)
+
+    def forward(self, rows):
+        return self.embeddings[rows]
+
+
+def triplet_labels(number, items=ITEMS, count=60, seed=0):
+    random = np.random.default_rng(seed)
+    triplets = np.stack([random.choice(items, 3, replace=False) for _ in range(count)])
+    return TripletLabels(items, triplets, random.integers(0, number, count), odd_one_out=number == 3)
+
+
+def ranking_labels(items=ITEMS, queries=4, candidates=6, seed=0, of="grade"):
+    random = np.random.default_rng(seed)
+    pairs = [(q, i) for q in range(queries) for i in random.choice(np.arange(queries, items), candidates, replace=False)]
+    return RankingLabels(items, pairs, random.permutation(len(pairs)) % 4 + 0.5, of=of)
+
+
+def cosine(x, y):
+    """The cosine of two lists of numbers; 0 where one of them is 0."""
+    length = math.sqrt(sum(a * a for a in x)) * math.sqrt(sum(b * b for b in y))
+    return sum(a * b for a, b in zip(x, y, strict=True)) / length if length else 0.0
+
+
+def triplet_loop(x, labels, rows, temperature):
+    """- mean over the triplets among the rows of sum_a q_a log p_a, with the pair of each answer written out."""
+    terms = []
+    for (a, b, c), counts in zip(labels.triplets.tolist(), labels.counts.tolist(), strict=True):
+        if not {a, b, c} <= set(rows):
+            continue
+        pairs = [(a, b), (a, c)] if len(counts) == 2 else [(b, c), (a, c), (a, b)]
+        logits = [cosine(x[i], x[j]) / temperature for i, j in pairs]
+        log_sum = max(logits) + math.log(sum(math.exp(each - max(logits)) for each in logits))
+        terms.append(-sum(n / sum(counts) * (each - log_sum) for n, each in zip(counts, logits, strict=True)))
+    return sum(terms) / len(terms)
+
+
+def ndcg_loop(x, labels, temperature):
+    """1 - smooth nDCG of each list, with gains in proportion to the grades; the mean over the lists."""
+    terms = []
+    for n in range(labels.count):
+        query, *items = labels.members[labels.offsets[n] : labels.offsets[n + 1]].tolist()
+        gains = labels.values[labels.offsets[n] + 1 : labels.offsets[n + 1]].tolist()
+        s = [cosine(x[query], x[item]) for item in items]
+        dcg = 0.0
+        for i in range(len(items)):
+            rank = 1 + sum(1 / (1 + math.exp(-(s[j] - s[i]) / temperature)) for j in range(len(items)) if j != i)
+            dcg += gains[i] / math.log2(1 + rank)
+        best = sum(gain / math.log2(2 + place) for place, gain in enumerate(sorted(gains, reverse=True)))
+        terms.append(1 - dcg / best)
+    return sum(terms) / len(terms)
+
+
+def numeric_gradient(function, x, step=1e-6):
+    gradient = torch.zeros_like(x)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            up, down = x.clone(), x.clone()
+            up[i, j] += step
+            down[i, j] -= step
+            gradient[i, j] = (function(up.tolist()) - function(down.tolist())) / (2 * step)
+    return gradient
+
+
+def embeddings(items=ITEMS, dim=3, seed=0):
+    return torch.randn(items, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+# -- formulas ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("temperature", [0.05, 0.7])
+def test_the_triplet_loss_equals_a_loop_over_the_triplets_of_a_batch(number, temperature):
+    labels, x = triplet_labels(number), embeddings()
+    rows = torch.tensor([5, 0, 7, 2, 9, 11, 1, 3])
+    model = Given(x.clone())
+    loss = TripletStep(temperature)(model, rows, labels[rows])
+    loss.backward()
+    expected = triplet_loop(x.tolist(), labels, rows.tolist(), temperature)
+    assert loss.item() == pytest.approx(expected, rel=1e-12)
+    numeric = numeric_gradient(lambda y: triplet_loop(y, labels, rows.tolist(), temperature), x)
+    torch.testing.assert_close(model.embeddings.grad, numeric, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12, 1e30])
+def test_the_triplet_loss_does_not_depend_on_norms(scale):
+    labels, x, rows = triplet_labels(2), embeddings().float(), torch.arange(ITEMS)
+    expected = TripletStep()(Given(x), rows, labels[rows])
+    model = Given(x * torch.tensor([scale, 1.0, 1 / scale] * (ITEMS // 3))[:, None])
+    loss = TripletStep()(model, rows, labels[rows])
+    loss.backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    assert bool(model.embeddings.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_equal_embeddings_are_a_tie_with_the_gradient_of_even_odds(number):
+    labels, rows = triplet_labels(number), torch.arange(ITEMS)
+    model = Given(torch.ones(ITEMS, 3, dtype=torch.float64))
+    loss = TripletStep()(model, rows, labels[rows])
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(number))
+    torch.testing.assert_close(model.embeddings.grad, torch.zeros(ITEMS, 3, dtype=torch.float64))  # of cosines at 1
+    zero = TripletStep()(Given(torch.zeros(ITEMS, 3)), rows, labels[rows])
+    assert zero.item() == pytest.approx(math.log(number))
+
+
+def test_an_embedding_that_is_not_finite_makes_the_loss_nan_although_no_triplet_has_it():
+    labels = TripletLabels(5, [[0, 1, 2]], [0])
+    x = torch.randn(5, 3)
+    x[4, 0] = torch.inf
+    rows = torch.arange(5)
+    assert TripletStep()(Given(x), rows, labels[rows]).isnan()
+
+
+def test_half_precision_outside_of_the_step_does_not_change_its_arithmetic():
+    labels, x, rows = triplet_labels(2), embeddings().float(), torch.arange(ITEMS)
+    expected = TripletStep()(Given(x), rows, labels[rows])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert TripletStep()(Given(x), rows, labels[rows]).item() == expected.item()
+        loss = TripletStep()(Given(x.bfloat16()), rows, labels[rows])
+    assert loss.dtype == torch.float32
+
+
+def test_the_ranking_loss_of_grades_is_one_minus_a_smooth_ndcg():
+    labels, x, rows = ranking_labels(), embeddings(), torch.arange(ITEMS)
+    model = Given(x.clone())
+    step = RankingStep(loss=SmoothRankLoss("ndcg", temperature=0.3, label_scale=1.0))
+    step.check(model, labels)
+    loss = step(model, rows, labels[rows])
+    loss.backward()
+    assert loss.item() == pytest.approx(ndcg_loop(x.tolist(), labels, 0.3), rel=1e-9)
+    numeric = numeric_gradient(lambda y: ndcg_loop(y, labels, 0.3), x)
+    torch.testing.assert_close(model.embeddings.grad, numeric, rtol=1e-5, atol=1e-8)
+    assert step.logs() == {"lists": 4.0}
+
+
+def test_any_loss_for_graded_labels_trains_on_lists_of_distances():
+    labels, x, rows = ranking_labels(of="distance"), embeddings(), torch.tensor([0, 2, 4, 5, 6, 8, 9, 11])
+    step = RankingStep(loss=LogRatioLoss())
+    step.check(Given(x), labels)
+    expected = []
+    for positions, distances in labels[rows].within():
+        matrix = torch.zeros(len(positions), len(positions), dtype=torch.float64)
+        matrix[0] = distances
+        expected.append(LogRatioLoss()(x[rows][positions], matrix[:1], anchors=[0]))
+    assert len(expected) == 2
+    assert step(Given(x), rows, labels[rows]).item() == pytest.approx(torch.stack(expected).mean().item(), rel=1e-12)
+
+
+def test_the_median_scale_of_a_loss_is_that_of_the_judged_distances():
+    labels = ranking_labels(of="distance")
+    loss = SmoothRankLoss(labels=labels)
+    values = np.delete(labels.values, labels.offsets[:-1])
+    assert float(loss.label_unit) == float(torch.from_numpy(values).median())
+
+
+@pytest.mark.parametrize("step", [TripletStep(), RankingStep(loss=SmoothRankLoss(label_scale=1.0))])
+def test_a_batch_without_a_whole_judgment_changes_nothing(step):
+    labels = triplet_labels(2) if step.requires == "triplets" else ranking_labels()
+    rows = torch.tensor([ITEMS - 1, ITEMS - 2])
+    model = Given(embeddings())
+    loss = step(model, rows, labels[rows])
+    loss.backward()
+    assert loss.item() == 0
+    assert not bool(model.embeddings.grad.any())
+    assert list(step.logs().values()) == [0]
+
+
+# -- what does not fit -------------------------------------------------------------------------------------------------
+
+
+def test_steps_and_labels_that_do_not_fit_are_refused():
+    model, places = Given(embeddings()), VectorLabels(torch.randn(ITEMS))
+    with refuses("TripletStep", got="graded labels", hint="TripletLabels"):
+        TripletStep().check(model, places)
+    with refuses("RankingStep", got="triplets", hint="TripletStep"):
+        RankingStep(loss=SmoothRankLoss(label_scale=1.0)).check(model, triplet_labels(2))
+    with refuses("LogRatioLoss", got="triplets", hint="TripletStep"):
+        EmbeddingStep(loss=LogRatioLoss()).check(model, triplet_labels(2))
+    with refuses("SmoothRankLoss", got="judged lists", hint="RankingStep"):
+        EmbeddingStep(loss=SmoothRankLoss(label_scale=1.0)).check(model, ranking_labels())
+    with refuses("LogRatioLoss", got="grades", hint="SmoothRankLoss"):
+        RankingStep(loss=LogRatioLoss()).check(model, ranking_labels())
+    with refuses("MultiSimilarityLoss", got="graded"):
+        RankingStep(loss=MultiSimilarityLoss()).check(model, ranking_labels())
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def judged_squares(kind, items=24, seed=0, broken=()):
+    """Squares, judged by their places without noise."""
+    split = squares(items, seed, broken)
+    distances = split.labels.pairwise().numpy()
+    random = np.random.default_rng(seed)
+    if kind == "rankings":
+        pairs = [(q, i) for q in range(8) for i in random.choice(np.arange(8, items), 6, replace=False)]
+        labels = RankingLabels(items, pairs, [distances[q, i] for q, i in pairs], of="distance")
+    else:
+        triplets = np.stack([random.choice(items, 3, replace=False) for _ in range(90)])
+        labels = TripletLabels(items, triplets, [distances[a, y] < distances[a, x] for a, x, y in triplets.tolist()])
+    return Split(split.images, split.names, labels)
+
+
+def judged_trainer(kind, run=None, *, model=None, epochs=2, val=None, broken=(), **options):
+    split = judged_squares(kind, broken=broken)
+    torch.manual_seed(0)
+    return Trainer(
+        model or Flat(dropout=0.2),
+        TripletStep() if kind == "triplets" else RankingStep(loss=SmoothRankLoss(labels=split.labels)),
+        split,
+        JudgedSampler(12, labels=split.labels, batches=5, seed=3),
+        augmented(resize=16, crop=14, scale_jitter=1, shift=1, broken="skip" if broken else "fail"),
+        Training(epochs=epochs, **options),
+        val=val,
+        test=judged_squares(kind, 20, seed=1),
+        run=run,
+        evaluator=JudgmentEvaluator(),
+        quiet=True,
+    )
+
+
+@pytest.mark.parametrize("kind", ["triplets", "rankings"])
+def test_a_stopped_training_resumes_bit_for_bit(tmp_path, kind):
+    whole = judged_trainer(kind, create(tmp_path, "whole"), val=judged_squares(kind, 16, seed=2))
+    whole.fit()
+    run = create(tmp_path, "killed")
+    killed = judged_trainer(kind, run, val=judged_squares(kind, 16, seed=2), checkpoint_minutes=0)
+    kill_at(killed, 1, 2)
+    resumed = judged_trainer(kind, run, val=judged_squares(kind, 16, seed=2))
+    resumed.resume()
+    assert resumed.steps_done == 7
+    resumed.fit()
+    assert_equal(weights(resumed), weights(whole))
+
+
+@pytest.mark.parametrize("kind", ["triplets", "rankings"])
+def test_broken_images_leave_out_their_judgments(kind):
+    trainer = judged_trainer(kind, broken=(3, 9))
+    trainer.fit()
+    assert trainer.trained
+    evaluation, judged, missing = trainer.evaluate(trainer.split)
+    assert missing.tolist() == [3, 9]
+    assert evaluation.skipped == 2
+    assert not set(judged.labels.members.tolist()) & {3, 9}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["triplets", "rankings"])
+def test_two_processes_equal_one(tmp_path, kind):
+    alone = judged_trainer(kind, model=Flat().double())
+    alone.fit()
+    value = alone.evaluate(alone.watched["test"])[0].main.model
+    script = (
+        "import os; from test_judgments import *; from safetensors.torch import save_file\n"
+        f"trainer = judged_trainer('{kind}', model=Flat().double()); trainer.fit()\n"
+        f"os.chdir('{tmp_path}'); rank = str(trainer.accelerator.process_index)\n"
+        "save_file(trainer.bare_model.state_dict(), rank)\n"
+        "open('value' + rank, 'w').write(repr(trainer.evaluate(trainer.watched['test'])[0].main.model))\n"
+    )
+    run_two(script, seconds=240)
+    for rank in "01":
+        found = load_file(tmp_path / rank)
+        for name, weight in weights(alone).items():
+            torch.testing.assert_close(found[name], weight, rtol=1e-9, atol=1e-11)
+        assert float((tmp_path / f"value{rank}").read_text()) == pytest.approx(value, abs=1e-9)
