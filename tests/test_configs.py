@@ -7,7 +7,7 @@ import re
 import pytest
 from support.commands import commands, experiment_of, parsed, short, use_counts_of_miniatures, write_files
 from support.paths import ROOT
-from support.tables import write_items
+from support.tables import write_items, write_judgments
 
 from contml.config import difference, dump, read, resolved, validate
 from contml.experiment import check, config_names, config_text, load, schema, task_table
@@ -37,6 +37,7 @@ def test_config_takes_a_step(name, tmp_path, monkeypatch):
     monkeypatch.setattr("contml.experiment.checking._STEPS", 1)
     if name.startswith("table/"):
         write_items(tmp_path)
+        write_judgments(tmp_path)
     typed = next(words for words, _ in commands(f"configs/{name}.yaml") if words[1:3] == ["train", name])
     words = [word for word in typed if word != "backbone=RUN"]
     params = parsed(words)[1]

@@ -22,9 +22,10 @@ def half_width(values: Tensor, items: Tensor | None = None) -> float:
 def variance_of_mean(values: Tensor, items: Tensor | None = None) -> float:
     """The variance of a mean of values, of which those that share an item are not independent; NaN for fewer than two.
 
-    It is n / (n - m) 1 / J^2 sum_{t, u share an item} e_t e_u; e: residuals, n: number of items. Cameron, Gelbach, Miller, "Robust inference with
-    multiway clustering", 2011; for pairs of items, Aronow, Samii, Assenova, "Cluster-robust variance estimation for
-    dyadic data", 2015. Where no values share an item, it is the usual one; it is never below that.
+    It is n / (n - m) 1 / J^2 sum_{t, u share an item} e_t e_u; e: residuals, n: number of items. Cameron, Gelbach,
+    Miller, "Robust inference with multiway clustering", 2011; of pairs, Aronow, Samii, Assenova, "Cluster-robust
+    variance estimation for dyadic data", 2015. Where no values share an item, it is the usual variance; it is never
+    below that. In simulations, intervals of it cover the truth in 90 % (60 to 80 items) instead of 95 %.
 
     Args:
         values: `[J]`.

@@ -99,8 +99,9 @@ def evaluate_judgments(embeddings: Tensor, labels: object, missing: Tensor | Non
         labels, skipped = labels.keep_items(readable), int((~readable).sum())
     if not labels.count:
         raise InputError("judgments", "none whose images can be read", "needs at least one")
-    evaluate = _triplets if isinstance(labels, TripletLabels) else _rankings
-    return evaluate(embeddings, labels, skipped)
+    if isinstance(labels, TripletLabels):
+        return _triplets(embeddings, labels, skipped)
+    return _rankings(embeddings, labels, skipped)
 
 
 def _triplets(embeddings: Tensor, labels: TripletLabels, skipped: int) -> tuple[Evaluation, Judged]:
@@ -174,8 +175,9 @@ def ndcg(distances: _Floats, gains: _Floats) -> tuple[float, float]:
 
 def _smallest(values: _Floats) -> _Floats:
     """1 at the smallest value of each row `[J, answers]`, divided among equal ones."""
-    is_smallest = (values == values.min(1, keepdims=True)).astype(np.float64)
-    return is_smallest / is_smallest.sum(1, keepdims=True)
+    is_smallest: _Floats = (values == values.min(1, keepdims=True)).astype(np.float64)
+    is_smallest /= is_smallest.sum(1, keepdims=True)
+    return is_smallest
 
 
 def _judge(counts: _Floats) -> tuple[_Floats, _Floats]:

@@ -91,8 +91,9 @@ def check(
         *((f"{SPLIT_TITLES[name]} images", _images(name, split, as_read)) for name, split in task.splits.items()),
         *([] if task.test is not None else [("evaluated", "the validation split, since the data have no test split")]),
         *([("repeated images", copies)] if (copies := str(find_copies(task.splits))) else []),
-        *_labels(task, trainer.labels[batch.rows]),
+        *_labels(task),
         ("decoded", decoded or _decoded(len(batch.rows), task.train)),
+        ("in a batch", _in_a_batch(trainer.labels[batch.rows])),
         ("batch", f"{len(batch.rows)} {_size(batch.images)}"),
         ("steps", f"{trainer.total_steps:,} in {trainer.options.epochs} epochs"),
         (
@@ -122,7 +123,9 @@ def _times(trainer: Trainer, batches: Iterator[Batch], has_cache: bool) -> list[
 
 
 def _in_a_batch(labels: LabelSpace) -> str:
-    """The label distances of the pairs of a batch, in words."""
+    """The label distances of the pairs of a batch, or the number of its judgments, in words."""
+    if isinstance(labels, JudgedItems):
+        return f"{len(labels.within()):,} judgments"
     distances, known = labels.pairwise(), labels.known()
     counted = ~torch.eye(len(labels), dtype=torch.bool, device=distances.device)
     counted = counted if known is None else counted & known
@@ -187,17 +190,11 @@ def _decoded(count: int, split: Split) -> str:
     return f"one batch of {count:,} of {len(split):,} training images; --images all decodes every image"
 
 
-def _labels(task: Task, batch: LabelSpace) -> list[tuple[str, str]]:
-    """The unit of label distances, and their range in a batch; or the judgments of each split, and those in a batch."""
-    if isinstance(batch, JudgedItems):
-        facts = [(SPLIT_TITLES[name], split.labels) for name, split in task.splits.items()]
-        counted = [(f"{name} judgments", labels.facts()) for name, labels in facts if isinstance(labels, JudgedItems)]
-        return [*counted, ("in a batch", f"{len(batch.within()):,} judgments")]
-    return [
-        ("label distance", task.evaluated.labels.unit),
-        *_unknown_words(task),
-        ("in a batch", _in_a_batch(batch)),
-    ]
+def _labels(task: Task) -> list[tuple[str, str]]:
+    """The unit of label distances, and words without a vector; or the judgments of each split."""
+    labels = {SPLIT_TITLES[name]: split.labels for name, split in task.splits.items()}
+    judged = [(f"{name} judgments", each.facts()) for name, each in labels.items() if isinstance(each, JudgedItems)]
+    return judged or [("label distance", task.evaluated.labels.unit), *_unknown_words(task)]
 
 
 def _unknown_words(task: Task) -> list[tuple[str, str]]:

@@ -300,7 +300,8 @@ class TripletLabels(JudgedItems):
     @property
     def shares(self) -> _Floats:
         """Share of the judges who gave each answer `[T, 2]` or `[T, 3]`."""
-        return self.counts / self.counts.sum(1, keepdims=True)
+        shares: _Floats = self.counts / self.counts.sum(1, keepdims=True)
+        return shares
 
     def facts(self) -> str:
         """Number of triplets, form, judges."""
@@ -317,7 +318,8 @@ class TripletLabels(JudgedItems):
 
     def keep_items(self, items: _Mask) -> Self:
         """All items, with the triplets of which all three items are among these."""
-        return self.root.keep(items[self.root.triplets].all(1))
+        whole: _Mask = np.all(items[self.root.triplets], axis=1)
+        return self.root.keep(whole)
 
     def within(self) -> Triplets:
         """The triplets of the root whose three items are in this batch."""

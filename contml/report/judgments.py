@@ -51,7 +51,7 @@ def judgments_csv(judged: Judged, split: Split) -> bytes:
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return csv_bytes([header, *([*(names[r] for r in t), *c, *d, v] for t, c, d, v in rows)])
     assert isinstance(labels, RankingLabels)
-    lines: list[list[object]] = [["query", "item", labels.of, "embedding_distance", "ndcg_of_the_query"]]
+    lines: list[list[str | float]] = [["query", "item", labels.of, "embedding_distance", "ndcg_of_the_query"]]
     for judgment, value in enumerate(judged.values.tolist()):
         start, end = labels.offsets[judgment] + 1, labels.offsets[judgment + 1]
         query = names[labels.queries[judgment]]

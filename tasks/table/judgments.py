@@ -150,17 +150,15 @@ def judgments(
         """The split of some of the judgments, and their items."""
         return with_judgments(whole, part_labels.with_texts(identity=identity), left_out)
 
-    column = split or next((name for name in table.columns if SPLIT_NAMES.fullmatch(name)), None)
-    if column is not None:
-        part_names = np.array(parts_of(table.texts(column, "split", "task.split"), table.where, table.path, column))[
-            rows
-        ]
+    split = split or next((name for name in table.columns if SPLIT_NAMES.fullmatch(name)), None)
+    if split is not None:
+        part_names = np.array(parts_of(table.texts(split, "split", "task.split"), table.where, table.path, split))[rows]
         chosen = {"train": ("train",), "val": ("val",), "test": TEST_PARTS}
         masks = {part: np.isin(part_names, names_of_part) for part, names_of_part in chosen.items()}
         splits = {part: part_of(labels_of(mask)) for part, mask in masks.items() if mask.any()}
         if "train" not in splits or len(splits) < 2:
             raise InputError(
-                f"{table.path}: {column}", "no judgment is left in a part", "must name train, and test or val"
+                f"{table.path}: {split}", "no judgment is left in a part", "must name train, and test or val"
             )
         description = f"as named; {_shared(splits)}"
     else:
@@ -180,8 +178,8 @@ def judgments(
         ["", "table", table.form, f"{len(table):,} rows; {len(names):,} items"],
         *used_as,
         [judged, form, "by its name", labels.facts()],
-        [column or "", "split", description, ", ".join(f"{_count(s):,} for {part}" for part, s in splits.items())],
-        *([name, "not used", "", ""] for name in table.columns if name not in {*columns, column}),
+        [split or "", "split", description, ", ".join(f"{_count(s):,} for {part}" for part, s in splits.items())],
+        *([name, "not used", "", ""] for name in table.columns if name not in {*columns, split}),
         *(
             [["", "excluded", "missing=drop", ", ".join(f"{n:,} {why}" for why, n in omitted.items())]]
             if omitted

@@ -93,7 +93,7 @@ def test_the_kind_of_a_file_of_an_older_version_is_that_of_its_main_metric():
     with pytest.raises(ValueError, match="no main metric"):
         Evaluated.from_dict(values)
     with pytest.raises(ValueError, match="kind"):
-        Evaluated.from_dict({**values, "kind": "triplets"})
+        Evaluated.from_dict({**values, "kind": "other"})
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,7 @@ SMALL = {
     "layout/synthetic": ["task.train=40", "task.val=16", "task.test=20", "task.queries=4", "task.size=32"],
     "captions/synthetic": ["task.train=40", "task.val=16", "task.test=20", "task.queries=4", "task.size=32"],
     "captions/coco": ["task.queries=4"],
+    "scalar/judged": ["task.train=40", "task.val=16", "task.test=20", "task.judgments=200", "task.size=32"],
     "scalar/synthetic": ["task.train=40", "task.val=16", "task.test=20", "task.queries=4", "task.size=32"],
 }  # fmt: skip
 TRANSFORMS = {
@@ -150,6 +151,7 @@ BATCHES = {
     "dense": ["sampler.batch_size=12", "sampler.anchors_per_batch=2"],
     "classes": ["sampler.classes=4", "sampler.instances=3"],
     "uniform": ["sampler.batch_size=12"],
+    "judged": ["sampler.batch_size=12"],
 }
 
 

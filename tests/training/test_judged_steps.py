@@ -43,7 +43,9 @@ def triplet_labels(number, items=ITEMS, count=60, seed=0):
 
 def ranking_labels(items=ITEMS, queries=4, candidates=6, seed=0, of="grade"):
     random = np.random.default_rng(seed)
-    pairs = [(q, i) for q in range(queries) for i in random.choice(np.arange(queries, items), candidates, replace=False)]
+    pairs = [
+        (q, i) for q in range(queries) for i in random.choice(np.arange(queries, items), candidates, replace=False)
+    ]
     return RankingLabels(items, pairs, random.permutation(len(pairs)) % 4 + 0.5, of=of)
 
 
@@ -285,7 +287,7 @@ def test_two_processes_equal_one(tmp_path, kind):
     alone.fit()
     value = alone.evaluate(alone.watched["test"])[0].main.model
     script = (
-        "import os; from test_judgments import *; from safetensors.torch import save_file\n"
+        "import os; from test_judged_steps import *; from safetensors.torch import save_file\n"
         f"trainer = judged_trainer('{kind}', model=Flat().double()); trainer.fit()\n"
         f"os.chdir('{tmp_path}'); rank = str(trainer.accelerator.process_index)\n"
         "save_file(trainer.bare_model.state_dict(), rank)\n"

@@ -51,7 +51,9 @@ def test_a_batch_has_the_triplets_that_are_whole_in_it(number):
     for size in (3, 10, 30):
         rows = random.permutation(30)[:size]
         batch = labels[torch.from_numpy(rows)].within()
-        found = {tuple(rows[triplet]): shares for triplet, shares in zip(batch.positions.tolist(), batch.shares, strict=True)}
+        found = {
+            tuple(rows[triplet]): shares for triplet, shares in zip(batch.positions.tolist(), batch.shares, strict=True)
+        }
         inside = [n for n, triplet in enumerate(labels.triplets.tolist()) if set(triplet) <= set(rows.tolist())]
         assert len(batch) == len(found) == len(inside)
         for n in inside:
@@ -65,7 +67,9 @@ def test_a_subset_keeps_the_triplets_among_its_items():
     rows = random.permutation(20)[:9]
     part = labels[rows].as_root()
     kept = {tuple(rows[triplet]): counts for triplet, counts in zip(part.triplets, part.counts.tolist(), strict=True)}
-    wanted = {tuple(t): c for t, c in zip(labels.triplets.tolist(), labels.counts.tolist(), strict=True) if set(t) <= {*rows}}
+    wanted = {
+        tuple(t): c for t, c in zip(labels.triplets.tolist(), labels.counts.tolist(), strict=True) if set(t) <= {*rows}
+    }
     assert kept == wanted
     assert len(part) == 9
     assert part.digests() == [labels.digests()[row] for row in rows]
