@@ -1,13 +1,15 @@
-"""What a caption-aware embedding is worth to a captioner: Flickr8k, three initial networks, two captioners.
+"""What a caption-aware embedding is worth to a captioner: Flickr8k, initial networks with controls, two captioners.
 
     python -m benchmarks.captioning DATA --weights FILE [--workers 2] [--minutes M] [--only SETUP ...] [--save FILE]
 
 DATA holds the packs `flickr8k_1500` and `flickr8k_rest`: all 8,091 images, 128 x 128, with the official lists (6,000 /
 1,000 / 1,000). FILE is torchvision's `mobilenet_v2-b0353104.pth`. The initial networks are that MobileNetV2 of
 ImageNet, and the same after training on the caption distances of the training images: with triplets of binarized
-labels (the 60 nearest images of an anchor are its positives), and with the log-ratio loss. Both have two learning
-rates, chosen by the caption distance@10 of the validation images. The networks are frozen, and their features computed
-once; networks and features are kept in --folder.
+labels (the 60 nearest images of an anchor are its positives), with the log-ratio loss, and with dense triplets. Two
+controls see as many images: MobileNetV2 fine-tuned by the cross entropy of a captioner, and the log-ratio loss on
+shuffled captions, where each training image has those of another one. Each has two learning rates, chosen on the
+validation images by caption distance@10, or by CIDEr-D for the captioner. The networks are frozen, and their features
+computed once; networks and features are kept in --folder. The controls are for the captioner lstm alone.
 
 A captioner (lstm: on the global features; attention: top-down attention on the 4 x 4 feature map) has 256 units and
 words of 256 numbers. It is trained by cross entropy on all captions of an image, in batches of 50 images, and goes on
@@ -32,6 +34,7 @@ from scipy.stats import bootstrap
 
 from benchmarks.measure import table
 from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, main as print_tables, mean_text
+from contml._support.files import write
 from contml.data.features import read_features
 from contml.data.split import Split, Task
 from contml.evaluation.captions import score_captions
@@ -42,14 +45,36 @@ from contml.runs import Run, create
 _SIZES = ("decoder.hidden=256", "decoder.words=256")
 _RATES = (5e-4, 1e-3)
 _CONFIG = "captioning/flickr8k"
-#: Initial networks: how MobileNetV2 is trained on caption distances; None: it is not.
-NETWORKS: dict[str, tuple[str, ...] | None] = {
+
+
+class Start(NamedTuple):
+    """How MobileNetV2 is trained before it is frozen."""
+
+    changes: tuple[str, ...] = ()
+    config: str = "captions/flickr8k"
+    shuffled: bool = False  # each training image has the captions of another one
+
+
+#: Initial networks; None: MobileNetV2 is not trained.
+NETWORKS: dict[str, Start | None] = {
     "ImageNet": None,
-    "triplets": (
-        "binarize={name: nearest, k: 60}",
-        "loss={name: triplet_margin, margin: 0.1, distance: cosine, reduction: nonzero}",
+    "triplets": Start(
+        (
+            "binarize={name: nearest, k: 60}",
+            "loss={name: triplet_margin, margin: 0.1, distance: cosine, reduction: nonzero}",
+        )
     ),
-    "log-ratio": (),
+    "log-ratio": Start(),
+    "dense triplets": Start(("loss={name: dense_triplet, margin: 0.1}",)),
+    "cross entropy": Start(
+        (
+            *("decoder=lstm", *_SIZES, "captioner.frozen=false", "step.cross_entropy_epochs=null"),
+            *("model.freeze_batch_norm=true", "transform={name: crop, scale_jitter: 6, shift: 4}"),
+            *("sampler.batch_size=60", "optimizer=adamw", "optimizer.head_lr=1e-3", "schedule=cosine"),
+        ),
+        config=_CONFIG,
+    ),
+    "shuffled log-ratio": Start(shuffled=True),
 }
 
 
@@ -60,73 +85,92 @@ class Setup(NamedTuple):
     epochs: tuple[int, int]  # of cross entropy and of self-critical training
     seeds: tuple[int, ...]  # of the trainings that are measured on the test split
     seconds: float  # of a training
+    networks: tuple[str, ...]  # the initial networks
 
 
 SETUPS = {
-    "lstm": Setup(maps=False, epochs=(12, 6), seeds=(1, 2, 3), seconds=720),
-    "attention": Setup(maps=True, epochs=(6, 3), seeds=(1,), seconds=700),
+    "lstm": Setup(maps=False, epochs=(12, 6), seeds=(1, 2, 3), seconds=720, networks=tuple(NETWORKS)),
+    "attention": Setup(
+        maps=True, epochs=(6, 3), seeds=(1,), seconds=700, networks=("ImageNet", "triplets", "log-ratio")
+    ),
 }
+_LISTS = "flickr8k_1500/official_lists"
 
 
-def places(given: argparse.Namespace) -> list[str]:
+def places(given: argparse.Namespace, shuffled: bool = False) -> list[str]:
     """The files of Flickr8k in the two packs."""
     lists = {"train": "train", "val": "dev", "test": "test"}
     return [
         f"task.root={given.data}",
-        f"task.captions={tokens(given).absolute()}",
+        f"task.captions={tokens(given, shuffled).absolute()}",
         "task.images=[flickr8k_1500/images,flickr8k_rest/images]",
-        *(f"task.{key}=flickr8k_1500/official_lists/Flickr_8k.{name}Images.txt" for key, name in lists.items()),
+        *(f"task.{key}={_LISTS}/Flickr_8k.{name}Images.txt" for key, name in lists.items()),
         "task.vectors=flickr8k_1500/word_vectors/glove.6B.50d.flickr8k.txt.gz",
         "task.missing=drop",
     ]
 
 
-def tokens(given: argparse.Namespace) -> Path:
-    """The token file of all 8,091 images, unpacked."""
-    path: Path = given.folder / "Flickr8k.token.txt"
+def tokens(given: argparse.Namespace, shuffled: bool = False) -> Path:
+    """The token file of all 8,091 images, unpacked; shuffled: each training image has the captions of another one."""
+    path: Path = given.folder / f"Flickr8k.{'shuffled' if shuffled else 'token'}.txt"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.decompress((given.data / "flickr8k_1500/Flickr8k.token.full.txt.gz").read_bytes()))
+        text = gzip.decompress((given.data / "flickr8k_1500/Flickr8k.token.full.txt.gz").read_bytes()).decode()
+        if shuffled:
+            text = shuffle(text, (given.data / _LISTS / "Flickr_8k.trainImages.txt").read_text().split())
+        write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return path
 
 
-def network(name: str, changes: tuple[str, ...], given: argparse.Namespace) -> Path:
+def shuffle(text: str, names: list[str]) -> str:
+    """A token file in which each of some images has the captions of the next one in a random order."""
+    order = [names[n] for n in np.random.default_rng(0).permutation(len(names))]
+    other = dict(zip(order, [*order[1:], order[0]], strict=True))
+    lines = []
+    for line in text.splitlines(keepends=True):
+        name, hash_sign, rest = line.partition("#")
+        lines.append(f"{other.get(name, name)}{hash_sign}{rest}")
+    return "".join(lines)
+
+
+def network(name: str, start: Start, given: argparse.Namespace) -> Path:
     """The run of an initial network: of two learning rates, the one with the better result on validation."""
     found: dict[Path, float] = {}
     for rate in (1e-4, 3e-4):
         folder = given.folder / f"{name}-{rate:g}"
         if not Run(folder).evaluation().exists():
             config = load(
-                "captions/flickr8k",
+                start.config,
                 [
-                    *places(given),
+                    *places(given, start.shuffled),
                     f"model.weights={given.weights}",
                     "images.resize=128",
                     "images.crop=120",
                     "sampler.batches=100",
                     "training.epochs=5",
                     "training.evaluate_every=5",
+                    *start.changes,
                     f"optimizer.lr={rate:g}",
-                    *changes,
                 ],
             )
             if folder.exists():
                 resume(folder, split="val")
             else:
                 train_run(config, folder.parent, split="val", folder=folder)
-        found[folder] = read_evaluation(Run(folder)).evaluation.main.model
-        print(f"{name}, rate {rate:g}: caption distance@10 of the validation images {found[folder]:.4g}")
-    return min(found, key=lambda folder: found[folder])
+        main_score = read_evaluation(Run(folder)).evaluation.main
+        found[folder] = main_score.model if main_score.better == "higher" else -main_score.model
+        print(f"{name}, rate {rate:g}: {main_score.title} of the validation images {main_score.model:.4g}")
+    return max(found, key=lambda folder: found[folder])
 
 
 def features(name: str, maps: bool, given: argparse.Namespace) -> Path:
     """The features of all images by an initial network."""
     path: Path = given.folder / f"{name}{'-maps' if maps else ''}.npz"
     if not path.exists():
-        changes = NETWORKS[name]
-        start = f"model.weights={given.weights}" if changes is None else f"backbone={network(name, changes, given)}"
+        start = NETWORKS[name]
+        weights = f"model.weights={given.weights}" if start is None else f"backbone={network(name, start, given)}"
         same_images = ("images.resize=128", "images.crop=128")
-        extract_features(load(_CONFIG, [*places(given), start, *same_images]), path, maps=maps, join=given.join)
+        extract_features(load(_CONFIG, [*places(given), weights, *same_images]), path, maps=maps, join=given.join)
     return path
 
 
@@ -138,7 +182,7 @@ def setup(name: str, given: argparse.Namespace, record: Record) -> tuple[Trials,
     sizes = (*_SIZES, "decoder.attention=256") if chosen.maps else _SIZES
     tried = tuple(f"optimizer.lr={rate:g}" for rate in _RATES)
     methods = []
-    for each in NETWORKS:
+    for each in chosen.networks:
         file = given.folder / f"{each}{'-maps' if chosen.maps else ''}.npz"
         own = (f"images.features={file}", "model.backbone=features", "model.weights=none")
         methods.append(Method(f"{name}, {each}", _CONFIG, tried, (f"decoder={name}", *sizes, *epochs, *own)))
@@ -224,7 +268,7 @@ def baseline_scores(given: argparse.Namespace) -> str:
     captions = task.train.labels.captions
     assert captions is not None
     scores = []
-    for name in NETWORKS:
+    for name in dict.fromkeys(name for each in given.only for name in SETUPS[each].networks):
         found = read_features(features(name, maps=False, given=given))
         assert found.names == names
         unit = torch.nn.functional.normalize(torch.from_numpy(found.values), dim=1)
@@ -262,9 +306,9 @@ def main() -> None:
     given = parser.parse_args()
     baselines = ""
     if not given.plan:
-        for name in NETWORKS:
-            for maps in {SETUPS[each].maps for each in given.only}:
-                features(name, maps, given)
+        for each in given.only:
+            for name in SETUPS[each].networks:
+                features(name, SETUPS[each].maps, given)
         baselines = baseline_scores(given)
     record = Record(given.raw / "captioning.jsonl")
     parts = {name: setup(name, given, record) for name in given.only}
