@@ -142,10 +142,14 @@ PAGES = {
 }
 
 
+#: The Markdown of the pages, as it is shown.
+MARKDOWN: dict[str, str] = {}
+
+
 def home() -> str:
-    """The README up to its results."""
+    """The README up to its list of pages."""
     text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    return text.split("## Results")[0].replace("](docs/", "](")
+    return text.split("## Where next")[0].replace("](docs/", "](")
 
 
 def _target(link: re.Match[str]) -> str:
@@ -163,6 +167,24 @@ def read_page(_app: Any, page: str, content: list[str]) -> None:
         content[0] = loss_page(page.removeprefix("losses/"), content[0])
     elif page == "api/contml":
         content[0] = content[0].replace("```{eval-rst}", f"{front_door()}```{{eval-rst}}")
+    if not page.startswith("api/"):
+        MARKDOWN[page] = content[0]
+
+
+def write_markdown(app: Any, error: Exception | None) -> None:
+    """Writes each page also as Markdown, and the list of these pages, llms.txt: for programs that read."""
+    if error is not None or app.builder.format != "html":
+        return
+    lines = ["# contml", ""]
+    for page, text in sorted(MARKDOWN.items(), key=lambda item: (item[0] != "index", "/" in item[0], item[0])):
+        text = re.sub(r"```\{include\} (.*)\n```", lambda file: Path(app.srcdir, file[1]).read_text("utf-8"), text)
+        text = re.sub(r"```\{toctree\}.*?```\n*", "", text, flags=re.DOTALL)
+        text = re.sub(r"!\[[^]]*\]\(data:[^)]*\)\n*", "", text)  # a plot
+        path = Path(app.outdir, f"{page}.md")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("](path:", "]("), encoding="utf-8")
+        lines.append(f"- [{re.search(r'^# (.*)', text, re.MULTILINE)[1]}]({page}.md)")
+    Path(app.outdir, "llms.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 #: The sections of Google's docstring style, whose indented lines are no block of code.
@@ -210,5 +232,6 @@ def setup(app: Any) -> None:
     app.add_html_math_renderer("mathml", inline_renderers=(write_math, None), block_renderers=(write_math, None))
     app.add_lexer("csv", TextLexer)
     app.connect("source-read", read_page)
+    app.connect("build-finished", write_markdown)
     app.connect("autodoc-process-docstring", read_docstring, priority=400)  # before napoleon's
     app.connect("autodoc-skip-member", skip_member)

@@ -220,46 +220,18 @@ UNTRAINED = r"untrained weights ([\d.]+\d)"
 
 CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
     "README.md": [
-        (f"The training draws {N} people", lambda: drawn("pose/synthetic")),
+        (f"It draws {N} people", lambda: drawn("pose/synthetic")),
         (f"without `training.epochs=10` it has {N} epochs", lambda: config("table/default")["training"]["epochs"]),
-        (
-            rf"\| `pose/synthetic` \| {PLUS} \| {PLUS} \| {PLUS} \| {N} \| {N} \|",
-            lambda: [
-                *(number for each in (DENSE, TRIPLETS, THRESHOLD) for number in spread(measured(POSE, each))),
-                stated(POSE, UNTRAINED),
-                mean(POSE, DENSE, "oracle"),
-            ],
-        ),
-        (
-            rf"\| `layout/synthetic` \| {PLUS} \| \| {PLUS} \| {N} \| {N} \|",
-            lambda: [
-                *spread(measured(LAYOUT, DENSE)),
-                *spread(measured(LAYOUT, THRESHOLD)),
-                stated(LAYOUT, UNTRAINED),
-                mean(LAYOUT, DENSE, "oracle"),
-            ],
-        ),
-        (
-            rf"\| `captions/synthetic` \| {PLUS} \| \| {PLUS} \| {N} \| {N} \|",
-            lambda: [
-                *spread(measured(CAPTIONS, DENSE)),
-                *spread(measured(CAPTIONS, THRESHOLD)),
-                stated(CAPTIONS, UNTRAINED),
-                mean(CAPTIONS, DENSE, "oracle"),
-            ],
-        ),
-        (rf"dense triplets \({PLUS}\)", lambda: less(POSE, TRIPLETS, DENSE)),
-        (rf"on layouts \({PLUS}\)", lambda: less(LAYOUT, THRESHOLD, DENSE)),
-        (rf"on captions \({PLUS}\)", lambda: less(CAPTIONS, THRESHOLD, DENSE)),
         *(
             (
-                rf"\| {re.escape(title)} \| {PLUS} \| {PLUS} \| {N} \| {N} \|",
-                lambda network=network: [*captioner("lstm", network), *captioner("attention", network)],
+                rf"\| {title} \| {N} \| {N} \| {N} \| {N} \| {N} \| {N} \|",
+                lambda method=method: suite_means("graded_features", method),
             )
-            for title, network in (
-                ("ImageNet", "ImageNet"),
-                ("ImageNet, then caption distances: triplets", "triplets"),
-                ("ImageNet, then caption distances: log-ratio", "log-ratio"),
+            for title, method in (
+                (r"smooth ranks \(`smooth_rank`, `metric: ap`\)", "smooth_rank, ap"),
+                (r"log-ratio \(`log_ratio`\)", "log_ratio"),
+                (r"triplets of thresholded labels \(.*\)", "triplet_margin, 30 nearest positive"),
+                ("untrained features", "untrained features"),
             )
         ),
     ],

@@ -13,7 +13,7 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def test_python_runs(tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert len(blocks) >= 2
+    assert blocks
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in blocks:

@@ -71,3 +71,10 @@ def test_the_site_builds_without_a_warning_and_has_every_public_name(tmp_path):
         assert f"loss={name}" in page
     assert "Search your own images" in (tmp_path / "index_and_search.html").read_text(encoding="utf-8")
     assert 'id="search-results"' in (tmp_path / "search.html").read_text(encoding="utf-8")
+    pages = (tmp_path / "llms.txt").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^- \[(.+)\]\((.+)\)$", pages, re.MULTILINE))
+    assert {"index.md", "losses.md", "losses/log_ratio.md", "contributing.md"} <= {*listed.values()}
+    for title, file in listed.items():
+        text = (tmp_path / file).read_text(encoding="utf-8")
+        assert f"# {title}" in text
+        assert "data:image" not in text

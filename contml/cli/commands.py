@@ -245,6 +245,20 @@ def list_(
             echo(textwrap.indent(listing.describe(entry, part, full=kind is not None), "  "), lines=True)
 
 
+@app.command(name="schema")
+def schema_(file: Annotated[Path, typer.Argument(metavar="FILE", help="The JSON file to write.")]) -> None:
+    """Write the JSON Schema of configs, by which an editor completes their keys, shows help and marks mistakes.
+
+    The first line of a config names the file: '# yaml-language-server: $schema=FILE'.
+    """
+    from contml.config.json_schema import json_schema
+
+    check_suffix(file, (".json",))
+    before = complete(file)
+    write_new({file: json.dumps(json_schema(experiment.schema()), indent=1).encode()})
+    echo(f"{file}: {before}name it in the first line of a config: '# yaml-language-server: $schema={file}'")
+
+
 @app.command()
 def copy(
     config: BundledConfig, file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]
