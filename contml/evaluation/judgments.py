@@ -1,7 +1,8 @@
-"""Evaluation by judgments: the answers of a model to triplets beside those of judges, and nDCG of judged lists.
+"""Evaluation by judgments: answers to triplets beside those of judges, nDCG of judged lists, ranks of judged pairs.
 
     accuracy   mean over triplets of [the model's answer is that of most judges]
     agreement  mean over triplets of the share of the judges who gave the model's answer
+    pairs      Spearman's and Kendall's correlation of judged distance and embedding distance (`judged_pairs.py`)
     nDCG       mean over queries of DCG / (DCG of the best order),  DCG = sum_i gain_i / log2(rank_i + 1)
 
 The model's answer is the pair of items at the smallest embedding distance. Ties, of distances and of votes, are
@@ -10,13 +11,13 @@ expectations. A judge is the ceiling: one judge of a triplet beside the others, 
     accuracy   sum_a c_a / n [a is the answer of most of the other n - 1 judges]
     agreement  sum_a c_a (c_a - 1) / (n (n - 1))
 
-Triplets that share an item are not independent: `variance_of_mean`.
+Triplets and pairs that share an item are not independent: `variance_of_mean`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,9 +28,11 @@ from contml._support.errors import InputError
 from contml.data.split import Split
 from contml.evaluation.evaluators import Device, Evaluator
 from contml.evaluation.intervals import half_width
+from contml.evaluation.judged_pairs import ceilings, kendall_values, spearman_values
 from contml.evaluation.metrics import discounts
 from contml.evaluation.results import Evaluation, Score, score_of
 from contml.labels.judgments import ANSWER_PAIRS, JudgedItems, RankingLabels, TripletLabels
+from contml.labels.pairs import PairLabels
 
 _Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 _Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -46,11 +49,11 @@ class Judged:
         labels: the judgments whose images could be read, over all items of the split.
         queries: their numbers in this order `[J]`.
         values: the main metric of each `[J]`, float64.
-        distances: the embedding distances that decide: of the pair of each answer `[J, 2]` or `[J, 3]`, or from the
-            query to each of the `members` of the labels `[M]`.
+        distances: the embedding distances that decide: of the pair of each answer `[J, 2]` or `[J, 3]`, of each judged
+            pair `[J]`, or from the query to each of the `members` of the labels `[M]`.
         embeddings: of the whole split `[N, d]`.
-        items: the rows of the items of each triplet `[J, 3]`, since triplets that share one are not independent; None:
-            each query is one judgment.
+        items: the rows of the items of each triplet `[J, 3]` or pair `[J, 2]`, since those that share one are not
+            independent; None: each query is one judgment.
     """
 
     labels: JudgedItems
@@ -82,14 +85,14 @@ def evaluate_judgments(embeddings: Tensor, labels: object, missing: Tensor | Non
 
     Args:
         embeddings: of all items `[N, d]`.
-        labels: `TripletLabels` or `RankingLabels` of these items.
+        labels: `PairLabels`, `TripletLabels` or `RankingLabels` of these items.
         missing: rows without an embedding: their judgments are left out.
 
     Raises:
         InputError: other labels, or no judgment is left.
     """
-    if not isinstance(labels, TripletLabels | RankingLabels):
-        raise InputError("labels", type(labels).__name__, "must be TripletLabels or RankingLabels")
+    if not isinstance(labels, PairLabels | TripletLabels | RankingLabels):
+        raise InputError("labels", type(labels).__name__, "must be PairLabels, TripletLabels or RankingLabels")
     if len(embeddings) != len(labels):
         raise InputError("embeddings", f"{len(embeddings)} for {len(labels)} items", "must be one per item")
     skipped = 0
@@ -99,9 +102,29 @@ def evaluate_judgments(embeddings: Tensor, labels: object, missing: Tensor | Non
         labels, skipped = labels.keep_items(readable), int((~readable).sum())
     if not labels.count:
         raise InputError("judgments", "none whose images can be read", "needs at least one")
+    if isinstance(labels, PairLabels):
+        return _pairs(embeddings, labels, skipped)
     if isinstance(labels, TripletLabels):
         return _triplets(embeddings, labels, skipped)
     return _rankings(embeddings, labels, skipped)
+
+
+def _pairs(embeddings: Tensor, labels: PairLabels, skipped: int) -> tuple[Evaluation, Judged]:
+    pairs = labels.judged_pairs
+    distances = np.sqrt(squared_distances(embeddings, pairs.rows.numpy()))
+    judged = pairs.distances.numpy()
+    rho, tau = spearman_values(distances, judged), kendall_values(distances, judged)
+    rho_ceiling, tau_ceiling = ceilings(pairs)
+    scores = {
+        "judged_spearman": score_of("judged_spearman", float(rho.mean()), 0.0, rho_ceiling),
+        "judged_kendall": score_of("judged_kendall", float(tau.mean()), 0.0, tau_ceiling),
+    }
+    shares = {"judged_spearman": torch.from_numpy(rho), "judged_kendall": torch.from_numpy(tau)}
+    intervals = {name: half_width(each, pairs.rows) for name, each in shares.items()}
+    values, order = shares["judged_spearman"], torch.arange(labels.count)
+    found = Judged(labels, order, values, torch.from_numpy(distances), embeddings.cpu(), pairs.rows)
+    evaluation = _evaluation("pairs", labels.count, 0, scores, intervals, skipped)
+    return replace(evaluation, unit=labels.unit, measure=labels.measure), found
 
 
 def _triplets(embeddings: Tensor, labels: TripletLabels, skipped: int) -> tuple[Evaluation, Judged]:

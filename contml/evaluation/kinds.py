@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from contml.evaluation.results import Evaluation, Score
     from contml.labels.base import LabelSpace
 
-#: "graded": retrieval by label distance; "classes": retrieval by class; "captions": written captions; "triplets":
-#: judgments of which of two items is nearer; "rankings": judged lists of queries.
-KindName: TypeAlias = Literal["graded", "classes", "captions", "triplets", "rankings"]
+#: "graded": retrieval by label distance; "classes": retrieval by class; "captions": written captions; "pairs": judged
+#: distances of pairs; "triplets": judgments of which of two items is nearer; "rankings": judged lists of queries.
+KindName: TypeAlias = Literal["graded", "classes", "captions", "pairs", "triplets", "rankings"]
 
 
 class ResultKind:
@@ -123,6 +123,22 @@ class _Captions(ResultKind):
         return f"{score.title} is {self.text(evaluation, score.model)}"
 
 
+class _Pairs(ResultKind):
+    headline = "judged_spearman"
+    plotted = ""
+    baselines = ("random", "judges")
+    best = "what the judges allow"
+    ranked = False
+    size = "{queries:,} judged pairs"
+
+    def usual(self, evaluation: Evaluation) -> list[str]:
+        return [*evaluation.scores]
+
+    def finding(self, evaluation: Evaluation, score: Score) -> str:
+        value = self.text(evaluation, score.model)
+        return f"Embedding distances and judged distances have a rank correlation of {value}"
+
+
 class _Triplets(ResultKind):
     headline = "triplet_accuracy"
     plotted = ""
@@ -157,6 +173,7 @@ class _Rankings(ResultKind):
 #: The kinds by name. Of a file without a kind, it is the first one whose main metric is there.
 KINDS: dict[KindName, ResultKind] = {
     "captions": _Captions(),
+    "pairs": _Pairs(),
     "triplets": _Triplets(),
     "rankings": _Rankings(),
     "classes": _Classes(),

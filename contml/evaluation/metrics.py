@@ -105,6 +105,16 @@ METRICS = {
         "CIDEr", "mean cosine of the tf-idf vectors of n-grams of a caption and its references, n = 1 to 4"
     ),
     "rouge_l": Metric("ROUGE-L", "F score of the longest common subsequence with the references"),
+    "judged_spearman": Metric(
+        "Spearman, judged pairs",
+        "rank correlation of embedding distance and judged distance, over judged pairs",
+        low=-1.0,
+    ),
+    "judged_kendall": Metric(
+        "Kendall's tau, judged pairs",
+        "Kendall's tau-b of embedding distance and judged distance, over judged pairs",
+        low=-1.0,
+    ),
     "triplet_accuracy": Metric(
         "triplet accuracy",
         "share of the judged triplets that the model answers as most judges do: 2AFC, or the odd one out of three",

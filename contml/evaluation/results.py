@@ -103,7 +103,9 @@ class Evaluation:
     them, or a uniform sample of a million; NaN for captions. `kind` is a name of `contml.evaluation.kinds.KINDS`.
     For captions, `queries` are the images, `gallery` is 0, "random" is a caption of another image, and the "oracle" is
     a person: a reference, compared with the other references of its image. For triplets, `queries` are the triplets,
-    and the "oracle" is one judge beside the others (NaN where no triplet has two); for rankings, `gallery` are the
+    and the "oracle" is one judge beside the others (NaN where no triplet has two); for pairs, `queries` are the pairs,
+    and the "oracle" is what true distances would have, since judges err (NaN where no pair was judged twice); for
+    rankings, `gallery` are the
     judged items of all queries. `intervals` are half the width of the 95 % interval of the model's metric by name, for
     judgments; NaN for a single one.
     """

@@ -24,6 +24,7 @@ from contml.data.split import Split, Task
 from contml.experiment.parts import schema
 from contml.experiment.run_results import CaptionResults, JudgmentResults, RetrievalResults, RunEvaluator
 from contml.labels.base import LabelSpace
+from contml.labels.judgments import JudgedItems
 from contml.losses import LOSSES
 from contml.losses.inputs import check_loss, check_requirement
 from contml.losses.levels import LevelLosses
@@ -120,7 +121,7 @@ class Experiment:
     @property
     def is_judged(self) -> bool:
         """Whether it learns from judgments between items, and not from labels of items."""
-        return _is_judged(self.config)
+        return _is_judged(self.config) or self.config.parts["sampler"].name == "judged"
 
     @property
     def unranked(self) -> str:
@@ -190,6 +191,12 @@ class Experiment:
         root = train.labels.to(device)
         quiet_search = quiet or not first_process()  # every process searches neighbours, one shows progress
         refuse_equal(root)
+        if isinstance(root, JudgedItems) and not self.is_judged:
+            part = parts["sampler"]
+            with part.errors():
+                raise InputError(
+                    "sampler", part.name, "must be judged, since labels are judgments of some items together"
+                )
         labels: LabelSpace = parts["binarize"].build(space=root, quiet=quiet_search) if "binarize" in parts else root
         data = {"embedding_dim": network.embedding_dim, "labels": labels, "seed": seed, "quiet": quiet_search}
         if labels.class_ids is not None:

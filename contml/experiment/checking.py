@@ -20,6 +20,7 @@ from contml.experiment.building import Experiment, first_process
 from contml.labels.base import LabelSpace
 from contml.labels.captions import CaptionLabels
 from contml.labels.judgments import JudgedItems
+from contml.labels.pairs import PairLabels
 from contml.training import Trainer
 
 _FEATURES = "no image, since the items are features"
@@ -124,7 +125,7 @@ def _times(trainer: Trainer, batches: Iterator[Batch], has_cache: bool) -> list[
 
 def _in_a_batch(labels: LabelSpace) -> str:
     """The label distances of the pairs of a batch, or the number of its judgments, in words."""
-    if isinstance(labels, JudgedItems):
+    if isinstance(labels, JudgedItems) and not isinstance(labels, PairLabels):
         return f"{len(labels.within()):,} judgments"
     distances, known = labels.pairwise(), labels.known()
     counted = ~torch.eye(len(labels), dtype=torch.bool, device=distances.device)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,8 +15,11 @@ from contml._support.errors import InputError
 from contml._support.text import MISSING
 from contml._support.validation import check_whole
 from contml.contracts import JudgedTogether, Measure, Part
-from contml.distances.cache import fingerprint
 from contml.labels.base import JudgedPairs, LabelSpace
+from contml.labels.judgments import JudgedItems
+
+_Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+_Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class _Graph:
         return row[number], order[position], self.distances[entry[number]]
 
 
-class PairLabels(LabelSpace):
+class PairLabels(JudgedItems):
     """Judged pairs: a label distance for some pairs of items, such as ratings of how alike two pictures are.
 
     `pairwise` is 0 where a pair was not judged, and `known(rows, cols)` says which pairs were. A loss leaves out the
@@ -67,15 +71,15 @@ class PairLabels(LabelSpace):
 
     title = "judged distance"
     unit = "judged distance"
+    whole = False
     item_arguments: ClassVar[Mapping[str, Any]] = {"pairs": Tensor, "distances": Tensor}
     option_arguments: ClassVar[Mapping[str, Any]] = {"items": int, "unit": str}
     positions: Tensor
 
     def __init__(self, pairs: Numbers, distances: Numbers, items: int, unit: str = "") -> None:
         check_whole(2, items=items)
-        rows, values = _checked(pairs, distances, items)
-        super().__init__(positions=torch.arange(items))
-        self._graph = _graph(rows.sort(dim=1).values, values, items)
+        super().__init__(items)
+        self._set(*_checked(pairs, distances, items))
         if unit:
             self.measure, self.unit = Measure(unit), f"1 {unit} of judged distance"
 
@@ -103,6 +107,68 @@ class PairLabels(LabelSpace):
                 "similarities", f"{float(values.max()):g}", f"must be at most {top:g}, that of equal items"
             )
         return cls(pairs, top - values, items, unit)
+
+    def _set(self, pairs: Tensor, judged: Tensor) -> None:
+        """Pack the judgments: the lower item of each pair first `[J, 2]`, and the distances `[J]`."""
+        self._graph, found = _graph(pairs, judged, len(self.positions))
+        self.members, self.offsets = found.rows.flatten().numpy(), 2 * np.arange(len(found.rows) + 1)
+
+    @property
+    def judged(self) -> int:
+        """The number of judged pairs of the root."""
+        return self.count
+
+    @property
+    def contradictions(self) -> int:
+        """The number of pairs with judgments that differ."""
+        return int((self.root.judged_pairs.spreads > 0).sum())
+
+    def facts(self) -> str:
+        """Number of pairs and of their judgments, and the range of the distances."""
+        pairs, text = self.judged_pairs, self.measure.text
+        if not len(pairs.rows):
+            return f"no judged pair{self._left_out()}"
+        several = int((pairs.counts > 1).sum())
+        counts = "each judged once"
+        if several:
+            total, differing = int(pairs.counts.sum()), int((pairs.spreads > 0).sum())
+            counts = f"{total:,} judgments; {several:,} with several, which differ in {differing:,}"
+        low, high = text(float(pairs.distances.min()), unit=False), text(float(pairs.distances.max()))
+        return f"{len(pairs.rows):,} judged pairs, {counts}; distances {low} to {high}{self._left_out()}"
+
+    def within(self) -> Tensor:
+        """The judged pairs in this batch, as positions `[P, 2]`."""
+        return self.judged_pairs.rows
+
+    def keep(self, judgments: _Mask) -> Self:
+        """The same items with some of the judged pairs."""
+        graph, items = self.root._graph, len(self.root)
+        rows = self.root.judged_pairs.rows[torch.from_numpy(judgments)]
+        kept = torch.isin(graph.pairs[:, 0] * items + graph.pairs[:, 1], rows[:, 0] * items + rows[:, 1])
+        return self._of(graph.pairs[kept], graph.judged[kept], items)
+
+    def keep_items(self, items: _Mask) -> Self:
+        """All items, with the pairs of which both are among these."""
+        graph = self.root._graph
+        kept = torch.from_numpy(items)[graph.pairs].all(1)
+        return self._of(graph.pairs[kept], graph.judged[kept], len(self.root))
+
+    def _renumbered(self, rows: _Integers, items: int) -> Self:
+        pairs = torch.from_numpy(rows)[self._graph.pairs].sort(dim=1).values
+        return self._of(pairs, self._graph.judged, items)
+
+    def _of(self, pairs: Tensor, judged: Tensor, items: int) -> Self:
+        """These judgments as a new root, with the words of this one."""
+        made = type(self).__new__(type(self))
+        JudgedItems.__init__(made, items)
+        made._set(pairs, judged)
+        made.unit, made.measure, made.title = self.unit, self.measure, self.title
+        if items == len(self.root):
+            made._texts, made._identity = self.root._texts, self.root._identity
+        return made
+
+    def _answers(self) -> tuple[Any, ...]:
+        return (self._graph.pairs, self._graph.judged)
 
     @property
     def is_partial(self) -> bool:
@@ -165,10 +231,6 @@ class PairLabels(LabelSpace):
         """Refused: a new item has no judged pair."""
         raise InputError(self.title, f"{label!r:.60}", "a judged pair is no label of one item and cannot be typed")
 
-    def fingerprint(self) -> str:
-        """A hash of the judgments and of the items in the space, for caches."""
-        return fingerprint(type(self), self._graph.pairs, self._graph.judged, self.positions)
-
     def _own_judgments(self) -> tuple[Tensor, Tensor]:
         """The judgments of two items of this space: rows `[J, 2]` and distances `[J]`."""
         graph = self._graph
@@ -216,7 +278,7 @@ def _checked(pairs: Numbers, distances: Numbers, items: int) -> tuple[Tensor, Te
         n = int(wrong.nonzero()[0, 0])
         hint = "of similarities, use PairLabels.from_similarities" if float(values[n]) < 0 else ""
         raise InputError(f"distance of pair {n}", f"{float(values[n]):g}", "must be a finite number, at least 0", hint)
-    return rows, values
+    return rows.sort(dim=1).values, values
 
 
 def _averaged(pairs: Tensor, distances: Tensor, items: int) -> JudgedPairs:
@@ -230,14 +292,15 @@ def _averaged(pairs: Tensor, distances: Tensor, items: int) -> JudgedPairs:
     return JudgedPairs(rows, means, counts.long(), (squares / (counts - 1)).sqrt())
 
 
-def _graph(pairs: Tensor, judged: Tensor, items: int) -> _Graph:
-    rows, means, *_ = _averaged(pairs, judged, items)
+def _graph(pairs: Tensor, judged: Tensor, items: int) -> tuple[_Graph, JudgedPairs]:
+    found = _averaged(pairs, judged, items)
+    rows, means = found.rows, found.distances
     own = torch.arange(items)
     a, b = torch.cat((own, rows[:, 0], rows[:, 1])), torch.cat((own, rows[:, 1], rows[:, 0]))
     order = (a * items + b).argsort()
     starts = torch.searchsorted(a[order].contiguous(), torch.arange(items + 1))
     distances = torch.cat((means.new_zeros(items), means, means))
-    return _Graph(pairs, judged, starts, b[order], distances[order])
+    return _Graph(pairs, judged, starts, b[order], distances[order]), found
 
 
 def _runs(first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The parts of a report on judgments: triplets with the answers of judges and model, lists in the model's order."""
+"""The parts of a report on judgments: triplets with answers of judges and model, judged pairs, lists in order."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from contml.evaluation.judgments import Judged
 from contml.evaluation.metrics import title_of
 from contml.evaluation.results import Evaluation
 from contml.labels.judgments import RankingLabels, TripletLabels
+from contml.labels.pairs import PairLabels
 from contml.report.examples import Example
 from contml.report.gallery import Line, ShownItem
 
@@ -50,6 +51,13 @@ def judgments_csv(judged: Judged, split: Split) -> bytes:
         columns = (labels.triplets, labels.counts, judged.distances, judged.values)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return csv_bytes([header, *([*(names[r] for r in t), *c, *d, v] for t, c, d, v in rows)])
+    if isinstance(labels, PairLabels):
+        pairs = labels.judged_pairs
+        header = ["a", "b", "judged_distance", "judgments", "standard_deviation", "embedding_distance"]
+        columns = (pairs.rows, pairs.distances, pairs.counts, pairs.spreads, judged.distances)
+        found = zip(*(column.tolist() for column in columns), strict=True)
+        cells = ([*(names[row] for row in pair), mean, n, "" if n == 1 else sd, e] for pair, mean, n, sd, e in found)
+        return csv_bytes([header, *cells])
     assert isinstance(labels, RankingLabels)
     lines: list[list[str | float]] = [["query", "item", labels.of, "embedding_distance", "ndcg_of_the_query"]]
     for judgment, value in enumerate(judged.values.tolist()):
@@ -67,8 +75,16 @@ def _roles(labels: TripletLabels) -> tuple[str, str, str]:
 
 
 def _contradiction(judged: Judged) -> _Floats:
-    """How much a judgment contradicts the model `[J]`: by the share of judges against it and its margin; or by nDCG."""
+    """How much a judgment contradicts the model `[J]`.
+
+    Of triplets, by the share of judges against it and its margin; of pairs, by the difference of the places that the
+    pair has by judged and by embedding distance; of lists, by nDCG.
+    """
     labels, values = judged.labels, judged.values.numpy()
+    if isinstance(labels, PairLabels):
+        by_model, by_judges = _places(judged, labels)
+        difference: _Floats = abs(by_model - by_judges)
+        return difference
     if not isinstance(labels, TripletLabels):
         return 1 - values
     distances = judged.distances.numpy()
@@ -83,6 +99,8 @@ def _example(judged: Judged, n: int, title: str) -> Example:
     labels = judged.labels
     if isinstance(labels, TripletLabels):
         return _triplet(judged, labels, n, title)
+    if isinstance(labels, PairLabels):
+        return _pair(judged, labels, n, title)
     assert isinstance(labels, RankingLabels)
     start, end = labels.offsets[n] + 1, labels.offsets[n + 1]
     distances = judged.distances[start:end].numpy()
@@ -94,6 +112,27 @@ def _example(judged: Judged, n: int, title: str) -> Example:
 
     lines = [Line("Model", items(np.argsort(distances, kind="stable"))), Line("Best order", items(best))]
     return Example(title, int(labels.queries[n]), f"nDCG {score_text(float(judged.values[n]))}", lines)
+
+
+def _places(judged: Judged, labels: PairLabels) -> tuple[_Floats, _Floats]:
+    """The place of each pair from 0, the nearest, to 1, the farthest `[J]`: by the embedding, and by the judges."""
+    from scipy.stats import rankdata  # here: it takes a while to import
+
+    x, y = judged.distances.numpy(), labels.judged_pairs.distances.numpy()
+    by_model, by_judges = ((rankdata(values) - 1) / max(1, len(values) - 1) for values in (x, y))
+    return by_model, by_judges
+
+
+def _pair(judged: Judged, labels: PairLabels, n: int, title: str) -> Example:
+    pairs, (by_model, by_judges) = labels.judged_pairs, _places(judged, labels)
+    row, other = pairs.rows[n].tolist()
+    distance, count = float(pairs.distances[n]), int(pairs.counts[n])
+    words = labels.measure.text(distance)
+    details = f"farther than {percent(float(by_judges[n]))} of the pairs by the judges"
+    details += f", than {percent(float(by_model[n]))} by the model"
+    if count > 1:
+        details += f"; {count} judgments, standard deviation {labels.measure.text(float(pairs.spreads[n]))}"
+    return Example(title, row, details, [Line("Judged with", [ShownItem(other, distance, words, None)])])
 
 
 def _triplet(judged: Judged, labels: TripletLabels, n: int, title: str) -> Example:

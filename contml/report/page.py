@@ -9,6 +9,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import torch
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
@@ -25,6 +26,7 @@ from contml.evaluation.metrics import title_of
 from contml.evaluation.results import Ranking
 from contml.evaluation.table import further, headline_words, scope, sentence, shortened, summary, unit_words
 from contml.labels.judgments import RankingLabels
+from contml.labels.pairs import PairLabels
 from contml.report.breakdown import group_rows, label_rows
 from contml.report.caption_examples import caption_examples, captions_csv, fact_table, intervals
 from contml.report.card import card
@@ -234,6 +236,7 @@ def write_judgment_report(
     album.prepare([*spread, *worst])
     values = {
         "triplets": labels.kind == "triplets",
+        "pairs": isinstance(labels, PairLabels),
         "value": labels.of if isinstance(labels, RankingLabels) else "",
         "size": scope(metrics),
         "intervals": texts(interval_rows(metrics)),
@@ -243,7 +246,11 @@ def write_judgment_report(
     }
     lines = [_card_line(album, each) for each in first]
     files = {"queries.csv": judgments_csv(judged, album.split)}
-    page = _Page("judgments.html", album, {}, lines, files, values)
+    figures = {}
+    if isinstance(labels, PairLabels):
+        points = torch.stack((labels.judged_pairs.distances, judged.distances), 1)
+        figures["density"] = density_plot(points, metrics.main.model, None, metrics.measure)
+    page = _Page("judgments.html", album, figures, lines, files, values)
     return page.write(folder, title, config, rows, evaluation, about)
 
 
