@@ -15,7 +15,7 @@ from .._readers.folders import data_folder
 from .cells import CellFiles, Decimal
 from .columns import choose_columns
 from .items import choose_queries, read_items
-from .judgments import has_judgments
+from .judgments import has_judgments, judgments
 from .kinds import LABEL_SECTIONS, label_parts
 from .label import Reading
 from .overview import describe_columns, suggest_config
@@ -89,10 +89,11 @@ def file(
     table_options = TableOptions(delimiter, encoding, sheet, missing_words, max_bytes, max_rows, set_by="set ")
     table = read_data(Path(data).expanduser(), pattern, table_options)
     if labels is None and has_judgments(table):
-        config = "rankings" if "query" in {name.lower() for name in table.columns} else "triplets"
-        raise InputError(
-            data, "a table of judgments, not of labels", hint=f"use config table/{config} task.data={data}"
-        )
+        where = {"image": image, "root": root, "split": split, "test": test, "missing": missing, "seed": seed}
+        form = {"decimal": decimal, "delimiter": delimiter, "encoding": encoding, "sheet": sheet}
+        limits = {"missing_words": missing_words, "max_bytes": max_bytes, "max_rows": max_rows}
+        task: Task = judgments(data, **where, **form, **limits)
+        return task
     files = CellFiles(table.root if root is None else data_folder(root, "the images"))
     reading = Reading(files, decimal, seed, table_options)
     roles, specs = choose_columns(table, reading, parts, image, split, group)

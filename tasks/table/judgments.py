@@ -1,4 +1,4 @@
-"""Your own table of judgments as a task: which of two items is nearer, the odd one out, or graded items of queries."""
+"""Your own table of judgments as a task: scores of pairs, which of two items is nearer, graded items of queries."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 
 from contml import InputError
+from contml._support.endings import table_suffix
 from contml._support.errors import did_you_mean
-from contml._support.validation import NonNegativeInt, PositiveInt, Range, check_ranges
+from contml._support.validation import FiniteFloat, NonNegativeInt, PositiveInt, Range, check_ranges
 from contml.data import ImageFile, Split, Task
 from contml.data.judged_split import DivideBy, divide, with_judgments
 from contml.data.tables import MAX_BYTES, MAX_ROWS, Table, TableOptions, read_table
-from contml.labels import JudgedItems, RankingLabels, TripletLabels
+from contml.labels import JudgedItems, PairLabels, RankingLabels, TripletLabels
 
 from .._readers.folders import data_folder, why_absent
 from .._readers.splits import SPLIT_NAMES, TEST_PARTS, parts_of
@@ -27,6 +29,8 @@ _Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 #: The columns of each form of judgments: those of items, and that of the judgment. The first form that a table has.
 FORMS: dict[str, tuple[tuple[str, ...], str]] = {
+    "scores of pairs": (("a", "b"), "score"),
+    "distances of pairs": (("a", "b"), "distance"),
     "triplets": (("anchor", "x", "y"), "choice"),
     "odd one out": (("a", "b", "c"), "odd"),
     "grades": (("query", "item"), "grade"),
@@ -44,6 +48,8 @@ def judgments(
     split: str | None = None,
     test: Annotated[float, Range(above=0, below=1)] = 0.2,
     by: DivideBy = "item",
+    largest: FiniteFloat | None = None,
+    unit: str = "",
     missing: Literal["refuse", "drop"] = "refuse",
     decimal: Decimal = "auto",
     delimiter: str | None = None,
@@ -56,6 +62,7 @@ def judgments(
 ) -> Task:
     """A table of judgments between images, in one of these forms.
 
+    - `a, b, score`: how alike two items are, higher is more alike; or `a, b, distance`;
     - `anchor, x, y, choice`: which of x and y is nearer to the anchor; the choice is `x`, `y`, or the item itself;
     - `a, b, c, odd`: the odd one out of three: `a`, `b`, `c`, or the item itself;
     - `query, item, grade`: how relevant an item is to a query, at least 0; or `query, item, distance`.
@@ -65,7 +72,8 @@ def judgments(
 
     Args:
         data: the table of judgments: .csv, .tsv, .txt, .jsonl, .json (also .gz), .parquet or .xlsx.
-        items: a second table with the image of each item; null: judgments name the images themselves.
+        items: a second table with the image of each item; null: the table "items" beside the judgments if there is
+            one and no cell is an image; else judgments name the images themselves.
         id_column: the column of that table that judgments name items by; null: `id`.
         image: its column of image paths; null: the only one.
         root: the folder that image paths are relative to; null: the folder of the table that has them.
@@ -74,6 +82,9 @@ def judgments(
         by: what a drawn split divides. "item": no test judgment has an item of training; items that judgments connect
             are kept together, and where they connect more than half of all items, judgments between both parts are left
             out. "judgment": items may be in both parts.
+        largest: of scores of pairs, the score of equal items, such as 10 on a scale from 0 to 10: a label distance is
+            this number minus the score; null: the largest score.
+        unit: of pairs, the unit of scores and distances, such as "points".
         missing: what to do with judgments that have an empty cell or no image file: "refuse", or "drop" and count them.
         decimal: "point" or "comma" before decimals; "auto": a comma where the column has one and cells are not
             separated by commas.
@@ -91,7 +102,9 @@ def judgments(
     form, columns = _form(table)
     roles, judged = columns[:-1], columns[-1]
     cells = {role: table.texts(role, "items") for role in roles}
-    known = _own_images(table, root) if items is None else _listed_images(items, id_column, image, root, options)
+    own = _own_images(table, root)
+    beside = _items_beside(table, own, cells) if items is None else Path(items).expanduser()
+    known = own if beside is None else _listed_images(beside, id_column, image, root, options)
     use = np.ones(len(table), dtype=bool)
     omitted: Counter[str] = Counter()
 
@@ -122,8 +135,12 @@ def judgments(
                 )
                 drop(row, role, f"no image {paths[cell]}", "", hint, "without an image file")
     _refuse_same(table, roles, cells, use)
-    is_ranking = form in ("grades", "distances")
-    values = _numbers(table, judged, use, decimal) if is_ranking else _choices(table, roles, judged, cells, use)
+    if form in ("triplets", "odd one out"):
+        values = _choices(table, roles, judged, cells, use)
+    else:
+        values = _numbers(table, judged, use, decimal, least=-np.inf if form == "scores of pairs" else 0)
+    if form == "scores of pairs" and use.any():
+        values = _from_largest(table, judged, values, use, largest)
     rows = np.flatnonzero(use)
     if len(rows) < 2:
         got = "1 judgment" if len(rows) else "no judgment that can be used"
@@ -135,7 +152,7 @@ def judgments(
     def labels_of(part: _Array) -> JudgedItems:
         """The judgments of some of the `rows`, over all items."""
         try:
-            return _labels(form, len(names), members[part], values[rows[part]])
+            return _labels(form, len(names), members[part], values[rows[part]], unit)
         except InputError as error:
             raise InputError(str(table.path), error.got, error.allowed) from None
 
@@ -187,7 +204,15 @@ def judgments(
         ),
     ]
     known.files.forget()
-    return Task(splits["train"], splits.get("test"), splits.get("val"), columns=lines)
+    suggested = partial(_suggest_config, form)
+    return Task(splits["train"], splits.get("test"), splits.get("val"), columns=lines, suggested=suggested)
+
+
+def _suggest_config(form: str, train: Split) -> tuple[str, list[str]]:
+    """The config for judgments of this form, and batches that fit the items."""
+    name = {"scores of pairs": "pairs", "distances of pairs": "pairs", "grades": "rankings", "distances": "rankings"}
+    batch_size = min(96, len(train))
+    return f"table/{name.get(form, 'triplets')}", ["task.name=table/judgments", f"sampler.batch_size={batch_size}"]
 
 
 def has_judgments(table: Table) -> bool:
@@ -236,11 +261,20 @@ def _own_images(table: Table, root: str | None) -> _Images:
     return _Images(CellFiles(table.root if root is None else data_folder(root, "the images")), None, {})
 
 
+def _items_beside(table: Table, own: _Images, cells: Mapping[str, Sequence[str]]) -> Path | None:
+    """The table "items" beside the judgments, if no cell is the path of an image; None: there is none."""
+    names = {name for role in cells.values() for name in role if name}
+    if any(own.files.has(own.files.place(name)) for name in names):
+        return None
+    beside = [path for path in sorted(table.path.parent.glob("items.*")) if table_suffix(path) and path != table.path]
+    return beside[0] if beside else None
+
+
 def _listed_images(
-    items: str, id_column: str | None, image: str | None, root: str | None, options: TableOptions
+    items: Path, id_column: str | None, image: str | None, root: str | None, options: TableOptions
 ) -> _Images:
     """The images that a second table lists."""
-    table = read_table(Path(items).expanduser(), options, option="items")
+    table = read_table(items, options, option="items")
     lower = {name.lower(): name for name in table.columns}
     id_name = id_column or lower.get("id", "id")
     ids = table.texts(id_name, "ids of items", "task.id_column")
@@ -297,8 +331,20 @@ def _choices(
     return values
 
 
-def _numbers(table: Table, judged: str, use: _Array, decimal: Decimal) -> _Array:
-    """The grade or the distance of each row."""
+def _from_largest(table: Table, judged: str, values: _Array, use: _Array, largest: float | None) -> _Array:
+    """The distances of scores: `largest` minus the score; default the largest score of the rows that are used."""
+    top = float(values[use].max()) if largest is None else largest
+    for row in np.flatnonzero(use & (values > top)).tolist():
+        allowed = f"must be at most {top:g}, the score of equal items"
+        raise InputError(
+            f"{table.where(row)}: {judged}", f"{values[row]:g}", allowed, "set task.largest to a larger one"
+        )
+    distances: _Array = top - values
+    return distances
+
+
+def _numbers(table: Table, judged: str, use: _Array, decimal: Decimal, *, least: float) -> _Array:
+    """The score, grade or distance of each row."""
     column = table.columns[judged]
     comma = has_decimal_comma(column, decimal, table.delimiter)
     values, wrong = number_column(column, comma)
@@ -306,14 +352,16 @@ def _numbers(table: Table, judged: str, use: _Array, decimal: Decimal) -> _Array
         cell = column.texts([row])[0]
         hint = "set decimal=comma for decimal commas" if not comma and is_comma_pair(cell) else "omit units"
         raise InputError(f"{table.where(row)}: {judged}", f"'{cell}'", "must be a number", hint)
-    for row in np.flatnonzero(use & (values < 0)).tolist():
+    for row in np.flatnonzero(use & (values < least)).tolist():
         raise InputError(
             f"{table.where(row)}: {judged}", f"{values[row]:g}", "must be at least 0", "add a constant to all"
         )
     return values
 
 
-def _labels(form: str, items: int, members: _Array, values: _Array) -> JudgedItems:
+def _labels(form: str, items: int, members: _Array, values: _Array, unit: str) -> JudgedItems:
+    if form in ("scores of pairs", "distances of pairs"):
+        return PairLabels(members, values, items, unit)
     if form in ("grades", "distances"):
         return RankingLabels(items, members, values, "grade" if form == "grades" else "distance", missing="drop")
     return TripletLabels(items, members, values.astype(np.int64), odd_one_out=form == "odd one out")
