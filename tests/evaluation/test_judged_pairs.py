@@ -1,0 +1,121 @@
+"""Evaluation of judged pairs: correlations against SciPy, intervals that cover the truth, what judges allow."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kendalltau, spearmanr
+from support.label_spaces import judged
+from support.refusals import refuses
+
+from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.intervals import half_width
+from contml.evaluation.judged_pairs import ceilings, kendall_values, spearman_values
+from contml.evaluation.judgments import evaluate_judgments
+from contml.evaluation.table import headline_words, scope, sentence, summary
+from contml.labels import PairLabels
+
+
+@pytest.mark.parametrize("pairs", [2, 5, 300, 2500])
+@pytest.mark.parametrize("decimals", [0, 1, 9])
+def test_the_mean_of_the_values_is_the_correlation(pairs, decimals):
+    random = np.random.default_rng(pairs)
+    x = random.normal(size=pairs)
+    y = np.round(x + random.normal(size=pairs), decimals)
+    if np.ptp(y) == 0:
+        assert np.isnan(spearman_values(x, y)).all()
+        return
+    assert spearman_values(x, y).mean() == pytest.approx(spearmanr(x, y).statistic)
+    assert kendall_values(x, y).mean() == pytest.approx(kendalltau(x, y).statistic)
+
+
+def test_scores_are_those_of_embedding_distances_and_mean_judgments():
+    labels = judged(0.4, repeats=20)
+    x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    evaluation, found = evaluate_judgments(x, labels)
+    pairs = labels.judged_pairs
+    distances = [(x[a].double() - x[b].double()).norm().item() for a, b in pairs.rows.tolist()]
+    assert evaluation.kind == "pairs"
+    assert evaluation.queries == len(pairs.rows) == len(found.values)
+    assert evaluation.main.model == pytest.approx(spearmanr(distances, pairs.distances).statistic)
+    assert evaluation.scores["judged_kendall"].model == pytest.approx(kendalltau(distances, pairs.distances).statistic)
+    np.testing.assert_allclose(found.distances, distances)
+    assert evaluation.intervals["judged_spearman"] == half_width(found.values, pairs.rows)
+    assert (evaluation.unit, evaluation.measure.unit) == ("1 points of judged distance", "points")
+
+
+def test_pairs_of_unreadable_images_are_left_out():
+    labels = judged(0.4)
+    x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    evaluation, _ = evaluate_judgments(x, labels, torch.tensor([3, 8]))
+    kept = [pair for pair in labels.judged_pairs.rows.tolist() if not {3, 8} & set(pair)]
+    assert (evaluation.queries, evaluation.skipped) == (len(kept), 2)
+    with refuses("judgments", got="none whose images"):
+        evaluate_judgments(x, PairLabels([[3, 4]], [1.0], 20), torch.tensor([3]))
+
+
+def test_what_is_said_of_judged_pairs():
+    labels = judged(0.4, repeats=0)
+    x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    evaluation, _ = evaluate_judgments(x, labels)
+    assert math.isnan(evaluation.main.oracle)  # no pair was judged twice
+    assert headline_words(evaluation).startswith("Embedding distances and judged distances have a rank correlation of ")
+    assert " ± " in sentence(evaluation)
+    assert "76 judged pairs" in scope(evaluation)
+    assert [row[0] for row in summary(evaluation)[1:]] == ["Spearman, judged pairs", "Kendall's tau, judged pairs"]
+    again = Evaluated.from_dict(Evaluated(evaluation, "test", "best", 1.0, 2).to_dict()).evaluation
+    assert again.intervals == evaluation.intervals
+    assert again.kind == "pairs"
+
+
+def world(items, pairs, seed):
+    """Embedding and judged distances of pairs whose items share noise, and the items."""
+    random = np.random.default_rng(seed)
+    true = random.normal(size=(items, 2))
+    found = true + 0.7 * random.normal(size=(items, 2))
+    a = random.integers(items, size=pairs)
+    b = (a + 1 + random.integers(items - 1, size=pairs)) % items
+    a, b = np.unique(np.sort(np.stack((a, b), 1), axis=1), axis=0).T
+    noise = 0.4 * random.normal(size=len(a))
+    x, y = (np.linalg.norm(points[a] - points[b], axis=1) for points in (found, true))
+    return x, y + noise, torch.from_numpy(np.stack((a, b), 1))
+
+
+@pytest.mark.parametrize("values", [spearman_values, kendall_values])
+def test_intervals_of_pairs_that_share_items_cover_the_truth(values):
+    x, y, _ = world(60_000, 20_000, 0)
+    truth = {spearman_values: spearmanr, kendall_values: kendalltau}[values](x, y).statistic
+    covered = np.zeros(2)
+    for seed in range(1, 151):
+        x, y, items = world(60, 300, seed)
+        each = torch.from_numpy(values(x, y))
+        widths = np.array([half_width(each, items), half_width(each)])
+        covered += abs(float(each.mean()) - truth) <= widths
+    assert covered[0] / 150 > 0.85  # 95 %, less for 60 items
+    assert covered[1] / 150 < 0.8  # as if pairs were independent
+
+
+def test_the_ceiling_is_what_the_truth_would_have():
+    random, count = np.random.default_rng(0), 3000
+    truth = random.uniform(0, 10, count)
+    repeats = random.integers(1, 4, count)
+    rows = np.stack((np.arange(count), np.arange(count) + count), 1)
+    judgments = np.repeat(truth, repeats) + random.normal(0, 2, repeats.sum())
+    labels = PairLabels(np.repeat(rows, repeats, axis=0), judgments - judgments.min(), 2 * count)
+    pairs = labels.judged_pairs
+    found = ceilings(pairs)
+    assert found[0] == pytest.approx(spearmanr(truth, pairs.distances).statistic, abs=0.02)
+    assert found[1] == pytest.approx(kendalltau(truth, pairs.distances).statistic, abs=0.02)
+
+
+def test_ceilings_at_the_ends():
+    once = PairLabels([[0, 1], [2, 3], [4, 5]], [1.0, 2.0, 3.0], 6).judged_pairs
+    assert all(map(math.isnan, ceilings(once)))
+    rows = [[0, 1], [0, 1], [2, 3], [2, 3], [4, 5], [4, 5]]
+    agreed = PairLabels(rows, [1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 6).judged_pairs
+    assert ceilings(agreed) == pytest.approx((1.0, 1.0))
+    chance = PairLabels(rows, [1.0, 3.0, 3.0, 1.0, 2.0, 2.1], 6).judged_pairs
+    assert ceilings(chance) == (0.0, 0.0)

@@ -1,0 +1,177 @@
+"""A table of judged pairs: found by its columns, items by path or in a second table; what is refused; the commands."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+from support.refusals import refuses
+
+from contml.data import refuse_equal
+from contml.tasks.table.file import file
+from contml.tasks.table.judgments import judgments
+
+ITEMS = 40
+TINY = [
+    *("images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "images.workers=0"),
+    *("model.dim=8", "sampler.batches=2", "sampler.batch_size=12", "training.epochs=1"),
+]
+
+
+def angle(n):
+    return 180 * n / ITEMS
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Drawn dials, and judges of the angle between two: 10 for equal ones, in steps of 1 with noise."""
+    (tmp_path / "dials").mkdir()
+    for n in range(ITEMS):
+        picture = Image.new("RGB", (32, 32), "white")
+        end = 16 + 14 * np.cos(np.radians(angle(n))), 16 - 14 * np.sin(np.radians(angle(n)))
+        ImageDraw.Draw(picture).line((16, 16, *end), fill="black", width=3)
+        picture.save(tmp_path / "dials" / f"{n}.png")
+    return tmp_path
+
+
+def judged_rows(count=300, repeats=40, seed=0):
+    random = np.random.default_rng(seed)
+    pairs = [tuple(random.choice(ITEMS, 2, replace=False).tolist()) for _ in range(count)]
+    pairs += [pair[::-1] for pair in pairs[:repeats]]
+    return [(a, b, int(np.clip(round(10 - abs(angle(a) - angle(b)) / 18 + random.normal()), 0, 10))) for a, b in pairs]
+
+
+def write(path, rows, name="dials/{}.png", header="a,b,score"):
+    lines = [f"{name.format(a)},{name.format(b)},{score}" for a, b, score in rows]
+    path.write_text("\n".join([header, *lines]) + "\n")
+    return path
+
+
+def values_of(split):
+    """The judged distances by the names of both items."""
+    pairs = split.labels.judged_pairs
+    return {
+        frozenset(split.names[row] for row in rows): (distance, count)
+        for rows, distance, count in zip(
+            pairs.rows.tolist(), pairs.distances.tolist(), pairs.counts.tolist(), strict=True
+        )
+    }
+
+
+def test_scores_are_similarities_and_repeats_are_averaged(folder):
+    rows = judged_rows()
+    task = file(str(write(folder / "judgments.csv", rows)))
+    expected = {}
+    for a, b, score in rows:
+        expected.setdefault(frozenset((f"dials/{a}.png", f"dials/{b}.png")), []).append(score)
+    top = max(max(scores) for scores in expected.values())
+    found = {pair: value for split in task.splits.values() for pair, value in values_of(split).items()}
+    for pair, (distance, count) in found.items():
+        assert distance == pytest.approx(top - np.mean(expected[pair]))
+        assert count == len(expected[pair])
+    assert len(found) > 150
+    assert not set(task.train.names) & set(task.test.names)
+    columns = {line[0]: line for line in task.columns}
+    assert columns["a"][1] == columns["b"][1] == "item"
+    assert columns["score"][1] == "scores of pairs"
+    assert "with several, which differ in" in columns["score"][3]
+
+
+def test_forms_of_the_table(folder):
+    rows = judged_rows()
+    write(folder / "judgments.csv", rows)
+    by_path = judgments(str(folder / "judgments.csv"), largest=10.0, by="judgment")
+    far = [(a, b, 10 - score) for a, b, score in rows]
+    write(folder / "far.csv", far, header="A,B,distance")
+    by_distance = judgments(str(folder / "far.csv"), by="judgment")
+    assert values_of(by_distance.train) == values_of(by_path.train)
+    write(folder / "ids.csv", rows, name="dial {}")
+    lines = ["id,picture", *(f"dial {n},dials/{n}.png" for n in range(ITEMS))]
+    (folder / "items.csv").write_text("\n".join(lines))
+    for listed in (
+        file(str(folder / "ids.csv")),  # the table "items" beside it
+        judgments(str(folder / "ids.csv"), items=str(folder / "items.csv")),
+    ):
+        assert values_of(listed.train) == values_of(file(str(folder / "judgments.csv")).train)
+    part = [f"dials/{a}.png,dials/{b}.png,{s},{'test' if a % 2 else 'train'}" for a, b, s in rows]
+    (folder / "split.csv").write_text("\n".join(["a,b,score,split", *part]))
+    named = file(str(folder / "split.csv"))
+    assert len(named.train.labels.judged_pairs.rows) + len(named.test.labels.judged_pairs.rows) >= 250
+    unit = judgments(str(folder / "judgments.csv"), unit="points").test.labels
+    assert unit.measure.unit == "points"
+
+
+BAD = {
+    "an item without an image": ("dials/3.png,dials/99.png,4", ":3: b", "no image", "correct it"),
+    "an item with itself": ("dials/3.png,dials/3.png,4", ":3", "the same item", "remove"),
+    "a score that is no number": ("dials/3.png,dials/4.png,very", ":3: score", "'very'", "units"),
+    "an empty score": ("dials/3.png,dials/4.png,", ":3: score", "empty", "missing=drop"),
+    "an empty item": (",dials/4.png,3", ":3: a", "empty", "missing=drop"),
+    "an infinite score": ("dials/3.png,dials/4.png,inf", ":3: score", "'inf'", ""),
+    "an item of the network": ("https://a.b/c.png,dials/4.png,3", ":3: a", "a URL", "save"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_row_is_one_line(folder, name):
+    row, subject, got, hint = BAD[name]
+    (folder / "j.csv").write_text(f"a,b,score\ndials/1.png,dials/2.png,5\n{row}\n")
+    with refuses(f"j.csv{subject}", got, hint=hint):
+        file(str(folder / "j.csv"))
+
+
+def test_bad_tables_are_one_line(folder):
+    def refused(text, subject, got="", **options):
+        (folder / "j.csv").write_text(text)
+        with refuses(subject, got):
+            judgments(str(folder / "j.csv"), **options)
+
+    refused("a,b,score\ndials/1.png,dials/2.png,5\n", "j.csv", "1 judgment")
+    refused("a,b,score\n", "j.csv", "")
+    refused("a,b,points\n1,2,3\n", "j.csv", "columns a, b, points")
+    refused("a,b,score,distance\n1,2,3,4\n", "j.csv", "columns of scores of pairs and of distances of pairs")
+    lines = "a,b,distance\ndials/1.png,dials/2.png,5\ndials/3.png,dials/2.png,-1\n"
+    refused(lines, "j.csv:3: distance", "-1")
+    scores = "a,b,score\ndials/1.png,dials/2.png,5\ndials/3.png,dials/2.png,11\n"
+    refused(scores, "j.csv:3: score", "11", largest=10.0)
+    (folder / "items.csv").write_text("id,picture\nx,dials/1.png\ny,dials/2.png\n")
+    refused("a,b,score\nx,y,5\nx,z,4\n", "j.csv:3: b", "no item 'z'")
+    equal = "".join(f"dials/{a}.png,dials/{a + 1}.png,5\n" for a in range(0, 30, 2))
+    (folder / "j.csv").write_text("a,b,score\n" + equal)
+    with refuses("labels", "equal"):
+        refuse_equal(judgments(str(folder / "j.csv")).train.labels)
+
+
+@pytest.mark.slow
+def test_check_train_report_and_search(contml, folder):
+    write(folder / "judgments.csv", judged_rows())
+    status, out, err = contml("check", "--data", "judgments.csv", *TINY)
+    assert status == 0, err
+    for line in ("scores of pairs", "judged pairs", "pairs are known", "training judgments"):
+        assert line in out + err
+    status, out, err = contml("train", "--data", "judgments.csv", *TINY)
+    assert status == 0, err
+    assert "Spearman, judged pairs" in out
+    (run,) = (folder / "runs/table/pairs").iterdir()
+    result = json.loads((run / "evaluation.json").read_text())
+    assert result["kind"] == "pairs"
+    assert {"judged_spearman", "judged_kendall"} <= result["intervals"].keys()
+    page = (run / "report.html").read_text()
+    assert "Contradictions" in page
+    assert "Pairs that share an item" in page
+    assert len((run / "queries.csv").read_text().splitlines()) == result["queries"] + 1
+    status, out, err = contml("report", str(run))
+    assert status == 0, err
+    status, out, err = contml("compare", str(run))
+    assert status == 0, err
+    assert "Spearman, judged pairs" in out
+    status, out, err = contml("index", str(run), "dials", "--out", "index")
+    assert status == 0, err
+    status, out, err = contml("search", "index", "dials/7.png")
+    assert status == 0, err
+    assert "dials/7.png" in out
+    status, out, err = contml("audit", str(run))
+    assert status == 2
+    assert err.count("\n") == 1
