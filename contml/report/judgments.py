@@ -54,8 +54,8 @@ def judgments_csv(judged: Judged, split: Split) -> bytes:
     if isinstance(labels, PairLabels):
         pairs = labels.judged_pairs
         header = ["a", "b", "judged_distance", "judgments", "standard_deviation", "embedding_distance"]
-        columns = (pairs.rows, pairs.distances, pairs.counts, pairs.spreads, judged.distances)
-        found = zip(*(column.tolist() for column in columns), strict=True)
+        of_pairs = (*pairs, judged.distances)
+        found = zip(*(column.tolist() for column in of_pairs), strict=True)
         cells = ([*(names[row] for row in pair), mean, n, "" if n == 1 else sd, e] for pair, mean, n, sd, e in found)
         return csv_bytes([header, *cells])
     assert isinstance(labels, RankingLabels)

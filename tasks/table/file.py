@@ -89,10 +89,22 @@ def file(
     table_options = TableOptions(delimiter, encoding, sheet, missing_words, max_bytes, max_rows, set_by="set ")
     table = read_data(Path(data).expanduser(), pattern, table_options)
     if labels is None and has_judgments(table):
-        where = {"image": image, "root": root, "split": split, "test": test, "missing": missing, "seed": seed}
-        form = {"decimal": decimal, "delimiter": delimiter, "encoding": encoding, "sheet": sheet}
-        limits = {"missing_words": missing_words, "max_bytes": max_bytes, "max_rows": max_rows}
-        task: Task = judgments(data, **where, **form, **limits)
+        task: Task = judgments(
+            data,
+            image=image,
+            root=root,
+            split=split,
+            test=test,
+            missing=missing,
+            decimal=decimal,
+            delimiter=delimiter,
+            encoding=encoding,
+            sheet=sheet,
+            missing_words=missing_words,
+            max_bytes=max_bytes,
+            max_rows=max_rows,
+            seed=seed,
+        )
         return task
     files = CellFiles(table.root if root is None else data_folder(root, "the images"))
     reading = Reading(files, decimal, seed, table_options)

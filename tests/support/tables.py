@@ -78,16 +78,18 @@ def write_items(folder, count=50):
 def write_judgments(folder, count=50):
     """A miniature for the configs: judgments of groups of five items, 40 items to train on, split by a column."""
     random = np.random.default_rng(0)
-    triplets, graded = [], []
+    triplets, graded, scored = [], [], []
     names = [row["image"] for row in dials(folder, count)]
     for start in range(0, count, 5):
         group, part = names[start : start + 5], "train" if start < count - 10 else "test"
         for first in range(3):
             triplets.append([*group[first : first + 3], "xy"[random.integers(2)], part])
         graded += [[group[0], item, grade, part] for grade, item in enumerate(group[1:])]
+        scored += [[group[a], group[b], 5 - b + a, part] for a, b in ((0, 1), (0, 2), (1, 4), (3, 0), (2, 4))]
     for name, header, rows in (
         ("triplets", "anchor,x,y,choice,split", triplets),
         ("rankings", "query,item,grade,split", graded),
+        ("pairs", "a,b,score,split", scored),
     ):
         lines = [header, *(",".join(map(str, row)) for row in rows)]
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
