@@ -80,6 +80,10 @@ class PairLabels(JudgedItems):
         check_whole(2, items=items)
         super().__init__(items)
         self._set(*_checked(pairs, distances, items))
+        # What identifies an item, also in a part of the items: its judged distances, without the numbers of the others.
+        graph = self._graph
+        ends = zip(graph.starts[:-1].tolist(), graph.starts[1:].tolist(), strict=True)
+        self._identity = [str(sorted(graph.distances[start:end].tolist())) for start, end in ends]
         if unit:
             self.measure, self.unit = Measure(unit), f"1 {unit} of judged distance"
 
@@ -139,6 +143,12 @@ class PairLabels(JudgedItems):
     def within(self) -> Tensor:
         """The judged pairs in this batch, as positions `[P, 2]`."""
         return self.judged_pairs.rows
+
+    def as_root(self) -> Self:
+        """These items, as a new root, with the judgments among them; an item that is there twice is two items."""
+        if self.rows is not None and len(torch.unique(self.rows)) < len(self.rows):
+            return LabelSpace.as_root(self)  # the two are at distance 0
+        return super().as_root()
 
     def keep(self, judgments: _Mask) -> Self:
         """The same items with some of the judged pairs."""
@@ -239,14 +249,6 @@ class PairLabels(JudgedItems):
         pairs = row_of[graph.pairs]
         own = (pairs >= 0).all(1)
         return pairs[own].sort(dim=1).values, graph.judged[own]
-
-    def _item_contents(self) -> list[bytes]:
-        """The judged distances of each item, in ascending order: they do not depend on the numbers of other items."""
-        graph = self._graph
-        starts, distances = graph.starts.cpu(), graph.distances.cpu()
-        return [
-            distances[starts[n] : starts[n + 1]].sort().values.numpy().tobytes() for n in self.positions.cpu().tolist()
-        ]
 
     def _contents(self) -> str:
         return f"{len(self.judged_pairs.rows):,} judged pairs; unit: {self.unit}"
