@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,16 @@ from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.query import recorded_items
 from contml.experiment.saved_run import SavedEmbeddings, read_evaluation, recorded_task, saved_embeddings
+from contml.explore.label_search import training_items
 from contml.labels.base import LabelSpace
 from contml.report.embedding_map import MIN_TSNE, principal_components, tsne
 from contml.report.plots import Array
 from contml.retrieval import Index
+from contml.retrieval.bundle import LABELS
 from contml.retrieval.images import SourceItem, split_of
 from contml.retrieval.index import IndexModel
 from contml.retrieval.index_images import FILE
+from contml.retrieval.labelled_items import LabelledItems
 from contml.runs import Run
 
 #: Neighbours of each item, and items of which the label distances to all others give the colour of the map.
@@ -94,6 +98,7 @@ class Explored:
         colours: the labels as colours; None without labels.
         metadata: of each item, by name.
         notes: sentences about what is not shown.
+        labelled: of each view, the training items by which labels are searched for; empty: they are not.
     """
 
     title: str
@@ -106,6 +111,12 @@ class Explored:
     colours: Colours | None = None
     metadata: Sequence[dict[str, Any]] | None = None
     notes: list[str] = field(default_factory=list)
+    labelled: Sequence[LabelledItems] = ()
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the items have labels."""
+        return self.views[0].by_label is not None
 
     @property
     def gallery(self) -> Tensor:
@@ -162,6 +173,8 @@ def explore_runs(
         _run_view(split, embeddings[rows], its_run) for (_, its_run), (embeddings, _) in zip(runs, saved, strict=True)
     ]
     views, units, error_ks = zip(*run_views, strict=True)
+    reads = [partial(LabelledItems.of_run, its_run) for _, its_run in runs]
+    labelled, remarks = training_items(reads, split.labels, [view.embeddings for view in views])
     if len(rows) < MIN_TSNE:
         notes.append(f"The map shows principal components: t-SNE needs at least {MIN_TSNE} items.")
     return Explored(
@@ -173,7 +186,8 @@ def explore_runs(
         measure=split.labels.measure,
         error_k=error_ks[0],
         colours=split.labels.colours() or _main_direction(split.labels),
-        notes=notes,
+        notes=[*notes, *remarks],
+        labelled=labelled,
     )
 
 
@@ -319,4 +333,16 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
     )
     split = split_of([SourceItem(name, ImageFile(Path(file))) for name, file in zip(ids, files, strict=True)])
     split = split.with_short_names()
-    return Explored(str(folder), split, [""] * len(ids), [view], metadata=metadata, notes=notes)
+    labelled, remarks = training_items([partial(_labelled_items, made_with)], None, [embeddings])
+    notes += remarks
+    return Explored(str(folder), split, [""] * len(ids), [view], metadata=metadata, notes=notes, labelled=labelled)
+
+
+def _labelled_items(made_with: IndexModel) -> LabelledItems | None:
+    """The training items of the model of an index, if it is still there and has them."""
+    if made_with.folder is None:
+        return None
+    try:
+        return LabelledItems.read(made_with.folder / LABELS, made_with.identity)
+    except FileNotFoundError:
+        return None

@@ -1,4 +1,7 @@
-"""Writes the page as a folder that opens from disk: index.html, data.js, pictures; and a Parquet file of the same."""
+"""Writes the page as a folder that opens from disk: index.html, data.js, pictures; and a Parquet file of the same.
+
+labels.js is there if the page searches by label.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,14 @@ from contml._support.text import page_text
 from contml.contracts import Measure
 from contml.data.decode import contained
 from contml.explore.items import Explored, ItemNeighbours, ModelView
+from contml.explore.label_search import search_data
 from contml.report.gallery import draw
 from contml.retrieval.index_images import SAME
 
 #: Side of a picture in pixels, and its quality as JPEG.
 SIDE, _QUALITY = 96, 82
-PAGE, DATA, PICTURES, PARQUET = "index.html", "data.js", "images", "explore.parquet"
-FILES = (PAGE, DATA, PICTURES, PARQUET)
+PAGE, DATA, LABELS, PICTURES, PARQUET = "index.html", "data.js", "labels.js", "images", "explore.parquet"
+FILES = (PAGE, DATA, LABELS, PICTURES, PARQUET)
 _BEFORE = "const DATA = "
 #: What the page says of own images where no server embeds them.
 NOT_SERVED = "Own images need a model: run 'contml explore' without --export."
@@ -65,13 +69,23 @@ def write_page(
             progress(row + 1)
         if parquet:
             _write_parquet(temporary / PARQUET, explored, pictures)
-        # JSON in ASCII is a JavaScript expression, whatever the texts hold; the page shows them as text, never as HTML.
-        text = json.dumps(_data(explored, own_images), allow_nan=False, separators=(",", ":"))
-        (temporary / DATA).write_text(f"{_BEFORE}{text};\n", encoding="ascii")
+        if explored.labelled:
+            labels = explored.split.labels if explored.has_labels else None
+            embeddings = [view.embeddings for view in explored.views]
+            searched = search_data(explored.labelled, labels, embeddings, explored.gallery)
+            _write_script(temporary / LABELS, "const LABELS = ", searched)
+        _write_script(temporary / DATA, _BEFORE, _data(explored, own_images))
         (temporary / PAGE).write_text(_page(explored.title), encoding="utf-8")
 
     write_folder(folder, build, own=FILES, last=PAGE, same=_is_same)
     return folder / PAGE
+
+
+def _write_script(path: Path, before: str, data: Any) -> None:
+    """A constant of a script."""
+    # JSON in ASCII is a JavaScript expression, whatever the texts hold; the page shows them as text, never as HTML.
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    path.write_text(f"{before}{text};\n", encoding="ascii")
 
 
 def _is_same(found: Path, made: Path) -> bool:
@@ -154,6 +168,7 @@ def _data(explored: Explored, own_images: str) -> dict[str, Any]:
         "views": [_view(view, explored.measure) for view in explored.views],
         "ownImages": own_images,
         "same": SAME,
+        "searchesLabels": bool(explored.labelled),
     }
 
 

@@ -21,7 +21,7 @@ from contml._support.text import percent
 from contml.data.decode import cause, decode
 from contml.distances import nearest_vectors
 from contml.explore.items import NEIGHBOURS, Explored
-from contml.explore.page import DATA, PAGE, PICTURES
+from contml.explore.page import DATA, LABELS, PAGE, PICTURES
 from contml.retrieval import Embedder
 from contml.retrieval.index_images import SAME
 
@@ -49,7 +49,7 @@ def server(
     Raises:
         InputError: the address cannot be used, as when another program uses the port.
     """
-    names = [PAGE, DATA, *(f"{PICTURES}/{row}.jpg" for row in range(len(explored.split)))]
+    names = [PAGE, DATA, LABELS, *(f"{PICTURES}/{row}.jpg" for row in range(len(explored.split)))]
     files = {"/": folder / PAGE, **{f"/{name}": folder / name for name in names}}
     lock = Lock()  # one image at a time: models are not made for several threads
 

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -295,6 +296,12 @@ class LabelledItems:
         n, total = len(self.embeddings), self.record.total
         return f"{n:,} of {total:,} training items, drawn at random (seed {SEED})" if n < total else ""
 
+    @cached_property
+    def far(self) -> float:
+        """The label distance to the nearest training item from which on a label is far from all of them."""
+        rows = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(0))[: 2 * _PAIRS]
+        return float(self.labels.filled(rows[: len(rows) // 2], rows[len(rows) // 2 :]).quantile(_FAR))
+
     def query(self, label: Any) -> LabelQuery:
         """The embedding of a label: the mean of the unit embeddings of the training items nearest to it by label.
 
@@ -309,10 +316,8 @@ class LabelledItems:
         whole = labels.joined(item)
         distances = whole.filled([n], range(n)).cpu()
         remarks = []
-        rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[: 2 * _PAIRS]
-        usual = labels.filled(rows[: len(rows) // 2], rows[len(rows) // 2 :]).quantile(_FAR)
         nearest_row, least = int(distances[0].argmin()), float(distances.min())
-        if least >= float(usual) > 0:
+        if least >= self.far > 0:
             words = labels.text(nearest_row).split("\n")[0]
             away = f", {labels.measure.text(least)} away" if labels.kind == "graded" else ""
             remarks.append(

@@ -10,8 +10,11 @@ import torch
 from contml.contracts import Colours
 from contml.data import Split
 from contml.data.sources import Pixels
+from contml.distances.unit_vectors import normalize
 from contml.explore import Explored, ItemNeighbours, ModelView
 from contml.labels import VectorLabels
+from contml.labels.saved import to_saved
+from contml.retrieval.labelled_items import AnswerRecord, Errors, LabelledItems, Record
 
 NAMES = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "line\nbreak\u2028", "broken \udcff utf"]
 
@@ -28,3 +31,24 @@ def hostile(texts=NAMES, names=NAMES, sources=None, **options):
     about = {"views": [view], "unit": "<u>", "error_k": 2, "colours": colours, "notes": ["<p>"]}
     split = Split(sources, list(names), labels)
     return Explored("<title>&", split, list(texts), **{**about, **options})
+
+
+def searchable(train, items, k=3, dim=5, **options):
+    """A page of items with labels, and training items by which it searches; embeddings are drawn at random."""
+    generator = torch.Generator().manual_seed(7)
+    vectors = torch.randn(len(train), dim, generator=generator), torch.randn(len(items), dim, generator=generator)
+    each = AnswerRecord(neighbours=1, calibration=None, left_out=Errors(), test=Errors())
+    record = Record(
+        identity="", total=len(train), label_neighbours=k, labels=to_saved(train)[0], answers=(each,) * len(train.terms)
+    )
+    labelled = LabelledItems(normalize(vectors[0]).half().float(), train, record)
+    n, gallery = len(items), torch.arange(0, len(items), 2)
+    rows = torch.tensor([[g for g in gallery.tolist() if g != row][:4] for row in range(n)])
+    near = ItemNeighbours(rows, torch.ones(n, 4).double(), torch.ones(n, 4))
+    means, points = torch.ones(n, 2, dtype=torch.float64), vectors[1][:, :2].numpy()
+    view = ModelView("run", None, vectors[1], points, near, near, means)
+    sources = [Pixels(np.full((8, 8, 3), 5 * row, np.uint8)) for row in range(n)]
+    split = Split(sources, [f"item {row}" for row in range(n)], items, torch.arange(1, n, 2), gallery)
+    colours = Colours(torch.arange(n), "label")
+    about = {"unit": items.unit, "measure": items.measure, "error_k": 2, "colours": colours, "labelled": [labelled]}
+    return Explored("page", split, [""] * n, [view], **{**about, **options})

@@ -1,0 +1,152 @@
+"""What the page searches by label with: training items with labels and embeddings, and the labels of its own items.
+
+    u(y) = mean of the unit embeddings of the k training items nearest to y by label distance, scaled to length 1
+
+The page computes it as `model.embed_label` does, and finds its items by their cosine to it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml._support.text import page_text
+from contml.labels import DateLabels, PoseLabels, VectorLabels
+from contml.labels.base import LabelSpace
+from contml.retrieval.labelled_items import LabelledItems
+
+#: The largest size of the data in bytes.
+LIMIT = 32 << 20
+#: Training items of which the most central one is the first label of a page without labels, and the shares of
+#: coordinates that the figure leaves out at each end.
+_DRAWN, _OUTSIDE = 500, 0.005
+
+
+def can_search(labels: LabelSpace) -> bool:
+    """Whether the page can search by labels of this space: poses, one number, or dates."""
+    if type(labels) in (VectorLabels, DateLabels) and isinstance(labels, VectorLabels):
+        return labels.values.shape[1] == 1
+    return type(labels) is PoseLabels
+
+
+def training_items(
+    reads: Sequence[Callable[[], LabelledItems | None]],
+    labels: LabelSpace | None,
+    embeddings: Sequence[Tensor],
+    *,
+    limit: int = LIMIT,
+) -> tuple[list[LabelledItems], list[str]]:
+    """The training items of each view, by which the page searches; none, and a sentence on why.
+
+    Args:
+        reads: reads those of each view; None: it has none.
+        labels: of the items of the page; None without labels.
+        embeddings: of the items of the page, `[N, d]`, in each view.
+        limit: the largest size of the data in bytes.
+    """
+    if labels is not None and not can_search(labels):
+        return [], []
+    subject = "a label" if labels is None else labels.title
+    try:
+        found = [read() for read in reads]
+        labelled = [each for each in found if each is not None]
+        if len(labelled) < len(reads):
+            hint = "No search by {}: there are no labels of training items ('contml evaluate' adds them)."
+            return [], [] if labels is None else [hint.format(subject)]
+        if not can_search(labelled[0].labels):
+            return [], []
+        for other in [*(each.labels for each in labelled[1:]), *([] if labels is None else [labels])]:
+            labelled[0].labels.joined(other)
+    except InputError as error:
+        return [], [f"No search by {subject}: {error}."]
+    size = 4 * sum(_size(each, len(vectors)) for each, vectors in zip(labelled, embeddings, strict=True)) // 3
+    if size > limit:
+        return [], [f"No search by {subject}: its data have {size >> 20:,} MB, more than {limit >> 20} MB."]
+    return labelled, [words for each in labelled if (words := each.sample_words)]
+
+
+def search_data(
+    labelled: Sequence[LabelledItems], labels: LabelSpace | None, embeddings: Sequence[Tensor], gallery: Tensor
+) -> dict[str, Any]:
+    """The data of the page.
+
+    Args:
+        labelled: the training items of each view.
+        labels: as in `training_items`.
+        embeddings: as in `training_items`.
+        gallery: the rows that are searched.
+    """
+    views = [
+        {
+            **_values(each.labels),
+            "k": each.record.label_neighbours,
+            "far": each.far,
+            "embeddings": _encoded(each.embeddings.half()),
+            "items": _encoded(vectors.float()),
+        }
+        for each, vectors in zip(labelled, embeddings, strict=True)
+    ]
+    items = None if labels is None else _values(labels)
+    return {**_label(labelled[0].labels), "gallery": gallery.tolist(), "items": items, "views": views}
+
+
+def _size(labelled: LabelledItems, items: int) -> int:
+    """Bytes of one view and its items, at most."""
+    label = 5 * labelled.labels.joints[0].numel() if isinstance(labelled.labels, PoseLabels) else 8
+    count, dim = labelled.embeddings.shape
+    return count * (label + 2 * dim) + items * (label + 4 * dim)
+
+
+def _label(labels: LabelSpace) -> dict[str, Any]:
+    """What a label is, and the first one: the most central of training."""
+    rows = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))[:_DRAWN]
+    central = int(rows[labels.pairwise(rows, rows).double().sum(1).argmin()])
+    measure = labels.measure
+    common = {
+        "title": page_text(labels.title),
+        "measure": {"factor": measure.factor, "kind": measure.kind},
+        "start": _values(labels[[central]].as_root()),
+    }
+    if isinstance(labels, PoseLabels):
+        points = labels.joints[..., :2][labels.visible]  # [P,2]
+        ends = torch.tensor([_OUTSIDE, 1 - _OUTSIDE], dtype=torch.float64)
+        low, high = (points.sort(0).values[(ends * (len(points) - 1)).round().long()]).tolist()
+        count, axes = labels.joints.shape[1:]
+        given = len(labels.part_names) == count
+        names = [page_text(labels.part_names[n]) if given else f"joint {n + 1}" for n in range(count)]
+        form = {"squared": labels.squared, "normalize": labels.normalize, "skeleton": labels.skeleton}
+        return {**common, **form, "kind": "pose", "joints": names, "axes": axes, "low": low, "high": high}
+    assert isinstance(labels, VectorLabels)
+    linear, scales = measure.linear, None if measure.dates else labels.arguments()["scales"]
+    factor = linear.factor * (1.0 if scales is None else float(scales[0]))
+    return {
+        **common,
+        "squared": labels.squared,
+        "normalize": False,
+        "skeleton": [],
+        "kind": "date" if measure.dates else "number",
+        "joints": [page_text(labels.title)],
+        "axes": 1,
+        "low": float(labels.values.min()),
+        "high": float(labels.values.max()),
+        "printed": {"factor": factor, "ratio": linear.kind == "ratio", "after": linear.after},
+    }
+
+
+def _values(labels: LabelSpace) -> dict[str, Any]:
+    """The labels, poses in float32 and numbers in float64, and which joints are visible; None for all."""
+    if isinstance(labels, PoseLabels):
+        visible = None if bool(labels.visible.all()) else _encoded(labels.visible.to(torch.uint8))
+        return {"values": _encoded(labels.joints.float()), "visible": visible}
+    assert isinstance(labels, VectorLabels)
+    return {"values": _encoded(labels.values.double()), "visible": None}
+
+
+def _encoded(values: Tensor) -> str:
+    """The bytes of a tensor, little endian, in base64."""
+    return base64.b64encode(values.cpu().contiguous().numpy().tobytes()).decode("ascii")
