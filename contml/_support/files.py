@@ -45,7 +45,7 @@ _STALE = 3600.0
 _SIGNATURES = {
     ".png": (0, b"\x89PNG\r\n"),
     ".html": (0, b"<!DOCTYPE html>"),
-    ".js": (0, b"const DATA = "),
+    ".js": (0, b"const "),
     ".json": (0, b"{"),
     ".safetensors": (8, b"{"),
     ".npz": (0, b"PK"),

@@ -44,11 +44,12 @@ def explore(
     """Look through what a model retrieves, on a page in your browser.
 
     It has a map of the embeddings, the nearest images by embedding beside the nearest by label, and the queries with
-    the largest errors first. Without --export, the page is served until Ctrl-C, and searches with your own images.
+    the largest errors first. If labels are poses, numbers or dates, it searches by them: a figure or a slider is dragged.
+    Without --export, the page is served until Ctrl-C, and searches with your own images.
     """
     from contml._support.progress import progress_bar
     from contml.explore import explore_index, explore_runs, server, write_page
-    from contml.explore.page import FILES, PAGE
+    from contml.explore.page import FILES, LABELS, PAGE
 
     if export is not None:
         check_new_folder(export, FILES)
@@ -64,6 +65,8 @@ def explore(
         if export is not None:
             before = complete(export / PAGE)
             echo(f"{before}{write_page(export, explored, progress=progress)}")
+            if explored.labelled:
+                echo(f"{export / LABELS} has labels of training items: before you publish them, see that you may")
             return
         models, reason = _models(explored, trust)
         temporary = Path(gettempdir())

@@ -206,8 +206,10 @@ def test_the_server_sends_its_page_and_nothing_else(tmp_path):
     (page / "other.jpg").write_text("other")
     (tmp_path / "secret.txt").write_text("secret")
     with serving(page, hostile(), []) as connection:
+        (page / "labels.js").write_text("const LABELS = {};")
         for path, file, kind in (
             ("/", "index.html", "text/html; charset=utf-8"),
+            ("/labels.js", "labels.js", "text/javascript; charset=utf-8"),
             ("/index.html?x", "index.html", "text/html; charset=utf-8"),
             ("/data.js", "data.js", "text/javascript; charset=utf-8"),
             ("/images/3.jpg", "images/3.jpg", "image/jpeg"),
@@ -345,7 +347,8 @@ def test_search_equals_the_embeddings_of_the_run(explored, runs):
 
 def test_export(contml, runs, tmp_path):
     status, out, err = contml("explore", runs.first, runs.second, "--export", "page", "--items", "12")
-    assert (status, out, err) == (0, "page/index.html\n", "")
+    note = "page/labels.js has labels of training items: before you publish them, see that you may\n"
+    assert (status, out, err) == (0, f"page/index.html\n{note}", "")
     assert data_of(tmp_path / "page")["ownImages"].startswith("Own images need a model")
     assert len(data_of(tmp_path / "page")["names"]) == 12
     assert (tmp_path / "page" / "explore.parquet").is_file()

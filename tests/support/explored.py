@@ -43,8 +43,8 @@ def searchable(train, items, k=3, dim=5, **options):
     )
     labelled = LabelledItems(normalize(vectors[0]).half().float(), train, record)
     n, gallery = len(items), torch.arange(0, len(items), 2)
-    rows = torch.tensor([[g for g in gallery.tolist() if g != row][:4] for row in range(n)])
-    near = ItemNeighbours(rows, torch.ones(n, 4).double(), torch.ones(n, 4))
+    rows = torch.tensor([[g for g in gallery.tolist() if g != row][: min(4, len(gallery) - 1)] for row in range(n)])
+    near = ItemNeighbours(rows, torch.ones(rows.shape).double(), torch.ones(rows.shape))
     means, points = torch.ones(n, 2, dtype=torch.float64), vectors[1][:, :2].numpy()
     view = ModelView("run", None, vectors[1], points, near, near, means)
     sources = [Pixels(np.full((8, 8, 3), 5 * row, np.uint8)) for row in range(n)]

@@ -1,0 +1,121 @@
+"""The pictures of README.md and docs/ that show runs on synthetic data: galleries, an explained pair, `contml explore`.
+
+    python -m benchmarks.pictures FOLDER [--only poses rooms captions]
+
+FOLDER has the runs, FOLDER/pose/synthetic/pictures and so on; a run that is missing is trained first, in two to three
+minutes on two CPU cores. Galleries are parts of the `gallery.png` of a run. Pages are opened in Chromium, which needs
+playwright and a program `chromium`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from contml.experiment import load, train
+from contml.explore import explore_runs, write_page
+from contml.report.gallery import BETWEEN, GAP, QUERIES, QUERY, THUMB, TOP, WIDTH
+
+DOCS = Path(__file__).parent.parent / "docs"
+CONFIGS = {"poses": "pose/synthetic", "rooms": "layout/synthetic", "captions": "captions/synthetic"}
+#: Size of the browser's window.
+_WINDOW = {"width": 1280, "height": 760}
+
+
+def gallery(run: Path, name: str, queries: Sequence[int], found: int = TOP, width: int = 1000) -> None:
+    """Some queries of the gallery of a run, with the first items that were found for each."""
+    whole = Image.open(run / "gallery.png").convert("RGB")
+    step = (whole.height + BETWEEN) // QUERIES
+    right = min(WIDTH, QUERY + BETWEEN + found * (THUMB + GAP) - GAP)
+    picture = Image.new("RGB", (right, len(queries) * step - BETWEEN), "white")
+    for place, query in enumerate(queries):
+        top = query * step - (BETWEEN if place else 0)  # with the line above it
+        part = whole.crop((0, top, right, (query + 1) * step - BETWEEN))
+        picture.paste(part, (0, place * step - (BETWEEN if place else 0)))
+    scaled(picture, width).save(DOCS / name, optimize=True)
+
+
+def scaled(picture: Image.Image, width: int) -> Image.Image:
+    """A picture of this width."""
+    size = (width, round(picture.height * width / picture.width))
+    return picture if picture.width == width else picture.resize(size, Image.Resampling.LANCZOS)
+
+
+def pages(run: Path) -> None:
+    """The page of `contml explore`: a query, and a pose that is dragged."""
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        address = f"file://{write_page(Path(folder) / 'page', explore_runs([run]), parquet=False)}"
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport=_WINDOW)
+        page.goto(address)
+        page.locator("#own-label:not([hidden])").wait_for()
+        page.click("#list li:nth-child(2) button")
+        page.screenshot(path=DOCS / "explore.png")
+        page.goto(f"{address}#{_standing(page)}")
+        page.reload()
+        page.locator("#own-label:not([hidden])").wait_for()
+        # Both arms up: the elbow, which the wrist follows, and then the wrist.
+        for joint, (x, y) in {
+            "left_elbow": (0.5, -0.3),
+            "left_wrist": (0.65, -0.75),
+            "right_elbow": (-0.5, -0.3),
+            "right_wrist": (-0.65, -0.75),
+        }.items():
+            drag(page, joint, x, y)
+        page.screenshot(path=DOCS / "pose_search.png")
+        browser.close()
+
+
+def _standing(page: Any) -> int:
+    """The query whose pose is nearest to the most central one of training."""
+    far = "labelDistances(LABELS.items, labelOf(LABELS.start, 0))"
+    return int(page.evaluate(f"lowest({far}, order.slice().sort((a, b) => a - b), 1)[0]"))
+
+
+def drag(page: Any, joint: str, x: float, y: float) -> None:
+    """Drags a joint to a place beside the neck, in lengths of the trunk."""
+    names = page.evaluate("LABELS.joints")
+    box = page.locator("#figure").bounding_box()
+    read = "(dots) => dots.map((dot) => [dot.getAttribute('cx'), dot.getAttribute('cy')].map(Number))"
+    places = [
+        (box["x"] + left * box["width"] / 240, box["y"] + top * box["width"] / 240)
+        for left, top in page.eval_on_selector_all("#figure .dot", read)
+    ]
+    neck, hip = places[names.index("neck")], places[names.index("right_hip")]
+    trunk = hip[1] - neck[1]
+    page.mouse.move(*places[names.index(joint)])
+    page.mouse.down()
+    page.mouse.move(neck[0] + x * trunk, neck[1] + y * trunk, steps=8)
+    page.mouse.up()
+
+
+def main() -> None:
+    """Makes the pictures of the kinds that are chosen."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="+", choices=CONFIGS, default=[*CONFIGS])
+    given = parser.parse_args()
+    for kind in given.only:
+        run = given.folder / CONFIGS[kind] / "pictures"
+        if not (run / "report.html").is_file():
+            train(load(CONFIGS[kind], []), given.folder, folder=run)
+        if kind == "poses":
+            gallery(run, "gallery.png", (0, 2, 4))
+            pages(run)
+        elif kind == "rooms":
+            gallery(run, "gallery_layout.png", (0, 2, 4))
+        else:
+            gallery(run, "gallery_captions.png", (0, 4), found=3, width=1100)
+            scaled(Image.open(run / "match.png").convert("RGB"), 1200).save(DOCS / "match_captions.png", optimize=True)
+
+
+if __name__ == "__main__":
+    main()
