@@ -24,8 +24,6 @@ from contml.report.gallery import BETWEEN, GAP, QUERIES, QUERY, THUMB, TOP, WIDT
 
 DOCS = Path(__file__).parent.parent / "docs"
 CONFIGS = {"poses": "pose/synthetic", "rooms": "layout/synthetic", "captions": "captions/synthetic"}
-#: Size of the browser's window.
-_WINDOW = {"width": 1280, "height": 760}
 
 
 def gallery(run: Path, name: str, queries: Sequence[int], found: int = TOP, width: int = 1000) -> None:
@@ -54,7 +52,7 @@ def pages(run: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         address = f"file://{write_page(Path(folder) / 'page', explore_runs([run]), parquet=False)}"
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport=_WINDOW)
+        page = browser.new_page(viewport={"width": 1280, "height": 760})
         page.goto(address)
         page.locator("#own-label:not([hidden])").wait_for()
         page.click("#list li:nth-child(2) button")

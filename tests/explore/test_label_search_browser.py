@@ -200,13 +200,17 @@ def test_a_figure_is_dragged_by_a_finger(chromium, explored, runs, folder):
     start, scrolled = label_of(page)[0], page.evaluate("scrollY")
     wrist = list(explored.split.labels.part_names).index("left_wrist")
     (x, y), per_unit = place_of(page, wrist)
-    touch = context.new_cdp_session(page)
-    for kind, shift in (("touchStart", 0), *(("touchMove", 4 * step) for step in range(1, 6)), ("touchEnd", None)):
+    touch, way = context.new_cdp_session(page), 1 if x < 200 else -1  # to the middle
+    for kind, shift in (
+        ("touchStart", 0),
+        *(("touchMove", 4 * way * step) for step in range(1, 6)),
+        ("touchEnd", None),
+    ):
         points = [] if shift is None else [{"x": x + shift, "y": y}]
         touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
     page.locator("#query h2", has_text="Your pose").wait_for()
     moved = label_of(page)[0] - start
-    assert np.allclose(moved[wrist], np.array([20, 0]) / per_unit, atol=1.5 / per_unit)
+    assert np.allclose(moved[wrist], np.array([20 * way, 0]) / per_unit, atol=1.5 / per_unit)
     assert page.evaluate("scrollY") == scrolled
     assert_answers(page, explored, [library.load(run) for run in runs])
     assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
