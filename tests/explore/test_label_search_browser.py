@@ -213,6 +213,10 @@ def test_a_figure_is_dragged_by_a_finger(chromium, explored, runs, folder):
     assert np.allclose(moved[wrist], np.array([20 * way, 0]) / per_unit, atol=1.5 / per_unit)
     assert page.evaluate("scrollY") == scrolled
     assert_answers(page, explored, [library.load(run) for run in runs])
+    (x, y), _ = place_of(page, wrist)
+    page.touchscreen.tap(x, y)
+    page.touchscreen.tap(x, y)
+    assert not label_of(page)[1][wrist]
     assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
     context.close()
 
