@@ -81,11 +81,11 @@ def _standing(page: Any) -> int:
 def drag(page: Any, joint: str, x: float, y: float) -> None:
     """Drags a joint to a place beside the neck, in lengths of the trunk."""
     names = page.evaluate("LABELS.joints")
-    box = page.locator("#figure").bounding_box()
+    box = page.locator("#skeleton").bounding_box()
     read = "(dots) => dots.map((dot) => [dot.getAttribute('cx'), dot.getAttribute('cy')].map(Number))"
     places = [
         (box["x"] + left * box["width"] / 240, box["y"] + top * box["width"] / 240)
-        for left, top in page.eval_on_selector_all("#figure .dot", read)
+        for left, top in page.eval_on_selector_all("#skeleton .dot", read)
     ]
     neck, hip = places[names.index("neck")], places[names.index("right_hip")]
     trunk = hip[1] - neck[1]

@@ -44,7 +44,7 @@ def explore(
     """Look through what a model retrieves, on a page in your browser.
 
     It has a map of the embeddings, the nearest images by embedding beside the nearest by label, and the queries with
-    the largest errors first. It searches by poses, numbers or dates with a figure or a slider. Without --export, the
+    the largest errors first. It searches by poses, numbers or dates with a skeleton or a slider. Without --export, the
     page is served until Ctrl-C, and searches with your own images.
     """
     from contml._support.progress import progress_bar

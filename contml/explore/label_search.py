@@ -23,7 +23,7 @@ from contml.retrieval.labelled_items import LabelledItems
 #: The largest size of the data in bytes.
 LIMIT = 32 << 20
 #: Training items of which the most central one is the first label of a page without labels, and the shares of
-#: coordinates that the figure leaves out at each end.
+#: coordinates that the frame leaves out at each end.
 _DRAWN, _OUTSIDE = 500, 0.005
 
 

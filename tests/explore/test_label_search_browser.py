@@ -90,22 +90,22 @@ def folder(explored, tmp_path_factory):
 
 
 def label_of(page):
-    """The joints of the figure `[J, 2]`, and which are shown."""
+    """The joints of the skeleton `[J, 2]`, and which are shown."""
     values, visible = page.evaluate("[[...label.values], [...label.visible]]")
     return np.array(values).reshape(len(visible), -1), np.array(visible, bool)
 
 
 def place_of(page, joint):
     """Where a joint is on the screen, and the pixels of the screen per unit of the labels."""
-    box, joints = page.locator("#figure").bounding_box(), label_of(page)[0]
+    box, joints = page.locator("#skeleton").bounding_box(), label_of(page)[0]
     read = "(dots) => dots.map((dot) => [dot.getAttribute('cx'), dot.getAttribute('cy')].map(Number))"
-    dots = np.array(page.eval_on_selector_all("#figure .dot", read)) * box["width"] / 240
+    dots = np.array(page.eval_on_selector_all("#skeleton .dot", read)) * box["width"] / 240
     per_unit = np.linalg.norm(dots[0] - dots[1]) / np.linalg.norm(joints[0] - joints[1])
     return (box["x"] + dots[joint, 0], box["y"] + dots[joint, 1]), per_unit
 
 
 def assert_answers(page, explored, models):
-    """The first items are those that Python finds for the pose of the figure."""
+    """The first items are those that Python finds for the pose of the skeleton."""
     joints, shown = label_of(page)
     for number, (view, model) in enumerate(zip(explored.views, models, strict=True), start=1):
         target = torch.from_numpy(model.embed_label({"joints": joints.tolist(), "visible": shown.tolist()})).double()
@@ -115,7 +115,7 @@ def assert_answers(page, explored, models):
         assert rows(page, f".run:nth-of-type({number}) .by-embedding") == wanted
 
 
-def test_a_figure_is_dragged_and_the_right_items_answer(chromium, explored, runs, folder):
+def test_a_pose_is_dragged_and_the_right_items_answer(chromium, explored, runs, folder):
     models = [library.load(run) for run in runs]
     names = list(explored.split.labels.part_names)
     elbow, wrist = names.index("right_elbow"), names.index("right_wrist")
@@ -145,7 +145,7 @@ def test_a_figure_is_dragged_and_the_right_items_answer(chromium, explored, runs
         assert f"begun with {explored.split.names[3]}" in text
         assert "mean label distance" in text
         # keys: an arrow moves, the space bar leaves a joint out
-        joint = page.locator(f"#figure [data-joint='{wrist}']")
+        joint = page.locator(f"#skeleton [data-joint='{wrist}']")
         joint.focus()
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Shift+ArrowDown")
@@ -158,17 +158,17 @@ def test_a_figure_is_dragged_and_the_right_items_answer(chromium, explored, runs
         assert "left out" in joint.get_attribute("aria-label")
         assert_answers(page, explored, models)
         for other in range(6):  # 7 of 14 joints are too few
-            page.locator(f"#figure [data-joint='{[at for at in range(14) if at != wrist][other]}']").focus()
+            page.locator(f"#skeleton [data-joint='{[at for at in range(14) if at != wrist][other]}']").focus()
             page.keyboard.press("Space")
         assert label_of(page)[1].sum() == 8
         assert "More than half of the 14 joints are needed" in page.inner_text("#own-label-help")
         assert_answers(page, explored, models)
-        # the whole figure, its mirror image, and the start
+        # the whole pose, its mirror image, and the start
         page.click("text=Reset")
         assert query(page) == explored.split.names[3]
         assert np.allclose(label_of(page)[0], start)
         assert rows(page, ".run:nth-of-type(1) .by-embedding") == before
-        page.locator("#figure .limbs").focus()
+        page.locator("#skeleton .limbs").focus()
         page.keyboard.press("ArrowLeft")
         step = label_of(page)[0] - start
         assert step[0, 0] < 0
@@ -191,12 +191,12 @@ def test_a_figure_is_dragged_and_the_right_items_answer(chromium, explored, runs
         assert query(page) in explored.split.names
 
 
-def test_a_figure_is_dragged_by_a_finger(chromium, explored, runs, folder):
+def test_a_pose_is_dragged_by_a_finger(chromium, explored, runs, folder):
     context = chromium.new_context(viewport={"width": 400, "height": 800}, has_touch=True, color_scheme="dark")
     page = context.new_page()
     page.goto(f"file://{folder}/index.html#3")
     page.locator("#own-label:not([hidden])").wait_for()
-    page.locator("#figure").scroll_into_view_if_needed()
+    page.locator("#skeleton").scroll_into_view_if_needed()
     start, scrolled = label_of(page)[0], page.evaluate("scrollY")
     wrist = list(explored.split.labels.part_names).index("left_wrist")
     (x, y), per_unit = place_of(page, wrist)
@@ -231,7 +231,7 @@ def test_hidden_joints_of_an_item_have_a_place_and_can_be_shown(chromium, tmp_pa
         assert np.array_equal(label_of(page)[1], visible[row])
         hidden = int((~visible[row]).nonzero()[0])
         assert np.isfinite(label_of(page)[0]).all()
-        page.locator(f"#figure [data-joint='{hidden}']").focus()
+        page.locator(f"#skeleton [data-joint='{hidden}']").focus()
         page.keyboard.press("Space")
         assert label_of(page)[1].sum() == visible[row].sum() + 1
         assert rows(page, ".by-label")
@@ -270,11 +270,11 @@ def test_images_without_labels_are_searched_by_a_pose(chromium, tmp_path):
         page.locator("#own-label:not([hidden])").wait_for()
         start = label_of(page)[0]
         assert (np.abs(start - explored.labelled[0].labels.joints.numpy()).max((1, 2)) < 1e-4).any()
-        page.locator("#figure [data-joint='2']").focus()
+        page.locator("#skeleton [data-joint='2']").focus()
         page.keyboard.press("ArrowUp")
         assert len(rows(page, ".by-embedding")) == 4
         assert page.query_selector(".by-label") is None
         changed = label_of(page)[0]
-        page.click(".by-embedding li:nth-child(2) button")  # it has no pose of its own: the figure starts again
+        page.click(".by-embedding li:nth-child(2) button")  # it has no pose of its own: the skeleton starts again
         assert np.allclose(label_of(page)[0], start)
         assert not np.allclose(changed, start)
