@@ -13,6 +13,7 @@ import argparse
 import shutil
 import tempfile
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,15 @@ def gallery(run: Path, name: str, queries: Sequence[int], found: int = TOP, widt
         top = query * step - (BETWEEN if place else 0)  # with the line above it
         part = whole.crop((0, top, right, (query + 1) * step - BETWEEN))
         picture.paste(part, (0, place * step - (BETWEEN if place else 0)))
-    scaled(picture, width).save(DOCS / name, optimize=True)
+    save(picture, name, width)
 
 
-def scaled(picture: Image.Image, width: int) -> Image.Image:
-    """A picture of this width."""
+def save(picture: Image.Image, name: str, width: int) -> None:
+    """A picture of this width in docs/, in 256 colours: a third of the size."""
     size = (width, round(picture.height * width / picture.width))
-    return picture if picture.width == width else picture.resize(size, Image.Resampling.LANCZOS)
+    made = picture.convert("RGB")
+    made = made if made.width == width else made.resize(size, Image.Resampling.LANCZOS)
+    made.quantize(256).save(DOCS / name, optimize=True)
 
 
 def pages(run: Path) -> None:
@@ -56,7 +59,7 @@ def pages(run: Path) -> None:
         page.goto(address)
         page.locator("#own-label:not([hidden])").wait_for()
         page.click("#list li:nth-child(2) button")
-        page.screenshot(path=DOCS / "explore.png")
+        save(Image.open(BytesIO(page.screenshot())), "explore.png", 1280)
         page.goto(f"{address}#{_standing(page)}")
         page.reload()
         page.locator("#own-label:not([hidden])").wait_for()
@@ -68,7 +71,7 @@ def pages(run: Path) -> None:
             "right_wrist": (-0.65, -0.75),
         }.items():
             drag(page, joint, x, y)
-        page.screenshot(path=DOCS / "pose_search.png")
+        save(Image.open(BytesIO(page.screenshot())), "pose_search.png", 1280)
         browser.close()
 
 
@@ -112,7 +115,7 @@ def main() -> None:
             gallery(run, "gallery_layout.png", (0, 2, 4))
         else:
             gallery(run, "gallery_captions.png", (0, 4), found=3, width=1100)
-            scaled(Image.open(run / "match.png").convert("RGB"), 1200).save(DOCS / "match_captions.png", optimize=True)
+            save(Image.open(run / "match.png"), "match_captions.png", 1200)
 
 
 if __name__ == "__main__":
