@@ -164,7 +164,10 @@ class Embedder:
         except FileNotFoundError:
             pass
         problem = "no labels of training items, which answers and label queries need"
-        hint = "'contml evaluate' adds them to an older run; 'contml export --no-labels' leaves them out"
+        hint = (
+            "judgments are no labels of items; 'contml evaluate' adds labels to an older run; "
+            "'contml export --no-labels' leaves them out"
+        )
         raise InputError(self.bundle.name, problem, hint=hint)
 
     @property

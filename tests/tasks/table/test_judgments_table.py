@@ -1,0 +1,199 @@
+"""A table of judgments as a task: forms found by columns, items by path or id, splits, and files that are wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.refusals import refuses
+
+from contml import InputError
+from contml.labels import RankingLabels, TripletLabels
+from contml.tasks.table.file import file
+from contml.tasks.table.judgments import judgments
+
+TRIPLETS = "anchor,x,y,choice\n0.png,1.png,2.png,x\n3.png,4.png,5.png,y\n"
+GRADES = "query,item,grade\n0.png,1.png,1\n0.png,2.png,2\n3.png,4.png,1\n3.png,5.png,3\n"
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    """Read a table of judgments of ten images, as text; returns the task."""
+    monkeypatch.chdir(tmp_path)
+    for n in range(10):
+        Image.new("RGB", (8, 8), (n, 0, 0)).save(f"{n}.png")
+    (tmp_path / "items.csv").write_text("id,image\n" + "".join(f"i{n},{n}.png\n" for n in range(10)))
+
+    def make(text, **options):
+        (tmp_path / "table.csv").write_text(text)
+        return judgments("table.csv", **options)
+
+    return make
+
+
+def said(split):
+    """The triplets of a split by names, with their counts."""
+    labels = split.labels
+    return {tuple(split.names[n] for n in t): c for t, c in zip(labels.triplets, labels.counts.tolist(), strict=True)}
+
+
+def test_a_choice_is_a_column_or_an_item_and_repeats_are_counted(read):
+    named = (
+        "Anchor,X,Y,Choice,split\n0.png,1.png,2.png,X,train\n0.png,2.png,1.png,2.png,train\n0.png,1.png,2.png,y,train\n"
+    )
+    task = read(named + "3.png,4.png,5.png,5.png,test\n")
+    assert said(task.train) == {("0.png", "1.png", "2.png"): [1, 2]}
+    assert said(task.test) == {("3.png", "4.png", "5.png"): [0, 1]}
+    assert task.train.labels.contradictions == 1
+    assert isinstance(task.train.labels, TripletLabels)
+    odd = read("a,b,c,odd,split\n0.png,1.png,2.png,c,train\n2.png,1.png,0.png,0.png,train\n3.png,4.png,5.png,a,test\n")
+    assert said(odd.train) == {("0.png", "1.png", "2.png"): [1, 0, 1]}
+    assert said(odd.test) == {("3.png", "4.png", "5.png"): [1, 0, 0]}
+
+
+def test_grades_or_distances_of_queries(read):
+    task = read(
+        "query;item;grade;split\n0.png;1.png;1,5;train\n0.png;2.png;2;train\n3.png;4.png;1;test\n3.png;5.png;0;test\n"
+    )
+    assert isinstance(task.train.labels, RankingLabels)
+    assert task.train.labels.values.tolist() == [0, 1.5, 2]
+    assert task.train.labels.of == "grade"
+    distances = read(GRADES.replace("grade", "distance"))
+    assert distances.train.labels.of == "distance"
+
+
+def test_items_of_a_second_table(read):
+    text = "anchor,x,y,choice\ni0,i1,i2,x\ni3,i4,i5,i5\n"
+    task = read(text, items="items.csv")
+    assert sorted([*task.train.names, *task.test.names]) == [f"{n}.png" for n in range(6)]
+    with refuses("table.csv:3: y", got="'i99' in items.csv"):
+        read(text.replace("i5,i5", "i99,i4"), items="items.csv")
+
+
+def test_a_drawn_split_shares_no_item_unless_it_is_by_judgment(read):
+    random = np.random.default_rng(0)
+    lines = [f"{a}.png,{b}.png,{c}.png,x" for a, b, c in (random.choice(10, 3, replace=False) for _ in range(60))]
+    text = "anchor,x,y,choice\n" + "\n".join(lines)
+    task = read(text, test=0.4)
+    assert not set(task.train.names) & set(task.test.names)
+    left_out = 60 - sum(split.labels.counts.sum() for split in (task.train, task.test))
+    assert task.train.labels.left_out > 0
+    assert left_out >= task.train.labels.left_out  # answers, of which a triplet may have several
+    (line,) = [line for line in task.columns if line[1] == "split"]
+    assert f"{task.train.labels.left_out} judgments left out" in line[2]
+    shared = read(text, by="judgment")
+    assert set(shared.test.names) <= set(shared.train.names)
+    assert sum(split.labels.counts.sum() for split in (shared.train, shared.test)) == 60
+    assert [split.names for split in read(text, by="judgment").splits.values()] == [
+        s.names for s in shared.splits.values()
+    ]
+
+
+def test_labels_are_recognized_by_the_judgments_of_an_item(read):
+    before, after = read(TRIPLETS), read(TRIPLETS.replace("2.png,x", "2.png,y"))
+    for name, split in before.splits.items():
+        changed = "0.png" in split.names
+        assert (split.labels.digests() != after.splits[name].labels.digests()) == changed
+    lines = TRIPLETS.splitlines()
+    turned = read("\n".join([lines[0], *lines[:0:-1]]))
+    assert dict(zip(turned.train.names, turned.train.labels.digests(), strict=True)) == dict(
+        zip(before.train.names, before.train.labels.digests(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "subject", "got", "hint"),
+    [
+        ("0.png,99.png,2.png,x", "table.csv:4: x", "99.png", "set root"),
+        ("0.png,1.png,9.PNG,x", "table.csv:4: y", "9.PNG", "9.png"),
+        ("0.png,2.png,2.png,x", "table.csv:4", "x and y are the same item, 2.png", ""),
+        ("2.png,2.png,3.png,x", "table.csv:4", "anchor and x are the same item, 2.png", ""),
+        ("0.png,1.png,3.png,z", "table.csv:4: choice", "'z'", ""),
+        ("0.png,1.png,3.png,anchor", "table.csv:4: choice", "'anchor'", ""),
+        ("0.png,,3.png,x", "table.csv:4: x", "empty", "missing=drop"),
+        ("0.png,1.png,3.png,", "table.csv:4: choice", "empty", "missing=drop"),
+        ("https://a/b.png,1.png,3.png,x", "table.csv:4: anchor", "URL", "save"),
+    ],
+)
+def test_a_wrong_row_of_triplets_is_one_line(read, line, subject, got, hint):
+    with refuses(subject, got=got, hint=hint):
+        read(TRIPLETS + line + "\n")
+
+
+def test_an_item_that_has_the_name_of_the_other_column_is_refused(read):
+    Image.new("RGB", (8, 8)).save("x", format="PNG")
+    with refuses("table.csv:4: choice", got="'x'", hint="rename"):
+        read(TRIPLETS + "0.png,1.png,x,x\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "subject", "got"),
+    [
+        (TRIPLETS.replace("anchor", "reference"), "table.csv", "reference, x, y, choice"),
+        (GRADES.replace("grade", "grade,distance").replace(".png,1\n", ".png,1,1\n"), "table.csv", ""),
+        ("anchor,x,y,choice\n0.png,1.png,2.png,x\n", "table.csv", "1 judgment"),
+        (
+            "anchor,x,y,choice\n0.png,1.png,2.png,x\n0.png,1.png,3.png,x\n",
+            "table.csv: test split by item",
+            "2 judgments",
+        ),
+        (GRADES.replace(",2\n", ",good\n"), "table.csv:3: grade", "'good'"),
+        (GRADES.replace(",2\n", ",-2\n"), "table.csv:3: grade", "-2"),
+        (GRADES.replace(",2\n", ",inf\n"), "table.csv:3: grade", "'inf'"),
+        (GRADES.replace("0.png,2", "0.png,0"), "table.csv:3", "query and item are the same item, 0.png"),
+        ("query,item,grade\n0.png,1.png,2\n3.png,4.png,2\n", "table.csv", "2 such queries"),
+    ],
+)
+def test_a_wrong_table_is_one_line(read, text, subject, got):
+    with refuses(subject, got=got):
+        read(text)
+
+
+def test_incomplete_judgments_are_dropped_and_counted(read):
+    task = read(TRIPLETS + "0.png,,2.png,x\n0.png,99.png,2.png,x\n0.png,98.png,2.png,x\n", missing="drop")
+    assert ["", "excluded", "missing=drop", "1 with an empty cell, 2 without an image file"] in task.columns
+    assert sum(split.labels.count for split in task.splits.values()) == 2
+    with refuses("table.csv", got="no judgment"):
+        read("anchor,x,y,choice\n,1.png,2.png,x\n", missing="drop")
+
+
+def test_a_query_with_one_item_is_dropped_and_counted(read):
+    task = read(GRADES + "6.png,7.png,1\n", test=0.5)
+    assert task.train.labels.count + task.test.labels.count == 2
+    (line,) = [line for line in task.columns if line[1] == "grades"]
+    assert "1 queries dropped" in line[3]
+
+
+@pytest.mark.parametrize(
+    ("items", "subject", "got"),
+    [
+        ("id,image\ni0,0.png\ni0,1.png\n", "other.csv:3", "i0 appears twice"),
+        ("id,image\ni0,0.png\n,1.png\n", "other.csv:3: id", "empty"),
+        ("id,image\ni0,0.png\ni1,\n", "other.csv:3: image", "empty"),
+        ("key,image\ni0,0.png\n", "other.csv: column id", "no such column"),
+        ("id,number\ni0,3\n", "other.csv", "no column of image files"),
+        ("id,left,right\ni0,0.png,1.png\n", "other.csv", "2 columns of image files"),
+    ],
+)
+def test_a_wrong_table_of_items_is_one_line(read, tmp_path, items, subject, got):
+    (tmp_path / "other.csv").write_text(items)
+    with refuses(subject, got=got):
+        read(TRIPLETS, items="other.csv")
+
+
+def test_split_columns_are_read_as_in_other_tables(read):
+    text = TRIPLETS.replace("choice", "choice,split").replace(",x\n", ",x,train\n").replace(",y\n", ",y,{}\n")
+    assert read(text.format("val")).test is None
+    with refuses("table.csv:3: split", got="'foo'"):
+        read(text.format("foo"))
+    with refuses("table.csv: column part", got="no such column"):
+        read(text.format("test"), split="part")
+
+
+def test_the_task_of_labels_points_at_that_of_judgments(read):
+    read(TRIPLETS)
+    with refuses("table.csv", got="judgments", hint="table/triplets"):
+        file("table.csv")
+    read(GRADES)
+    with pytest.raises(InputError, match="table/rankings"):
+        file("table.csv")
