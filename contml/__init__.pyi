@@ -33,10 +33,12 @@ from contml.labels import (
     OrdinalLabels as OrdinalLabels,
     PairLabels as PairLabels,
     PoseLabels as PoseLabels,
+    RankingLabels as RankingLabels,
     SegmentationLabels as SegmentationLabels,
     SequenceLabels as SequenceLabels,
     TagLabels as TagLabels,
     ThresholdLabels as ThresholdLabels,
+    TripletLabels as TripletLabels,
     VectorLabels as VectorLabels,
     WeightedLabels as WeightedLabels,
     idf_weights as idf_weights,
@@ -86,9 +88,11 @@ from contml.retrieval import (
 from contml.training import (
     HDML as HDML,
     EmbeddingStep as EmbeddingStep,
+    RankingStep as RankingStep,
     Trainer as Trainer,
     Training as Training,
     TrainingStep as TrainingStep,
+    TripletStep as TripletStep,
 )
 
 __version__: str

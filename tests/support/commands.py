@@ -34,7 +34,7 @@ from .class_layouts import write_cars_old, write_class_table, write_cub, write_f
 from .layouts import write_label_maps, write_lsun
 from .paths import ROOT
 from .pose_sets import pose_files, write_keypoints, write_lsp, write_mpii
-from .tables import dials, write_table
+from .tables import dials, write_judgments, write_table
 
 #: Every page with commands: Markdown, and the heads of configs.
 PAGES = sorted(
@@ -269,6 +269,7 @@ def write_world(folder: Path, run: Path) -> None:
         group = {"house": f"house {number // 3}", "person": f"person {number // 3}"}
         rows.append({"image": photo, "price": price, "age": age, "species": f"kind {number % 10}", **group})
     write_table(folder / "items.csv", rows)
+    write_judgments(folder)
     for name in ("query.jpg", "photo.jpg"):
         shutil.copy(folder / photo, folder / name)
     (folder / "RUN").symlink_to(run)

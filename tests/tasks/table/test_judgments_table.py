@@ -31,7 +31,7 @@ def read(tmp_path, monkeypatch):
     return make
 
 
-def said(split):
+def counts_by_names(split):
     """The triplets of a split by names, with their counts."""
     labels = split.labels
     return {tuple(split.names[n] for n in t): c for t, c in zip(labels.triplets, labels.counts.tolist(), strict=True)}
@@ -42,13 +42,15 @@ def test_a_choice_is_a_column_or_an_item_and_repeats_are_counted(read):
         "Anchor,X,Y,Choice,split\n0.png,1.png,2.png,X,train\n0.png,2.png,1.png,2.png,train\n0.png,1.png,2.png,y,train\n"
     )
     task = read(named + "3.png,4.png,5.png,5.png,test\n")
-    assert said(task.train) == {("0.png", "1.png", "2.png"): [1, 2]}
-    assert said(task.test) == {("3.png", "4.png", "5.png"): [0, 1]}
+    assert counts_by_names(task.train) == {("0.png", "1.png", "2.png"): [1, 2]}
+    assert counts_by_names(task.test) == {("3.png", "4.png", "5.png"): [0, 1]}
     assert task.train.labels.contradictions == 1
     assert isinstance(task.train.labels, TripletLabels)
-    odd = read("a,b,c,odd,split\n0.png,1.png,2.png,c,train\n2.png,1.png,0.png,0.png,train\n3.png,4.png,5.png,a,test\n")
-    assert said(odd.train) == {("0.png", "1.png", "2.png"): [1, 0, 1]}
-    assert said(odd.test) == {("3.png", "4.png", "5.png"): [1, 0, 0]}
+    three = read(
+        "a,b,c,odd,split\n0.png,1.png,2.png,c,train\n2.png,1.png,0.png,0.png,train\n3.png,4.png,5.png,a,test\n"
+    )
+    assert counts_by_names(three.train) == {("0.png", "1.png", "2.png"): [1, 0, 1]}
+    assert counts_by_names(three.test) == {("3.png", "4.png", "5.png"): [1, 0, 0]}
 
 
 def test_grades_or_distances_of_queries(read):
