@@ -207,7 +207,7 @@ class Experiment:
                     self._check_requirement(part, "classes", labels.kind)
         if "loss" in parts:
             loss = self._build_loss(data, network.parts if network.levels else [])
-            if not self.is_judged:  # else the step checks it
+            if not _is_judged(self.config):  # else the step checks it
                 self._check_requirement(parts["loss"], loss.requires, labels.kind)
             data["loss"] = loss
         # Neighbours are searched by the graded labels, not by the binarized ones.
