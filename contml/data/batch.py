@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -62,6 +63,40 @@ class BatchResult(NamedTuple):
     broken: list[tuple[str, str]]
 
 
+@dataclass
+class SplitFeatures:
+    """The features of a split by a frozen backbone.
+
+    Attributes:
+        split: the split.
+        values: features `[N, F]`; 0 of a broken image.
+        broken: the cause of each broken image, by row.
+    """
+
+    split: Split
+    values: Tensor
+    broken: dict[int, str] = field(default_factory=dict)
+
+    def take(self, cached: CachedImages, broken: Mapping[str, str]) -> list[int]:
+        """Takes what a cache has; returns the rows whose features are damaged. `broken`: causes by name."""
+        damaged = []
+        for row in range(len(self.split)):
+            if cached.is_broken(row):
+                self.broken[row] = broken[self.split.name(row)]
+            elif (values := cached.get(row)) is None:
+                damaged.append(row)
+            else:
+                self.values[row] = torch.from_numpy(values)
+        return damaged
+
+    def batch(self, request: Request) -> BatchResult:
+        """The batch of a request, without broken images."""
+        positions = [n for n, row in enumerate(request.rows) if row not in self.broken]
+        values = self.values[[request.rows[n] for n in positions]].numpy()
+        broken = [(self.split.name(row), self.broken[row]) for row in request.rows if row in self.broken]
+        return BatchResult(request.batch(values, positions), broken)
+
+
 @dataclass(frozen=True)
 class BatchDecoder(data.Dataset["BatchResult | InputError"]):
     """Makes the batch of each request, in the worker processes.
@@ -74,11 +109,20 @@ class BatchDecoder(data.Dataset["BatchResult | InputError"]):
     crop: int
     transform: Transform
     flip: Flip
-    cached: CachedImages | None = None
+    cached: CachedImages | SplitFeatures | None = None
+
+    @property
+    def has_features(self) -> bool:
+        """Whether batches have features in place of images."""
+        return self.split.feature_dim is not None or isinstance(self.cached, SplitFeatures)
 
     def __getitem__(self, request: Request) -> BatchResult | InputError:
         try:
-            return self._images(request) if self.split.feature_dim is None else self._features(request)
+            if isinstance(self.cached, SplitFeatures):
+                return self.cached.batch(request)
+            if self.split.feature_dim is not None:
+                return self._features(request)
+            return self._images(request, self.cached)
         except InputError as error:
             return error
 
@@ -87,13 +131,13 @@ class BatchDecoder(data.Dataset["BatchResult | InputError"]):
         values = np.stack([np.asarray(self.split.image(row), np.float32) for row in request.rows])
         return BatchResult(request.batch(values, [*range(len(request.rows))]), [])
 
-    def _images(self, request: Request) -> BatchResult:
+    def _images(self, request: Request, cached: CachedImages | None) -> BatchResult:
         images: PixelArray = np.empty((len(request.rows), 3, self.crop, self.crop), np.uint8)
         positions: list[int] = []
         broken: list[tuple[str, str]] = []
         for position, row in enumerate(request.rows):
             try:
-                image = None if self.cached is None else self.cached.get(row)
+                image = None if cached is None else cached.get(row)
                 if image is None:
                     image = resized(self.split.image(row), self.split.name(row), self.resize)
             except OSError as error:

@@ -1,15 +1,17 @@
-"""A cache of decoded and resized images in a folder: a file of pixels, read as a memory map, and an index.
+"""A cache of what is made of images, in a folder: a file of arrays, read as a memory map, and an index.
 
-`resized-SIDE.pixels` holds SIDE x SIDE x 3 bytes per image and is only appended to. A line of `resized-SIDE.index` has
-the file of an image (path, crop, size, modification time), its position in the pixels, the error if it is broken, and
-a checksum of all this and the pixels. A line is written after its pixels are on disk. So a crash loses only the images
+What is made are resized pixels, or the features of a frozen backbone. `resized-SIDE.pixels` holds SIDE x SIDE x 3 bytes
+per image, `features-KEY.vectors` a vector of float32; both are only appended to. A line of `resized-SIDE.index` has
+the file of an image (path, crop, size, modification time), its position in the arrays, the error if it is broken, and
+a checksum of all this and the array. A line is written after its array is on disk. So a crash loses only the images
 since the last line, an image whose file has changed is appended again, and no process overwrites what another reads.
-An image whose line or pixels are damaged is decoded again.
+An image whose line or array is damaged is made again.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -23,25 +25,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 from filelock import FileLock, Timeout
 
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder
 from contml._support.progress import progress_bar
-from contml.data.decode import PixelArray
 from contml.data.split import Split
 
 if TYPE_CHECKING:
     from contml.data.batch import Batch
 
 #: What the folder has, and the files of `contml.distances.cache`, which may share it.
-_FILES = ("resized-*", "*.safetensors", "*.parts")
+_FILES = ("resized-*", "features-*", "*.safetensors", "*.parts")
 #: How many images are decoded at a time.
 CHUNK = 64
+#: The folder of features, in the user's cache: as that of PyTorch, it can be removed at any time.
+_USER_FOLDER = ("contml", "features")
 #: Seconds between two updates of the index.
 _INDEX_INTERVAL = 2.0
 #: The position of an image that is broken, or not in the cache.
 _NO_POSITION = -1
+
+
+def user_folder() -> Path:
+    """Returns the folder of features where the user names none: in `$XDG_CACHE_HOME`, or in `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", *_USER_FOLDER)
 
 
 class FileState(NamedTuple):
@@ -53,10 +62,38 @@ class FileState(NamedTuple):
     changed: int
 
 
-class CachedImage(NamedTuple):
-    """Where the pixels of an image are, and why it cannot be decoded.
+class CacheKind(NamedTuple):
+    """What a cache holds of each image.
 
-    `line_checksum` is that of the line up to here, `checksum` that of the line and the pixels.
+    Attributes:
+        name: of its files: "resized-224", "features-KEY".
+        suffix: of the file of arrays: "pixels", "vectors".
+        shape: of the array of an image.
+        dtype: of its numbers.
+        title: of many of them, after their number: "images of 224 x 224 pixels".
+    """
+
+    name: str
+    suffix: str
+    shape: tuple[int, ...]
+    dtype: str
+    title: str
+
+    @classmethod
+    def resized(cls, side: int) -> CacheKind:
+        """Pixels, uint8 `[side, side, 3]`."""
+        return cls(f"resized-{side}", "pixels", (side, side, 3), "uint8", f"images of {side} x {side} pixels")
+
+    @classmethod
+    def features(cls, key: str, dim: int) -> CacheKind:
+        """Features, float32 `[dim]`, of what the key names."""
+        return cls(f"features-{key}", "vectors", (dim,), "float32", f"images as features of {dim:,} numbers")
+
+
+class CachedImage(NamedTuple):
+    """Where the array of an image is, and why it cannot be decoded.
+
+    `line_checksum` is that of the line up to here, `checksum` that of the line and the array.
     """
 
     position: int
@@ -65,6 +102,7 @@ class CachedImage(NamedTuple):
     checksum: int = 0
 
 
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 #: The file state of each row, or why its file cannot be found.
 States: TypeAlias = "list[FileState | str]"
 Index: TypeAlias = dict[FileState, CachedImage]
@@ -90,48 +128,52 @@ class CacheReport:
 class CachedImages:
     """The images of one split in a cache. Each process opens the file itself."""
 
-    def __init__(self, pixels: Path, side: int, entries: list[CachedImage]) -> None:
-        self.pixels, self.side = pixels, side
+    def __init__(self, file: Path, kind: CacheKind, entries: list[CachedImage]) -> None:
+        self.file, self.kind = file, kind
         self.positions = np.array([entry.position for entry in entries], np.int64)
         self._checksums = np.array([entry[2:] for entry in entries], np.uint32).reshape(-1, 2)
-        self._map: PixelArray | None = None
+        self._map: Array | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_map": None}  # pickling would copy the whole memory map
 
-    def get(self, row: int) -> PixelArray | None:
-        """Returns the image of a row, uint8 `[side, side, 3]`; None if it is not in the cache, or damaged."""
+    def is_broken(self, row: int) -> bool:
+        """Whether the image of a row cannot be decoded."""
+        return bool(self.positions[row] == _NO_POSITION)
+
+    def get(self, row: int) -> Array | None:
+        """Returns the array of a row, such as pixels `[side, side, 3]`; None if it is not in the cache, or damaged."""
         position = int(self.positions[row])
         if position == _NO_POSITION:
             return None
         if self._map is None:
-            shape = (int(self.positions.max()) + 1, self.side, self.side, 3)
+            shape = (int(self.positions.max()) + 1, *self.kind.shape)
             # Copy on write, since torch needs a writable array; nothing is written.
-            self._map = np.asarray(np.memmap(self.pixels, np.uint8, "c", shape=shape))
-        image = np.asarray(self._map[position])
+            self._map = np.asarray(np.memmap(self.file, self.kind.dtype, "c", shape=shape))
+        array: Array = np.asarray(self._map[position])
         start, expected = self._checksums[row].tolist()
-        return image if zlib.crc32(image.data, start) == expected else None
+        return array if zlib.crc32(array.data, start) == expected else None
 
 
 class ImageCache:
-    """Images of one size in a folder, from any number of splits."""
+    """Arrays of one kind in a folder, of the images of any number of splits."""
 
-    def __init__(self, folder: Path, side: int) -> None:
-        self.folder, self.side = folder.expanduser(), side
-        self.pixels, self.index, self._lock = (
-            self.folder / f"resized-{side}.{ending}" for ending in ("pixels", "index", "lock")
+    def __init__(self, folder: Path, kind: CacheKind) -> None:
+        self.folder, self.kind = folder.expanduser(), kind
+        self.arrays, self.index, self._lock = (
+            self.folder / f"{kind.name}.{ending}" for ending in (kind.suffix, "index", "lock")
         )
-        self._bytes = side * side * 3  # per image
+        self._bytes = math.prod(kind.shape) * np.dtype(kind.dtype).itemsize  # per image
 
     def fill(
-        self, split: Split, decode: Callable[[list[int]], Iterable[Batch]], causes: dict[str, str]
+        self, split: Split, make: Callable[[list[int]], Iterable[Batch]], causes: dict[str, str]
     ) -> tuple[CachedImages, CacheReport]:
         """Adds the missing images of a split.
 
         Args:
             split: where the images come from.
-            decode: yields rows in batches of `CHUNK`, resized and not cropped, without broken images.
-            causes: the reason for each image that cannot be decoded, by name; filled by `decode`.
+            make: yields rows in batches of `CHUNK`, without broken images: resized and not cropped, or features.
+            causes: the reason for each image that cannot be decoded, by name; filled by `make`.
 
         Raises:
             InputError: the folder cannot be written or is damaged, or the images come from no files.
@@ -151,19 +193,19 @@ class ImageCache:
                 self._check_space(added)
                 self._cut_unfinished(count)
                 if rows:
-                    self._add(split, rows, states, decode(rows), causes)
+                    self._add(split, rows, states, make(rows), causes)
             index, _ = self._load()
         entries = [CachedImage(_NO_POSITION, state) if isinstance(state, str) else index[state] for state in states]
-        size = self.pixels.stat().st_size if self.pixels.exists() else 0
+        size = self.arrays.stat().st_size if self.arrays.exists() else 0
         broken = [(split.name(row), entry.cause) for row, entry in enumerate(entries) if entry.cause]
-        return CachedImages(self.pixels, self.side, entries), CacheReport(len(split), added, broken, size)
+        return CachedImages(self.arrays, self.kind, entries), CacheReport(len(split), added, broken, size)
 
     def _load(self) -> tuple[Index, int]:
-        """Returns the index, and the number of images in the file of pixels, including replaced ones.
+        """Returns the index, and the number of images in the file of arrays, including replaced ones.
 
-        Omits damaged lines, and lines whose pixels are missing from the file.
+        Omits damaged lines, and lines whose array is missing from the file.
         """
-        for path in (self.index, self.pixels):
+        for path in (self.index, self.arrays):
             if path.exists() and not path.is_file():
                 raise InputError(str(path), "not a file", hint=f"remove it, and {self.folder} is filled again")
         try:
@@ -174,10 +216,10 @@ class ImageCache:
             raise InputError(
                 str(self.index), f"cannot be read ({error.strerror})", hint="name another folder"
             ) from None
-        num_images = (self.pixels.stat().st_size if self.pixels.is_file() else 0) // self._bytes
+        num_images = (self.arrays.stat().st_size if self.arrays.is_file() else 0) // self._bytes
         parsed_lines = [_parse(line) for line in lines]
         index = {state: entry for state, entry in filter(None, parsed_lines) if entry.position < num_images}
-        if None in parsed_lines:  # which pixels belong to a damaged line is not known
+        if None in parsed_lines:  # which array belongs to a damaged line is not known
             return index, num_images
         return index, 1 + max((entry.position for entry in index.values()), default=_NO_POSITION)
 
@@ -201,7 +243,7 @@ class ImageCache:
 
     def _check_space(self, count: int) -> None:
         needed, free = count * self._bytes, shutil.disk_usage(self.folder).free
-        images = f"{count:,} images of {self.side} x {self.side} pixels"
+        images = f"{count:,} {self.kind.title}"
         if needed > free:
             got = f"{images} need {_gigabytes(needed)}, and {_gigabytes(free)} are free"
             raise InputError(f"cache {self.folder}", got, hint="free some space, or name another folder")
@@ -209,21 +251,22 @@ class ImageCache:
             sys.stderr.write(f"decoding {images} into {self.folder} ({_gigabytes(needed)})\n")
 
     def _cut_unfinished(self, count: int) -> None:
-        """Removes what a crash left: part of a line, and pixels without a line."""
+        """Removes what a crash left: part of a line, and arrays without a line."""
         if self.index.exists():
             os.truncate(self.index, self.index.read_bytes().rfind(b"\n") + 1)
-        if self.pixels.exists():
-            os.truncate(self.pixels, self._bytes * count)
+        if self.arrays.exists():
+            os.truncate(self.arrays, self._bytes * count)
 
     def _add(
         self, split: Split, rows: list[int], states: States, batches: Iterable[Batch], causes: dict[str, str]
     ) -> None:
-        with self.pixels.open("ab", buffering=0) as pixels, progress_bar(len(rows), "decoding images") as progress:
-            end, lines, saved = pixels.tell() // self._bytes, [], time.monotonic()
+        with self.arrays.open("ab", buffering=0) as arrays, progress_bar(len(rows), "decoding images") as progress:
+            end, lines, saved = arrays.tell() // self._bytes, [], time.monotonic()
             try:
                 for start, batch in zip(range(0, len(rows), CHUNK), batches, strict=True):
-                    content = batch.images.permute(0, 2, 3, 1).flatten().numpy().data
-                    _write(pixels, content)
+                    values = batch.images if batch.images.ndim == 2 else batch.images.permute(0, 2, 3, 1)
+                    content = values.contiguous().flatten().view(torch.uint8).numpy().data
+                    _write(arrays, content)
                     batch_indices = {int(row): batch_index for batch_index, row in enumerate(batch.rows)}
                     chunk = rows[start : start + CHUNK]
                     for row in chunk:
@@ -236,14 +279,14 @@ class ImageCache:
                     end += len(batch_indices)
                     progress(start + len(chunk))
                     if time.monotonic() - saved > _INDEX_INTERVAL:
-                        self._save_lines(pixels, lines)
+                        self._save_lines(arrays, lines)
                         saved = time.monotonic()
             finally:  # also after an interrupt
-                self._save_lines(pixels, lines)
+                self._save_lines(arrays, lines)
 
-    def _save_lines(self, pixels: RawIOBase, lines: list[str]) -> None:
-        """Appends lines to the index, after their pixels are on disk."""
-        os.fsync(pixels.fileno())
+    def _save_lines(self, arrays: RawIOBase, lines: list[str]) -> None:
+        """Appends lines to the index, after their arrays are on disk."""
+        os.fsync(arrays.fileno())
         with self.index.open("ab", buffering=0) as index:
             old_size = index.tell()
             try:
@@ -261,7 +304,7 @@ def _line(state: FileState | str, position: int, cause: str, image: bytes | memo
 
 
 def _parse(line: bytes) -> tuple[FileState, CachedImage] | None:
-    """The image and the entry of a line of the index; None if it is damaged. Pixels are checked when they are read."""
+    """The image and the entry of a line of the index; None if it is damaged. Arrays are checked when they are read."""
     try:
         *values, checksum = json.loads(line)
         file, how, size, changed, position, cause = values

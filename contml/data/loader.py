@@ -4,6 +4,8 @@ The augmentation is that of "Deep Metric Learning Beyond Binary Supervision": ev
 `resize` pixels. Evaluation takes the centre crop. Training takes a crop of random size around a shifted centre, and
 flips half of the batches as a whole, so that label distances inside a batch stay valid. Crops are cut from the
 resized image, so that a cache of resized images gives the same batches, bit for bit.
+
+Of a frozen backbone, whose images are the same in every epoch, a batch has the features instead (`Extractor`).
 """
 
 from __future__ import annotations
@@ -13,20 +15,39 @@ import warnings
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
+from torch import Tensor
 from torch.utils import data
 
 from contml._support.errors import InputError
-from contml._support.progress import progress_bar
+from contml._support.progress import note, progress_bar
 from contml._support.signals import ignore_in_worker
 from contml._support.validation import NonNegativeInt, PositiveInt, as_rows, check_ranges, check_whole
 from contml.contracts import Rows, Sampler
-from contml.data.batch import Batch, BatchDecoder, BatchResult, Flip, Request
-from contml.data.cache import CHUNK, CachedImages, CacheReport, ImageCache
+from contml.data.batch import Batch, BatchDecoder, BatchResult, Flip, Request, SplitFeatures
+from contml.data.cache import CHUNK, CachedImages, CacheKind, CacheReport, ImageCache, user_folder
 from contml.data.split import Split
 from contml.data.transforms import CropTransform, Transform
+
+
+class Extractor(Protocol):
+    """A frozen backbone: images uint8 `[b, 3, crop, crop]` to features float32 `[b, F]` on the CPU."""
+
+    @property
+    def key(self) -> str:
+        """A hash of all that features depend on but the image; read when the first features are needed."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """The length F of features."""
+        ...
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Returns the features of images."""
+        ...
 
 
 class Images:
@@ -46,9 +67,11 @@ class Images:
         workers: Number of worker processes; 0 decodes in the training process.
         cache: A folder for decoded and resized images (resize * resize * 3 bytes each), filled before the first epoch
             or by 'contml prepare'. Batches are the same as without it. Any number of runs, tasks and sizes can share
-            it. null: files are decoded in every epoch.
-        features: A file written by 'contml features' (.npz, .npy or .parquet): its vectors replace the images, and
-            model.backbone=features trains a head on them. null: images.
+            it. null: files are decoded in every epoch. The features of a frozen backbone are kept in the folder too,
+            or in the user's cache (~/.cache/contml).
+        features: A file of vectors of your own, or of 'contml features' (.npz, .npy or .parquet): they replace the
+            images, and model.backbone=features trains a head on them, a model of vectors. null: images.
+        extractor: a frozen backbone. If nothing changes the images from epoch to epoch, batches have their features.
     """
 
     @check_ranges
@@ -64,6 +87,7 @@ class Images:
         *,
         transform: Transform | None = None,
         skip: str = 'broken="skip"',
+        extractor: Extractor | None = None,
     ) -> None:
         if crop > resize:
             raise InputError("crop", str(crop), f"must be 1 to resize, {resize}")
@@ -71,10 +95,14 @@ class Images:
         self.transform = transform or CropTransform(resize=resize, crop=crop)
         self.flip, self.broken, self.workers, self.cache, self.features = flip, broken, workers, cache, features
         self.skip = skip
+        is_fixed = isinstance(self.transform, CropTransform) and self.transform.is_fixed and flip == "none"
+        #: What makes features of images; None: batches have images.
+        self.extractor = extractor if is_fixed else None
         #: Name and cause of each broken image left out so far.
         self.left_out: dict[str, str] = {}
         self._loaders: dict[tuple[int, bool], _Workers] = {}
         self._cached: dict[int, tuple[Split, CachedImages]] = {}  # by id of the split, which this keeps alive
+        self._features: dict[int, tuple[Split, SplitFeatures]] = {}  # the same
 
     def train_batches(
         self, split: Split, sampler: Sampler, *, epoch: int, start: int = 0, part: tuple[int, int] = (0, 1)
@@ -123,7 +151,7 @@ class Images:
                     for batch in uncropped.test_batches(split, None, CHUNK):
                         progress(min(len(split), (batch.step + 1) * CHUNK))
                 return CacheReport(len(split), len(split), [*uncropped.left_out.items()])
-            cached, report = ImageCache(self.cache, self.resize).fill(
+            cached, report = ImageCache(self.cache, CacheKind.resized(self.resize)).fill(
                 split, lambda rows: uncropped.test_batches(split, rows, CHUNK), uncropped.left_out
             )
         finally:
@@ -131,13 +159,21 @@ class Images:
         self._cached[id(split)] = split, cached
         return report
 
-    def prepare(self, split: Split) -> CachedImages | None:
-        """Fills the cache, if there is one, before the first batch is needed, and returns the images of the split.
+    def prepare(self, split: Split) -> CachedImages | SplitFeatures | None:
+        """Fills the cache, if there is one, before the first batch is needed; returns what it has of the split.
+
+        With an `extractor`, these are the features of the split.
 
         Raises:
             InputError: as `fill`; also, an image is broken and `broken` is "fail".
         """
-        if self.cache is None or split.feature_dim is not None:
+        if split.feature_dim is not None:
+            return None
+        if self.extractor is not None:
+            if id(split) not in self._features:
+                self._features[id(split)] = split, self._extract(split, self.extractor)
+            return self._features[id(split)][1]
+        if self.cache is None:
             return None
         if id(split) not in self._cached:
             broken = self.fill(split).broken
@@ -145,13 +181,50 @@ class Images:
                 raise self._broken_error(*broken[0])  # now, not in the middle of an epoch
         return self._cached[id(split)][1]
 
+    def _extract(self, split: Split, extractor: Extractor) -> SplitFeatures:
+        """The features of a split: from the cache, which is filled; of images from no file, computed here."""
+        images = Images(self.resize, self.crop, broken="skip", workers=self.workers, cache=self.cache)
+
+        def make(rows: list[int]) -> Iterator[Batch]:
+            for batch in images.test_batches(split, rows, CHUNK):
+                yield batch._replace(images=extractor(batch.images)) if len(batch.rows) else batch
+
+        features = SplitFeatures(split, torch.zeros(len(split), extractor.dim))
+        missing = [*range(len(split))]
+        try:
+            if all(split.stamp(row) is not None for row in missing):
+                kind, folder = CacheKind.features(extractor.key[:32], extractor.dim), self.cache or user_folder()
+                try:
+                    cached, report = ImageCache(folder, kind).fill(split, make, images.left_out)
+                except InputError as error:
+                    if self.cache is not None:
+                        raise
+                    note(f"features are not kept: {error}")
+                else:
+                    missing = features.take(cached, dict(report.broken))
+            with progress_bar(len(missing), "features") as progress:
+                for start, batch in zip(range(0, len(missing), CHUNK), make(missing), strict=True):
+                    chunk = missing[start : start + CHUNK]
+                    unread = {*chunk} - {*batch.rows.tolist()}
+                    features.broken |= {row: images.left_out[split.name(row)] for row in unread}
+                    if len(batch.rows):
+                        features.values[batch.rows] = batch.images
+                    progress(start + len(chunk))
+        finally:
+            images.close()
+        if features.broken and self.broken == "fail":
+            row = min(features.broken)
+            raise self._broken_error(split.name(row), features.broken[row])
+        return features
+
     def check(self, split: Split, rows: range) -> None:
         """Decodes the images of some rows that will be needed at the end of a training, if broken images are errors.
 
         Raises:
             InputError: an image is broken.
         """
-        if self.broken == "fail" and self.cache is None and rows and split.stamp(0) is not None:
+        read_later = self.cache is None and self.extractor is None
+        if self.broken == "fail" and read_later and rows and split.stamp(0) is not None:
             broken = self.fill(split.subset(rows)).broken
             if broken:
                 raise self._broken_error(*broken[0])
@@ -164,7 +237,7 @@ class Images:
 
     def _run(self, split: Split, requests: Iterable[Request], training: bool) -> Iterator[Batch]:
         decoder = BatchDecoder(split, self.resize, self.crop, self.transform, self.flip, self.prepare(split))
-        if not self.workers or split.feature_dim is not None:  # vectors need no decoding
+        if not self.workers or decoder.has_features:  # vectors need no decoding
             for request in requests:
                 yield self._checked(decoder[request])
             return

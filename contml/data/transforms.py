@@ -44,6 +44,11 @@ class CropTransform:
             raise InputError("scale_jitter", str(scale_jitter), f"must be 0 to crop - 1, {crop - 1}")
         self.scale_jitter, self.shift, self.resize, self.crop = scale_jitter, shift, resize, crop
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it always takes the centre."""
+        return not self.scale_jitter and not self.shift
+
     def __call__(self, image: PixelArray, generator: np.random.Generator) -> PixelArray:
         """Returns a crop `[crop, crop, 3]` of an image `[resize, resize, 3]`."""
         side, right, down = self.crop, 0, 0

@@ -25,6 +25,32 @@ NO_GRADIENT = "no step changed the network: its gradient or its learning rate wa
 
 
 @dataclass(frozen=True)
+class FeatureComparison:
+    """The untrained features of a pretrained backbone beside the model, on the validation split.
+
+    Attributes:
+        value: the metric of the features, without a head.
+        head: the best metric of the model with its head.
+        epoch: the epoch of this metric.
+        chosen: whether the features are the model.
+    """
+
+    value: float
+    head: float
+    epoch: int
+    chosen: bool
+
+    def sentence(self, metric_name: str) -> str:
+        """Which of the two is the model, and the metrics."""
+        metric, value, head = title_of(metric_name), f"{self.value:.4g}", f"{self.head:.4g}"
+        if self.chosen:
+            other = f"with the best head, of epoch {self.epoch}, it is {head}"
+            return f"the untrained features are the model: their {metric} on the validation split is {value}; {other}"
+        other = f"of the untrained features it is {value}"
+        return f"better than the untrained features: {metric} on the validation split is {head}; {other}"
+
+
+@dataclass(frozen=True)
 class Selection:
     """How the validation split chose the best weights of a run, beside the last ones.
 
@@ -36,6 +62,7 @@ class Selection:
         difference: best minus last.
         interval: half the width of the 95 % interval of the difference (`paired_interval`); None: the best weights are
             the last ones, or there is only one query.
+        features: the untrained features beside the model; None: they were not evaluated.
     """
 
     metric: str
@@ -44,6 +71,12 @@ class Selection:
     last: float
     difference: float
     interval: float | None
+    features: FeatureComparison | None = None
+
+    @property
+    def without_head(self) -> bool:
+        """Whether the untrained features are the best weights."""
+        return self.features is not None and self.features.chosen
 
 
 @dataclass(frozen=True)
@@ -99,6 +132,8 @@ class Evaluated:
         """A sentence where these are the weights with which the training began, and why; else empty."""
         if not is_untrained(self.epoch, self.trained):
             return ""
+        if self.without_head:
+            return f"untrained: {self.comparison}"
         if not self.epochs:
             reason = "no epoch was trained"
         elif not self.trained:
@@ -107,6 +142,18 @@ class Evaluated:
             epochs = f"{self.epochs} epoch{'s' if self.epochs > 1 else ''}"
             reason = f"{epochs} of training did not improve the result on the validation split"
         return f"untrained: these are the initial weights; {reason}"
+
+    @property
+    def comparison(self) -> str:
+        """A sentence on the untrained features beside the model; empty where they were not evaluated."""
+        if self.selection is None or self.selection.features is None or self.checkpoint == "last":
+            return ""
+        return self.selection.features.sentence(self.selection.metric)
+
+    @property
+    def without_head(self) -> bool:
+        """Whether the untrained features are the model."""
+        return self.checkpoint == "best" and self.selection is not None and self.selection.without_head
 
     @property
     def notes(self) -> list[str]:

@@ -113,10 +113,10 @@ def audit_run(
     neighbour_count(k, groups)  # before anything is trained
     model = trained_model(experiment, run, task, weights, path)
     assert isinstance(model, EmbeddingModel)
-    trained_on_items = split == "train" and any(True for _ in model.backbone.parameters())
+    trained_on_items = split == "train" and not model.frozen and any(True for _ in model.backbone.parameters())
     if not trained_on_items:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        features, missing = embed_features(model.to(device), items, experiment.build_images())
+        features, missing = embed_features(model.to(device), items, experiment.build_images(model))
         network = "the backbone of the run, which was not trained on these items"
         has_parameters = any(True for _ in model.backbone.parameters())
         untrained = evaluated.untrained if has_parameters else ""
@@ -218,11 +218,9 @@ def train_without(
     if run is not None:
         trainer.resume()
     trainer.fit()
-    if trainer.best is not None:
-        assert trainer.best.weights is not None  # the untrained model is evaluated too
-        trainer.bare_model.load_state_dict(trainer.best.weights)
-    model: EmbeddingModel = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # in float32
-    return model
+    trainer.take_best()
+    assert isinstance(trainer.model, EmbeddingModel)
+    return trainer.model
 
 
 def embed_features(model: EmbeddingModel, split: Split, images: Images) -> tuple[Tensor, Tensor]:

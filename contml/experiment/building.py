@@ -32,6 +32,7 @@ from contml.losses.regularized import RegularizedLoss
 from contml.models import EmbeddingModel
 from contml.models.captioner import Captioner, DecoderFactory
 from contml.models.decoders import DECODERS
+from contml.models.extractor import FeatureExtractor
 from contml.models.identity import identity
 from contml.runs import PLACES, Run, without_paths
 from contml.training import Trainer, TrainingStep
@@ -170,12 +171,15 @@ class Experiment:
         assert isinstance(network, EmbeddingModel)
         return identity(network, options["resize"], options["crop"])
 
-    def build_images(self) -> Images:
-        """The loader that turns images into batches."""
+    def build_images(self, model: nn.Module | None = None) -> Images:
+        """The loader that turns images into batches; of a model with a frozen backbone, of its features if it can."""
         part = self.config.parts["images"]
         size = {name: part.options[name] for name in ("resize", "crop")}
         transform = self.config.parts["transform"].build(**size)
-        images: Images = part.build(transform=transform, skip="images.broken=skip")
+        extractor = None
+        if isinstance(model, EmbeddingModel) and model.frozen:
+            extractor = FeatureExtractor(model, **size)
+        images: Images = part.build(transform=transform, skip="images.broken=skip", extractor=extractor)
         return images
 
     def build_trainer(
@@ -183,7 +187,8 @@ class Experiment:
     ) -> Trainer:
         """The trainer with all its parts. `weights=False`: a checkpoint will be loaded."""
         parts, seed = self.config.parts, self.config.values["seed"]
-        network, images = self.build_network(task, weights), self.build_images()
+        network = self.build_network(task, weights)
+        images = self.build_images(None if self.is_captioning else network)
         if task.train.feature_dim is None:
             network.check_size(images.crop)
         train = task.train

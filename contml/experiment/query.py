@@ -23,6 +23,8 @@ from contml.evaluation.results import Ranking
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.saved_run import SavedEmbeddings, recorded_task, row_of, saved_embeddings
+from contml.models import EmbeddingModel
+from contml.models.heads import FROM_FEATURES, head_rows
 from contml.report.examples import Example
 from contml.report.gallery import Line, choose_queries, query_strip, ranking_lines
 from contml.runs import Run
@@ -178,7 +180,12 @@ def _untrained(experiment: Experiment, run: Run, task: Task, name: str, names: l
         return saved_embeddings(experiment, run, name, _UNTRAINED).of(names)[1:]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = experiment.build_model(task).to(device)
-    embeddings, missing = embed(model, task.splits[name], experiment.build_images(), device=device)
+    images = experiment.build_images(model)
+    if isinstance(model, EmbeddingModel) and model.head_start in FROM_FEATURES:
+        rows = head_rows(len(task.train))
+        features, unread = embed(model.bare_backbone(), task.train, images, rows, device=device)
+        model.start_head(features[rows[~torch.isin(rows, unread)]])
+    embeddings, missing = embed(model, task.splits[name], images, device=device)
     with suppress(InputError):  # a folder that cannot be written: they are computed again the next time
         tensors = {"embeddings": embeddings, "missing": missing}
         save_tensors(run.embeddings(name, _UNTRAINED), tensors, names=names, config=experiment.recorded)

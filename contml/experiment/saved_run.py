@@ -43,6 +43,8 @@ def trained_model(
     try:
         if isinstance(model, Captioner):
             model.check_words(weights, path)
+        else:
+            model = model.fitted_to(weights)
         model.load_state_dict(weights)
     except RuntimeError as error:
         got = f"does not fit the model of {run.config} ({str(error).splitlines()[-1].strip()})"

@@ -177,7 +177,7 @@ def evaluate_run(
     task, changes = recorded_task(experiment, run, accept_changes)
     model = trained_model(experiment, run, task, weights, path)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    images, evaluator = experiment.build_images(), experiment.evaluator(model.to(device))
+    images, evaluator = experiment.build_images(model), experiment.evaluator(model.to(device))
 
     def evaluate(split: Split) -> tuple[Evaluation, Found, Tensor]:
         outputs, missing = evaluator.outputs(model, split, images, device=device)
@@ -242,12 +242,9 @@ def _on_val(
 def _finish(experiment: Experiment, trainer: Trainer, task: Task, split_name: Literal["result", "val"]) -> Run | None:
     """Evaluate the selected weights, and save the result and the report."""
     epoch, selection = trainer.epoch, None
+    trainer.take_best()
     if trainer.best is not None:
-        assert trainer.best.weights is not None  # the untrained model is evaluated too
-        trainer.bare_model.load_state_dict(trainer.best.weights)
         epoch, selection = trainer.best.epoch, trainer.best.summary()
-    # The result is in float32, whatever the precision of the training: as `evaluate_run` and `contml.load` embed.
-    trainer.model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     name: Literal["test", "val"] = "val" if split_name == "val" else task.evaluated_name
     evaluator = experiment.evaluator(trainer.bare_model)
     evaluation, found, missing = trainer.evaluate(task.splits[name])

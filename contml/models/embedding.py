@@ -1,4 +1,4 @@
-"""An embedding model: a backbone, and a linear layer on its features or on those of each of its levels.
+"""An embedding model: a backbone, and a head on its features or on those of each of its levels.
 
 Backbones are contml's own (`BACKBONES`), torchvision's classification models without their classifier, timm's
 (`timm:NAME`), or a user's own module (`package.module:callable`; from Python also the module itself).
@@ -6,10 +6,11 @@ Backbones are contml's own (`BACKBONES`), torchvision's classification models wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,8 @@ from contml._support.errors import InputError, one_line
 from contml._support.validation import PositiveInt, check_ranges
 from contml.distances.unit_vectors import normalize
 from contml.models.backbones import build, flat_features, name_of
-from contml.models.levels import LevelHeads, at_levels, pooled, widths_of
+from contml.models.heads import HeadKind, HeadStart, build_head, start_heads
+from contml.models.levels import at_levels, pooled, widths_of
 from contml.models.maps import last_maps
 from contml.models.pooling import Pooling, set_pooling
 from contml.models.weights import check_options, load_backbone, load_head, names_a_file, network_of, read
@@ -32,7 +34,7 @@ else:
 
 
 class EmbeddingModel(nn.Module):
-    """Images `[B, 3, H, W]` to embeddings `[B, dim]`: a backbone, then the linear layer `head`.
+    """Images `[B, 3, H, W]` to embeddings `[B, dim]`: a backbone, then the layers of `head`.
 
     Images are RGB, uint8 or floats in 0..1; the model normalises them itself, with the mean, std, range and order of
     channels that its backbone was published with (ImageNet's mean and std for nearly all). Raises `InputError` if a
@@ -44,8 +46,8 @@ class EmbeddingModel(nn.Module):
             "package.module:callable" of your own: a function that returns a module whose output has the shape
             `[B, width]`. Its attribute `pixel_format` (`contml.models.PixelFormat`), if it has one, replaces ImageNet's
             mean and std.
-        dim: Length of an embedding, or of each level's part of it. null: no linear layer, the backbone's features are
-            the embedding (with 0 epochs, an evaluation of published features).
+        dim: Length of an embedding, or of each level's part of it. null: no head, the backbone's features are the
+            embedding (with 0 epochs, an evaluation of published features).
         weights: "none"; a name of torchvision's registry ("DEFAULT", "IMAGENET1K_V1"; for timm only "DEFAULT"), which
             is downloaded once; or a local file (.safetensors, .pth, .pt): the backbone's state dict, or a checkpoint of
             this model, whose head is loaded too if its shape fits.
@@ -58,6 +60,14 @@ class EmbeddingModel(nn.Module):
             the name of a module whose output is maps `[B, width, H, W]`. null: the backbone's last features.
         pooling: How maps become features: their mean over the image, their maximum, or the sum of both ("average_max",
             as in the code of Proxy Anchor). For levels, and for backbones whose last module is a global average pool.
+        frozen: The backbone keeps its weights and its statistics: only the head is trained. Where nothing changes the
+            images from epoch to epoch (no transform, no flip), each image passes the backbone once, and its features
+            are kept in a cache.
+        head: "linear": one linear layer; "mlp": a linear layer, plus a hidden layer of 512 with ReLU whose output is 0
+            at the start.
+        head_start: How the linear layer starts: "random"; "orthogonal": a random orthonormal projection, which about
+            keeps the distances of features; "pca": the first principal components of the features of training
+            images; "whitening": these, divided by their standard deviations.
         feature_dim: Length of the feature vectors of the data; None for images.
         pretrained: Load the weights; False, if others will be loaded: only the pixels that published ones expect are
             taken.
@@ -76,6 +86,9 @@ class EmbeddingModel(nn.Module):
         freeze_batch_norm: bool = False,
         levels: list[str] | None = None,
         pooling: Pooling = "average",
+        frozen: bool = False,
+        head: HeadKind = "linear",
+        head_start: HeadStart = "random",
         *,
         feature_dim: int | None = None,
         pretrained: bool = True,
@@ -85,6 +98,7 @@ class EmbeddingModel(nn.Module):
         self.freeze_batch_norm = freeze_batch_norm
         self.levels = levels
         self.pooling = pooling
+        self.frozen = frozen
         file = Path(weights).expanduser() if names_a_file(weights) else None
         if file is not None and not pretrained:
             weights, file = "none", None
@@ -101,27 +115,63 @@ class EmbeddingModel(nn.Module):
         elif pooling != "average":
             set_pooling(self.backbone, name, pooling)
         self.feature_dim = sum(widths)
+        self._widths = widths
         #: Length of each level's part of an embedding.
         self.parts = [dim or width for width in widths]
-        self.embedding_dim = sum(self.parts)
-        self.head = nn.Identity() if dim is None else _head(widths, dim, levels)
+        self.head = nn.Identity() if dim is None else build_head(head, head_start, widths, dim, levels)
+        #: How the head starts from features of training images (`start_head`); "random": it needs none.
+        self.head_start: HeadStart = "random" if dim is None else head_start
+        #: Whether the backbone is pretrained and the head is new: the features may be better without it.
+        self.has_new_head = dim is not None and (feature_dim is not None or weights != "none")
         self.register_buffer("mean", torch.tensor(self.pixel_format.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(self.pixel_format.std).view(1, 3, 1, 1), persistent=False)
         if file is not None and state is not None:
             check_options(file, state, self.head, dim=dim, levels=levels, normalize=normalize, pooling=pooling)
             load_backbone(self.backbone, state, file, name, backbone_keys)
-            load_head(self.head, state)
+            if load_head(self.head, state):
+                self.has_new_head, self.head_start = False, "random"
+        if frozen:
+            self.backbone.requires_grad_(False)
         self.train()
+
+    @property
+    def embedding_dim(self) -> int:
+        """Length of an embedding."""
+        return sum(self.parts)
+
+    def start_head(self, features: Tensor) -> None:
+        """Starts the head from features `[N, width]` of training images, as `head_start` says."""
+        start_heads(self.head, self.head_start, torch.split(features, self._widths, dim=1))
+
+    def without_head(self) -> EmbeddingModel:
+        """Returns a model with the same backbone whose embeddings are the features."""
+        model = copy(self)
+        model.__dict__.pop("forward", None)  # with mixed precision, accelerate sets one that calls `self`
+        model._modules = {**self._modules, "head": nn.Identity()}
+        model.parts, model.head_start, model.has_new_head = self._widths, "random", False
+        return model
+
+    def bare_backbone(self) -> EmbeddingModel:
+        """Returns a model with the same backbone whose embeddings are the features, not normalized."""
+        model = self.without_head()
+        model.normalize = False
+        return model
+
+    def fitted_to(self, weights: Mapping[str, Tensor]) -> EmbeddingModel:
+        """Returns the model for some weights: without the head if they have none, since the features were better."""
+        has_head = any(key.startswith("head.") for key in weights)
+        return self if has_head or not self.head.state_dict() else self.without_head()
 
     def features(self, images: Tensor) -> Tensor:
         """Returns backbone features `[B, width]` of images `[B, 3, H, W]`: uint8, or floats in 0..1."""
         if images.ndim < 4:  # features already, or maps [B, P, width]
             features = images.to(self.mean.dtype)
             return features.mean(1) if features.ndim == 3 else features
-        features = self.backbone(self._normalized(images))
-        if self.levels is None:
-            return flat_features(features)
-        return torch.cat(pooled(features, self.levels, self.pooling), dim=1)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            features = self.backbone(self._normalized(images))
+            if self.levels is None:
+                return flat_features(features)
+            return torch.cat(pooled(features, self.levels, self.pooling), dim=1)
 
     def maps(self, images: Tensor) -> Tensor:
         """Returns the last feature maps of the backbone `[B, P, C]`, at P places, of images `[B, 3, H, W]`.
@@ -180,7 +230,7 @@ class EmbeddingModel(nn.Module):
         return (embeddings, features) if with_features else embeddings
 
     def head_parameters(self) -> Iterator[nn.Parameter]:
-        """Returns the parameters of the linear layer; none without one."""
+        """Returns the parameters of the head; none without one."""
         return self.head.parameters()
 
     def check_size(self, size: int) -> None:
@@ -196,21 +246,19 @@ class EmbeddingModel(nn.Module):
             self.train(was_training)
 
     def train(self, mode: bool = True) -> EmbeddingModel:
-        """Sets training mode; frozen batch norm stays in evaluation mode."""
+        """Sets training mode; a frozen backbone and frozen batch norm stay in evaluation mode."""
         super().train(mode)
-        if self.freeze_batch_norm:
+        if self.frozen:
+            self.backbone.eval()
+        elif self.freeze_batch_norm:
             for module in self.backbone.modules():
                 if isinstance(module, _BatchNorm):
                     module.eval()
         return self
 
-
-def _head(widths: list[int], dim: int, levels: list[str] | None) -> nn.Module:
-    heads = [nn.Linear(width, dim) for width in widths]
-    for head in heads:
-        nn.init.kaiming_normal_(head.weight, mode="fan_out")
-        nn.init.zeros_(head.bias)
-    if levels is None:
-        return heads[0]
-    names = [level.replace(".", "_") for level in levels]  # a module's name has no dot
-    return LevelHeads(dict(zip(names, heads, strict=True)), widths)
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Sets whether gradients are computed; never of a frozen backbone."""
+        super().requires_grad_(requires_grad)
+        if self.frozen:
+            self.backbone.requires_grad_(False)
+        return self

@@ -14,7 +14,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError, did_you_mean, one_line
@@ -81,16 +80,3 @@ def widths_of(backbone: nn.Module, levels: Sequence[str]) -> list[int]:
         return int(output.shape[1])
 
     return dry_run(backbone, lambda outputs: [width(level, outputs[level]) for level in levels])
-
-
-class LevelHeads(nn.ModuleDict):
-    """A linear layer on the features of each level, their outputs concatenated."""
-
-    def __init__(self, heads: dict[str, nn.Module], widths: list[int]) -> None:
-        super().__init__(heads)
-        self.widths = widths
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Returns embeddings `[B, dims]` of concatenated features `[B, widths]`."""
-        parts = torch.split(features, self.widths, dim=1)
-        return torch.cat([head(part) for head, part in zip(self.values(), parts, strict=True)], dim=1)

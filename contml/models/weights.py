@@ -157,12 +157,17 @@ def _prefixes(state: dict[str, Tensor]) -> list[str]:
     return [*prefixes]
 
 
-def load_head(head: nn.Module, state: dict[str, Tensor]) -> None:
-    """Loads the head of an embedding model's own checkpoint; for another model's file the new head is kept."""
+def load_head(head: nn.Module, state: dict[str, Tensor]) -> bool:
+    """Loads the head of an embedding model's own checkpoint; for another model's file the new head is kept.
+
+    Returns whether it was loaded.
+    """
     expected = head.state_dict()
     saved = {key: state[f"head.{key}"] for key in expected if f"head.{key}" in state}
     # Without the prefix, the file is not of this model: its head is a classifier.
-    if any(key.startswith("backbone.") for key in state) and all(
+    fits = any(key.startswith("backbone.") for key in state) and all(
         key in saved and saved[key].shape == value.shape for key, value in expected.items()
-    ):
+    )
+    if fits:
         head.load_state_dict(saved)
+    return fits

@@ -491,6 +491,8 @@ def _build(found: SavedModel, trust: bool) -> EmbeddingModel | Captioner:
     if pixels is not None:
         model.pixel_format = PixelFormat(pixels.mean, pixels.std, pixels.maximum, pixels.order)
         model.mean, model.std = (torch.tensor(values).view(1, 3, 1, 1) for values in (pixels.mean, pixels.std))
+    if isinstance(network, EmbeddingModel):
+        network = network.fitted_to(found.weights)
     check_weights(found.weights, network.state_dict(), file)
     try:
         network.load_state_dict(found.weights)

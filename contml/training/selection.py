@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from contml.evaluation.evaluated import Selection
+from contml.evaluation.evaluated import FeatureComparison, Selection
 from contml.evaluation.metrics import paired_interval
 from contml.evaluation.results import Evaluation
 
@@ -31,6 +32,8 @@ class BestWeights:
         self.weights: dict[str, Tensor] | None = None
         self.epoch, self.value, self.since = 0, math.nan, 0
         self.metric = ""
+        #: The untrained features beside the best result of the model itself; None: they were not evaluated.
+        self.features: FeatureComparison | None = None
         self._values = self._last = torch.zeros(0, dtype=torch.float64)  # the metric of each query [Q]
 
     def update(self, evaluation: Evaluation, values: Tensor, epoch: int, weights: Mapping[str, Tensor]) -> bool:
@@ -44,14 +47,36 @@ class BestWeights:
         """
         score = evaluation.main
         value, self.metric, self._last = score.model, evaluation.headline, values
-        better = value < self.value if score.better == "lower" else value > self.value
-        if not (better or math.isnan(self.value)):
+        if self.features is not None and _better(evaluation, value, self.features.head):
+            self.features = replace(self.features, head=value, epoch=epoch)
+        if not _better(evaluation, value, self.value):
             self.since += 1
             return False
         self.since = 0
+        self._take(value, epoch, values, weights)
+        if self.features is not None:
+            self.features = replace(self.features, chosen=False)
+        return True
+
+    def update_features(self, evaluation: Evaluation, values: Tensor, weights: Mapping[str, Tensor]) -> bool:
+        """Take the untrained features into account, after the untrained model; returns whether they are better.
+
+        Args:
+            evaluation: the metrics.
+            values: the main metric of each query `[Q]`.
+            weights: the weights of the model without a head.
+        """
+        value = evaluation.main.model
+        chosen = _better(evaluation, value, self.value)
+        self.features = FeatureComparison(value, self.value, self.epoch, chosen)
+        if not chosen:
+            return False
+        self._take(value, 0, values, weights)
+        return True
+
+    def _take(self, value: float, epoch: int, values: Tensor, weights: Mapping[str, Tensor]) -> None:
         self.value, self.epoch, self._values = value, epoch, values
         self.weights = {key: tensor.detach().to("cpu", copy=True) for key, tensor in weights.items()}
-        return True
 
     @property
     def stopped(self) -> bool:
@@ -63,16 +88,18 @@ class BestWeights:
         if self.weights is None:
             return None
         last_value = float(self._last.mean())
-        if not self.since:
-            return Selection(self.metric, len(self._values), self.value, last_value, 0.0, None)
+        best = self.metric, len(self._values), self.value, last_value
+        if not (self.since or (self.features is not None and self.features.chosen)):
+            return Selection(*best, 0.0, None, self.features)
         difference, interval = math.nan, math.nan
         if len(self._values) == len(self._last):  # images may have become unreadable
             difference, interval = paired_interval(self._values, self._last)
-        return Selection(self.metric, len(self._values), self.value, last_value, difference, interval)
+        return Selection(*best, difference, interval, self.features)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Numbers and tensors for a checkpoint, without the weights."""
         numbers = {"epoch": self.epoch, "value": self.value, "since": self.since, "metric": self.metric}
+        numbers |= {"features": None if self.features is None else asdict(self.features)}
         return numbers, {"best": self._values, "last": self._last}
 
     def load_state(
@@ -81,4 +108,10 @@ class BestWeights:
         """Continue from what `state` returned, and the best weights."""
         self.epoch, self.value, self.since = numbers["epoch"], numbers["value"], numbers["since"]
         self.metric = numbers["metric"]
+        self.features = None if numbers["features"] is None else FeatureComparison(**numbers["features"])
         self._values, self._last, self.weights = tensors["best"], tensors["last"], dict(weights)
+
+
+def _better(evaluation: Evaluation, value: float, than: float) -> bool:
+    """Whether a value of the main metric is better; any value is better than none (NaN)."""
+    return math.isnan(than) or (value < than if evaluation.main.better == "lower" else value > than)

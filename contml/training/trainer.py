@@ -27,6 +27,8 @@ from contml.evaluation.evaluated import NO_GRADIENT
 from contml.evaluation.evaluators import Evaluator, Found, RetrievalEvaluator
 from contml.evaluation.results import Evaluation
 from contml.labels.base import LabelSpace
+from contml.models import EmbeddingModel
+from contml.models.heads import FROM_FEATURES, head_rows
 from contml.runs import Run
 from contml.sampling import BatchSampler
 from contml.training.checkpoint import load_state, load_weights, save_state
@@ -176,7 +178,9 @@ class Trainer:
         ):
             self._report_excluded(progress)
             if not self._started:
+                self._start_head()
                 self._evaluate(progress)
+                self._evaluate_features(progress)
                 self._started = True
                 self._save_together()
             while not self.finished:
@@ -189,7 +193,20 @@ class Trainer:
                     self._evaluate(progress)
                 self._report_broken(progress)
                 self._save_together()
+            if self.best is not None and (selection := self.best.summary()) and selection.features:
+                progress.line(selection.features.sentence(selection.metric))
         self.images.close()
+
+    def take_best(self) -> None:
+        """Replace the model by the one that was selected: the best weights, or the untrained features without a head.
+
+        It is in float32, whatever the precision of the training: as `evaluate_run` and `contml.load` embed.
+        """
+        self.model = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
+        if self.best is not None and self.best.weights is not None:
+            if isinstance(self.model, EmbeddingModel):
+                self.model = self.model.fitted_to(self.best.weights)
+            self.model.load_state_dict(self.best.weights)
 
     def train_step(self, batch: Batch) -> Tensor:
         """One step on a batch: forward, backward, clip, update. Returns the loss, detached.
@@ -242,20 +259,30 @@ class Trainer:
         ]
         return bool(get_total_norm(gradients, math.inf) != 0)
 
-    def evaluate(self, split: Split) -> tuple[Evaluation, Found, Tensor]:
+    def evaluate(self, split: Split, model: nn.Module | None = None) -> tuple[Evaluation, Found, Tensor]:
         """Embed a split, divided between the processes, and evaluate the ranking; also returns unreadable rows.
 
-        A captioner describes the images of the split instead.
+        A captioner describes the images of the split instead. `model` is evaluated in place of the trained one.
         """
-        outputs, missing = self.outputs(split)
+        outputs, missing = self.outputs(split, model)
         return *self.evaluator.evaluate(outputs, missing, split, self.device), missing
 
-    def outputs(self, split: Split) -> tuple[Tensor, Tensor]:
-        """The outputs of the model for a split, divided between the processes, and unreadable rows."""
+    def outputs(
+        self, split: Split, model: nn.Module | None = None, among: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The outputs of the model for a split, divided between the processes, and unreadable rows.
+
+        Args:
+            split: the images.
+            model: another model in place of the trained one.
+            among: only these rows; the outputs of the others are 0.
+        """
         rank, processes = world()
-        rows = torch.arange(rank, len(split), processes)
+        rows = (torch.arange(len(split)) if among is None else among)[rank::processes]
         with connected(), self._together():
-            outputs, missing = self.evaluator.outputs(self.bare_model, split, self.images, rows, device=self.device)
+            outputs, missing = self.evaluator.outputs(
+                model or self.bare_model, split, self.images, rows, device=self.device
+            )
         with connected():
             return gather_outputs(outputs, missing)
 
@@ -410,6 +437,29 @@ class Trainer:
             self._reported_broken = num_broken
             name, cause = next(iter(self.images.left_out.items()))
             progress.line(f"broken images skipped so far: {num_broken}; the first: {name} ({cause})")
+
+    def _start_head(self) -> None:
+        """Start the head from features of training images, if it does."""
+        model = self.bare_model
+        if isinstance(model, EmbeddingModel) and model.head_start in FROM_FEATURES:
+            rows = head_rows(len(self.split))
+            features, missing = self.outputs(self.split, model.bare_backbone(), rows)
+            model.start_head(features[rows[~torch.isin(rows, missing)]])
+
+    def _evaluate_features(self, progress: TrainingProgress) -> None:
+        """Evaluate the features of a pretrained backbone on the validation split, without a head, as a candidate."""
+        model = self.bare_model
+        if self.best is None or not isinstance(model, EmbeddingModel) or not model.has_new_head:
+            return
+        features = model.without_head()
+        evaluation, result, _ = self.evaluate(self.watched["val"], features)
+        with self._together():
+            score = evaluation.main
+            self._log("features", split="val", metric=evaluation.headline, **evaluation.numbers())
+            value = evaluation.text(evaluation.headline, score.model)
+            progress.line(f"untrained features: {score.title} {value} ({SPLIT_TITLES['val']} split)")
+            if self.best.update_features(evaluation, result.values, features.state_dict()):
+                self._save_weights("best", self.best.weights or {})
 
     def _evaluate(self, progress: TrainingProgress) -> None:
         for name, split in self.watched.items():
