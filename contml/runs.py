@@ -45,6 +45,8 @@ _LINE_LIMIT = 1 << 16
 HEAD = "# contml run of "
 #: Start of the second line, if the run was started by a command; the command follows.
 COMMAND = "# command: "
+#: Start of the next line, if a preset was chosen for the user's own data.
+PRESET = "# preset: "
 
 
 def without_paths(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,13 +96,17 @@ class Run:
     @property
     def command(self) -> str:
         """The command that the user typed; empty if the run was started from Python."""
-        second_line = self._head()[1]
-        return second_line.removeprefix(COMMAND) if second_line.startswith(COMMAND) else ""
+        return next((line.removeprefix(COMMAND) for line in self._head()[1:] if line.startswith(COMMAND)), "")
+
+    @property
+    def preset(self) -> str:
+        """The preset that was chosen for the user's own data; empty if there is none."""
+        return next((line.removeprefix(PRESET) for line in self._head()[1:] if line.startswith(PRESET)), "")
 
     def _head(self) -> list[str]:
-        """The first two lines of the config."""
+        """The first three lines of the config."""
         with self.config.open("rb") as file:
-            return [file.readline(_LINE_LIMIT).decode("utf-8", errors="replace").rstrip("\r\n") for _ in range(2)]
+            return [file.readline(_LINE_LIMIT).decode("utf-8", errors="replace").rstrip("\r\n") for _ in range(3)]
 
     @property
     def data(self) -> Path:
@@ -281,9 +287,15 @@ def begun(folder: Path, config: str = "") -> bool:
         return False
     if config:
         text = run.config.read_text(encoding="utf-8", errors="replace")
-        if re.sub(rf"\A{HEAD}.*\n(?:{COMMAND}.*\n)?", "", text) != config:
+        if re.sub(rf"\A{HEAD}.*\n(?:{COMMAND}.*\n)?(?:{PRESET}.*\n)?", "", text) != config:
             raise taken(folder, "choose another name")
     return True
+
+
+def recorded_preset(folder: Path) -> str:
+    """The preset that was chosen for the user's own data in a run folder; empty if there is none, or no run."""
+    run = Run(folder)
+    return run.preset if run.config.is_file() else ""
 
 
 def open_run(folder: Path) -> Run:

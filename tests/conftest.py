@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -21,6 +22,19 @@ def pytest_collection_finish():
     """Modules and cases live to the end: garbage is looked for without them, more often, and memory is free sooner."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_caches(tmp_path_factory):
+    """Folders of caches for the tests: what a developer has in theirs must not change what the tests see."""
+    # matplotlib finds its fonts once, which takes seconds.
+    fonts = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "matplotlib")
+    with pytest.MonkeyPatch.context() as patch:
+        if "MPLCONFIGDIR" not in os.environ:
+            patch.setenv("MPLCONFIGDIR", str(fonts))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch")))
+        yield
 
 
 @pytest.fixture

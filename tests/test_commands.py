@@ -16,6 +16,7 @@ import tomllib
 from http.server import ThreadingHTTPServer
 
 import pytest
+import torch
 from support.commands import (
     PAGES,
     app_commands,
@@ -30,6 +31,7 @@ from support.commands import (
     write_world,
 )
 from support.paths import ROOT
+from torchvision import models
 
 from contml.experiment import config_names, config_text, load, task_table
 
@@ -143,6 +145,10 @@ def world(request, tmp_path, contml, tiny_run, monkeypatch):
     use_counts_of_miniatures(monkeypatch)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     write_world(tmp_path, tiny_run)
+    if "--weights" in (ROOT / request.getfixturevalue("page")).read_text(encoding="utf-8"):
+        # Random weights, which have not the hash in the name of the file.
+        torch.save(models.get_model("mobilenet_v2").state_dict(), tmp_path / "mobilenet_v2-b0353104.pth")
+        monkeypatch.setattr("contml.models.architectures.is_whole", lambda _: True)
     return tmp_path
 
 

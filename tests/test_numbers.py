@@ -30,7 +30,7 @@ from contml.config import document, options
 from contml.distances import cache as neighbour_cache, search, vectors
 from contml.evaluation import clustering, embed_parts, graded, metrics, results, retrieval
 from contml.evaluation.captions import scores
-from contml.experiment import PRESETS, config_names, load
+from contml.experiment import config_names, load
 from contml.explore import items as explored, page as explore_page, serving
 from contml.labels import SegmentationLabels
 from contml.losses import ContrastiveLoss, SoftInfoNCELoss, isometric, label_scale, margin
@@ -541,10 +541,6 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
     ],
     "docs/sweep.md": [(f"after {WORD} random trials", lambda: random_trials())],
     "docs/table.md": [
-        (
-            f"at {N} pixels. The weights are downloaded once",
-            lambda: int(re.search(r"crop=(\d+)", " ".join(PRESETS["photos"]))[1]),
-        ),
         *(
             (rf"\| `{name}: {N}` \|", lambda kind=kind, name=name: default(table_kinds.TABLE_LABELS[kind], name))
             for kind, name in (("map", "side"), ("captions", "dim"), ("geo", "heading_weight"))

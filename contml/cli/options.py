@@ -61,8 +61,15 @@ Pattern = Annotated[
     ),
 ]
 Preset = Annotated[
-    Literal["photos"] | None,
-    typer.Option(help="'photos': a ResNet-18 of ImageNet at 224 pixels, in place of a small network, for --data."),
+    Literal["features", "finetune", "quick"] | None,
+    typer.Option(
+        help="For --data: a head on a frozen pretrained network ('features'), all of it trained ('finetune'), or a "
+        "small network from scratch ('quick'). Default: 'features' with --weights, or if torch's cache has its file."
+    ),
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The weights of a pretrained network of torchvision, for --data."),
 ]
 BundledConfig = Annotated[
     str, typer.Argument(metavar="CONFIG", help="A config that comes with contml.", autocompletion=complete_config)
@@ -111,13 +118,21 @@ def check_run_name(name: str) -> None:
 
 
 def own_data(
-    data: Path | None, label: list[str] | None, image: str | None, pattern: str | None, preset: str | None
+    data: Path | None,
+    label: list[str] | None,
+    image: str | None,
+    pattern: str | None,
+    preset: str | None,
+    weights: Path | None,
 ) -> experiment.OwnData | None:
     """The data that the options of a command name; None if there are none."""
     if data is not None:
-        return experiment.OwnData(data, tuple(label or []), image, pattern, preset)
-    options = {"--label": label, "--image": image, "--pattern": pattern, "--preset": preset}
+        return experiment.OwnData(data, tuple(label or []), image, pattern, preset, weights)
+    options = {"--label": label, "--image": image, "--pattern": pattern, "--preset": preset, "--weights": weights}
     for option, value in options.items():
+        if option == "--weights" and value:
+            hint = "with a config: model.backbone=NAME model.weights=FILE"
+            raise InputError(option, "used without --data", hint=hint)
         if value:
             raise InputError(option, "used without --data", hint="name your table or folder: --data PATH")
     return None

@@ -53,6 +53,8 @@ def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
     if evaluation.skipped:
         echo(f"images that could not be read and were excluded: {evaluation.skipped:,}")
     echo(sentence(evaluation))
+    if evaluated.comparison and not evaluated.without_head:  # else a note says it
+        echo(evaluated.comparison)
     for change in evaluated.changes:
         echo(f"changed since the run began: {change}")
     for note in evaluated.notes:

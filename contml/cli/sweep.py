@@ -18,6 +18,7 @@ from contml.cli.options import (
     Overrides,
     Pattern,
     Preset,
+    Weights,
     check_run_name,
     own_data,
     split_config,
@@ -67,6 +68,7 @@ def sweep(
     image: ImageColumn = None,
     pattern: Pattern = None,
     preset: Preset = None,
+    weights: Weights = None,
     runs: Annotated[Path, typer.Option(help="The folder in which the sweep's folder is created.")] = Path("runs"),
     as_json: Json = False,
 ) -> None:
@@ -76,7 +78,7 @@ def sweep(
 
     Ctrl-C stops it; the same command goes on, also with more --trials.
     """
-    user_data = own_data(data, label, image, pattern, preset)
+    user_data = own_data(data, label, image, pattern, preset, weights)
     config, overrides = split_config(config, overrides, user_data)
     check_run_name(name)
     # Here, before torch is imported.

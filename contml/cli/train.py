@@ -28,13 +28,14 @@ from contml.cli.options import (
     Pattern,
     Preset,
     Trust,
+    Weights,
     check_run_name,
     load_experiment,
     own_data,
 )
 from contml.cli.printing import complete, echo, print_broken, print_calibration, print_evaluation, print_table
 from contml.config import dump
-from contml.runs import Run, begun, open_run
+from contml.runs import Run, begun, open_run, recorded_preset
 
 
 def train(
@@ -45,6 +46,7 @@ def train(
     image: ImageColumn = None,
     pattern: Pattern = None,
     preset: Preset = None,
+    weights: Weights = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Resume this run instead.")] = None,
     runs: Annotated[Path, typer.Option(help="The folder in which the run folder is created.")] = Path("runs"),
     name: Annotated[
@@ -62,8 +64,13 @@ def train(
     # Mistyped names are reported before torch is imported.
     new_folder = None
     if resume is None:
-        new_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
+        user_data = own_data(data, label, image, pattern, preset, weights)
+        new_experiment = load_experiment(config, overrides, user_data)
         new_folder = runs / new_experiment.name / name if name else None
+        if new_folder is not None and user_data is not None and preset is None and weights is None:
+            recorded = recorded_preset(new_folder)  # a file in the cache may have come or gone since
+            if recorded not in ("", new_experiment.preset.name):
+                new_experiment = load_experiment(config, overrides, user_data._replace(preset=recorded))
         if new_folder is not None and begun(new_folder, dump(new_experiment.values)):  # before the data are read
             resume = new_folder  # the same command was interrupted, or is complete
             trust = True  # the user's own config
@@ -79,6 +86,8 @@ def train(
     def on_start(run: Run) -> None:
         nonlocal folder
         folder = run.folder
+        if chosen := new_experiment.preset.name:
+            echo(f"preset: {chosen}, {new_experiment.preset.reason}", err=True)
         echo(f"run folder: {folder}", err=True)
 
     def on_columns(rows: Sequence[Sequence[str]]) -> None:
@@ -117,6 +126,7 @@ def check(
     image: ImageColumn = None,
     pattern: Pattern = None,
     preset: Preset = None,
+    weights: Weights = None,
     images: DecodedImages = "batch",
     save_config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the whole config, with what was found in your data.")
@@ -127,10 +137,10 @@ def check(
     columns: list[Sequence[str]] = []
     if save_config is not None:
         check_new_file(save_config, begins=b"task:")
-    loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
+    loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset, weights))
     facts = experiment.check(loaded_experiment, images=images, on_columns=columns.extend, on_broken=print_broken)
-    if data is not None and loaded_experiment.values["model"]["backbone"] == "small_cnn":
-        facts.append(("network", "a small CNN from scratch; for photographs add --preset photos"))
+    if chosen := loaded_experiment.preset.name:
+        facts.append(("preset", f"{chosen}, {loaded_experiment.preset.reason}"))
     if save_config is not None:
         before = complete(save_config) or "written: "
         write_new({save_config: dump(loaded_experiment.values).encode()})
@@ -155,6 +165,7 @@ def features(
     image: ImageColumn = None,
     pattern: Pattern = None,
     preset: Preset = None,
+    weights: Weights = None,
     maps: Annotated[
         bool, typer.Option("--maps", help="Write the last feature maps, for a captioner with attention.")
     ] = False,
@@ -172,7 +183,7 @@ def features(
     check_suffix(out, FEATURES)
     check_new_file(out, hint="choose another file with --out")
     before = complete(out)
-    loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset))
+    loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset, weights))
     task = loaded_experiment.read_task()
     total = sum(map(len, task.splits.values()))
     with progress_bar(total, "features") as progress:

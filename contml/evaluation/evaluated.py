@@ -40,9 +40,9 @@ class FeatureComparison:
     epoch: int
     chosen: bool
 
-    def sentence(self, metric_name: str) -> str:
-        """Which of the two is the model, and the metrics."""
-        metric, value, head = title_of(metric_name), f"{self.value:.4g}", f"{self.head:.4g}"
+    def sentence(self, evaluation: Evaluation, name: str) -> str:
+        """Which of the two is the model, and the metric of this name, in the unit of an evaluation."""
+        metric, value, head = title_of(name), evaluation.text(name, self.value), evaluation.text(name, self.head)
         if self.chosen:
             other = f"with the best head, of epoch {self.epoch}, it is {head}"
             return f"the untrained features are the model: their {metric} on the validation split is {value}; {other}"
@@ -148,7 +148,7 @@ class Evaluated:
         """A sentence on the untrained features beside the model; empty where they were not evaluated."""
         if self.selection is None or self.selection.features is None or self.checkpoint == "last":
             return ""
-        return self.selection.features.sentence(self.selection.metric)
+        return self.selection.features.sentence(self.evaluation, self.selection.metric)
 
     @property
     def without_head(self) -> bool:

@@ -3,7 +3,6 @@ from contml.experiment.building import Experiment as Experiment
 from contml.experiment.checking import check as check
 from contml.experiment.features import extract_features as extract_features
 from contml.experiment.loading import (
-    PRESETS as PRESETS,
     OwnData as OwnData,
     load as load,
     load_run as load_run,
@@ -16,6 +15,7 @@ from contml.experiment.names import (
     task_table as task_table,
 )
 from contml.experiment.parts import schema as schema
+from contml.experiment.presets import PRESETS as PRESETS
 from contml.experiment.query import comparison_report as comparison_report, query_picture as query_picture
 from contml.experiment.saved_run import read_evaluation as read_evaluation
 from contml.experiment.train_and_evaluate import (

@@ -22,6 +22,7 @@ from contml.data.features import with_features
 from contml.data.identity import item_names
 from contml.data.split import Split, Task
 from contml.experiment.parts import schema
+from contml.experiment.presets import Preset
 from contml.experiment.run_results import CaptionResults, JudgmentResults, RetrievalResults, RunEvaluator
 from contml.labels.base import LabelSpace
 from contml.labels.judgments import JudgedItems
@@ -44,12 +45,16 @@ CaptionWords: TypeAlias = Sequence[Sequence[Sequence[str]]]
 
 @dataclass(frozen=True)
 class Experiment:
-    """A validated config, its name, and its document for the origin of errors. `task`: its data if already read."""
+    """A validated config, its name, and its document for the origin of errors.
+
+    `task`: its data if already read. `preset`: what was chosen for the user's own data.
+    """
 
     name: str
     config: Config
     document: Document
     task: Task | None = field(default=None, compare=False, repr=False)
+    preset: Preset = field(default=Preset(), compare=False, repr=False)
 
     @property
     def values(self) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def check(
     trainer = experiment.build_trainer(task)
     has_cache = trainer.images.cache is not None
     trainer.images.cache = None  # what is in the cache says nothing about the files
+    is_once, trainer.images.extractor = trainer.images.extractor is not None, None
     decoded = _decode_all(task, trainer.images, on_broken) if images == "all" else ""
     batches = (b for n in count() for b in trainer.images.train_batches(trainer.split, trainer.sampler, epoch=n))
     batch = next(batches)
@@ -101,7 +102,7 @@ def check(
             "images per epoch",
             _images_per_epoch(trainer.total_steps * len(batch.rows), trainer.options.epochs, len(task.train)),
         ),
-        ("time", _time(times, trainer.total_steps)),
+        ("time", _time_of_features(times, len(batch.rows), task) if is_once else _time(times, trainer.total_steps)),
         ("parameters", f"{num_parameters:,}, on {trainer.device}"),
         ("loss of a batch", f"{loss.item():.4g}"),
     ]
@@ -142,9 +143,21 @@ def _time(times: Sequence[float], steps: int) -> str:
     """The time of a training as a range, by the quartiles of the seconds of some steps."""
     if not times:
         return "training.epochs=0: nothing will be trained"
+    return f"about {_range(times, steps)} of training, by {len(times)} steps, without its evaluations"
+
+
+def _time_of_features(times: Sequence[float], batch: int, task: Task) -> str:
+    """The time in which each image of the splits passes a frozen backbone, by steps with `batch` images."""
+    images = sum(map(len, task.splits.values()))
+    if not times:
+        return f"{images:,} images pass the backbone once"
+    about = _range(times, images / batch)
+    return f"about {about} for the features of {images:,} images, which are kept; then seconds per epoch"
+
+
+def _range(times: Sequence[float], steps: float) -> str:
     low, high = (duration(times[index] * steps) for index in (len(times) // 4, 3 * len(times) // 4))
-    about = low if low == high else f"{low} to {high}"
-    return f"about {about} of training, by {len(times)} steps, without its evaluations"
+    return low if low == high else f"{low} to {high}"
 
 
 def _size(images: Tensor) -> str:

@@ -16,6 +16,7 @@ from contml._support.errors import InputError, did_you_mean
 from contml.config import Document, check_name, read
 from contml.config.source import check_numbers
 from contml.experiment.names import config_names, config_path, data_task, task_table
+from contml.experiment.presets import PRESETS, Preset, choose
 from contml.runs import Run, open_run
 
 if TYPE_CHECKING:
@@ -81,15 +82,6 @@ def _with_network(overrides: Sequence[str]) -> list[str]:
     ]
 
 
-#: Changes to the config of your own data, by name. A network that knows ImageNet learns slowly, its new head fast.
-PRESETS: dict[str, tuple[str, ...]] = {
-    "photos": (
-        *("model.backbone=resnet18", "model.weights=DEFAULT", "images.resize=256", "images.crop=224"),
-        *("transform.scale_jitter=12", "transform.shift=8", "optimizer.lr=1e-4", "optimizer.head_lr=1e-3"),
-    )
-}
-
-
 class OwnData(NamedTuple):
     """Your own data, as the command line names them.
 
@@ -98,7 +90,8 @@ class OwnData(NamedTuple):
         labels: its labels, as `NAME=KIND`, `NAME=KIND:WEIGHT`, or `NAME` (the kind is guessed).
         image: the column of images.
         pattern: what the names of the images in a folder mean.
-        preset: a name of `PRESETS`.
+        preset: a name of `PRESETS`; None: one is chosen.
+        weights: a file of a pretrained network.
     """
 
     path: Path
@@ -106,10 +99,12 @@ class OwnData(NamedTuple):
     image: str | None = None
     pattern: str | None = None
     preset: str | None = None
+    weights: Path | None = None
 
     def arguments(self) -> list[str]:
         """The arguments of a command that name these data."""
         options = {"--image": self.image, "--pattern": self.pattern, "--preset": self.preset}
+        options["--weights"] = None if self.weights is None else str(self.weights)
         labels = [word for label in self.labels for word in ("--label", label)]
         option_arguments = [word for option, value in options.items() if value is not None for word in (option, value)]
         return ["--data", str(self.path), *labels, *option_arguments]
@@ -118,23 +113,36 @@ class OwnData(NamedTuple):
         """The changes to a config of the task that reads such data.
 
         Raises:
-            InputError: a label appears twice, or there is no such preset.
+            InputError: a label appears twice.
         """
         parsed_labels = [(label if "=" in label else f"{label}=auto").rpartition("=") for label in self.labels]
         names = [name.strip() for name, *_ in parsed_labels]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise InputError("--label", f"{repeated[0]} appears twice", hint="give each label once")
+        kinds = {name.strip(): kind for name, _, kind in parsed_labels} or None
+        options = {"data": str(self.path), "labels": kinds, "image": self.image, "pattern": self.pattern}
+        return [f"task.{name}={_quoted(value)}" for name, value in options.items() if value is not None]
+
+    def decided(self, config: str | None, overrides: Sequence[str]) -> OwnData:
+        """These data with the preset that is chosen for them now."""
+        return self._replace(preset=self.choose_preset(config, overrides).name or None)
+
+    def choose_preset(self, config: str | None, overrides: Sequence[str]) -> Preset:
+        """The preset of these data, as `choose` of `contml.experiment.presets`.
+
+        Raises:
+            InputError: there is no such preset, or as `choose`.
+        """
         if self.preset is not None and self.preset not in PRESETS:
             allowed = f"must be one of {', '.join(PRESETS)}"
             raise InputError("--preset", self.preset, allowed, did_you_mean(self.preset, PRESETS))
-        kinds = {name.strip(): kind for name, _, kind in parsed_labels} or None
-        options = {"data": str(self.path), "labels": kinds, "image": self.image, "pattern": self.pattern}
-        changes = [f"task.{name}={_quoted(value)}" for name, value in options.items() if value is not None]
-        return [*changes, *PRESETS.get(self.preset or "", ())]
+        return choose(self.preset, self.weights, config, overrides)
 
 
 def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str] = ()) -> Experiment:
     """Load the experiment of your own data. If no config is named, one that suits their labels and size is chosen.
+
+    So is a preset, if neither the config nor an override names the network.
 
     Args:
         own: the data.
@@ -146,10 +154,11 @@ def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str]
     """
     if own.path.is_file():
         check_table_suffix(own.path, "be a folder, or ")  # before torch is imported
-    data_overrides = own.overrides()
+    data_overrides, preset = own.overrides(), own.choose_preset(config, overrides)
+    data_overrides += preset.changes
     if config is not None:
         experiment = load(config, [*data_overrides, *overrides])
-        return replace(experiment, task=experiment.read_task())
+        return replace(experiment, task=experiment.read_task(), preset=preset)
 
     def chosen(name: str, changes: Sequence[str]) -> Experiment:
         """The experiment of a config that the user did not name, and that errors do not name either."""
@@ -162,7 +171,7 @@ def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str]
     suggested, changes = task.suggested(replace(table_experiment, task=task).build_task().train)
     if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
         changes = [change for change in changes if not change.startswith("sampler")]
-    return replace(chosen(suggested, [*data_overrides, *changes]), task=task)
+    return replace(chosen(suggested, [*data_overrides, *changes]), task=task, preset=preset)
 
 
 def _quoted(value: Any) -> str:

@@ -310,6 +310,7 @@ def facts_of(experiment: Experiment, run: Run, dim: int | None) -> list[tuple[st
         ("Data", _data(experiment, run)),
         ("Options of the data", _options(task)),
         ("Backbone", f"{model['backbone']} (weights: {value_text(model['weights'])}){_dimensions(dim)}"),
+        ("Preset", run.preset),
         ("Parameters", f"{training.parameters:,}" if training else ""),
         ("Loss", _with_options(values.get("loss", {}))),
         ("TrainingRecord time", duration(training.seconds) if training and training.seconds is not None else ""),

@@ -34,7 +34,7 @@ from contml.experiment.saved_run import (
     trained_model,
 )
 from contml.retrieval.labelled_items import sample
-from contml.runs import COMMAND, HEAD, Run, create
+from contml.runs import COMMAND, HEAD, PRESET, Run, create
 from contml.training import Trainer, load_weights
 
 
@@ -82,6 +82,7 @@ def train(
             trainer.run = create(root, experiment.name, folder)
             stack.enter_context(trainer.run.lock())
             header_lines = [f"{HEAD}{experiment.name}", *([f"{COMMAND}{plain_text(command)}"] if command else [])]
+            header_lines += [f"{PRESET}{experiment.preset.name}"] if experiment.preset.name else []
             text = "".join(f"{line}\n" for line in header_lines) + dump(experiment.values)
             DataRecord.of(task, experiment.root).save(trainer.run.data)
             write(trainer.run.config, lambda path: path.write_text(text, encoding="utf-8"))  # last: marks a run folder

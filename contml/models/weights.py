@@ -120,13 +120,25 @@ def load_backbone(
         name: the name of the backbone, for errors.
         removed: keys of other parts that the backbone no longer has.
     """
-    # torchvision's DenseNet files use the names of an older version: norm.1 instead of norm1.
-    state = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", key): value for key, value in state.items()}
     own = backbone.state_dict()
-    prefix = max(_prefixes(state), key=lambda p: sum(p + key in state for key in own))
-    saved = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-    # Files converted from Caffe may hold the vectors of batch norm as [1, C].
-    saved |= {key: saved[key][0] for key in own if key in saved and saved[key].shape == (1, *own[key].shape)}
+    problems = misfits(own, state, removed)
+    if problems:
+        raise InputError(f"weights {file}", "; ".join(problems), f"must fit the backbone {name}")
+    saved = _renamed(own, state)
+    fitting = type(own)((key, saved[key]) for key in own if key in saved)
+    fitting._metadata = own._metadata  # type: ignore[attr-defined]  # some models ask for the version of their state dict
+    backbone.load_state_dict(fitting, strict=False)
+
+
+def misfits(own: Mapping[str, Tensor], state: dict[str, Tensor], removed: Set[str] = frozenset()) -> list[str]:
+    """Returns how a state dict does not fit a backbone, by kind; empty if it fits.
+
+    Args:
+        own: the state dict of the backbone.
+        state: the weights, whose keys may have a prefix, and which may contain the classifier.
+        removed: keys of other parts that the backbone no longer has.
+    """
+    saved = _renamed(own, state)
     counters = "num_batches_tracked"  # absent from old files, and not needed
     missing = [key for key in own if key not in saved and not key.endswith(counters)]
     unexpected = [key for key in saved if key not in own and key not in removed and not key.startswith(_CLASSIFIERS)]
@@ -136,16 +148,21 @@ def load_backbone(
         if key in saved and saved[key].shape != own[key].shape
     ]
     kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
-    problems = [
+    return [
         f"{len(keys)} {kind} ({', '.join(keys[:3])}{', ...' if len(keys) > 3 else ''})"
         for kind, keys in kinds.items()
         if keys
     ]
-    if problems:
-        raise InputError(f"weights {file}", "; ".join(problems), f"must fit the backbone {name}")
-    fitting = type(own)((key, saved[key]) for key in own if key in saved)
-    fitting._metadata = own._metadata  # type: ignore[attr-defined]  # some models ask for the version of their state dict
-    backbone.load_state_dict(fitting, strict=False)
+
+
+def _renamed(own: Mapping[str, Tensor], state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict with the names of a backbone."""
+    # torchvision's DenseNet files use the names of an older version: norm.1 instead of norm1.
+    state = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", key): value for key, value in state.items()}
+    prefix = max(_prefixes(state), key=lambda p: sum(p + key in state for key in own))
+    saved = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    # Files converted from Caffe may hold the vectors of batch norm as [1, C].
+    return saved | {key: saved[key][0] for key in own if key in saved and saved[key].shape == (1, *own[key].shape)}
 
 
 def _prefixes(state: dict[str, Tensor]) -> list[str]:

@@ -335,6 +335,7 @@ class _Page(NamedTuple):
             evaluation=metrics,
             description=evaluated.description,
             cautions=evaluated.notes,
+            comparison="" if evaluated.without_head else text(evaluated.comparison),
             split=evaluated.split_words,
             watched=SPLIT_TITLES[shown_split],
             baselines=shown_split == evaluated.split,

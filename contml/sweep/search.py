@@ -84,7 +84,8 @@ def sweep(
         KeyboardInterrupt: a signal stopped the sweep.
     """
     space = parse_space(tries, overrides, trials=trials, seeds=seeds, folds=folds, processes=processes)
-    source = Source(config, tuple(overrides), own)
+    # Now, and not in each training: a file in the cache may come or go.
+    source = Source(config, tuple(overrides), None if own is None else own.decided(config, overrides))
     base = source.load(overrides_of({dimension.key: dimension.points[0] for dimension in space}))
     folder = runs / base.name / (f"sweep_{name}" if name else "sweep")
     file = folder / "trials.jsonl" if file is None else file

@@ -32,6 +32,8 @@ class BestWeights:
         self.weights: dict[str, Tensor] | None = None
         self.epoch, self.value, self.since = 0, math.nan, 0
         self.metric = ""
+        #: The last one; None before the first, and where a finished training was read.
+        self.evaluation: Evaluation | None = None
         #: The untrained features beside the best result of the model itself; None: they were not evaluated.
         self.features: FeatureComparison | None = None
         self._values = self._last = torch.zeros(0, dtype=torch.float64)  # the metric of each query [Q]
@@ -45,7 +47,7 @@ class BestWeights:
             epoch: the epoch after which it was evaluated.
             weights: the weights of the model.
         """
-        score = evaluation.main
+        score, self.evaluation = evaluation.main, evaluation
         value, self.metric, self._last = score.model, evaluation.headline, values
         if self.features is not None and _better(evaluation, value, self.features.head):
             self.features = replace(self.features, head=value, epoch=epoch)

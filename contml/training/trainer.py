@@ -193,8 +193,8 @@ class Trainer:
                     self._evaluate(progress)
                 self._report_broken(progress)
                 self._save_together()
-            if self.best is not None and (selection := self.best.summary()) and selection.features:
-                progress.line(selection.features.sentence(selection.metric))
+            if self.best is not None and self.best.features and self.best.evaluation:
+                progress.line(self.best.features.sentence(self.best.evaluation, self.best.metric))
         self.images.close()
 
     def take_best(self) -> None:

@@ -20,10 +20,12 @@ from pathlib import Path
 from urllib.error import URLError
 
 import pytest
+import torch
 from support.runs import without_reports
 from support.tables import dials, write_table
 
 from contml.cli import main
+from contml.models import EmbeddingModel
 
 GOLDEN = Path(__file__).parents[1] / "wrong_steps.txt"
 ITEMS = "--data items.csv --label reading"
@@ -156,7 +158,16 @@ STEPS = [
     ("weights of another model", f"train {ITEMS} model.dim=9 model.weights={LAST}", FIRST),
     ("weights of a name for a small network", f"train {ITEMS} model.weights=DEFAULT", "DEFAULT"),
     ("a preset with a typo", f"train {ITEMS} --preset photo", "photo"),
-    ("--preset photos without a network", f"train {ITEMS} --preset photos", "resnet18"),
+    ("--preset finetune without a network", f"train {ITEMS} --preset finetune", "mobilenet_v2"),
+    ("weights that do not exist", f"train {ITEMS} --weights none.pth", "none.pth"),
+    ("weights that are no weights", f"train {ITEMS} --weights items.csv", "items.csv"),
+    ("weights that are cut short", f"train {ITEMS} --weights short.pth", "short.pth"),
+    ("weights that changed since their download", f"train {ITEMS} --weights net-00000000.pth", "net-00000000.pth"),
+    ("weights of no known network", f"train {ITEMS} --weights other.pth", "model.backbone"),
+    ("weights of another network", f"train {ITEMS} --weights net.pth model.backbone=resnet18", "resnet18"),
+    ("weights of a run", f"train {ITEMS} --weights {LAST}", "backbone=RUN"),
+    ("weights with a preset that takes none", f"train {ITEMS} --weights net.pth --preset quick", "--preset features"),
+    ("weights without data", "train table/default --weights net.pth", "model.weights=FILE"),
     # Runs
     ("--resume of nothing", "train --resume runs/x", "runs/x"),
     ("--resume of a folder that is no run", "train --resume img", "img"),
@@ -291,6 +302,10 @@ def desk(tmp_path_factory):
         Path(STOPPED, "evaluation.json").unlink()
         shutil.rmtree(Path(STOPPED, "checkpoints"))
         Path("cut.safetensors").write_bytes(Path(FIRST, "checkpoints/last.safetensors").read_bytes()[:2000])
+        torch.save(EmbeddingModel("mobilenet_v2", dim=None).state_dict(), "net.pth")
+        shutil.copy("net.pth", "net-00000000.pth")
+        Path("short.pth").write_bytes(Path("net.pth").read_bytes()[:9000])
+        torch.save({"layer.weight": torch.zeros(3)}, "other.pth")
         patch.setattr("torch.hub.get_dir", lambda: "CACHE")
         yield folder, taken.getsockname()[1]
 
@@ -337,7 +352,7 @@ def test_a_wrong_step_is_answered_by_one_line(desk, found, monkeypatch, capsys, 
         monkeypatch.setattr(os, "fsync", fail(OSError(errno.ENOSPC, "No space left on device")))
     if what == "no permission to write":
         monkeypatch.setattr(Path, "mkdir", fail(PermissionError(errno.EACCES, "Permission denied")))
-    if what == "--preset photos without a network":
+    if what == "--preset finetune without a network":
         monkeypatch.setattr("torchvision.models.get_model", fail(URLError("no route to host")))
     capsys.readouterr()
     assert run(command.replace("PORT", str(port))) == 2

@@ -152,7 +152,7 @@ def test_a_folder_trains_and_resumes_from_anywhere(contml, tmp_path, rows, monke
     command = ["--data", "photos", "--pattern", "{reading}_*.png", "--label", "reading=number", *TINY]
     status, out, err = contml("check", *command, "--save-config", "mine.yaml")
     assert status == 0, err
-    assert "a small CNN from scratch; for photographs add --preset photos" in out
+    assert "quick, a small network from scratch; for photographs give a pretrained network, such as --weights" in out
     assert "each of the" in out
     assert "contml train mine.yaml" in out
     status, _, err = contml("train", *command, "--name", "first")
@@ -185,12 +185,12 @@ def test_the_preset_for_photographs(tmp_path, rows):
     from contml.experiment import OwnData, load_table
 
     write_table(tmp_path / "items.csv", rows)
-    own = OwnData(tmp_path / "items.csv", ["reading=number"], preset="photos")
+    own = OwnData(tmp_path / "items.csv", ["reading=number"], preset="finetune")
     options = load_table(own, None, ["model.weights=none"]).values
-    assert (options["model"]["backbone"], options["model"]["weights"]) == ("resnet18", "none")
+    assert (options["model"]["backbone"], options["model"]["weights"]) == ("mobilenet_v2", "none")
     assert (options["images"]["crop"], options["optimizer"]["head_lr"]) == (224, 1e-3)
-    assert load_table(own._replace(labels=["colour=class"])).values["model"]["backbone"] == "resnet18"
-    assert own.arguments()[2:] == ["--label", "reading=number", "--preset", "photos"]
+    assert load_table(own._replace(labels=["colour=class"])).values["model"]["backbone"] == "mobilenet_v2"
+    assert own.arguments()[2:] == ["--label", "reading=number", "--preset", "finetune"]
 
 
 def test_nanoseconds_of_parquet_are_cut(tmp_path, rows):

@@ -1,0 +1,155 @@
+"""The preset `features` against the untrained features, on four data sets: `benchmarks/results/presets.md`.
+
+    python -m benchmarks.presets data=FOLDER weights=FILE
+
+FOLDER holds the data packs of the maintainers, FILE is torchvision's `mobilenet_v2-b0353104.pth`. Each finished training
+is a line of `benchmarks/results/raw/presets.jsonl`; the same command goes on. Every item of the test split is a query
+against all others, without those of its own group. The untrained features are normalized or not, as is better on
+the validation split. Intervals draw seeds and groups of queries (`contml.benchmark.statistics`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contml.benchmark.statistics import draw, estimate
+from contml.data import Split, Task
+from contml.evaluation.results import Evaluation, Ranking
+from contml.experiment import Experiment, load
+from contml.experiment.presets import choose
+
+#: The images of the packs are of about this side: larger ones would only be blurred.
+SIDE = 128
+SEEDS = (0, 1, 2)
+#: The sets: a config, and changes to it.
+SETS = {
+    "houses": (
+        "table/default",
+        ("task.data=$/houses_535/houses.csv", "task.labels={price_usd: number:log}", "task.group=house"),
+    ),
+    "captions": (
+        "captions/flickr8k",
+        (
+            *("task.root=$/flickr8k_1500", "task.images=images", "task.missing=drop"),
+            *(
+                f"task.{split}=official_lists/Flickr_8k.{name}Images.txt"
+                for split, name in (("train", "train"), ("val", "dev"), ("test", "test"))
+            ),
+            "task.vectors=word_vectors/glove.6B.50d.flickr8k.txt.gz",
+        ),
+    ),
+    "rooms": ("layout/nyuv2", ("task.root=$/rooms_nyuv2", "task.frame=nyu_index", "task.exclude_group=true")),
+    "poses": ("pose/lspet", ("task.root=$/pose_lspet",)),
+}
+#: Own data are trained by `table/default`: its sampler, optimizer and length, for every set.
+TABLE = ("sampler", "optimizer", "schedule", "training")
+RAW = Path(__file__).parent / "results" / "raw" / "presets.jsonl"
+
+
+def experiment_of(name: str, data: str, weights: str, seed: int) -> Experiment:
+    """The experiment of a set with the preset, as `contml train --data` makes it."""
+    config, changes = SETS[name]
+    table = load("table/default").values
+    same = [f"{section}={json.dumps(table[section])}" for section in TABLE]
+    preset = choose("features", Path(weights), None, [])
+    model = ["model.freeze_batch_norm=false", "model.normalize=false", f"images.resize={SIDE}", f"images.crop={SIDE}"]
+    return load(config, [*(c.replace("$", data) for c in changes), *same, *preset.changes, *model, f"seed={seed}"])
+
+
+def trainings(data: str, weights: str) -> Iterator[dict[str, Any]]:
+    """Trains each set with each seed that has no line yet."""
+    done = {(row["set"], row["seed"]) for row in read()}
+    for name in SETS:
+        task: Task | None = None
+        for seed in (seed for seed in SEEDS if (name, seed) not in done):
+            experiment = experiment_of(name, data, weights, seed)
+            task = task or experiment.build_task()
+            yield {"set": name, "seed": seed, **train(replace(experiment, task=task), task)}
+
+
+def train(experiment: Experiment, task: Task) -> dict[str, Any]:
+    """One training: the score of each query of the test split by the model, and by the untrained features."""
+    start = time.process_time()
+    trainer = experiment.build_trainer(task, quiet=True)
+    features = trainer.bare_model.without_head()
+    trainer.fit()
+    seconds = time.process_time() - start
+    trainer.take_best()
+    assert task.val is not None
+    distances = {}
+    for normalized in (False, True):
+        features.normalize = normalized
+        distances[normalized] = trainer.evaluate(task.val, features)[0].main.model
+    features.normalize = distances[True] < distances[False]
+    split = every_query(task.evaluated)
+    assert trainer.best is not None
+    return {
+        "model": per_query(*trainer.evaluate(split)[:2]),
+        "features": per_query(*trainer.evaluate(split, features)[:2]),
+        "normalized": features.normalize,
+        "epoch": trainer.best.epoch,
+        "chosen": trainer.best.features is not None and trainer.best.features.chosen,
+        "groups": list(range(len(split))) if split.groups is None else split.groups.tolist(),
+        "seconds": round(seconds, 1),
+    }
+
+
+def every_query(split: Split) -> Split:
+    """The split, in which every item is a query."""
+    return replace(split, queries=None, gallery=None)
+
+
+def per_query(evaluation: Evaluation, ranking: Ranking) -> list[float]:
+    """The normalized score of each query, whose mean is that of the split."""
+    span = float((ranking.random_values - ranking.oracle_values).mean())
+    assert evaluation.queries == len(ranking.values)
+    return [round(value, 4) for value in ((ranking.random_values - ranking.values) / span).tolist()]
+
+
+def read() -> list[dict[str, Any]]:
+    """The finished trainings."""
+    return [json.loads(line) for line in RAW.read_text(encoding="utf-8").splitlines()] if RAW.exists() else []
+
+
+def table() -> str:
+    """The table of the page."""
+    lines = [
+        "| set | queries | untrained features | preset `features` | difference | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in SETS:
+        rows = [row for row in read() if row["set"] == name]
+        if len(rows) < len(SEEDS):
+            continue
+        model, features = (np.array([row[key] for row in rows]) for key in ("model", "features"))
+        draws = draw(len(rows), rows[0]["groups"], 0)
+        found = estimate(float((model - features).mean()), draws.means(model - features))
+        values = (
+            f"{features.mean():.3f} | {model.mean():.3f} | {found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+        )
+        lines.append(f"| {name} | {model.shape[1]:,} | {values} | {np.mean([row['seconds'] for row in rows]):.0f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Train what is missing, and print the table."""
+    places = dict(word.split("=", 1) for word in sys.argv[1:])
+    for row in trainings(places["data"], places["weights"]):
+        with RAW.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        sys.stderr.write(
+            f"{row['set']}, seed {row['seed']}: {np.mean(row['model']):.4f}, {np.mean(row['features']):.4f}\n"
+        )
+    sys.stdout.write(table() + "\n")
+
+
+if __name__ == "__main__":
+    main()

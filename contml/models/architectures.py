@@ -1,0 +1,90 @@
+"""Which network a file of weights is of: by the name and the hash of a file of torchvision, or by its keys."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from contml._support.errors import InputError
+from contml.models.backbones import BACKBONES, build
+from contml.models.weights import misfits, network_of, read, trained_options
+
+#: The network where the user names no file: small, and good at images of many kinds. Its first weights: features of
+#: later ones, which were trained longer with label smoothing, are worse without fine-tuning.
+DEFAULT_BACKBONE, DEFAULT_WEIGHTS = "mobilenet_v2", "IMAGENET1K_V1"
+#: The hash in the name of a file of torchvision.
+_HASHED = re.compile(r"-([0-9a-f]{8,})\.pth$")
+#: Sides of images in pixels where torchvision names none.
+_SIDE = 224
+
+
+class Architecture(NamedTuple):
+    """A backbone by its name in a config, and the side of its images in pixels."""
+
+    backbone: str
+    side: int
+
+
+def default_file() -> tuple[Path, str]:
+    """Returns where torchvision keeps the weights of the default network, and their address."""
+    from torchvision import models  # here: it takes a second to import
+
+    url = models.get_model_weights(DEFAULT_BACKBONE)[DEFAULT_WEIGHTS].url
+    return Path(torch.hub.get_dir(), "checkpoints", url.rpartition("/")[2]), url
+
+
+def is_whole(file: Path) -> bool:
+    """Returns whether a file has the hash that its name says; True where it says none."""
+    hashed = _HASHED.search(file.name)
+    if hashed is None:
+        return True
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest().startswith(hashed[1])
+
+
+def architecture_of(file: Path) -> Architecture:
+    """Returns the network whose weights a file holds.
+
+    Raises:
+        InputError: it cannot be read, is damaged, is a checkpoint of contml, or fits no network.
+    """
+    subject = f"weights {file}"
+    state = network_of(read(file))
+    if not is_whole(file):
+        raise InputError(subject, "damaged: its content has not the hash in its name", hint="download it again")
+    if trained_options(file):
+        got, hint = "a checkpoint of contml", "take the network of a run with backbone=RUN in place of --weights"
+        raise InputError(subject, got, hint=hint)
+    published = _published()
+    if file.name in published:
+        return Architecture(*published[file.name])
+    sides: dict[str, int] = {}
+    for name, side in published.values():
+        sides.setdefault(name, side)
+    for name in [*BACKBONES, *sides]:
+        # The constructor of RegNets computes with values, which "meta" has not: shapes alone, without memory.
+        is_regnet = name.startswith("regnet")
+        if is_regnet and not any("trunk_output" in key for key in state):
+            continue
+        with torch.device("cpu" if is_regnet else "meta"):
+            backbone = build(name, "none").backbone
+        if not misfits(backbone.state_dict(), state):
+            return Architecture(name, sides.get(name, _SIDE))
+    got = f"fits no network of torchvision ({len(state)} tensors, the first is {next(iter(state))})"
+    raise InputError(subject, got, hint="name its network: model.backbone=timm:NAME or package.module:callable")
+
+
+def _published() -> dict[str, tuple[str, int]]:
+    """The network and the side of its images for each file of torchvision's registry."""
+    from torchvision import models
+
+    found: dict[str, tuple[str, int]] = {}
+    for name in models.list_models(module=models):
+        for entry in models.get_model_weights(name):
+            crop: Any = entry.transforms.keywords["crop_size"]
+            found[entry.url.rpartition("/")[2]] = name, int(crop[0] if isinstance(crop, list) else crop)
+    return found

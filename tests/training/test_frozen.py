@@ -1,0 +1,251 @@
+"""A frozen backbone: its features are computed once, and compete with the head on the validation split."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.miniature import assert_equal, weights
+from support.processes import run_two
+from support.refusals import refuses
+from support.runs import kill_at
+
+import contml
+from contml.data import Split
+from contml.evaluation.embed import embed
+from contml.experiment import OwnData, evaluate_run, load_table, read_evaluation, resume, train
+from contml.labels import VectorLabels
+from contml.models.backbones import SmallCNN
+from contml.runs import create
+from contml.training.checkpoint import load_weights
+
+SMALL = [
+    *("model.backbone=small_cnn", "model.weights=net.pth", "model.frozen=true", "model.head_start=pca", "model.dim=4"),
+    *("images.resize=32", "images.crop=32", "images.workers=0", "images.flip=none", "transform=null"),
+    *("sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3"),
+    *("training.epochs=2", "training.evaluate_every=1"),
+]
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """A table of images of a bar whose height is the label, not its background, a network, and caches of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    random = np.random.default_rng(0)
+    with (tmp_path / "items.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(("image", "height"))
+        for number in range(60):
+            light, height = int(random.integers(0, 120)), int(random.integers(2, 38))
+            pixels = (light + random.integers(0, 60, (40, 40, 3))).astype(np.uint8)
+            pixels[-height:, 10:30] = 250
+            Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+            rows.writerow((f"{number}.png", height))
+    torch.manual_seed(5)
+    torch.save(SmallCNN().state_dict(), tmp_path / "net.pth")
+    return tmp_path
+
+
+def made(*changes):
+    return load_table(OwnData(Path("items.csv"), ["height=number"]), None, [*SMALL, *changes])
+
+
+def trainer_of(experiment, run=None):
+    return experiment.build_trainer(experiment.build_task(), run, quiet=True)
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The number of images in each pass through the backbone."""
+    found, forward = [], SmallCNN.forward
+
+    def count(self, x):
+        found.append(len(x))
+        return forward(self, x)
+
+    monkeypatch.setattr(SmallCNN, "forward", count)
+    return found
+
+
+def test_each_image_passes_the_backbone_once(photos, passes):
+    first = trainer_of(made())
+    before = {name: value.clone() for name, value in first.bare_model.backbone.state_dict().items()}
+    del passes[:]  # those of checks
+    first.fit()
+    assert_equal(before, first.bare_model.backbone.state_dict())  # also the statistics of batch norm
+    watched = len(first.split) + len(first.watched["val"])
+    assert sum(passes) == watched
+    del passes[:]
+    again = trainer_of(made("seed=0"))
+    del passes[:]
+    again.fit()
+    assert passes == []  # of another run too
+    assert_equal(weights(first), weights(again))
+    picture = next(source.file for source in first.split.images)
+    Image.new("RGB", (40, 40), "red").save(picture)
+    changed = trainer_of(made())
+    del passes[:]
+    changed.fit()
+    assert sum(passes) == 1
+    other = trainer_of(made("images.resize=36"))
+    del passes[:]
+    other.fit()
+    assert sum(passes) == watched  # other pixels have other features
+
+
+def test_features_give_the_training_that_images_give(photos):
+    """One with features, and one whose every batch passes the backbone."""
+    short, long = trainer_of(made()), trainer_of(made())
+    long.images.extractor = None
+    for trainer in (short, long):
+        trainer.fit()
+    assert_close(short, long)
+
+
+def assert_close(a, b):
+    """Asserts that two trainers have about the same weights: batches of other images round otherwise."""
+    for name, value in weights(a).items():
+        if name != "head.bias":  # which changes no distance: its gradient is rounding
+            torch.testing.assert_close(value, weights(b)[name], rtol=1e-2, atol=1e-3, msg=name)
+
+
+@pytest.mark.parametrize("change", ["images.flip=batch", "transform=crop transform.shift=1", "model.frozen=false"])
+def test_images_that_change_are_not_kept(photos, change):
+    trainer = trainer_of(made(*change.split()))
+    assert trainer.images.extractor is None
+    frozen = not change.startswith("model")
+    before = {name: value.clone() for name, value in trainer.bare_model.backbone.state_dict().items()}
+    trainer.fit()
+    after = trainer.bare_model.backbone.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items()) == frozen
+    assert not (photos / "cache").exists()
+
+
+def test_damaged_features_are_computed_again(photos, passes):
+    expected = trainer_of(made())
+    expected.fit()
+    (file,) = (photos / "cache/contml/features").glob("*.vectors")
+    content = bytearray(file.read_bytes())
+    content[10 * 4096 + 5] ^= 255  # of the eleventh image
+    file.write_bytes(content)
+    trainer = trainer_of(made())
+    del passes[:]
+    trainer.fit()
+    assert sum(passes) == 1
+    assert_close(expected, trainer)
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(photos, capsys):
+    (photos / "cache").write_text("a file")
+    trainer = trainer_of(made())
+    trainer.fit()
+    assert "features are not kept: " in capsys.readouterr().err
+    with refuses("cache", allowed="", hint="name"):
+        trainer_of(made("images.cache=cache")).fit()
+
+
+def test_broken_images(photos):
+    trainer = trainer_of(made())
+    (photos / trainer.split.images[3].file).write_bytes(b"no image")
+    with refuses(trainer.split.name(3), "cannot be decoded", hint="images.broken=skip"):
+        trainer_of(made()).fit()
+    skipping = trainer_of(made("images.broken=skip"))
+    skipping.fit()
+    assert [*skipping.images.left_out] == [trainer.split.name(3)]
+
+
+@pytest.mark.parametrize("position", [(0, 0), (1, 1)])
+def test_a_killed_training_gives_the_same_weights(photos, position):
+    whole = trainer_of(made("training.checkpoint_minutes=0", "model.head=mlp"))
+    whole.fit()
+    run = create(photos / "runs", "killed")
+    experiment = made("training.checkpoint_minutes=0", "model.head=mlp")
+    kill_at(trainer_of(experiment, run), *position)
+    resumed = experiment.build_trainer(experiment.build_task(), run, weights=False, quiet=True)
+    resumed.resume()
+    resumed.fit()
+    assert_equal(weights(whole), weights(resumed))
+    assert resumed.best.summary() == whole.best.summary()
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(photos):
+    changes = [*SMALL, "training.precision=float32"]
+    script = f"""
+from pathlib import Path
+import torch
+from contml.data import Split
+from contml.evaluation.embed import embed
+from contml.experiment import OwnData, load_table
+experiment = load_table(OwnData(Path("items.csv"), ["height=number"]), None, {changes!r})
+trainer = experiment.build_trainer(experiment.build_task(), quiet=True)
+trainer.fit()
+if trainer.accelerator.is_main_process:
+    torch.save(trainer.bare_model.state_dict(), "two.pth")
+"""
+    run_two(script, 300)
+    one = trainer_of(made())
+    one.fit()
+    two = torch.load(photos / "two.pth")
+    for name, value in weights(one).items():
+        torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_untrained_features_that_are_better_are_the_model(photos, no_reports, capsys, monkeypatch):
+    """The run, the bundle, and a later evaluation embed images without the head, which gives all the same embedding."""
+    monkeypatch.setattr("contml.models.heads.nn.init.kaiming_normal_", lambda weight, **_: torch.nn.init.zeros_(weight))
+    run = train(made("model.head_start=random", "optimizer.lr=1e-12"), photos / "runs")
+    printed = capsys.readouterr().err
+    evaluated = read_evaluation(run)
+    assert evaluated.without_head
+    assert evaluated.epoch == 0
+    sentence = evaluated.comparison
+    assert sentence.startswith("the untrained features are the model: their label distance@10 on the validation split")
+    assert sentence in printed
+    assert evaluated.notes[0] == f"untrained: {sentence}"
+    assert not any(key.startswith("head.") for key in load_weights(run.checkpoints / "best.safetensors")[0])
+    model = contml.load(run.folder)
+    assert model.embedding_dim == 1024
+    embeddings = model.embed(["0.png", "1.png"])
+    features = trainer_of(made()).bare_model.bare_backbone().eval()
+    split = Split(["0.png", "1.png"], ["a", "b"], VectorLabels(torch.arange(2)))
+    expected = embed(features, split, made().build_images())[0]
+    np.testing.assert_allclose(embeddings, expected, rtol=1e-4, atol=1e-5)
+    model.save(photos / "bundle")
+    np.testing.assert_array_equal(contml.load(photos / "bundle").embed(["0.png", "1.png"]), embeddings)
+    assert evaluate_run(run.folder) == evaluated
+    assert read_evaluation(resume(run.folder)) == evaluated
+
+
+def test_a_head_that_is_better_is_the_model(photos, no_reports):
+    longer = ["training.epochs=8", "sampler.batches=10", "optimizer.lr=0.01", "training.val_share=0.3"]
+    run = train(made(*longer), photos / "runs")
+    evaluated = read_evaluation(run)
+    comparison = evaluated.selection.features
+    assert not evaluated.without_head
+    assert comparison.head < comparison.value
+    assert evaluated.comparison.startswith("better than the untrained features: label distance@10")
+    assert evaluated.selection.best == comparison.head
+    assert evaluated.to_dict()["selection"]["features"]["head"] == comparison.head
+    assert contml.load(run.folder).embedding_dim == 4
+    assert evaluate_run(run.folder) == evaluated
+
+
+@pytest.mark.parametrize(
+    "changes", [["model.weights=none"], ["model.dim=null", "training.epochs=0"], ["training.select=none"]]
+)
+def test_nothing_competes(photos, changes):
+    """A random backbone, no head, or no validation split."""
+    trainer = trainer_of(made(*changes))
+    trainer.fit()
+    assert trainer.best is None or trainer.best.features is None
+
+
+def test_a_frozen_backbone_without_a_head_cannot_be_trained(photos):
+    with refuses("model", "neither the model nor the loss has a trainable parameter"):
+        trainer_of(made("model.dim=null")).fit()
