@@ -2,8 +2,8 @@
 
     python -m benchmarks.presets data=FOLDER weights=FILE
 
-FOLDER holds the data packs of the maintainers, FILE is torchvision's `mobilenet_v2-b0353104.pth`. Each finished training
-is a line of `benchmarks/results/raw/presets.jsonl`; the same command goes on. Every item of the test split is a query
+FOLDER holds the data packs of the maintainers, FILE is torchvision's `mobilenet_v2-b0353104.pth`. A finished training is
+a line of `benchmarks/results/raw/presets.jsonl`; the same command goes on. Every item of the test split is a query
 against all others, without those of its own group. The untrained features are normalized or not, as is better on
 the validation split. Intervals draw seeds and groups of queries (`contml.benchmark.statistics`).
 """
@@ -121,10 +121,8 @@ def read() -> list[dict[str, Any]]:
 
 def table() -> str:
     """The table of the page."""
-    lines = [
-        "| set | queries | untrained features | preset `features` | difference | seconds |",
-        "|---|---|---|---|---|---|",
-    ]
+    heads = ("set", "queries", "untrained features", "preset `features`", "difference", "seconds")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name in SETS:
         rows = [row for row in read() if row["set"] == name]
         if len(rows) < len(SEEDS):
@@ -132,10 +130,10 @@ def table() -> str:
         model, features = (np.array([row[key] for row in rows]) for key in ("model", "features"))
         draws = draw(len(rows), rows[0]["groups"], 0)
         found = estimate(float((model - features).mean()), draws.means(model - features))
-        values = (
-            f"{features.mean():.3f} | {model.mean():.3f} | {found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
-        )
-        lines.append(f"| {name} | {model.shape[1]:,} | {values} | {np.mean([row['seconds'] for row in rows]):.0f} |")
+        difference = f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+        seconds = f"{np.mean([row['seconds'] for row in rows]):.0f}"
+        cells = (name, f"{model.shape[1]:,}", f"{features.mean():.3f}", f"{model.mean():.3f}", difference, seconds)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -145,9 +143,8 @@ def main() -> None:
     for row in trainings(places["data"], places["weights"]):
         with RAW.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-        sys.stderr.write(
-            f"{row['set']}, seed {row['seed']}: {np.mean(row['model']):.4f}, {np.mean(row['features']):.4f}\n"
-        )
+        means = " ".join(f"{np.mean(row[key]):.4f}" for key in ("features", "model"))
+        sys.stderr.write(f"{row['set']}, seed {row['seed']}: {means}\n")
     sys.stdout.write(table() + "\n")
 
 
