@@ -2,7 +2,7 @@
 
     python -m benchmarks.presets data=FOLDER weights=FILE
 
-FOLDER holds the data packs of the maintainers, FILE is torchvision's `mobilenet_v2-b0353104.pth`. A finished training is
+FOLDER holds the data packs of the maintainers, FILE is `mobilenet_v2-b0353104.pth` of torchvision. A finished training
 a line of `benchmarks/results/raw/presets.jsonl`; the same command goes on. Every item of the test split is a query
 against all others, without those of its own group. The untrained features are normalized or not, as is better on
 the validation split. Intervals draw seeds and groups of queries (`contml.benchmark.statistics`).

@@ -126,7 +126,8 @@ class EmbeddingModel(nn.Module):
         self.register_buffer("mean", torch.tensor(self.pixel_format.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(self.pixel_format.std).view(1, 3, 1, 1), persistent=False)
         if file is not None and state is not None:
-            check_options(file, state, self.head, dim=dim, levels=levels, normalize=normalize, pooling=pooling)
+            options = {"dim": dim, "levels": levels, "head": head, "normalize": normalize, "pooling": pooling}
+            check_options(file, state, self.head, **options)
             load_backbone(self.backbone, state, file, name, backbone_keys)
             if load_head(self.head, state):
                 self.has_new_head, self.head_start = False, "random"

@@ -77,14 +77,14 @@ def trained_options(file: Path) -> dict[str, Any]:
     return options if isinstance(options, dict) else {}
 
 
-def check_options(file: Path, state: Mapping[str, Tensor], head: nn.Module, **options: Any) -> None:
+def check_options(file: Path, state: Mapping[str, Tensor], layers: nn.Module, **options: Any) -> None:
     """Refuse the weights of an embedding model with other options: its head would keep its random weights.
 
     Args:
         file: the file of the weights.
         state: the weights.
-        head: the head of this model.
-        options: `dim`, `levels` and `normalize` of this model.
+        layers: the head of this model.
+        options: `dim`, `levels`, `head` and `normalize` of this model.
 
     Raises:
         InputError: the file is a checkpoint of an embedding model, and an option or the shape of the head differs.
@@ -96,7 +96,7 @@ def check_options(file: Path, state: Mapping[str, Tensor], head: nn.Module, **op
             raise InputError(f"weights {file}", got, hint=f"set model.{name}={_yaml(trained[name])}")
     if not all(key.startswith(("backbone.", "head.")) for key in state):
         return
-    shapes = {f"head.{key}": list(value.shape) for key, value in head.state_dict().items()}
+    shapes = {f"head.{key}": list(value.shape) for key, value in layers.state_dict().items()}
     saved = {key: list(value.shape) for key, value in state.items() if key.startswith("head.")}
     if shapes != saved and saved and shapes:
         raise InputError(

@@ -226,7 +226,10 @@ def _load(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]
 
 
 #: The layers whose width is the length of the features, the first that a model without a backbone has.
-_INPUTS = ("head.weight", "network.head.weight", "decoder.image.weight", "decoder.places.0.weight")
+_INPUTS = (
+    *("head.weight", "head.linear.weight", "network.head.weight", "network.head.linear.weight"),
+    *("decoder.image.weight", "decoder.places.0.weight"),
+)
 
 
 def _feature_dim(run: Run, evaluated: Evaluated, weights: Mapping[str, Tensor]) -> int:
