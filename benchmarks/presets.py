@@ -10,6 +10,7 @@ the validation split. Intervals draw seeds and groups of queries (`contml.benchm
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import time
@@ -25,6 +26,7 @@ from contml.data import Split, Task
 from contml.evaluation.results import Evaluation, Ranking
 from contml.experiment import Experiment, load
 from contml.experiment.presets import choose
+from contml.labels import MatrixLabels
 
 #: The images of the packs are of about this side: larger ones would only be blurred.
 SIDE = 128
@@ -67,12 +69,22 @@ def experiment_of(name: str, data: str, weights: str, seed: int) -> Experiment:
 def trainings(data: str, weights: str) -> Iterator[dict[str, Any]]:
     """Trains each set with each seed that has no line yet."""
     done = {(row["set"], row["seed"]) for row in read()}
-    for name in SETS:
-        task: Task | None = None
-        for seed in (seed for seed in SEEDS if (name, seed) not in done):
+    tasks: dict[str, Task] = {}
+    for seed, name in itertools.product(SEEDS, SETS):
+        if (name, seed) not in done:
             experiment = experiment_of(name, data, weights, seed)
-            task = task or experiment.build_task()
-            yield {"set": name, "seed": seed, **train(replace(experiment, task=task), task)}
+            if name not in tasks:
+                tasks[name] = with_matrices(experiment.build_task())
+            yield {"set": name, "seed": seed, **train(experiment, tasks[name])}
+
+
+def with_matrices(task: Task) -> Task:
+    """The task with label distances that are computed once, where each batch would take long."""
+    splits = {
+        name: replace(split, labels=MatrixLabels(split.labels.pairwise())) if split.labels.exponent is None else split
+        for name, split in task.splits.items()
+    }
+    return task.with_splits(splits)
 
 
 def train(experiment: Experiment, task: Task) -> dict[str, Any]:
