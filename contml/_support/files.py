@@ -167,6 +167,14 @@ def _has(path: Path, content: bytes, date: bytes = b"") -> bool:
     return re.sub(date, b"", found) == re.sub(date, b"", content)
 
 
+def user_cache(name: str) -> Path:
+    """Returns a folder of contml's cache of this user, by the XDG base directory specification; it may be absent.
+
+    Whatever it holds can be made again: it may be removed at any time.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME', '')}/.cache") / "contml" / name
+
+
 def check_new_folder(folder: Path, own: Collection[str] = (), *, hint: str = "choose another folder") -> None:
     """Checks that a folder can be made or filled: every command that makes a folder refuses one with other files.
 

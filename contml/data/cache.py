@@ -40,17 +40,10 @@ if TYPE_CHECKING:
 _FILES = ("resized-*", "features-*", "*.safetensors", "*.parts")
 #: How many images are decoded at a time.
 CHUNK = 64
-#: The folder of features, in the user's cache: as that of PyTorch, it can be removed at any time.
-_USER_FOLDER = ("contml", "features")
 #: Seconds between two updates of the index.
 _INDEX_INTERVAL = 2.0
 #: The position of an image that is broken, or not in the cache.
 _NO_POSITION = -1
-
-
-def user_folder() -> Path:
-    """Returns the folder of features where the user names none: in `$XDG_CACHE_HOME`, or in `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", *_USER_FOLDER)
 
 
 class FileState(NamedTuple):

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from contml._support.errors import InputError
+from contml._support.files import user_cache
 from contml._support.progress import progress_bar
 from contml._support.tensors import load_tensors, save_tensors
 from contml.data.draw import Array
@@ -45,7 +46,7 @@ def drawn(
     """
     source = {path.name: path.read_bytes() for path in sorted(Path(inspect.getfile(draw)).parent.glob("*.py"))}
     key = fingerprint(draw.__qualname__, source, version("numpy"), version("pillow"), seed, list(numbers), size)
-    path = _folder() / f"{key}.safetensors"
+    path = user_cache("drawn") / f"{key}.safetensors"
     with suppress(InputError, OSError):
         arrays = [tensor.numpy() for _, tensor in sorted(load_tensors(path)[0].items())]
         os.utime(path)
@@ -61,11 +62,6 @@ def drawn(
             save_tensors(path, {f"{n:02d}": torch.from_numpy(array) for n, array in enumerate(arrays)})
             _remove_oldest(path.parent)
     return arrays
-
-
-def _folder() -> Path:
-    """The folder of the cache, by the XDG base directory specification."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME', '')}/.cache") / "contml" / "drawn"
 
 
 def _remove_oldest(folder: Path) -> None:

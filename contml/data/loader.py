@@ -22,12 +22,13 @@ from torch import Tensor
 from torch.utils import data
 
 from contml._support.errors import InputError
+from contml._support.files import user_cache
 from contml._support.progress import note, progress_bar
 from contml._support.signals import ignore_in_worker
 from contml._support.validation import NonNegativeInt, PositiveInt, as_rows, check_ranges, check_whole
 from contml.contracts import Rows, Sampler
 from contml.data.batch import Batch, BatchDecoder, BatchResult, Flip, Request, SplitFeatures
-from contml.data.cache import CHUNK, CachedImages, CacheKind, CacheReport, ImageCache, user_folder
+from contml.data.cache import CHUNK, CachedImages, CacheKind, CacheReport, ImageCache
 from contml.data.split import Split
 from contml.data.transforms import CropTransform, Transform
 
@@ -193,7 +194,10 @@ class Images:
         missing = [*range(len(split))]
         try:
             if all(split.stamp(row) is not None for row in missing):
-                kind, folder = CacheKind.features(extractor.key[:32], extractor.dim), self.cache or user_folder()
+                kind, folder = (
+                    CacheKind.features(extractor.key[:32], extractor.dim),
+                    self.cache or user_cache("features"),
+                )
                 try:
                     cached, report = ImageCache(folder, kind).fill(split, make, images.left_out)
                 except InputError as error:
