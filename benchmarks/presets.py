@@ -23,10 +23,12 @@ import numpy as np
 
 from contml.benchmark.statistics import draw, estimate
 from contml.data import Split, Task
+from contml.evaluation.evaluators import Found
 from contml.evaluation.results import Evaluation, Ranking
 from contml.experiment import Experiment, load
 from contml.experiment.presets import choose
 from contml.labels import MatrixLabels
+from contml.models import EmbeddingModel
 
 #: The images of the packs are of about this side: larger ones would only be blurred.
 SIDE = 128
@@ -91,6 +93,7 @@ def train(experiment: Experiment, task: Task) -> dict[str, Any]:
     """One training: the score of each query of the test split by the model, and by the untrained features."""
     start = time.process_time()
     trainer = experiment.build_trainer(task, quiet=True)
+    assert isinstance(trainer.bare_model, EmbeddingModel)
     features = trainer.bare_model.without_head()
     trainer.fit()
     seconds = time.process_time() - start
@@ -119,8 +122,9 @@ def every_query(split: Split) -> Split:
     return replace(split, queries=None, gallery=None)
 
 
-def per_query(evaluation: Evaluation, ranking: Ranking) -> list[float]:
+def per_query(evaluation: Evaluation, ranking: Found) -> list[float]:
     """The normalized score of each query, whose mean is that of the split."""
+    assert isinstance(ranking, Ranking)
     span = float((ranking.random_values - ranking.oracle_values).mean())
     assert evaluation.queries == len(ranking.values)
     return [round(value, 4) for value in ((ranking.random_values - ranking.values) / span).tolist()]

@@ -158,10 +158,10 @@ def saved(path, state):
     return path
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["densenet121", "bn_inception", *(pytest.param(n, marks=pytest.mark.slow) for n in ("vgg11", "regnet_x_400mf"))],
-)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("vgg11", "regnet_x_400mf")]
+
+
+@pytest.mark.parametrize("name", ["densenet121", "bn_inception", *SLOW])
 def test_a_network_is_found_by_its_keys(tmp_path, name):
     """Also with a prefix, inside a training script's checkpoint, and with a classifier of another length."""
     from contml.models import BACKBONES
