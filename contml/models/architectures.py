@@ -53,9 +53,9 @@ def architecture_of(file: Path) -> Architecture:
         InputError: it cannot be read, is damaged, is a checkpoint of contml, or fits no network.
     """
     subject = f"weights {file}"
-    state = network_of(read(file))
-    if not is_whole(file):
+    if file.is_file() and not is_whole(file):
         raise InputError(subject, "damaged: its content has not the hash in its name", hint="download it again")
+    state = network_of(read(file))
     if trained_options(file):
         got, hint = "a checkpoint of contml", "take the network of a run with backbone=RUN in place of --weights"
         raise InputError(subject, got, hint=hint)

@@ -43,7 +43,8 @@ def read(file: Path) -> dict[str, Tensor]:
             return load_file(file)
         state = torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, SafetensorError) as error:
-        raise InputError(subject, f"cannot be read as weights ({one_line(error)})") from error
+        hint = "if it was cut short, download or copy it again"
+        raise InputError(subject, f"cannot be read as weights ({one_line(error)})", hint=hint) from error
     for key in ("state_dict", "model"):  # the keys that training scripts use
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
