@@ -64,7 +64,7 @@ def experiment_of(name: str, data: str, weights: str, seed: int) -> Experiment:
     table = load("table/default").values
     same = [f"{section}={json.dumps(table[section])}" for section in TABLE]
     preset = choose("features", Path(weights), None, [])
-    model = ["model.freeze_batch_norm=false", "model.normalize=false", f"images.resize={SIDE}", f"images.crop={SIDE}"]
+    model = ["model.freeze_batch_norm=false", f"images.resize={SIDE}", f"images.crop={SIDE}"]
     return load(config, [*(c.replace("$", data) for c in changes), *same, *preset.changes, *model, f"seed={seed}"])
 
 

@@ -83,7 +83,9 @@ def choose(name: str | None, weights: Path | None, config: str | None, overrides
 def _features(network: Architecture, weights: str) -> tuple[str, ...]:
     size = (f"images.resize={network.side}", f"images.crop={network.side}")
     images = (*size, "images.flip=none", "transform=null")  # the same in every epoch: features are kept
-    return (*_network(network, weights), "model.frozen=true", "model.dim=128", *images, "training.evaluate_every=2")
+    # Of normalized features more can be found: benchmarks/results/graded_features.md.
+    head = ("model.frozen=true", "model.dim=128", "model.normalize=true", "training.evaluate_every=2")
+    return (*_network(network, weights), *head, *images)
 
 
 def _finetune(network: Architecture, weights: str) -> tuple[str, ...]:
