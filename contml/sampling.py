@@ -194,7 +194,8 @@ class JudgedSampler(BatchSampler):
 
     Of judged pairs, random items are usually not known: a batch holds random items, each with all items that it was
     judged with, as far as they fit. So each judged pair is in a batch about equally often. What is left of a batch is
-    filled with random other items, judged or not.
+    filled with random other items, judged or not. Triplets that share an item are drawn together, up to a quarter of
+    a batch: so a batch has more triplets than its items would have alone, but not of one subject.
 
     Args:
         batch_size: items per batch.
@@ -217,6 +218,9 @@ class JudgedSampler(BatchSampler):
         sizes = np.diff(self.starts)
         if self.whole and len(sizes) and batch_size < (largest := int(sizes.max())):
             raise InputError("batch_size", str(batch_size), f"must be at least {largest}, the items judged together")
+        # The item of each group that is in the most groups.
+        often, owner = np.bincount(self.rows)[self.rows], np.repeat(np.arange(len(sizes)), sizes)
+        self.shared = self.rows[np.lexsort((-often, owner))[self.starts[:-1]]]  # [G]
         self._planned: tuple[tuple[int, int], list[list[int]]] | None = None
 
     def __len__(self) -> int:
@@ -245,7 +249,7 @@ class JudgedSampler(BatchSampler):
         pass_number = 0
         while len(batches) < len(self):
             random = self._random(_DIVIDE, epoch, pass_number)
-            for group in self._order(epoch, pass_number, len(self.starts) - 1):
+            for group in self._group_order(epoch, pass_number).tolist():
                 head, *others = self.rows[self.starts[group] : self.starts[group + 1]].tolist()
                 if not self.whole:
                     random.shuffle(others)
@@ -265,13 +269,30 @@ class JudgedSampler(BatchSampler):
             pass_number += 1
         return batches
 
+    def _group_order(self, epoch: int, pass_number: int) -> _Integers:
+        """The groups in random order; of whole ones, those that share an item one after another, some at a time."""
+        order = self._order(epoch, pass_number, len(self.starts) - 1)
+        if not self.whole:
+            return order
+        order = order[np.argsort(self.shared[order], kind="stable")]
+        shared = self.shared[order]
+        is_first = np.concatenate(([True], shared[1:] != shared[:-1]))
+        place = np.arange(len(order)) - np.flatnonzero(is_first)[is_first.cumsum() - 1]  # among those of its item
+        size = max(1, self.batch_size // 4 // max(1, int(np.diff(self.starts).max()) - 1))  # groups of a run
+        run = (is_first | (place % size == 0)).cumsum() - 1
+        runs = self._random(_DIVIDE, epoch, pass_number).permutation(run[-1] + 1)
+        found: _Integers = order[np.argsort(runs[run], kind="stable")]
+        return found
+
     def _fitting(self, rows: Collection[int], head: int, others: list[int]) -> int:
         """How many of the others fit into a batch that has these rows, with the head: all, or so many that are used."""
         room = self.batch_size - len(rows) - (head not in rows)
+        if self.whole:
+            return len(others) * (sum(row not in rows for row in others) <= room)
         is_new = np.cumsum([row not in rows for row in others])
         count = int(np.searchsorted(is_new, room, side="right")) if room >= 0 else 0
         # Part of a group has at least three items, so that two of them can be compared with the head.
-        fits = count == len(others) or (not self.whole and (count >= 2 or not rows))
+        fits = count == len(others) or count >= 2 or not rows
         return count if fits else 0
 
 

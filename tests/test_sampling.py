@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -15,9 +17,9 @@ from support.strategies import label_vectors
 from torch.utils.data import DataLoader
 
 from contml.experiment import load
-from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, VectorLabels
+from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, TripletLabels, VectorLabels
 from contml.losses.triplet import batch_triplets
-from contml.sampling import _ORDER, ClassSampler, DenseSampler, TripletSampler, UniformSampler
+from contml.sampling import _ORDER, ClassSampler, DenseSampler, JudgedSampler, TripletSampler, UniformSampler
 
 
 def line(items):
@@ -397,3 +399,60 @@ def test_a_training_shows_how_far_the_neighbours_are_once(slow, capsys, monkeypa
         capsys.readouterr()
         experiment.build_trainer(task, quiet=quiet)
         assert capsys.readouterr().err.count("nearest neighbours: all 40") == lines
+
+
+# -- triplets ----------------------------------------------------------------------------------------------------------
+
+
+def judged_triplets(items, count, seed=0):
+    random = np.random.default_rng(seed)
+    rows = np.stack([random.choice(items, 3, replace=False) for _ in range(count)])
+    return TripletLabels(items, rows, random.integers(0, 2, count))
+
+
+def test_every_triplet_is_whole_in_a_batch_of_each_epoch_and_about_equally_often():
+    labels = judged_triplets(200, 1500)
+    sampler = JudgedSampler(30, labels=labels, seed=1)
+    drawn = Counter()
+    for epoch in range(4):
+        of_epoch = Counter()
+        for step in range(len(sampler)):
+            rows = sampler.batch(epoch, step)
+            assert len(rows) == len(set(rows)) == 30
+            of_epoch.update(tuple(np.array(rows)[t]) for t in labels[rows].within().positions.numpy())
+        assert of_epoch.keys() == {tuple(triplet) for triplet in labels.triplets}
+        drawn += of_epoch
+    counts = np.array(list(drawn.values()))
+    assert counts.std() < 0.4 * counts.mean()
+
+
+def test_triplets_that_share_an_item_are_drawn_together_but_not_of_one_item_alone():
+    labels = judged_triplets(200, 3000)
+    sampler = JudgedSampler(36, labels=labels)
+    batches = [sampler.batch(0, step) for step in range(len(sampler))]
+    whole = [labels[rows].within().positions.numpy() for rows in batches]
+    assert min(map(len, whole)) > 36 // 3  # more than without shared items
+    for positions in whole:
+        assert np.bincount(positions.ravel()).max() < 0.8 * len(positions)  # no item is in most of them
+
+
+def test_batches_of_triplets_depend_on_seed_epoch_and_step_alone():
+    labels = judged_triplets(50, 300)
+    first, second = (JudgedSampler(12, labels=labels, seed=5) for _ in range(2))
+    expected = [first.batch(epoch, step) for epoch in range(2) for step in range(len(first))]
+    backwards = [second.batch(epoch, step) for epoch in (1, 0) for step in range(len(first) - 1, -1, -1)]
+    assert backwards[::-1] == expected
+    assert JudgedSampler(12, labels=labels, seed=6).batch(0, 0) != expected[0]
+    with refuses("batch_size", got="2", allowed="3"):
+        JudgedSampler(2, labels=labels)
+
+
+def test_a_hundred_thousand_triplets_are_planned_in_seconds():
+    random = np.random.default_rng(0)
+    rows = random.integers(0, 20000, (100_000, 3)) * 3 + np.arange(3)  # different items
+    labels = TripletLabels(60_000, rows, random.integers(0, 2, 100_000))
+    start = time.process_time()
+    sampler = JudgedSampler(96, labels=labels)
+    for step in range(50):
+        assert len(labels[sampler.batch(0, step)].within()) >= 32
+    assert time.process_time() - start < 20
