@@ -8,6 +8,7 @@ import inspect
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.label_spaces import judged
 from support.processes import run_two
 from support.refusals import refuses
 from torch import nn
@@ -28,6 +29,8 @@ def images(seed=0):
 
 
 def labels(name):
+    if name == "judged":
+        return judged(0.2, 2 * ITEMS)
     generator = torch.Generator().manual_seed(1)
     return VectorLabels(torch.rand(2 * ITEMS, 3, generator=generator)) if name in GRADED else CLASSES
 
@@ -50,13 +53,19 @@ def network():
 
 
 def cases():
-    """A loss of every name; of every miner; of a memory that holds an earlier batch."""
+    """A loss of every name; of every miner; of a memory that holds an earlier batch; of judged pairs."""
     found = {name: (name, lambda name=name: built(LOSSES[name])) for name in LOSSES}
     for miner in MINERS:
         name = "raw"
         found[f"{name}, {miner}"] = (name, lambda m=miner: built(LOSSES["raw"], miner=built(MINERS[m])))
     for name in ("log_ratio", "contrastive", "multi_similarity", "ranked_list"):
         found[f"{name}, memory"] = (name, lambda name=name: CrossBatchMemory(64, loss=built(LOSSES[name])).double())
+    for name in ("log_ratio", "cosent", "relaxed_contrastive", "smooth_rank"):
+        found[f"{name}, judged"] = ("judged", lambda name=name: built(LOSSES[name]))
+    found["log_ratio, judged, memory"] = (
+        "judged",
+        lambda: CrossBatchMemory(64, loss=built(LOSSES["log_ratio"])).double(),
+    )
     return found
 
 

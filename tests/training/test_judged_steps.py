@@ -15,7 +15,7 @@ from support.runs import kill_at
 
 from contml.data import Split
 from contml.evaluation.judgments import JudgmentEvaluator
-from contml.labels import RankingLabels, TripletLabels, VectorLabels
+from contml.labels import PairLabels, RankingLabels, TripletLabels, VectorLabels
 from contml.losses import LogRatioLoss, MultiSimilarityLoss, SmoothRankLoss
 from contml.runs import create
 from contml.sampling import JudgedSampler
@@ -231,10 +231,20 @@ def judged_squares(kind, items=24, seed=0, broken=()):
     if kind == "rankings":
         pairs = [(q, i) for q in range(8) for i in random.choice(np.arange(8, items), 6, replace=False)]
         labels = RankingLabels(items, pairs, [distances[q, i] for q, i in pairs], of="distance")
+    elif kind == "pairs":
+        pairs = [random.choice(items, 2, replace=False) for _ in range(60)]
+        labels = PairLabels(pairs, [distances[a, b] for a, b in pairs], items)
     else:
         triplets = np.stack([random.choice(items, 3, replace=False) for _ in range(90)])
         labels = TripletLabels(items, triplets, [distances[a, y] < distances[a, x] for a, x, y in triplets.tolist()])
     return Split(split.images, split.names, labels)
+
+
+def step_of(kind, labels):
+    if kind == "triplets":
+        return TripletStep()
+    loss = SmoothRankLoss(labels=labels)
+    return RankingStep(loss=loss) if kind == "rankings" else EmbeddingStep(loss=loss)
 
 
 def judged_trainer(kind, run=None, *, model=None, epochs=2, val=None, broken=(), **options):
@@ -242,7 +252,7 @@ def judged_trainer(kind, run=None, *, model=None, epochs=2, val=None, broken=(),
     torch.manual_seed(0)
     return Trainer(
         model or Flat(dropout=0.2),
-        TripletStep() if kind == "triplets" else RankingStep(loss=SmoothRankLoss(labels=split.labels)),
+        step_of(kind, split.labels),
         split,
         JudgedSampler(12, labels=split.labels, batches=5, seed=3),
         augmented(resize=16, crop=14, scale_jitter=1, shift=1, broken="skip" if broken else "fail"),
@@ -255,7 +265,7 @@ def judged_trainer(kind, run=None, *, model=None, epochs=2, val=None, broken=(),
     )
 
 
-@pytest.mark.parametrize("kind", ["triplets", "rankings"])
+@pytest.mark.parametrize("kind", ["pairs", "triplets", "rankings"])
 def test_a_stopped_training_resumes_bit_for_bit(tmp_path, kind):
     whole = judged_trainer(kind, create(tmp_path, "whole"), val=judged_squares(kind, 16, seed=2))
     whole.fit()
@@ -269,7 +279,7 @@ def test_a_stopped_training_resumes_bit_for_bit(tmp_path, kind):
     assert_equal(weights(resumed), weights(whole))
 
 
-@pytest.mark.parametrize("kind", ["triplets", "rankings"])
+@pytest.mark.parametrize("kind", ["pairs", "triplets", "rankings"])
 def test_broken_images_leave_out_their_judgments(kind):
     trainer = judged_trainer(kind, broken=(3, 9))
     trainer.fit()
@@ -281,7 +291,7 @@ def test_broken_images_leave_out_their_judgments(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["triplets", "rankings"])
+@pytest.mark.parametrize("kind", ["pairs", "triplets", "rankings"])
 def test_two_processes_equal_one(tmp_path, kind):
     alone = judged_trainer(kind, model=Flat().double())
     alone.fit()
