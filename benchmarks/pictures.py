@@ -21,23 +21,22 @@ from PIL import Image
 
 from contml.experiment import load, train
 from contml.explore import explore_runs, write_page
-from contml.report.gallery import BETWEEN, GAP, QUERIES, QUERY, THUMB, TOP, WIDTH
+from contml.report.gallery import BETWEEN, QUERIES, WIDTH
 
 DOCS = Path(__file__).parent.parent / "docs"
 CONFIGS = {"poses": "pose/synthetic", "rooms": "layout/synthetic", "captions": "captions/synthetic"}
 
 
-def gallery(run: Path, name: str, queries: Sequence[int], found: int = TOP, width: int = 1000) -> None:
-    """Some queries of the gallery of a run, with the first items that were found for each."""
+def gallery(run: Path, name: str, queries: Sequence[int]) -> None:
+    """Some queries of the gallery of a run."""
     whole = Image.open(run / "gallery.png").convert("RGB")
     step = (whole.height + BETWEEN) // QUERIES
-    right = min(WIDTH, QUERY + BETWEEN + found * (THUMB + GAP) - GAP)
-    picture = Image.new("RGB", (right, len(queries) * step - BETWEEN), "white")
+    picture = Image.new("RGB", (WIDTH, len(queries) * step - BETWEEN), "white")
     for place, query in enumerate(queries):
         top = query * step - (BETWEEN if place else 0)  # with the line above it
-        part = whole.crop((0, top, right, (query + 1) * step - BETWEEN))
+        part = whole.crop((0, top, WIDTH, (query + 1) * step - BETWEEN))
         picture.paste(part, (0, place * step - (BETWEEN if place else 0)))
-    save(picture, name, width)
+    save(picture, name, 1000)
 
 
 def save(picture: Image.Image, name: str, width: int) -> None:
@@ -114,7 +113,7 @@ def main() -> None:
         elif kind == "rooms":
             gallery(run, "gallery_layout.png", (0, 2, 4))
         else:
-            gallery(run, "gallery_captions.png", (0, 4), found=3, width=1100)
+            gallery(run, "gallery_captions.png", (0, 4))
             save(Image.open(run / "match.png"), "match_captions.png", 1200)
 
 
