@@ -432,7 +432,6 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
                 ("`smooth_rank`, `metric: ap`", "smooth_rank, ap"),
                 ("`smooth_rank`, `metric: ndcg`", "smooth_rank, ndcg"),
                 ("`log_ratio`", "log_ratio"),
-                ("`log_ratio`, `weights: embedding`", "log_ratio, weights embedding"),
                 ("`soft_info_nce`, `similarity: student_t`", "soft_info_nce, student_t"),
                 ("`soft_info_nce`", "soft_info_nce"),
                 ("`triplet_margin`, 30 nearest positive", "triplet_margin, 30 nearest positive"),

@@ -4,22 +4,20 @@
 
 Kim, Seo, Laptev, Cho, Kwak: "Deep Metric Learning Beyond Binary Supervision", CVPR 2019, Eq. 3-4.
 With r_i = log D(f_a, f_i) - log D_y(a, i) it is (r_i - r_j)^2, and the mean over all pairs i < j of an anchor's items
-is twice the unbiased variance of r: no list of triplets is needed. With weights w of the items that sum to 1, the
-weighted mean over all ordered pairs is  2 ( sum w r^2 - (sum w r)^2 ).
+is twice the unbiased variance of r: no list of triplets is needed.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from contml._support.errors import InputError
-from contml._support.validation import NonNegativeFloat, check_ranges
+from contml._support.validation import check_ranges
 from contml.contracts import Requirement
 from contml.losses.driver import Block, PairLoss
-from contml.losses.log_sum_exp import refuse_double_backward, softmax_of_members
+from contml.losses.log_sum_exp import refuse_double_backward
 
 #: Added to both distances inside the logarithm, as in the authors' code.
 EPSILON = 1e-6
@@ -38,26 +36,14 @@ class LogRatioLoss(PairLoss):
             space the same `squared`. Differences of numbers `[B]` are squared where embedding distances are.
         strict: only triplets with D_y(a, i) < D_y(a, j), exactly as in the paper; False keeps ties too, so that items
             at equal label distances are pulled to equal embedding distances.
-        weights: how much an item weighs in the triplets of its anchor, as the product with the weight of the other
-            item: "uniform"; "label", by its label distance to the power of -power; "embedding", by its embedding
-            distance to the power of -power, not differentiated: hard triplets; "mixture", the mean of these two.
-        power: at least 0.
     """
 
     requires: Requirement = "graded"
 
     @check_ranges
-    def __init__(
-        self,
-        squared: bool = True,
-        strict: bool = False,
-        weights: Literal["uniform", "label", "embedding", "mixture"] = "uniform",
-        power: NonNegativeFloat = 1.0,
-    ) -> None:
+    def __init__(self, squared: bool = True, strict: bool = False) -> None:
         super().__init__()
-        if strict and weights != "uniform":
-            raise InputError("strict", f"true with weights {weights}", "must be false", "or use weights uniform")
-        self.squared, self.strict, self.weights, self.power = squared, strict, weights, power
+        self.squared, self.strict = squared, strict
         self.distance = "squared_euclidean" if squared else "euclidean"
 
     @property
@@ -69,20 +55,8 @@ class LogRatioLoss(PairLoss):
         """Mean over the dense triplets of each anchor, and 1 where it has any."""
         # Items at label distance 0 are left out.
         member = (block.label_distances > 0).to(block.weights.dtype).mul_(block.weights)  # [A,B]
-        if self.weights != "uniform":
-            return self._weighted(block, member > 0)
         result: tuple[Tensor, Tensor] = _LogRatio.apply(block.scores, block.label_distances, member, self.strict)
         return result
-
-    def _weighted(self, block: Block, member: Tensor) -> tuple[Tensor, Tensor]:
-        log_embedding, log_label = (block.scores + EPSILON).log(), (block.label_distances + EPSILON).log()  # [A,B]
-        logs = {"label": [log_label], "embedding": [log_embedding], "mixture": [log_label, log_embedding]}[self.weights]
-        shares = [softmax_of_members(-self.power * log_distance.detach(), member) for log_distance in logs]
-        w = torch.stack(shares).mean(0)
-        r = (log_embedding - log_label) * member  # of a distance that overflows, NaN also where it does not count
-        value = 2 * (w * (r - (w * r).sum(1, keepdim=True)).square()).sum(1)
-        counts = (member.sum(1) > 1).to(value.dtype)
-        return value * counts, counts
 
 
 class _LogRatio(torch.autograd.Function):

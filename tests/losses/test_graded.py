@@ -8,7 +8,7 @@ import pytest
 import torch
 from support import reference_graded
 from support.refusals import refuses
-from support.strategies import CLASS_CASES, DISTANCE_CASES
+from support.strategies import CLASS_CASES
 from torch.nn.functional import normalize
 
 from contml.config import data_arguments
@@ -322,25 +322,6 @@ def test_rank_sim_is_added_to_another_loss():
     both = LogRatioLoss(squared=False)(x, labels) + RankSimLoss()(x, labels)
     both.backward()
     assert x.grad.isfinite().all()
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# hard triplets of log-ratio
-
-
-def test_weights_with_power_0_are_uniform():
-    case = DISTANCE_CASES[0]
-    uniform = LogRatioLoss()(case.embeddings, case.distances)
-    for weights in ("label", "embedding", "mixture"):
-        value = LogRatioLoss(weights=weights, power=0.0)(case.embeddings, case.distances)
-        torch.testing.assert_close(value, uniform * (7 - 1) / 7)  # pairs i != j of 7 items; here also i = j
-
-
-def test_strict_triplets_have_uniform_weights():
-    with refuses("strict", got="weights label", allowed="false"):
-        LogRatioLoss(strict=True, weights="label")
-    with refuses("weights", got="near", allowed="uniform, label, embedding, mixture"):
-        LogRatioLoss(weights="near")
 
 
 def test_labels_of_a_matrix_have_no_rows_to_take_a_median_of():

@@ -35,7 +35,7 @@ def make(name, **options):
 def variants(name):
     """The loss with its default options, and with each other distance, reduction or part that it can choose."""
     own = {
-        "log_ratio": [{"squared": False, "strict": True}, {"weights": "mixture"}],
+        "log_ratio": [{"squared": False, "strict": True}],
         "soft_info_nce": [
             {"similarity": "student_t", "kernel": "exponential", "learn_temperature": True},
             {"denominator": "exp", "learn_temperature": True},

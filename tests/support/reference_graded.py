@@ -98,33 +98,6 @@ def cosent(
     return torch.stack(values).mean()
 
 
-def log_ratio(
-    e: Tensor,
-    d: Tensor,
-    anchors: Tensor | None = None,
-    weights: str = "label",
-    power: float = 1.0,
-    squared: bool = True,
-) -> Tensor:
-    """sum_ij w_i w_j (r_i - r_j)^2, r = log D_f - log D_y, of the items with D_y > 0; the mean over the anchors."""
-    values = []
-    for a, others, y in rows_of(e, d, anchors):
-        items = [j for j in others if y[j] > 0]
-        if len(items) < 2:
-            continue
-        far = {j: (squared_euclidean if squared else euclidean)(e[a], e[j]) + 1e-6 for j in items}
-        r = {j: torch.log(far[j]) - math.log(y[j] + 1e-6) for j in items}
-        near = {
-            "label": {j: (y[j] + 1e-6) ** -power for j in items},
-            "embedding": {j: far[j].item() ** -power for j in items},
-        }
-        w = {kind: {j: by[j] / sum(by.values()) for j in items} for kind, by in near.items()}
-        w["mixture"] = {j: (w["label"][j] + w["embedding"][j]) / 2 for j in items}
-        w = w[weights]
-        values.append(sum(w[i] * w[j] * (r[i] - r[j]) ** 2 for i in items for j in items))
-    return torch.stack(values).mean() if values else zero(e)
-
-
 def label_similarity(y: float, kernel: str, sigma: float) -> float:
     return max(0.0, 1 - y / sigma) if kernel == "linear" else math.exp(-y / sigma)
 
