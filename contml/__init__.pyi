@@ -55,7 +55,6 @@ from contml.losses import (
     DROLoss as DROLoss,
     GeneralizedContrastiveLoss as GeneralizedContrastiveLoss,
     GradedInstanceCrossEntropyLoss as GradedInstanceCrossEntropyLoss,
-    GradedMultiSimilarityLoss as GradedMultiSimilarityLoss,
     InstanceCrossEntropyLoss as InstanceCrossEntropyLoss,
     IsometricLoss as IsometricLoss,
     LiftedStructureLoss as LiftedStructureLoss,

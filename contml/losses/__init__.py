@@ -3,8 +3,8 @@
 from contml.losses.cosent import CoSENTLoss
 from contml.losses.driver import Block, PairLoss
 from contml.losses.dro import DROLoss, kl_robust
-from contml.losses.graded_classes import GradedInstanceCrossEntropyLoss, GradedMultiSimilarityLoss
 from contml.losses.graded_contrastive import GeneralizedContrastiveLoss, RelaxedContrastiveLoss
+from contml.losses.graded_ice import GradedInstanceCrossEntropyLoss
 from contml.losses.ice import InstanceCrossEntropyLoss
 from contml.losses.isometric import IsometricLoss
 from contml.losses.log_ratio import LogRatioLoss
@@ -33,7 +33,6 @@ LOSSES = {
     "generalized_contrastive": GeneralizedContrastiveLoss,
     "relaxed_contrastive": RelaxedContrastiveLoss,
     "isometric": IsometricLoss,
-    "graded_multi_similarity": GradedMultiSimilarityLoss,
     "graded_instance_cross_entropy": GradedInstanceCrossEntropyLoss,
     "smooth_rank": SmoothRankLoss,
     "rank_sim": RankSimLoss,
@@ -61,7 +60,7 @@ REGULARIZERS = {"rank_sim": RankSimLoss}
 __all__ = [
     "LOSSES", "REGULARIZERS", "AngularLoss", "BinomialDevianceLoss", "Block", "CoSENTLoss", "ContrastiveLoss",
     "CrossBatchMemory", "CrossEntropyLoss", "DROLoss", "DenseTripletLoss", "GeneralizedContrastiveLoss",
-    "GradedInstanceCrossEntropyLoss", "GradedMultiSimilarityLoss", "InstanceCrossEntropyLoss", "IsometricLoss",
+    "GradedInstanceCrossEntropyLoss", "InstanceCrossEntropyLoss", "IsometricLoss",
     "LiftedStructureLoss", "LogRatioLoss", "MarginLoss", "MultiSimilarityLoss", "NPairsLoss",
     "NormalizedSoftmaxLoss", "PairLoss", "ProxyAnchorLoss", "ProxyNCALoss", "RAWLoss", "RankNContrastLoss",
     "RankSimLoss", "RankedListLoss", "RegularizedLoss", "RelaxedContrastiveLoss", "SmoothRankLoss",

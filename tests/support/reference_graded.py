@@ -225,36 +225,6 @@ def rank_sim(
     return total
 
 
-def graded_multi_similarity(
-    e: Tensor,
-    d: Tensor,
-    anchors: Tensor | None = None,
-    alpha: float = 2.0,
-    beta: float = 50.0,
-    base: float = 0.5,
-    epsilon: float = 0.1,
-    kernel: str = "linear",
-    sigma: float = 1.0,
-) -> Tensor:
-    """Multi-Similarity with psi of a pair as positive, 1 - psi as negative, mined by the order of label distances."""
-    values = []
-    for a, others, y in rows_of(e, d, anchors):
-        s = {j: cosine(e[a], e[j]) for j in others}
-        psi = {j: label_similarity(y[j], kernel, sigma) for j in others}
-        pull = [
-            math.log(psi[j]) - alpha * (s[j] - base)
-            for j in others
-            if psi[j] > 0 and any(y[k] > y[j] and s[k] + epsilon > s[j] for k in others)
-        ]
-        push = [
-            math.log(1 - psi[j]) + beta * (s[j] - base)
-            for j in others
-            if psi[j] < 1 and any(y[k] < y[j] and s[k] - epsilon < s[j] for k in others)
-        ]
-        values.append(log_sum([zero(e), *pull]) / alpha + log_sum([zero(e), *push]) / beta)
-    return torch.stack(values).mean()
-
-
 def graded_instance_cross_entropy(
     e: Tensor,
     d: Tensor,
