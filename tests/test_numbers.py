@@ -119,6 +119,19 @@ def suite_scores(name: str) -> dict[tuple[str, str], float]:
     return {key: statistics.mean(found) for key, found in values.items()}
 
 
+def best_trial(name: str, kind: str, method: str, option: str) -> float:
+    """The highest score on the validation split of the trials of a method with an option, "loss.scale=4"."""
+    lines = (ROOT / f"benchmarks/results/raw/{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    keys = [(json.loads(each["key"]), each) for each in map(json.loads, lines)]
+    of_method = [(key[2].split(), each) for key, each in keys if key[:2] == [kind, method] and key[4] == "val"]
+    return max(each["value"] for words, each in of_method if option in words and "value" in each)
+
+
+def graded_ice(kind: str, scale: int) -> float:
+    """The best trial of graded instance cross entropy with a scale."""
+    return best_trial("graded_features", kind, "graded_instance_cross_entropy", f"loss.scale={scale}")
+
+
 def suite_means(name: str, method: str) -> list[float]:
     """The mean score of a method on each set in order, and the mean of these."""
     found = [score for (_, each), score in suite_scores(name).items() if each == method]
@@ -468,6 +481,15 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
     "docs/losses/isometric.md": [
         (rf"\}} \+ {N} ```", lambda: isometric._LEAST),
         (f"momentum {N}, and", lambda: isometric._MOMENTUM),
+    ],
+    "docs/losses/graded_instance_cross_entropy.md": [
+        (
+            f"validation score of poses is {N} with {N} and {N} with {N}, of captions {N} and {N}",
+            lambda: [
+                *(value for scale in (4, 64) for value in (graded_ice("poses", scale), scale)),
+                *(graded_ice("captions", scale) for scale in (4, 64)),
+            ],
+        ),
     ],
     "docs/losses/contrastive.md": [
         (

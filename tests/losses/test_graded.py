@@ -235,7 +235,7 @@ def test_generalized_contrastive_of_classes_is_half_the_contrastive_loss():
 @pytest.mark.parametrize("case", CLASS_CASES, ids=str)
 def test_graded_instance_cross_entropy_of_classes_is_that_of_classes(case):
     a, b = case.leaf(), case.leaf()
-    of_classes, graded = InstanceCrossEntropyLoss(), GradedInstanceCrossEntropyLoss()
+    of_classes, graded = InstanceCrossEntropyLoss(16.0), GradedInstanceCrossEntropyLoss(16.0)
     values = [of_classes(a, case.classes), graded(b, ClassLabels.from_ids(case.classes))]
     torch.testing.assert_close(*values, rtol=1e-12, atol=1e-12)
     gradients = [torch.autograd.grad(value, x)[0] for value, x in zip(values, (a, b), strict=True)]

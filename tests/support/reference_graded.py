@@ -229,7 +229,7 @@ def graded_instance_cross_entropy(
     e: Tensor,
     d: Tensor,
     anchors: Tensor | None = None,
-    scale: float = 64.0,
+    scale: float = 4.0,
     reweight: bool = True,
     kernel: str = "linear",
     sigma: float = 1.0,
