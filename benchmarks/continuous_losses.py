@@ -30,7 +30,7 @@ MIB = 1 << 20
 LISTED_BATCH, LISTED_PAIRS = 512, 4096
 SIZES = (128, 256, 512, 1024, 2048)
 #: Losses timed alone.
-ALONE = ("log_ratio", "soft_info_nce", "generalized_contrastive", "relaxed_contrastive", "isometric", "rank_sim")
+ALONE = ("log_ratio", "soft_info_nce", "generalized_contrastive", "relaxed_contrastive", "rank_sim")
 #: Batches in which smooth ranks are compared with those of all sigmoids.
 RANKED = (64, 128, 256, 512)
 #: Divides the label distances of losses that have a scale.

@@ -56,7 +56,6 @@ from contml.losses import (
     GeneralizedContrastiveLoss as GeneralizedContrastiveLoss,
     GradedInstanceCrossEntropyLoss as GradedInstanceCrossEntropyLoss,
     InstanceCrossEntropyLoss as InstanceCrossEntropyLoss,
-    IsometricLoss as IsometricLoss,
     LiftedStructureLoss as LiftedStructureLoss,
     LogRatioLoss as LogRatioLoss,
     MarginLoss as MarginLoss,

@@ -79,7 +79,6 @@ def same_metric(y, other, **options):
         ("dense_triplet", False),
         ("rank_n_contrast", False),
         ("soft_info_nce", False),
-        ("isometric", False),
     ],
 )
 def test_label_distances_are_squared_for_the_squared_log_ratio_alone(loss, squared):

@@ -33,7 +33,7 @@ from contml.evaluation.captions import scores
 from contml.experiment import config_names, load
 from contml.explore import items as explored, page as explore_page, serving
 from contml.labels import SegmentationLabels
-from contml.losses import ContrastiveLoss, SoftInfoNCELoss, isometric, label_scale, margin
+from contml.losses import ContrastiveLoss, SoftInfoNCELoss, label_scale, margin
 from contml.models.bn_inception import BNInception
 from contml.report import card, embedding_map, rendering
 from contml.retrieval import calibration, graph, index_structure
@@ -477,10 +477,6 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
                 100 * (1 - math.exp(-7 / 500)),
             ],
         ),
-    ],
-    "docs/losses/isometric.md": [
-        (rf"\}} \+ {N} ```", lambda: isometric._LEAST),
-        (f"momentum {N}, and", lambda: isometric._MOMENTUM),
     ],
     "docs/losses/graded_instance_cross_entropy.md": [
         (

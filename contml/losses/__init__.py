@@ -6,7 +6,6 @@ from contml.losses.dro import DROLoss, kl_robust
 from contml.losses.graded_contrastive import GeneralizedContrastiveLoss, RelaxedContrastiveLoss
 from contml.losses.graded_ice import GradedInstanceCrossEntropyLoss
 from contml.losses.ice import InstanceCrossEntropyLoss
-from contml.losses.isometric import IsometricLoss
 from contml.losses.log_ratio import LogRatioLoss
 from contml.losses.margin import MarginLoss
 from contml.losses.memory import CrossBatchMemory
@@ -32,7 +31,6 @@ LOSSES = {
     "cosent": CoSENTLoss,
     "generalized_contrastive": GeneralizedContrastiveLoss,
     "relaxed_contrastive": RelaxedContrastiveLoss,
-    "isometric": IsometricLoss,
     "graded_instance_cross_entropy": GradedInstanceCrossEntropyLoss,
     "smooth_rank": SmoothRankLoss,
     "rank_sim": RankSimLoss,
@@ -60,7 +58,7 @@ REGULARIZERS = {"rank_sim": RankSimLoss}
 __all__ = [
     "LOSSES", "REGULARIZERS", "AngularLoss", "BinomialDevianceLoss", "Block", "CoSENTLoss", "ContrastiveLoss",
     "CrossBatchMemory", "CrossEntropyLoss", "DROLoss", "DenseTripletLoss", "GeneralizedContrastiveLoss",
-    "GradedInstanceCrossEntropyLoss", "InstanceCrossEntropyLoss", "IsometricLoss",
+    "GradedInstanceCrossEntropyLoss", "InstanceCrossEntropyLoss",
     "LiftedStructureLoss", "LogRatioLoss", "MarginLoss", "MultiSimilarityLoss", "NPairsLoss",
     "NormalizedSoftmaxLoss", "PairLoss", "ProxyAnchorLoss", "ProxyNCALoss", "RAWLoss", "RankNContrastLoss",
     "RankSimLoss", "RankedListLoss", "RegularizedLoss", "RelaxedContrastiveLoss", "SmoothRankLoss",

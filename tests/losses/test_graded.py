@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from support import reference_graded
@@ -18,11 +16,9 @@ from contml.losses import (
     LOSSES,
     ContrastiveLoss,
     CoSENTLoss,
-    CrossBatchMemory,
     GeneralizedContrastiveLoss,
     GradedInstanceCrossEntropyLoss,
     InstanceCrossEntropyLoss,
-    IsometricLoss,
     LogRatioLoss,
     RankNContrastLoss,
     RankSimLoss,
@@ -251,36 +247,6 @@ def test_relaxed_contrastive_reads_ratios_of_distances_alone(factor):
     first.backward()
     second.backward()
     torch.testing.assert_close(factor * b.grad.double(), a.grad.double(), rtol=1e-4, atol=1e-5)
-
-
-def test_hard_pairs_of_the_isometric_loss_are_above_its_running_mean():
-    loss, running = IsometricLoss(label_scale=1.0), 0.0
-    for seed in range(4):
-        x, labels = embeddings_of(seed=seed), torch.rand(8, 8, generator=torch.Generator().manual_seed(seed)).double()
-        labels.fill_diagonal_(0)
-        expected, mean = reference_graded.isometric(x, labels, above=running)
-        evaluated = copy.deepcopy(loss).eval()
-        for loss.block_rows in (None, 3):
-            trained = copy.deepcopy(loss)
-            torch.testing.assert_close(trained(x, labels), expected)
-            torch.testing.assert_close(evaluated(x, labels), expected)
-            assert evaluated.running_mean.item() == pytest.approx(running)
-        running = mean if seed == 0 else 0.9 * running + 0.1 * mean
-        loss = trained
-        assert loss.running_mean.item() == pytest.approx(running)
-    loss(torch.full((8, 6), torch.nan, dtype=torch.float64), labels)
-    assert loss.running_mean.item() == pytest.approx(running)
-
-
-def test_the_running_mean_of_the_isometric_loss_with_a_memory():
-    space = vectors()
-    loss = IsometricLoss(labels=space)
-    memory = CrossBatchMemory(16, loss=loss)
-    for seed in range(3):
-        memory(embeddings_of(seed=seed), space[range(8 * seed, 8 * seed + 8)])
-    restored = IsometricLoss()
-    restored.load_state_dict(loss.state_dict())
-    assert restored.running_mean.item() == loss.running_mean.item() > 0
 
 
 @pytest.mark.parametrize("metric", ["ap", "recall", "ndcg"])

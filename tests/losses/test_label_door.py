@@ -33,7 +33,6 @@ LOOPS = {
 } | {
     "log_ratio": reference.log_ratio,
     "dense_triplet": lambda e, d, a: reference.dense_triplet(e, d, a, 0.03),
-    "isometric": lambda e, d, a: reference_graded.isometric(e, d, a)[0],
 }
 SCALED = [name for name, loss in LOSSES.items() if getattr(loss, "label_exponent", None) == 1]
 CLASS_LOSSES = [name for name, loss in LOSSES.items() if loss.requires in ("binary", "classes")]

@@ -78,10 +78,6 @@ graded("smooth_rank", metric="ndcg", temperature=0.1, sigma=3.0)
 graded("smooth_rank", temperature=0.3, kernel="exponential", sigma=0.5)
 graded("rank_sim")
 graded("rank_sim", interpolation=0.3, weight=5.0)
-CONTINUOUS["isometric"] = (
-    lambda: LOSSES["isometric"](label_scale=0.7).eval(),
-    lambda e, d, a: reference_graded.isometric(e, d / 0.7, a)[0],
-)
 
 #: Losses of 0 / 1 that need no class.
 BINARY = [
@@ -527,15 +523,14 @@ ORDERED = {"n_pairs", "angular"}
 #: at equal label distances are spread evenly.
 ONE_SIDED = {
     *("contrastive", "n_pairs", "binomial_deviance", "raw", "ranked_list", "dro"),
-    *("rank_n_contrast", "soft_info_nce", "generalized_contrastive", "relaxed_contrastive", "isometric", "rank_sim"),
+    *("rank_n_contrast", "soft_info_nce", "generalized_contrastive", "relaxed_contrastive", "rank_sim"),
 }
 
 
 def make_loss(name):
     data = {"num_classes": 4, "embedding_dim": 6, "labels": VectorLabels([0.0, 1.0])}
     torch.manual_seed(1)
-    loss = LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data})
-    return loss.eval() if name == "isometric" else loss  # a call in training changes the pairs of the next
+    return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data})
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name not in SURROGATE])

@@ -145,20 +145,6 @@ def relaxed_contrastive(
     return torch.stack(of_anchors).mean()
 
 
-def isometric(
-    e: Tensor, d: Tensor, anchors: Tensor | None = None, sigma: float = 0.5, above: float = 0.0
-) -> tuple[Tensor, float]:
-    """The mean of w |d - D| over the pairs where it is at least `above`, and over all; w = e^{-(D/s)^2/2} + 0.1."""
-    terms = []
-    for i, others, y in rows_of(e, d, anchors):
-        for j in others:
-            w = math.exp(-((y[j] / sigma) ** 2) / 2) + 0.1
-            terms.append(w * torch.abs(euclidean(e[i], e[j]) - y[j]))
-    kept = [term for term in terms if term >= above]
-    mean = sum(term.item() for term in terms) / len(terms)
-    return (torch.stack(kept).mean() if kept else zero(e)), mean
-
-
 def smooth_rank(
     e: Tensor,
     d: Tensor,
