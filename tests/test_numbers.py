@@ -24,6 +24,7 @@ from support.paths import ROOT
 from benchmarks import classes_synthetic, label_errors as planted
 from benchmarks.trials import interval
 from contml._support import files
+from contml.benchmark.suite import suite_names
 from contml.cli import audit
 from contml.cli.commands import app
 from contml.config import document, options
@@ -33,7 +34,7 @@ from contml.evaluation.captions import scores
 from contml.experiment import config_names, load
 from contml.explore import items as explored, page as explore_page, serving
 from contml.labels import SegmentationLabels
-from contml.losses import ContrastiveLoss, SoftInfoNCELoss, label_scale, margin
+from contml.losses import ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, margin
 from contml.models.bn_inception import BNInception
 from contml.report import card, embedding_map, rendering
 from contml.retrieval import calibration, graph, index_structure
@@ -107,12 +108,16 @@ def raw(name: str) -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda each: each["key"][2])
 
 
+def raw_lines(name: str) -> list[str]:
+    """The lines of the finished trainings of a benchmark."""
+    return (ROOT / f"benchmarks/results/raw/{name}.jsonl").read_text(encoding="utf-8").splitlines()
+
+
 @cache
 def suite_scores(name: str) -> dict[tuple[str, str], float]:
     """The mean score on the test split of each set and method of a suite of `contml benchmark`."""
-    lines = (ROOT / f"benchmarks/results/raw/{name}.jsonl").read_text(encoding="utf-8").splitlines()
     values: dict[tuple[str, str], list[float]] = {}
-    for each in map(json.loads, lines):
+    for each in map(json.loads, raw_lines(name)):
         kind, method, _, _, split, _ = json.loads(each["key"])
         if split == "test":
             values.setdefault((kind, method), []).append(each["value"])
@@ -121,8 +126,7 @@ def suite_scores(name: str) -> dict[tuple[str, str], float]:
 
 def best_trial(name: str, kind: str, method: str, option: str) -> float:
     """The highest score on the validation split of the trials of a method with an option, "loss.scale=4"."""
-    lines = (ROOT / f"benchmarks/results/raw/{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    keys = [(json.loads(each["key"]), each) for each in map(json.loads, lines)]
+    keys = [(json.loads(each["key"]), each) for each in map(json.loads, raw_lines(name))]
     of_method = [(key[2].split(), each) for key, each in keys if key[:2] == [kind, method] and key[4] == "val"]
     return max(each["value"] for words, each in of_method if option in words and "value" in each)
 
@@ -231,10 +235,51 @@ POSE, LAYOUT, CAPTIONS, CLASSES = "pose_synthetic", "layout_synthetic", "caption
 DENSE, TRIPLETS, THRESHOLD = "log-ratio, dense", "dense triplet", "triplet, threshold"
 UNTRAINED = r"untrained weights ([\d.]+\d)"
 
+#: The rows of docs/losses.md, and their methods in the suites.
+HEADS = {
+    "`smooth_rank`, `metric: ap`": "smooth_rank, ap",
+    "`smooth_rank`, `metric: ndcg`": "smooth_rank, ndcg",
+    "`graded_instance_cross_entropy`": "graded_instance_cross_entropy",
+    "`log_ratio`": "log_ratio",
+    "`log_ratio`, `regularizer: rank_sim`": "log_ratio and rank_sim",
+    "`soft_info_nce`, `similarity: student_t`": "soft_info_nce, student_t",
+    "`soft_info_nce`": "soft_info_nce",
+    "`triplet_margin`, 30 nearest positive": "triplet_margin, 30 nearest positive",
+    "`dense_triplet`": "dense_triplet",
+    "`relaxed_contrastive`": "relaxed_contrastive",
+    "`generalized_contrastive`": "generalized_contrastive",
+    "`cosent`": "cosent",
+    "`rank_n_contrast`": "rank_n_contrast",
+    "`rank_sim`": "rank_sim",
+    "untrained features": "untrained features",
+}
+
+
+def dense_margins() -> list[float]:
+    """The margin that dense triplets chose on every set, and the default."""
+    keys = [json.loads(json.loads(line)["key"]) for line in raw_lines("graded_features")]
+    chosen_options = {key[2].split()[0] for key in keys if key[1] == "dense_triplet" and key[4] == "test"}
+    (margin,) = (float(option.partition("=")[2]) for option in chosen_options)
+    return [margin, default(DenseTripletLoss, "margin")]
+
+
 CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
     "README.md": [
         (f"It draws {N} people", lambda: drawn("pose/synthetic")),
         (f"without `training.epochs=10` it has {N} epochs", lambda: config("table/default")["training"]["epochs"]),
+        *(
+            (
+                rf"\| {title} \| {N} \| {N} \| {N} \| {N} \| {N} \| {N} \|",
+                lambda name=name: suite_means("graded_features", name),
+            )
+            for title, name in (
+                (r"smooth ranks \(`smooth_rank`, `metric: ap`\)", "smooth_rank, ap"),
+                (r"graded cross entropy \(`graded_instance_cross_entropy`\)", "graded_instance_cross_entropy"),
+                (r"log-ratio \(`log_ratio`\)", "log_ratio"),
+                (r"triplets of thresholded labels \([^)]*\)", "triplet_margin, 30 nearest positive"),
+                ("untrained features", "untrained features"),
+            )
+        ),
         *(
             (
                 rf"\| {title} \| {N} \| {N} \| {N} \| {N} \| {N} \| {N} \|",
@@ -441,25 +486,59 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
                 rf"\| {re.escape(title)} \| {N} \| {N} \| {N} \| {N} \| {N} \| {N} \[",
                 lambda name=name: suite_means("graded_features", name),
             )
-            for title, name in (
-                ("`smooth_rank`, `metric: ap`", "smooth_rank, ap"),
-                ("`smooth_rank`, `metric: ndcg`", "smooth_rank, ndcg"),
-                ("`log_ratio`", "log_ratio"),
-                ("`soft_info_nce`, `similarity: student_t`", "soft_info_nce, student_t"),
-                ("`soft_info_nce`", "soft_info_nce"),
-                ("`triplet_margin`, 30 nearest positive", "triplet_margin, 30 nearest positive"),
-                ("`dense_triplet`", "dense_triplet"),
-                ("`relaxed_contrastive`", "relaxed_contrastive"),
-                ("`generalized_contrastive`", "generalized_contrastive"),
-                ("`cosent`", "cosent"),
-                ("`rank_n_contrast`", "rank_n_contrast"),
-                ("untrained features", "untrained features"),
+            for title, name in HEADS.items()
+        ),
+        *(
+            (
+                rf"\| {re.escape(title)} \| {N} \| {N} \| {N} \| {N} \| {N} \[",
+                lambda name=name: suite_means("one_anchor", name),
             )
+            for title, name in HEADS.items()
+            if ("poses", name) in suite_scores("one_anchor")
         ),
         (
-            f"on house prices a linear one had {N}, on poses {N}",
-            lambda: [suite_scores("graded_features")[kind, "regression head"] for kind in ("house prices", "poses")],
+            f"{N} and {N}; the difference is beyond the corrected",
+            lambda: [suite_scores("graded_features")["poses", name] for name in ("smooth_rank, ap", "log_ratio")],
         ),
+        (
+            f"{N}, {N} and {N}, within noise of each other",
+            lambda: [
+                suite_scores("graded_features")["rooms", name]
+                for name in ("log_ratio", "graded_instance_cross_entropy", "smooth_rank, ap")
+            ],
+        ),
+        (
+            f"{N} and {N}, not beyond the corrected interval",
+            lambda: [suite_scores("graded_features")["captions", name] for name in ("smooth_rank, ap", "log_ratio")],
+        ),
+        (
+            f"{N} on house prices, {N} on gauges; a linear regression {N} and {N}",
+            lambda: [
+                suite_scores("graded_features")[kind, name]
+                for name in ("log_ratio", "regression head")
+                for kind in ("house prices", "gauges")
+            ],
+        ),
+        (
+            f"normalized embeddings: {N} on the mean of the {WORD} sets, unnormalized {N}",
+            lambda: [
+                suite_means("log_ratio_normalization", "log_ratio, normalized")[-1],
+                len(suite_means("log_ratio_normalization", "log_ratio, normalized")) - 1,
+                suite_means("log_ratio_normalization", "log_ratio, unnormalized")[-1],
+            ],
+        ),
+        (
+            f"unnormalized embeddings have {N} and normalized ones {N}, within noise",
+            lambda: [
+                suite_scores("log_ratio_normalization")["house prices", f"log_ratio, {each}"]
+                for each in ("unnormalized", "normalized")
+            ],
+        ),
+        (
+            f"on street scenes they have {N}, and no loss is better by its interval",
+            lambda: suite_scores("streets")["streets", "untrained features"],
+        ),
+        (f"`dense_triplet` chose `margin: {N}` on all sets; the default is {N}", dense_margins),
         (
             rf"a larger `k` \({N}\) or `gamma` \({N}\), `binomial_deviance` a smaller `beta` \({N}\)",
             lambda: [
@@ -888,7 +967,7 @@ def test_heads_of_configs_say_what_is_in_them():
 
 
 #: Raw files that `contml benchmark` wrote.
-SUITES = {"graded_features"}
+SUITES = {*suite_names(), *(path.stem for path in (ROOT / "benchmarks/suites").glob("*.yaml"))}
 RAW = sorted(path.stem for path in (ROOT / "benchmarks/results/raw").glob("*.jsonl"))
 
 

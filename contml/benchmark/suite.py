@@ -319,17 +319,21 @@ def _with_base(document: Document) -> dict[str, Any]:
             values[key] = {each: base[key][each] for each in listed}
     if isinstance(document.values.get("train"), list):
         values["train"] = [*base["train"], *document.values["train"]]
-    if isinstance(values["methods"], dict) and isinstance(values["sets"], dict):  # else they are refused later
-        left_out = set(base["sets"]) - set(values["sets"])
-        values["methods"] = {each: _of_sets(method, left_out) for each, method in values["methods"].items()}
+    own = document.values.get("methods")
+    if not isinstance(own, dict) and isinstance(values["methods"], dict) and isinstance(values["sets"], dict):
+        kept = {each: _of_sets(method, values["sets"]) for each, method in values["methods"].items()}
+        if own and (without := [each for each, method in kept.items() if method is None]):
+            raise document.error(("methods",), without[0], "is defined on none of the sets")
+        values["methods"] = {each: method for each, method in kept.items() if method is not None}
     return values
 
 
-def _of_sets(method: Any, left_out: set[str]) -> Any:
-    """A method without the sets of the base that were left out."""
+def _of_sets(method: Any, sets: Mapping[str, Any]) -> Any:
+    """A method of the base on the sets of a suite; None if it is defined on none of them."""
     if not isinstance(method, dict) or not isinstance(method.get("sets"), list):
         return method
-    return {**method, "sets": [each for each in method["sets"] if each not in left_out]}
+    known = [each for each in method["sets"] if each in sets]
+    return {**method, "sets": known} if known else None
 
 
 def _refused(error: ValidationError, values: Any, document: Document) -> InputError:

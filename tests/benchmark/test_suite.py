@@ -266,6 +266,13 @@ def test_a_suite_is_another_one_with_changes(write_suite, tmp_path):
     assert suite.methods["log_ratio"] == base.methods["log_ratio"]
     assert suite.methods["raw"].sets == ("gauges",)
     assert (suite.title, suite.inputs, suite.trials) == (base.title, base.inputs, base.trials)
+    path.write_text(
+        f"base: {tmp_path / 'tiny.yaml'}\nsets: {{dials: {{config: scalar/synthetic, values: {{squared: a}}}}}}\n"
+    )
+    assert list(read_suite(str(path)).methods) == ["log_ratio", "cosent"], "raw is defined on no set that is left"
+    own = "methods: {log_ratio: {grid: [{optimizer.lr: [1, 2]}]}}\ntrials: 2"
+    path.write_text(f"base: {tmp_path / 'tiny.yaml'}\n{own}\n")
+    assert read_suite(str(path)).methods["log_ratio"].changes == ()
     path.write_text(f"base: {tmp_path / 'tiny.yaml'}\ninputs: {{changes: [images.crop=32]}}\nfurther: 0\n")
     assert read_suite(str(path)).inputs.changes == ("images.crop=32",)
     (tmp_path / "third.yaml").write_text(f"base: {path}\n")
@@ -277,6 +284,10 @@ def test_a_suite_is_another_one_with_changes(write_suite, tmp_path):
         f"base: {tmp_path / 'tiny.yaml'}\nmethods: [[raw]]": {"subject": "methods", "got": "['raw']"},
         f"base: {tmp_path / 'tiny.yaml'}\ntrain: 5": {"subject": "train", "got": "5"},
         f"base: {tmp_path / 'tiny.yaml'}\nmethods: [raw]": {"subject": "reference"},
+        f"base: {tmp_path / 'tiny.yaml'}\nsets: {{dials: {{config: scalar/synthetic}}}}\nmethods: [raw, log_ratio]": {
+            "subject": "methods",
+            "got": "raw",
+        },
     }.items():
         path.write_text(text)
         with refuses(**{"subject": "", **fields}):
