@@ -496,28 +496,41 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             for title, name in HEADS.items()
             if ("poses", name) in suite_scores("one_anchor")
         ),
-        (
-            f"{N} and {N}; the difference is beyond the corrected",
-            lambda: [suite_scores("graded_features")["poses", name] for name in ("smooth_rank, ap", "log_ratio")],
+        *(
+            (
+                rf"\| {label} [^|]*\| [^|]* \| {N} and {N}, [^|]* \| {N} and {N}, ",
+                lambda kind=kind, best=best: [
+                    suite_scores(name)[kind, method]
+                    for name in ("graded_features", "efficientnet_lite2")
+                    for method in (best, "log_ratio")
+                ],
+            )
+            for label, kind, best in (
+                ("poses", "poses", "smooth_rank, ap"),
+                ("label maps", "rooms", "smooth_rank, ap"),
+                ("captions", "captions", "smooth_rank, ap"),
+            )
         ),
         (
-            f"{N}, {N} and {N}, within noise of each other",
+            rf"one number [^|]*\| [^|]* \| {N}, {N} and {N}, within noise \| {N} and {N}, ",
             lambda: [
-                suite_scores("graded_features")["rooms", name]
-                for name in ("log_ratio", "graded_instance_cross_entropy", "smooth_rank, ap")
+                *(
+                    suite_scores("graded_features")["house prices", name]
+                    for name in ("smooth_rank, ndcg", "log_ratio", "regression head")
+                ),
+                *(
+                    suite_scores("efficientnet_lite2")["house prices", name]
+                    for name in ("smooth_rank, ndcg", "log_ratio")
+                ),
             ],
         ),
-        (
-            f"{N} and {N}, not beyond the corrected interval",
-            lambda: [suite_scores("graded_features")["captions", name] for name in ("smooth_rank, ap", "log_ratio")],
-        ),
-        (
-            f"{N} on house prices, {N} on gauges; a linear regression {N} and {N}",
-            lambda: [
-                suite_scores("graded_features")[kind, name]
-                for name in ("log_ratio", "regression head")
-                for kind in ("house prices", "gauges")
-            ],
+        *(
+            (
+                rf"\| {re.escape(title)} \| {N} \| {N} \| {N} \| {N} \| {N} \| (?=\||So )",
+                lambda name=name: suite_means("efficientnet_lite2", name),
+            )
+            for title, name in HEADS.items()
+            if ("poses", name) in suite_scores("efficientnet_lite2")
         ),
         (
             f"normalized embeddings: {N} on the mean of the {WORD} sets, unnormalized {N}",
