@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from support.paths import ROOT
@@ -320,13 +321,13 @@ def test_the_suite_of_the_page_is_valid(tmp_path):
 
 
 #: The suites of which trainings are recorded.
-RECORDED = [name for name in suite_names() if (ROOT / f"benchmarks/results/raw/{name}.jsonl").exists()]
+RECORDED = [name for name in SUITES if (ROOT / f"benchmarks/results/raw/{Path(name).stem}.jsonl").exists()]
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_trainings_are_read_and_are_of_the_suite(name):
     """A key of another value would be trained again: whoever changes a config that a suite uses finds it here."""
-    suite, results = read_suite(name), Trainings(ROOT / f"benchmarks/results/raw/{name}.jsonl")
+    suite, results = read_suite(name), Trainings(ROOT / f"benchmarks/results/raw/{Path(name).stem}.jsonl")
     known = {item.key for cell in cells(suite, {}) for item in cell.known(results)}
     assert results
     assert "graded_features" in RECORDED
