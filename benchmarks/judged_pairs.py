@@ -126,13 +126,15 @@ def values_of(record: Record, loss_name: str, count: int) -> list[float]:
 
 def results(record: Record) -> str:
     """The table: a row for each number of judgments, a column for each loss."""
-    rows = [["judgments", "per item", *LOSS_OPTIONS]]
+    rows = [["judgments", "of an item", *LOSS_OPTIONS]]
     for count in (*JUDGMENTS, 0):
         cells = []
         for loss_name in LOSS_OPTIONS:
             values = values_of(record, loss_name, count)
             cells.append(f"{statistics.fmean(values):.3f} ± {interval(values):.3f}" if len(values) > 1 else "-")
-        rows.append([f"{count:,}" if count else "full labels", f"{2 * count / TRAIN:g}" if count else "999", *cells])
+        rows.append(
+            [f"{count:,}" if count else "full labels", f"{2 * count / TRAIN:g}" if count else f"{TRAIN - 1}", *cells]
+        )
     return table(rows)
 
 
@@ -165,10 +167,9 @@ def main() -> None:
     options = parser.parse_args()
     record = Record(options.raw)
     finished = run(record, options.minutes)
-    text = (
-        f"{heading('Judged pairs')}\n`python -m benchmarks.judged_pairs`. {' '.join((__doc__ or '').split()[-132:])}\n"
-    )
-    text += f"\nMean and 95 % t interval over {len(SEEDS)} seeds.\n\n{results(record)}"
+    about = " ".join(str(__doc__).split("\n\n")[2].split())
+    text = f"{heading('Judged pairs')}\n`python -m benchmarks.judged_pairs`. {about}\n"
+    text += f"\nMean and 95 % t interval over {len(SEEDS)} seeds.\n\n{results(record)}\n"
     print(text)
     if not finished:
         print("not finished: the same command goes on")
