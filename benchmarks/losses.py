@@ -102,7 +102,7 @@ def _peers() -> dict[str, Peer]:
         "triplet_margin": Peer(
             lambda _: losses.TripletMarginLoss(0.1, distance=cosine), {"reduction": "nonzero"}, same, listed=True
         ),
-        "n_pairs": Peer(lambda _: losses.NPairsLoss(), {}, differs="its pair of a class is drawn"),
+        "n_pairs": Peer(lambda _: losses.NPairsLoss(), {"l2": 0.0}, differs="its pair of a class is drawn"),
         "angular": Peer(lambda _: losses.AngularLoss(40), {}, differs="it takes all triplets, not pairs", listed=True),
         "lifted_structure": Peer(
             lambda _: losses.GeneralizedLiftedStructureLoss(neg_margin=0, pos_margin=1, distance=cosine), {}, same

@@ -12,7 +12,7 @@ An offset that all rows share is subtracted first, where that is exact, so that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -62,7 +62,7 @@ def lift(distance: Distance, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
     Any block of their similarities or squared distances is then a matrix product.
     """
-    with _no_autocast(x):
+    with no_autocast(x):
         x, y = full_precision(x), full_precision(y)
         if distance == "dot":
             return x, y
@@ -92,7 +92,7 @@ class Values(NamedTuple):
 
 def block(distance: Distance, rows: Tensor, cols: Tensor) -> Tensor:
     """Similarities or distances `[R, M]` of lifted rows `[R, e]` to lifted columns `[M, e]`."""
-    with _no_autocast(rows):
+    with no_autocast(rows):
         return root(distance, block_values(distance, rows, cols).s)
 
 
@@ -190,7 +190,7 @@ def pairs(distance: Distance, x: Tensor, y: Tensor) -> Tensor:
     """Similarities or distances `[N, M]` of all rows of x `[N, d]` to all rows of y `[M, d]`, at once."""
     if distance in ("cosine", "dot"):
         return block(distance, *lift(distance, x, y))
-    with _no_autocast(x):
+    with no_autocast(x):
         try:
             d = _squared(full_precision(x), None if y is x else full_precision(y))
         except _CancelsEverywhereError:  # tight clusters: subtracting the whole block is faster
@@ -229,7 +229,7 @@ class _SquaredEuclidean(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-        with _no_autocast(gradient):  # backward may be called inside autocast
+        with no_autocast(gradient):  # backward may be called inside autocast
             return _SquaredEuclidean._gradients(gradient, *ctx.saved_tensors)
 
     @staticmethod
@@ -260,5 +260,7 @@ class _SquaredEuclidean(torch.autograd.Function):
 _squared: Callable[[Tensor, Tensor | None], Tensor] = _SquaredEuclidean.apply
 
 
-def _no_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    return torch.autocast(x.device.type, enabled=False)
+def no_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """Full precision on the device of x: autocast would compute in half precision. Entering it costs time."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()

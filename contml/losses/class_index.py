@@ -35,6 +35,7 @@ class ClassIndex(nn.Module):
             got = f"{ids.dtype} {list(ids.shape)} with {num_distinct} different values"
             raise InputError("class_ids", got, f"must be {num_classes} distinct whole numbers, one per class")
         sorted_ids, rows = ids.long().sort()
+        self.is_consecutive = class_ids is None
         self.register_buffer("ids", sorted_ids, persistent=class_ids is not None)
         self.register_buffer("rows", rows, persistent=class_ids is not None)
 
@@ -43,6 +44,10 @@ class ClassIndex(nn.Module):
 
     def forward(self, classes: Tensor) -> Tensor:
         """Rows `[B]` of class ids `[B]`."""
+        if self.is_consecutive and classes.device.type == "cpu" and len(classes):
+            least, largest = torch.aminmax(classes)
+            if int(least) >= 0 and int(largest) < len(self):
+                return classes.long()
         ids, rows = self.ids.to(classes.device), self.rows.to(classes.device)
         position = torch.searchsorted(ids, classes.long()).clamp(max=len(ids) - 1)
         unknown = ids[position] != classes

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from contml._support.errors import InputError
 from contml._support.options import options_of
 from contml.contracts import Requirement
-from contml.distances.euclidean import Distance, add_gradient, block_values, lift, pairs, root
+from contml.distances.euclidean import Distance, add_gradient, block_values, lift, no_autocast, pairs, root
 from contml.distances.unit_vectors import normalize
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import as_anchors, as_labels, check_embeddings, nan_unless_finite
@@ -260,16 +260,15 @@ class PairLoss(nn.Module):
         """Sums of values and of counts over the anchors, `[T]` each; only the values have a gradient."""
         x, y = comparison.x, comparison.y
         step = self.rows_of_a_block(comparison)
-        full = torch.autocast(x.device.type, enabled=False)  # autocast would compute in half precision
         if len(x) <= step:
-            with full:
+            with no_autocast(x):
                 scores = pairs(self.pair_distance, x, y)
                 values, counts = _columns(self, self.block(comparison, scores, ALL))
                 return values.sum(0), counts.sum(0)
         lifted = lift(self.pair_distance, x, y)
         parameters = [p for p in self.parameters() if p.requires_grad]
         needs_gradient = torch.is_grad_enabled()
-        with full:
+        with no_autocast(x):
             sums: tuple[Tensor, Tensor] = _Blocked.apply(self, comparison, step, needs_gradient, *lifted, *parameters)
         return sums
 

@@ -27,7 +27,7 @@ def log_one_plus_sum_exp(x: Tensor, weights: Tensor) -> Tensor:
 
     x `[A, B]`: finite, of any size; weights `[A, B]`: >= 0, or bool.
     """
-    value: Tensor = _LogSumExp.apply(x, weights.to(x.dtype), True)[0]
+    value: Tensor = _LogOnePlusSumExp.apply(x, weights.to(x.dtype))
     return value
 
 
@@ -36,7 +36,7 @@ def log_sum_exp(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 
     Where all w are 0 it is 0, with gradient 0. x `[A, B]`: finite, of any size; weights `[A, B]`: >= 0, or bool.
     """
-    result: tuple[Tensor, Tensor] = _LogSumExp.apply(x, weights.to(x.dtype), False)
+    result: tuple[Tensor, Tensor] = _LogSumExp.apply(x, weights.to(x.dtype))
     return result
 
 
@@ -57,14 +57,10 @@ class _LogSumExp(torch.autograd.Function):
     """Three times as fast as masked `logsumexp`, whose terms are -inf where the weight is 0."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weights: Tensor, add_one: bool) -> tuple[Tensor, Tensor]:
-        maximum = x.masked_fill(weights == 0, -torch.inf).amax(1, keepdim=True)  # [A,1] -inf if all weights are 0
-        if add_one:
-            maximum.clamp_(min=0)
-        terms = (x - maximum).clamp_(-_MAX_EXPONENT, _MAX_EXPONENT).exp_().mul_(weights)  # [A,B]
+    def forward(ctx: Any, x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        maximum = _maximum(x, weights)
+        terms = _terms(x, weights, maximum)
         total = terms.sum(1, keepdim=True)
-        if add_one:
-            total += (-maximum).exp()
         has_weight = total != 0  # NaN is not 0: it stays
         safe_total = total.where(has_weight, 1)
         ctx.save_for_backward(terms, has_weight / safe_total)
@@ -75,4 +71,30 @@ class _LogSumExp(torch.autograd.Function):
     def backward(ctx: Any, value: Tensor, _positive: Tensor) -> tuple[Tensor | None, ...]:
         refuse_double_backward()
         terms, share = ctx.saved_tensors
-        return terms * (value[:, None] * share), None, None
+        return terms * (value[:, None] * share), None
+
+
+class _LogOnePlusSumExp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weights: Tensor) -> Tensor:
+        maximum = _maximum(x, weights).clamp_(min=0)
+        terms = _terms(x, weights, maximum)
+        total = terms.sum(1, keepdim=True).add_((-maximum).exp_())  # above 0: the largest term is in it, or 1
+        ctx.save_for_backward(terms, total)
+        return (maximum + total.log()).squeeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, value: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_double_backward()
+        terms, total = ctx.saved_tensors
+        return terms * (value[:, None] / total), None
+
+
+def _maximum(x: Tensor, weights: Tensor) -> Tensor:
+    """The largest x with a weight in each row `[A, 1]`; -inf if all weights are 0."""
+    return x.masked_fill(weights == 0, -torch.inf).amax(1, keepdim=True)
+
+
+def _terms(x: Tensor, weights: Tensor, maximum: Tensor) -> Tensor:
+    """`w e^(x - maximum)`, `[A, B]`."""
+    return (x - maximum).clamp_(-_MAX_EXPONENT, _MAX_EXPONENT).exp_().mul_(weights)

@@ -60,18 +60,21 @@ class NPairsLoss(PairLoss):
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
         """The anchors of the pairs with the positives of all pairs."""
         classes = _classes(labels, embeddings)
-        partner = class_pairs(classes)
-        positions = torch.arange(len(partner), device=partner.device)
-        first_items = (partner > positions).nonzero()[:, 0]
-        positives = partner[first_items] if len(first_items) else positions  # reductions need at least one column
-        rows = first_items if anchors is None else anchors[partner[anchors] > anchors]
-        return _chosen(embeddings[rows], embeddings[positives], classes, rows, positives)
+        rows, positives = first_pairs(classes)
+        if not len(positives):
+            positives = torch.arange(len(classes), device=classes.device)  # reductions need at least one column
+        if anchors is not None:
+            rows = anchors[torch.isin(anchors, rows)]
+        x, y = embeddings.index_select(0, torch.cat((rows, positives))).split([len(rows), len(positives)])
+        return _chosen(x, y, classes, rows, positives)
 
     def penalty(self, comparison: Comparison) -> Tensor | None:
         """L2 on the items of the pairs."""
-        a = full_precision(comparison.x)
-        p = full_precision(comparison.y[comparison.label_distances(ALL).argmin(1)])
-        return self.l2 * (a.square().sum() + p.square().sum()) / (2 * max(len(a), 1))
+        if self.l2 == 0:
+            return None
+        a, y = full_precision(comparison.x), full_precision(comparison.y)
+        p2 = y.square().sum(1).index_select(0, comparison.label_distances(ALL).argmin(1))
+        return self.l2 * (a.square().sum() + p2.sum()) / (2 * max(len(a), 1))
 
 
 class AngularLoss(PairLoss):
@@ -129,14 +132,20 @@ def _chosen(x: Tensor, y: Tensor, classes: Tensor, rows: Tensor, cols: Tensor) -
     return Comparison(x, y, label_distances, None, anchor_class, item_class, rows=rows, cols=cols)
 
 
-def class_pairs(classes: Tensor) -> Tensor:
-    """The position of each item's partner `[B]`, for the first two items of a class; -1 for all other items."""
+def first_pairs(classes: Tensor) -> tuple[Tensor, Tensor]:
+    """The positions of the first and of the second item `[P]` of each class that has two, by those of the first."""
     sorted_classes, order = classes.sort(stable=True)
     same_class = sorted_classes[1:] == sorted_classes[:-1]
     is_first = same_class.clone()  # the first item of each class that has two or more
     is_first[1:] &= ~same_class[:-1]
-    a, p = order[:-1][is_first], order[1:][is_first]
-    partner = torch.full_like(order, -1)
+    a, positions = order[:-1][is_first].sort()
+    return a, order[1:][is_first][positions]
+
+
+def class_pairs(classes: Tensor) -> Tensor:
+    """The position of each item's partner `[B]`, for the first two items of a class; -1 for all other items."""
+    a, p = first_pairs(classes)
+    partner = torch.full_like(classes, -1)
     partner[a], partner[p] = p, a
     return partner
 

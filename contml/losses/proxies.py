@@ -115,10 +115,12 @@ class ProxyNCALoss(ProxyLoss):
         positive = block.label_distances == 0
         num_others = max(s.shape[1] - 1, 1)
         target = torch.full_like(s, self.label_smoothing / num_others).masked_fill_(positive, 1 - self.label_smoothing)
-        denominator, has_terms = log_sum_exp(
-            s, torch.ones_like(positive) if self.positive_in_denominator else ~positive
-        )
-        value = (denominator - (target * s).sum(1)).where(has_terms, 0)
+        own = (target * s).sum(1)
+        if self.positive_in_denominator:
+            value = s.logsumexp(1) - own
+        else:
+            denominator, has_terms = log_sum_exp(s, ~positive)
+            value = (denominator - own).where(has_terms, 0)
         return value, torch.ones_like(value)
 
 

@@ -21,7 +21,7 @@ from contml._support.validation import (
     PositiveInt,
     check_ranges,
 )
-from contml.distances.euclidean import Distance
+from contml.distances.euclidean import Distance, no_autocast
 from contml.distances.unit_vectors import normalize
 from contml.losses.driver import Block, Comparison
 from contml.losses.proxies import Ids, ProxyLoss, loss_dtype, new_proxies
@@ -128,7 +128,7 @@ class SoftTripleLoss(_SoftmaxLoss):
         if self.tau == 0 or k == 1:
             return None
         y = comparison.y
-        with torch.autocast(y.device.type, enabled=False):  # in half precision 2 - 2 w . w may be below -1e-5
+        with no_autocast(y):  # in half precision 2 - 2 w . w may be below -1e-5
             unit_centers = normalize(self.centers.to(loss_dtype(y)))
             s, t = torch.triu_indices(k, k, 1, device=unit_centers.device)
             squared = 2 + EPSILON - 2 * (unit_centers @ unit_centers.mT)[:, s, t]  # [C, K (K-1) / 2]
