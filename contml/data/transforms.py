@@ -77,9 +77,10 @@ class TorchvisionTransform:
 
     def __call__(self, image: PixelArray, generator: np.random.Generator) -> PixelArray:
         """Returns the transformed image, or the centre crop `[crop, crop, 3]` of a larger one."""
-        # torchvision draws from torch's global generator.
+        # torchvision draws from torch's global generator. `torch.manual_seed` would take longer, and also seed the
+        # generators of GPUs, from which a training draws.
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(generator.integers(1 << 62)))
+            torch.default_generator.manual_seed(int(generator.integers(1 << 62)))
             result = self.transform(torch.from_numpy(image).permute(2, 0, 1))
         if not isinstance(result, Tensor) or result.dtype != torch.uint8 or result.ndim != 3 or result.shape[0] != 3:
             got = f"{result.dtype} {list(result.shape)}" if isinstance(result, Tensor) else f"a {type(result).__name__}"

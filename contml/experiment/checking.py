@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -21,11 +22,14 @@ from contml.labels.base import LabelSpace
 from contml.labels.captions import CaptionLabels
 from contml.labels.judgments import JudgedItems
 from contml.labels.pairs import PairLabels
+from contml.retrieval.labelled_items import MAX_ITEMS
 from contml.training import Trainer
 
 _FEATURES = "no image, since the items are features"
 #: The time of a training is estimated by so many steps, by fewer after so many seconds, but at least by these.
 _STEPS, _TIMED, _LEAST_STEPS = 10, 3.0, 2
+#: Seconds beside steps and images: of the metrics and the checkpoint of an evaluation; of the start and the report.
+_EVALUATION, _REST = 0.3, 10.0
 
 
 def report_columns(task: Task, on_columns: Callable[[Sequence[Sequence[str]]], None]) -> None:
@@ -84,6 +88,7 @@ def check(
         raise InputError(name, got, f"only {len(batch.rows)} images of the first batch can be read")
     loss = trainer.train_step(batch)
     times = _times(trainer, batches, has_cache) if trainer.total_steps else []
+    rest = _seconds_of_evaluations(experiment, trainer, task, batch) if times and not is_once else 0.0
     batches.close()
     trainer.bare_model.load_state_dict(initial_state)
     trainer.images.close()
@@ -102,7 +107,10 @@ def check(
             "images per epoch",
             _images_per_epoch(trainer.total_steps * len(batch.rows), trainer.options.epochs, len(task.train)),
         ),
-        ("time", _time_of_features(times, len(batch.rows), task) if is_once else _time(times, trainer.total_steps)),
+        (
+            "time",
+            _time_of_features(times, len(batch.rows), task) if is_once else _time(times, trainer.total_steps, rest),
+        ),
         ("parameters", f"{num_parameters:,}, on {trainer.device}"),
         ("loss of a batch", f"{loss.item():.4g}"),
     ]
@@ -139,11 +147,26 @@ def _in_a_batch(labels: LabelSpace) -> str:
     return f"{low} to {high}, mean {mean}{share}"
 
 
-def _time(times: Sequence[float], steps: int) -> str:
-    """The time of a training as a range, by the quartiles of the seconds of some steps."""
+def _seconds_of_evaluations(experiment: Experiment, trainer: Trainer, task: Task, batch: Batch) -> float:
+    """The seconds of all evaluations, of the start and of the report, by the time that the images of a batch take."""
+    evaluator, outputs = experiment.evaluator(), trainer.evaluator.outputs
+    for _ in range(2):  # the first call is slower
+        start = time.monotonic()
+        outputs(trainer.bare_model, trainer.split, trainer.images, batch.rows, device=trainer.device)
+    seconds_per_image = (time.monotonic() - start) / len(batch.rows)
+    evaluations = 1 + math.ceil(trainer.options.epochs / trainer.options.evaluate_every)
+    evaluated = evaluations * sum(len(split) for split in trainer.watched.values())
+    # At the end: all other splits, validation again with the best weights, and training items that answer with labels.
+    evaluated += sum(len(split) for name, split in task.splits.items() if name != "train")
+    evaluated += min(len(task.train), MAX_ITEMS) if evaluator.ranked else 0
+    return seconds_per_image * evaluated + _EVALUATION * evaluations + _REST
+
+
+def _time(times: Sequence[float], steps: int, rest: float) -> str:
+    """The time of a training as a range, by the quartiles of the seconds of some steps, and `rest` seconds more."""
     if not times:
         return "training.epochs=0: nothing will be trained"
-    return f"about {_range(times, steps)} of training, by {len(times)} steps, without its evaluations"
+    return f"about {_range(times, steps, rest)} with evaluations and report, by {len(times)} steps"
 
 
 def _time_of_features(times: Sequence[float], batch: int, task: Task) -> str:
@@ -155,8 +178,8 @@ def _time_of_features(times: Sequence[float], batch: int, task: Task) -> str:
     return f"about {about} for the features of {images:,} images, which are kept; then seconds per epoch"
 
 
-def _range(times: Sequence[float], steps: float) -> str:
-    low, high = (duration(times[index] * steps) for index in (len(times) // 4, 3 * len(times) // 4))
+def _range(times: Sequence[float], steps: float, rest: float = 0.0) -> str:
+    low, high = (duration(times[index] * steps + rest) for index in (len(times) // 4, 3 * len(times) // 4))
     return low if low == high else f"{low} to {high}"
 
 

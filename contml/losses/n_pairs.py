@@ -65,8 +65,8 @@ class NPairsLoss(PairLoss):
             positives = torch.arange(len(classes), device=classes.device)  # reductions need at least one column
         if anchors is not None:
             rows = anchors[torch.isin(anchors, rows)]
-        x, y = embeddings.index_select(0, torch.cat((rows, positives))).split([len(rows), len(positives)])
-        return _chosen(x, y, classes, rows, positives)
+        both = embeddings.index_select(0, torch.cat((rows, positives)))
+        return _chosen(both[: len(rows)], both[len(rows) :], classes, rows, positives)
 
     def penalty(self, comparison: Comparison) -> Tensor | None:
         """L2 on the items of the pairs."""

@@ -162,28 +162,29 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("steps", "decoding", "cache", "words"),
+    ("steps", "decoding", "cache", "about", "count"),
     [
-        ([9.0] + [0.1] * 10, 0.0, False, "about 1.7 min of training, by 10 steps"),
-        ([9.0, 0.1, 0.1, 0.2, 0.2], 0.0, False, "about 1.7 min to 3.3 min of training, by 4 steps"),
-        ([9.0] + [0.1] * 10, 0.1, False, "about 3.3 min of training, by 10 steps"),
-        ([9.0] + [0.1] * 10, 0.1, True, "about 1.7 min of training, by 10 steps"),  # the images are decoded once
-        ([90.0, 50.0, 60.0, 1.0], 0.0, False, "about 13.9 h to 16.7 h of training, by 2 steps"),  # no more than needed
+        ([9.0] + [0.1] * 10, 0.0, False, "about 1.7 min", "10 steps"),
+        ([9.0, 0.1, 0.1, 0.2, 0.2], 0.0, False, "about 1.7 min to 3.3 min", "4 steps"),
+        ([9.0] + [0.1] * 10, 0.1, False, "about 3.3 min", "10 steps"),
+        ([9.0] + [0.1] * 10, 0.1, True, "about 1.7 min", "10 steps"),  # the images are decoded once
+        ([90.0, 50.0, 60.0, 1.0], 0.0, False, "about 13.9 h to 16.7 h", "2 steps"),  # no more than needed
     ],
 )
-def test_the_time_is_that_of_warm_steps(monkeypatch, steps, decoding, cache, words):
+def test_the_time_is_that_of_warm_steps(monkeypatch, steps, decoding, cache, about, count):
     clock = Clock(steps, decoding)
     monkeypatch.setattr(checking, "time", clock)
     monkeypatch.setattr(checking, "_TIMED", sum(steps) + len(steps) * decoding - 0.05)
     if max(steps) == 90:
         monkeypatch.setattr(checking, "_TIMED", 3.0)
     times = checking._times(clock, clock.batches(), cache)
-    assert checking._time(times, 1000).removesuffix(", without its evaluations") == words
-    assert checking._time([], 0) == "training.epochs=0: nothing will be trained"
+    assert checking._time(times, 1000, 0.0) == f"{about} with evaluations and report, by {count}"
+    assert checking._time([], 0, 0.0) == "training.epochs=0: nothing will be trained"
+    assert checking._time([0.1], 1000, 200.0) == "about 5.0 min with evaluations and report, by 1 steps"
 
 
 def test_the_time_is_a_fact(monkeypatch):
-    assert "steps, without its evaluations" in dict(check(load("pose/synthetic", TINY)))["time"]
+    assert "with evaluations and report, by" in dict(check(load("pose/synthetic", TINY)))["time"]
     facts = dict(check(load("pose/synthetic", [*TINY, "training.epochs=0"])))
     assert facts["time"] == "training.epochs=0: nothing will be trained"
 

@@ -84,6 +84,17 @@ def test_an_evaluation_takes_the_centre_without_a_transform():
     assert torch.equal(batch.images, torch.from_numpy(centre).permute(0, 3, 1, 2))
 
 
+def test_torchvision_draws_from_the_seed_and_no_other_generator_is_seeded(monkeypatch):
+    transform = torchvision_transform("torchvision:RandomResizedCrop")(size=16, resize=24, crop=16)
+    state = torch.get_rng_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(np.random.default_rng(5).integers(1 << 62)))
+        expected = transform.transform(torch.from_numpy(image()).permute(2, 0, 1)).permute(1, 2, 0).numpy()
+    monkeypatch.setattr(torch, "manual_seed", None)  # it would seed those of GPUs too, from which a training draws
+    np.testing.assert_array_equal(transform(image(), np.random.default_rng(5)), expected)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_transforms_of_torchvision_show_their_options():
     found = {option.name: option for option in options(torchvision_transform("torchvision:RandomResizedCrop"))}
     assert found["size"].required

@@ -1,0 +1,172 @@
+"""Processor time of this checkout beside that of another one, such as the parent of a commit, in turn.
+
+    git worktree add /tmp/parent HEAD~1
+    python -m benchmarks.before_after --before /tmp/parent [--only NAME ...] [--rounds 5]
+
+Each checkout has a process with one thread; the two take turns, and the least processor time of each counts, which
+other programs on the machine disturb least. The figures of both results are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from benchmarks.measure import heading, table
+
+ROOT = Path(__file__).parents[1]
+#: A training of drawn people that takes seconds.
+SMALL = [
+    *("task.train=40", "task.val=16", "task.test=24", "task.queries=6", "task.size=32"),
+    *("images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "model.dim=8"),
+    *("sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=4"),
+    "training.epochs=2",
+]
+
+#: A measurement: a function whose processor time counts, unless it returns another one, and a figure of its result.
+Measurement: TypeAlias = "tuple[Callable[[], float | None], Callable[[], str]]"
+
+
+def command() -> Measurement:
+    """`contml check pose/synthetic` in a process of its own, with a cache that a first call has filled."""
+    call = [sys.executable, "-m", "contml.cli", "check", "pose/synthetic"]
+
+    def run() -> float:
+        before = os.times()
+        subprocess.run(call, check=True, capture_output=True)
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    return run, lambda: ""
+
+
+def report() -> Measurement:
+    """The report of a small run."""
+    from contml.experiment import load, train
+    from contml.experiment.train_and_evaluate import report_run
+
+    run = train(load("pose/synthetic", SMALL), Path(tempfile.mkdtemp()))
+    assert run is not None
+    folder = run.folder
+    return lambda: void(report_run(folder)), lambda: ""
+
+
+def tsne(items: int) -> Measurement:
+    """The t-SNE map of embeddings in 20 groups; the figure is its divergence, of which lower is better."""
+    import torch
+
+    from contml.report.embedding_map import tsne as mapped
+
+    random = torch.Generator().manual_seed(0)
+    groups = torch.arange(items) % 20
+    x = torch.randn(20, 64, generator=random)[groups] + 0.5 * torch.randn(items, 64, generator=random)
+
+    def kept() -> str:
+        points = torch.from_numpy(mapped(x))
+        near = torch.cdist(points, points).fill_diagonal_(torch.inf).topk(10, largest=False).indices
+        true = torch.cdist(x, x).fill_diagonal_(torch.inf).topk(10, largest=False).indices
+        share = (near[:, :, None] == true[:, None]).any(2).double().mean()
+        return f"{share:.3f} of the 10 nearest are kept"
+
+    return lambda: void(mapped(x)), kept
+
+
+def loss(name: str) -> Measurement:
+    """Forward and backward of a loss on 128 embeddings, 20 times."""
+    import torch
+
+    from benchmarks.losses import PEERS, inputs, make
+
+    embeddings, classes = inputs(128)
+    embeddings.requires_grad_()
+    made = make(name, 128, **({"l2": 0.0} if name == "n_pairs" else PEERS[name].options))
+    leaves = [embeddings, *made.parameters()]
+
+    def run() -> None:
+        for _ in range(20):
+            torch.autograd.grad(made(embeddings, classes), leaves, allow_unused=True)
+
+    return run, lambda: f"{float(made(embeddings, classes)):.6g}"
+
+
+def void(_: Any) -> None:
+    return None
+
+
+def measurements() -> dict[str, Callable[[], Measurement]]:
+    from benchmarks.losses import PEERS
+
+    return {
+        "contml check pose/synthetic": command,
+        "report of a small run": report,
+        "t-SNE of 1,000 items": lambda: tsne(1000),
+        "t-SNE of 2,000 items": lambda: tsne(2000),
+        **{f"{name}, 128 items, 20 times": lambda name=name: loss(name) for name in PEERS},
+    }
+
+
+def serve() -> None:
+    """Answers each line of stdin, the name of a measurement or "figure NAME", with its time or its figure."""
+    import torch
+
+    torch.set_num_threads(1)
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what is measured may print
+    prepared: dict[str, Measurement] = {}
+    for line in sys.stdin:
+        name = line.strip().removeprefix("figure ")
+        if name not in prepared:
+            prepared[name] = measurements()[name]()
+            prepared[name][0]()
+        run, figure = prepared[name]
+        start = time.process_time()
+        answer: Any = figure() if line.startswith("figure ") else run()
+        os.write(answers, json.dumps(time.process_time() - start if answer is None else answer).encode() + b"\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, help="the other checkout")
+    parser.add_argument("--only", nargs="*", help="these measurements alone")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        serve()
+        return
+    sides = []
+    for checkout in (given.before.resolve(), ROOT):
+        environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        call = [sys.executable, str(Path(__file__).resolve()), "--serve"]
+        sides.append(subprocess.Popen(call, cwd=checkout, env=environment, text=True, **pipes))
+
+    def ask(side: Any, line: str) -> Any:
+        side.stdin.write(line + "\n")
+        side.stdin.flush()
+        return json.loads(side.stdout.readline())
+
+    rows = [["processor seconds of", "before", "after", "before / after", "result before", "result after"]]
+    for name in given.only or measurements():
+        rounds = [[ask(side, name) for side in sides] for _ in range(given.rounds)]
+        before, after = (min(spent) for spent in zip(*rounds, strict=True))
+        figures = [ask(side, f"figure {name}") for side in sides]
+        rows.append([name, f"{before:.4g}", f"{after:.4g}", f"{before / after:.2f}", *figures])
+        print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
+    for side in sides:
+        side.stdin.close()
+        side.wait()
+    print(heading("Before and after"))
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
