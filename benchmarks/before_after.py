@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -109,7 +110,7 @@ def measurements() -> dict[str, Callable[[], Measurement]]:
         "report of a small run": report,
         "t-SNE of 1,000 items": lambda: tsne(1000),
         "t-SNE of 2,000 items": lambda: tsne(2000),
-        **{f"{name}, 128 items, 20 times": lambda name=name: loss(name) for name in PEERS},
+        **{f"{name}, 128 items, 20 times": partial(loss, name) for name in PEERS},
     }
 
 
@@ -142,7 +143,7 @@ def main() -> None:
     if given.serve:
         serve()
         return
-    sides = []
+    sides: list[Any] = []
     for checkout in (given.before.resolve(), ROOT):
         environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}

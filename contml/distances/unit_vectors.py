@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,12 +27,14 @@ def normalize(x: Tensor) -> Tensor:
     limit = 2.0 ** (exponent * 3 // 8)
     norm = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True)  # [N,1]
     if x.device.type == "cpu" and x.numel() and _all_within(norm, 1 / limit, limit):  # on a GPU, this would wait for it
-        return cast(Tensor, _Unit.apply(x, norm))
+        in_range: Tensor = _Unit.apply(x, norm)
+        return in_range
     scale = torch.ones_like(norm).masked_fill_(norm > limit, 2.0 ** -(exponent * 5 // 8))
     x = x * scale.masked_fill_(norm < 1 / limit, 2.0 ** (exponent // 2))
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     positive = norm >= 0.5 / limit
-    return x * (positive / torch.where(positive, norm, 1))
+    unit: Tensor = x * (positive / torch.where(positive, norm, 1))
+    return unit
 
 
 def _all_within(norm: Tensor, low: float, high: float) -> bool:
