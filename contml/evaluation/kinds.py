@@ -167,7 +167,7 @@ class _Rankings(ResultKind):
         return [*evaluation.scores]
 
     def finding(self, evaluation: Evaluation, score: Score) -> str:
-        return f"{score.title} is {self.text(evaluation, score.model)}"
+        return f"The nDCG of the judged items of a query is {self.text(evaluation, score.model)}"
 
 
 #: The kinds by name. Of a file without a kind, it is the first one whose main metric is there.

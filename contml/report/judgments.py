@@ -108,7 +108,7 @@ def _example(judged: Judged, n: int, title: str) -> Example:
     best = np.argsort(-labels.gains[start:end], kind="stable")
 
     def items(order: _Integers) -> list[ShownItem]:
-        return [ShownItem(int(members[i]), float(grades[i]), f"{grades[i]:g}", None) for i in order[:_ITEMS]]
+        return [ShownItem(int(members[i]), float(grades[i]), f"{grades[i]:.3g}", None) for i in order[:_ITEMS]]
 
     lines = [Line("Model", items(np.argsort(distances, kind="stable"))), Line("Best order", items(best))]
     return Example(title, int(labels.queries[n]), f"nDCG {score_text(float(judged.values[n]))}", lines)

@@ -1,4 +1,4 @@
-"""Drawn gauges with the judgments of drawn judges, from a seed."""
+"""Drawn dials with the judgments of drawn judges, from a seed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from contml.data.judged_split import with_judgments
 from contml.labels import JudgedItems, RankingLabels, TripletLabels
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL
-from .gauges import draw_gauge
-from .judges import Floats, Random, drawn_triplets, judge_lists, judge_triplets
+from .judges import Floats, Random, draw_dial, drawn_triplets, judge_lists, judge_triplets
 
 #: Items of a split: a triplet.
 _Items: TypeAlias = Annotated[int, Range(3, whole=True)]
@@ -32,16 +31,16 @@ def judged(
     lapse: Annotated[float, Range(0, most=1)] = 0.05,
     candidates: Annotated[int, Range(2, whole=True)] = 10,
     levels: Annotated[int, Range(2, whole=True)] = 5,
-    size: Annotated[int, Range(16, whole=True)] = 64,
+    size: Annotated[int, Range(16, whole=True)] = 32,
     seed: NonNegativeInt = 0,
 ) -> Task:
-    """Drawn gauges that show a number, 0 to 100, and judges who compare them.
+    """Drawn dials that show a number, 0 to 100, and judges who compare them.
 
-    A judge perceives each number with noise. The judgments of validation and test are of other gauges, in proportion
+    A judge perceives each number with noise. The judgments of validation and test are of other dials, in proportion
     to their numbers.
 
     Args:
-        kind: "triplets": which of two gauges is nearer to an anchor; "odd_one_out": of three; "rankings": graded lists.
+        kind: "triplets": which of two dials is nearer to an anchor; "odd_one_out": of three; "rankings": graded lists.
         train: number of training images.
         val: number of validation images.
         test: number of test images.
@@ -52,19 +51,19 @@ def judged(
         candidates: number of items of a query.
         levels: number of grades.
         size: side of an image in pixels.
-        seed: seed of the gauges and the judges.
+        seed: seed of the dials and the judges.
     """
     splits = {}
     ranges = (("train", 0, train), ("val", FIRST_VAL, val), ("test", FIRST_TEST, test))
-    with progress_bar(train + val + test, "drawing gauges") as progress:
+    with progress_bar(train + val + test, "drawing dials") as progress:
         done = 0
         for number, (part, first, count) in enumerate(ranges):
-            gauges = []
+            dials = []
             for index in range(first, first + count):
-                gauges.append(draw_gauge(seed, index, size))
+                dials.append(draw_dial(seed, index, size))
                 done += 1
                 progress(done)
-            values = np.array([value for _, value in gauges])
+            values = np.array([value for _, value in dials])
             random = np.random.default_rng([seed, number])
             share = max(1, round(judgments * count / train))
             if kind == "rankings":
@@ -72,8 +71,8 @@ def judged(
                 labels: JudgedItems = RankingLabels(count, *judge_lists(values, *lists, random), missing="drop")
             else:
                 labels = _triplets(values, 2 if kind == "triplets" else 3, share, judges, noise, lapse, random)
-            images = [Pixels(pixels) for pixels, _ in gauges]
-            names = [f"gauge {index}" for index in range(first, first + count)]
+            images = [Pixels(pixels) for pixels, _ in dials]
+            names = [f"dial {index}" for index in range(first, first + count)]
             splits[part] = with_judgments(Split(images, names, labels), labels)
     return Task(splits["train"], splits["test"], splits["val"])
 

@@ -1,14 +1,38 @@
-"""Drawn judges of items with known numbers: they perceive numbers with noise, and sometimes answer at random."""
+"""Drawn dials that show a known number, and judges who perceive it with noise and sometimes answer at random."""
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import numpy as np
+import cmath
+import math
 
+import numpy as np
+from PIL import Image, ImageDraw
+
+Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Random: TypeAlias = np.random.Generator
+
+
+def draw_dial(seed: int, index: int, size: int) -> tuple[Bytes, float]:
+    """A dial, pixels `[size, size, 3]`, and its number, 0 to 100: the angle of the needle, over three quarters of a turn.
+
+    Dials differ in colours, place and length of the needle. They are easier to read than gauges (`gauges.py`).
+    """
+    random = np.random.default_rng([seed, index])
+    value = float(random.uniform(0, 100))
+    side = 4 * size  # averaged down
+    wall, face, needle = (tuple(random.integers(low, low + 80, 3).tolist()) for low in (60, 160, 0))
+    canvas = Image.new("RGB", (side, side), wall)
+    pen = ImageDraw.Draw(canvas)
+    centre = complex(*(side * (0.5 + random.uniform(-0.05, 0.05, 2))))
+    radius = side * random.uniform(0.36, 0.42)
+    pen.ellipse((centre.real - radius, centre.imag - radius, centre.real + radius, centre.imag + radius), fill=face)
+    tip = centre + cmath.rect(radius * random.uniform(0.75, 0.95), math.radians(135 + 2.7 * value))
+    pen.line((centre.real, centre.imag, tip.real, tip.imag), fill=needle, width=max(2, side // 14))
+    return np.asarray(canvas.reduce(4)), value
 
 
 def drawn_triplets(items: int, count: int, random: Random) -> Integers:
