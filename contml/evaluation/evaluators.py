@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ class Captions:
     (kind, text, whether it is right), empty where the data do not know them.
     """
 
+    items: ClassVar[None] = None  # images are independent
     queries: Tensor
     texts: Sequence[str]
     scores: dict[str, Floats]

@@ -18,6 +18,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError, closest, did_you_mean
 from contml.contracts import Measure
+from contml.evaluation.intervals import half_width
 
 
 class Metric(NamedTuple):
@@ -218,12 +219,13 @@ def ndcg_at(gain: Tensor, ideal: Tensor) -> Tensor:
     return ((gain * discount).cumsum(1) / (ideal * discount).cumsum(1)).mean(0)
 
 
-def paired_interval(a: Numbers, b: Numbers) -> tuple[float, float]:
+def paired_interval(a: Numbers, b: Numbers, items: Tensor | None = None) -> tuple[float, float]:
     """Mean of a - b, and half the width of its 95 % interval: 1.96 standard errors of the differences.
 
     Args:
         a: values of a metric `[Q]`, one per query.
         b: values of the same queries in other rankings `[Q]`.
+        items: the items of each query `[Q, m]`, where queries that share one are not independent; None: they are.
 
     Returns:
         The mean and the half width; NaN in place of the half width if there is only one query.
@@ -235,9 +237,7 @@ def paired_interval(a: Numbers, b: Numbers) -> tuple[float, float]:
     if x.ndim != 1 or x.shape != y.shape or not len(x):
         raise InputError("b", f"{list(y.shape)} values, a has {list(x.shape)}", hint="give both for the same queries")
     difference = x - y
-    count = len(difference)
-    half_width = 1.96 * float(difference.std()) / math.sqrt(count) if count > 1 else math.nan
-    return float(difference.mean()), half_width
+    return float(difference.mean()), half_width(difference, items)
 
 
 def spearman(x: Tensor, y: Tensor) -> float:

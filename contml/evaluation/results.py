@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -191,6 +191,7 @@ class Ranking:
     the metrics without a K of each query by name, `[Q]`, float64, where labels are classes.
     """
 
+    items: ClassVar[None] = None  # queries are independent
     queries: Tensor
     model: Tensor
     oracle: Tensor

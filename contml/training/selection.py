@@ -37,8 +37,16 @@ class BestWeights:
         #: The untrained features beside the best result of the model itself; None: they were not evaluated.
         self.features: FeatureComparison | None = None
         self._values = self._last = torch.zeros(0, dtype=torch.float64)  # the metric of each query [Q]
+        self._items: Tensor | None = None  # of each query [Q, m]
 
-    def update(self, evaluation: Evaluation, values: Tensor, epoch: int, weights: Mapping[str, Tensor]) -> bool:
+    def update(
+        self,
+        evaluation: Evaluation,
+        values: Tensor,
+        epoch: int,
+        weights: Mapping[str, Tensor],
+        items: Tensor | None = None,
+    ) -> bool:
         """Take an evaluation of the validation split into account; returns whether its weights are the best so far.
 
         Args:
@@ -46,9 +54,10 @@ class BestWeights:
             values: the main metric of each query `[Q]`.
             epoch: the epoch after which it was evaluated.
             weights: the weights of the model.
+            items: as in `paired_interval`.
         """
         score, self.evaluation = evaluation.main, evaluation
-        value, self.metric, self._last = score.model, evaluation.headline, values
+        value, self.metric, self._last, self._items = score.model, evaluation.headline, values, items
         if self.features is not None and _better(evaluation, value, self.features.head):
             self.features = replace(self.features, head=value, epoch=epoch)
         if not _better(evaluation, value, self.value):
@@ -95,14 +104,15 @@ class BestWeights:
             return Selection(*best, 0.0, None, self.features)
         difference, interval = math.nan, math.nan
         if len(self._values) == len(self._last):  # images may have become unreadable
-            difference, interval = paired_interval(self._values, self._last)
+            difference, interval = paired_interval(self._values, self._last, self._items)
         return Selection(*best, difference, interval, self.features)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Numbers and tensors for a checkpoint, without the weights."""
         numbers = {"epoch": self.epoch, "value": self.value, "since": self.since, "metric": self.metric}
         numbers |= {"features": None if self.features is None else asdict(self.features)}
-        return numbers, {"best": self._values, "last": self._last}
+        values = {"best": self._values, "last": self._last}
+        return numbers, values if self._items is None else {**values, "items": self._items}
 
     def load_state(
         self, numbers: Mapping[str, Any], tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor]
@@ -112,6 +122,7 @@ class BestWeights:
         self.metric = numbers["metric"]
         self.features = None if numbers["features"] is None else FeatureComparison(**numbers["features"])
         self._values, self._last, self.weights = tensors["best"], tensors["last"], dict(weights)
+        self._items = tensors.get("items")
 
 
 def _better(evaluation: Evaluation, value: float, than: float) -> bool:

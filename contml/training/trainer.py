@@ -465,9 +465,9 @@ class Trainer:
         for name, split in self.watched.items():
             evaluation, result, _ = self.evaluate(split)
             with self._together():
-                self._record(name, evaluation, result.values, progress)
+                self._record(name, evaluation, result, progress)
 
-    def _record(self, split: str, evaluation: Evaluation, values: Tensor, progress: TrainingProgress) -> None:
+    def _record(self, split: str, evaluation: Evaluation, found: Found, progress: TrainingProgress) -> None:
         """Log an evaluation, and keep the weights if they are the best so far."""
         score, title = evaluation.main, SPLIT_TITLES[split]
         self._log("evaluation", split=split, metric=evaluation.headline, **evaluation.numbers())
@@ -478,7 +478,7 @@ class Trainer:
         progress.line(f"after epoch {self.epoch}: {score.title} {value}{share} ({title} split)")
         if self.best is None:
             return
-        if self.best.update(evaluation, values, self.epoch, self.bare_model.state_dict()):
+        if self.best.update(evaluation, found.values, self.epoch, self.bare_model.state_dict(), found.items):
             self._save_weights("best", self.best.weights or {})
         if self.best.stopped and self.epoch < self.options.epochs:
             progress.line(f"stopped early: no better result in {self.best.since} evaluations")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import cmath
 import math
+from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -17,7 +16,7 @@ Random: TypeAlias = np.random.Generator
 
 
 def draw_dial(seed: int, index: int, size: int) -> tuple[Bytes, float]:
-    """A dial, pixels `[size, size, 3]`, and its number, 0 to 100: the angle of the needle, over three quarters of a turn.
+    """A dial, pixels `[size, size, 3]`, and its number, 0 to 100: the angle of the needle, of three quarters of a turn.
 
     Dials differ in colours, place and length of the needle. They are easier to read than gauges (`gauges.py`).
     """

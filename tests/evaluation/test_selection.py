@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from statistics import fmean, stdev
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
@@ -120,3 +121,13 @@ def test_changed_data_are_named_and_have_a_table_of_their_own(tmp_path, capsys):
     write_run(tmp_path / "a", evaluated=[TEST])
     write_run(tmp_path / "b", evaluated=[changed], model__dim=16)
     assert len(compare([tmp_path]).tables) == 2
+
+
+def test_the_interval_of_a_choice_counts_queries_that_share_an_item_as_dependent():
+    random = np.random.default_rng(0)
+    effects = random.normal(size=30)
+    items = torch.from_numpy(np.stack([random.choice(30, 3, replace=False) for _ in range(300)]))
+    a, b = torch.from_numpy(effects)[items].sum(1), torch.zeros(300)
+    mean, wide = paired_interval(a, b, items)
+    assert mean == paired_interval(a, b)[0]
+    assert wide > 2 * paired_interval(a, b)[1]

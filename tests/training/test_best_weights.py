@@ -121,9 +121,9 @@ def test_best_and_last_weights_and_metrics_are_kept(tmp_path):
     seen = {}
     update = trainer.best.update
 
-    def remember(evaluation, ranking, epoch, state):
+    def remember(evaluation, ranking, epoch, state, *items):
         seen[epoch] = {name: value.clone() for name, value in state.items()}
-        return update(evaluation, ranking, epoch, state)
+        return update(evaluation, ranking, epoch, state, *items)
 
     trainer.best.update = remember
     trainer.fit()
