@@ -143,28 +143,28 @@ def main() -> None:
     if given.serve:
         serve()
         return
-    sides: list[Any] = []
+    processes: list[Any] = []
     for checkout in (given.before.resolve(), ROOT):
         environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         call = [sys.executable, str(Path(__file__).resolve()), "--serve"]
-        sides.append(subprocess.Popen(call, cwd=checkout, env=environment, text=True, **pipes))
+        processes.append(subprocess.Popen(call, cwd=checkout, env=environment, text=True, **pipes))
 
-    def ask(side: Any, line: str) -> Any:
-        side.stdin.write(line + "\n")
-        side.stdin.flush()
-        return json.loads(side.stdout.readline())
+    def ask(process: Any, line: str) -> Any:
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
 
     rows = [["processor seconds of", "before", "after", "before / after", "result before", "result after"]]
     for name in given.only or measurements():
-        rounds = [[ask(side, name) for side in sides] for _ in range(given.rounds)]
+        rounds = [[ask(process, name) for process in processes] for _ in range(given.rounds)]
         before, after = (min(spent) for spent in zip(*rounds, strict=True))
-        figures = [ask(side, f"figure {name}") for side in sides]
+        figures = [ask(process, f"figure {name}") for process in processes]
         rows.append([name, f"{before:.4g}", f"{after:.4g}", f"{before / after:.2f}", *figures])
         print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
-    for side in sides:
-        side.stdin.close()
-        side.wait()
+    for process in processes:
+        process.stdin.close()
+        process.wait()
     print(heading("Before and after"))
     print(table(rows))
 
