@@ -30,7 +30,7 @@ from contml.retrieval import Index
 from contml.retrieval.answers import ANSWER_KS, LABEL_KS, Known, answer, choose_label_k, fit, label_query, nearest
 from contml.retrieval.labelled_items import MAX_ITEMS, AnswerRecord, Errors, LabelledItems, Record, sample
 
-OF_DATA = [name for name in SPACES if not name.startswith(("threshold", "nearest"))]
+OF_DATA = [name for name in SPACES if not name.startswith(("threshold", "nearest", "pairs"))]
 
 
 def units(n, d, seed=0):
@@ -87,6 +87,12 @@ def test_a_medoid_is_that_of_the_definition(name, tmp_path):
         assert float(found.spread[q]) == pytest.approx(min(costs.values()), rel=1e-6)
         assert costs[int(found.rows[q])] == pytest.approx(min(costs.values()), rel=1e-6)
         assert found.labels.text(q) == labels.text(int(found.rows[q]))
+
+
+@pytest.mark.parametrize("name", ["pairs", "pairs, all judged"])
+def test_judged_pairs_are_no_labels_to_answer_with(name):
+    with refuses("PairLabels", got="no label distance"):
+        answer(SPACES[name](None), *nearest(units(20, 4), units(5, 4, 1), 6), 6)
 
 
 def test_items_at_the_same_distance_have_equal_weights():
