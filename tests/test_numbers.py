@@ -669,7 +669,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (f"of more than {N} test rows, {N} are drawn", lambda: [table_items._MANY, table_items._QUERIES]),
         (f"After {N} steps from scratch", lambda: 6 * config("table/default")["sampler"]["batches"]),
         (
-            f"trains? a small network from scratch on {N}-pixel images".replace("trains?", "train"),
+            f"both train a small one from scratch on {N}-pixel images",
             lambda: config("table/default")["images"]["crop"],
         ),
     ],
