@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 from support.refusals import refuses
 
-from contml import InputError
 from contml.labels import RankingLabels, TripletLabels
 from contml.tasks.table.file import file
 from contml.tasks.table.judgments import judgments
@@ -192,10 +191,8 @@ def test_split_columns_are_read_as_in_other_tables(read):
         read(text.format("test"), split="part")
 
 
-def test_the_task_of_labels_points_at_that_of_judgments(read):
-    read(TRIPLETS)
-    with refuses("table.csv", got="judgments", hint="table/triplets"):
-        file("table.csv")
+def test_the_task_of_labels_reads_a_table_of_judgments_too(read):
+    task = read(TRIPLETS)
+    assert file("table.csv").train.names == task.train.names
     read(GRADES)
-    with pytest.raises(InputError, match="table/rankings"):
-        file("table.csv")
+    assert isinstance(file("table.csv").train.labels, RankingLabels)
