@@ -162,12 +162,13 @@ def benchmark(
     output = Output.of(results, name)
     trainings = Trainings(output.trainings)
     whole = Benchmark(suite, chosen_cells(suite, places, only), trainings)
+    if not plan:
+        check_new_file(output.page, output.plot, begins=f"# {suite.title}\n".encode())
     on_line(f"{suite.title}: {whole}")
     if plan:
         for set_name, part in whole.parts.items():
             on_line(f"{set_name}: {part}")
         return whole
-    check_new_file(output.page, output.plot, begins=f"# {suite.title}\n".encode())
     from contml.benchmark.inputs import prepare
     from contml.benchmark.training import measure
 

@@ -28,6 +28,7 @@ OVERWRITING = {
     "compare --save, cells": ("compare none --save out", "out/table.csv"),
     "compare --save, others": ("compare none --save out", "out/notes.txt"),
     "compare --save, plot": ("compare none --by model.dim --save out", "out/plot.png"),
+    "schema": ("schema taken.json", "taken.json"),
     "copy": ("copy pose/synthetic taken.yaml", "taken.yaml"),
     "copy to a folder": ("copy pose/synthetic .", "synthetic.yaml"),
     "embed": ("embed none photos --out taken.npz", "taken.npz"),
@@ -78,6 +79,7 @@ def test_every_command_is_in_one_of_the_tables():
 #: Commands that write files from nothing but their arguments, and the same ones with another content.
 AGAIN = {
     "check": (f"check pose/synthetic {SMALL} --save-config new.yaml", "new.yaml", "seed=1"),
+    "schema": ("schema new.json", "new.json", None),
     "copy": ("copy pose/synthetic new.yaml", "new.yaml", None),
     "weights": ("weights raw --output new.png", "new.png", "loss.beta=11"),
 }
