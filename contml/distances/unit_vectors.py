@@ -26,7 +26,9 @@ def normalize(x: Tensor) -> Tensor:
     _, exponent = math.frexp(torch.finfo(x.dtype).max)  # 128 or 1024
     limit = 2.0 ** (exponent * 3 // 8)
     norm = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True)  # [N,1]
-    if x.device.type == "cpu" and x.numel() and _all_within(norm, 1 / limit, limit):  # on a GPU, this would wait for it
+    # On a GPU, the test of the norms would wait for it; a graph has no place for it.
+    tested = x.requires_grad and x.device.type == "cpu" and x.numel() > 0 and not torch.compiler.is_compiling()
+    if tested and _all_within(norm, 1 / limit, limit):
         in_range: Tensor = _Unit.apply(x, norm)
         return in_range
     scale = torch.ones_like(norm).masked_fill_(norm > limit, 2.0 ** -(exponent * 5 // 8))
