@@ -48,7 +48,7 @@ def test_a_config_holds_published_metrics(tmp_path):
         ("recall", 0.7, {"got": "without its K", "hint": "recall@10"}),
         ("recall@0", 0.7, {"got": "without its K", "hint": "recall@10"}),
         (
-            "accuracy",
+            "silhouette",
             0.7,
             {
                 "got": "unknown",

@@ -144,8 +144,15 @@ def test_each_weight_is_part_of_it():
 
 
 #: Options with which the weights fit, but not the embeddings.
-OPTIONS = {"normalize": True, "backbone": "mobilenet_v2", "dim": None, "levels": ["high"], "pooling": "max"}
-WITHOUT_EFFECT = {"weights", "freeze_batch_norm", "feature_dim", "pretrained"}
+OPTIONS = {
+    "normalize": True,
+    "backbone": "mobilenet_v2",
+    "dim": None,
+    "levels": ["high"],
+    "pooling": "max",
+    "head": "mlp",
+}
+WITHOUT_EFFECT = {"weights", "freeze_batch_norm", "feature_dim", "pretrained", "frozen", "head_start"}
 
 
 def test_each_option_that_changes_embeddings_is_part_of_it():
