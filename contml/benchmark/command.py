@@ -161,14 +161,14 @@ def benchmark(
     places = {} if plan else parse_places(suite, given, inputs)
     output = Output.of(results, name)
     trainings = Trainings(output.trainings)
-    whole = Benchmark(suite, chosen_cells(suite, places, only), trainings)
+    chosen = Benchmark(suite, chosen_cells(suite, places, only), trainings)
     if not plan:
         check_new_file(output.page, output.plot, begins=f"# {suite.title}\n".encode())
-    on_line(f"{suite.title}: {whole}")
+    on_line(f"{suite.title}: {chosen}")
     if plan:
-        for set_name, part in whole.parts.items():
+        for set_name, part in chosen.parts.items():
             on_line(f"{set_name}: {part}")
-        return whole
+        return chosen
     from contml.benchmark.inputs import prepare
     from contml.benchmark.training import measure
 
@@ -178,7 +178,7 @@ def benchmark(
         on_line(f"{item}: {score} in {result['seconds']:.1f} s")
 
     with trainings.command(join, str(output.trainings)), suppress(work.OutOfTimeError):
-        for set_name, part in whole.parts.items():
+        for set_name, part in chosen.parts.items():
             while missing := [item for cell in part.cells for item in cell.missing(trainings)]:
                 if time.monotonic() >= deadline:  # features may take long
                     raise work.OutOfTimeError
@@ -192,12 +192,12 @@ def benchmark(
                     on_done=on_done,
                     on_wait=lambda count: on_line(f"waits for {count} trainings of other commands"),
                 )
-    write_page(whole, output)
-    return whole
+    write_page(replace(chosen, cells=cells(suite, places)), output)
+    return chosen
 
 
 def write_page(benchmark: Benchmark, output: Output) -> None:
-    """Write the page of a benchmark, and the plot of ranks if two sets are finished; its notes are kept."""
+    """Write the page of all sets and methods, and the plot of ranks if two sets are finished; its notes are kept."""
     from contml.benchmark.page import complete_sets, page, set_scores, write_plot
 
     scores = set_scores(benchmark.suite, benchmark.cells, benchmark.results)

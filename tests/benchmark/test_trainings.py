@@ -110,7 +110,12 @@ def test_a_stopped_benchmark_goes_on_and_gives_the_same(finished, tmp_path):
     content = {row["key"]: {**row, "seconds": 0} for row in rows(folder)}
     assert len(again) == 8
     assert all({**row, "seconds": 0} == content[row["key"]] for row in again)
-    assert "only" not in Output.of(tmp_path / "results", "tiny").page.read_text()
+    page = Output.of(tmp_path / "results", "tiny").page.read_text()
+    assert ". 8 of 43 trainings are done" in page  # of the whole suite, whatever was asked for
+    assert run(tmp_path, only=["gauges", "raw"]).total == 3
+    page = Output.of(tmp_path / "results", "tiny").page.read_text()
+    assert ". 11 of 43 trainings are done" in page
+    assert "\n| cosent |" in page.split("## wide")[1]
 
 
 def test_a_finished_benchmark_trains_nothing(finished, monkeypatch):
