@@ -996,7 +996,7 @@ def test_tables_of_suites_are_those_of_the_trainings(name):
             if title != "Overview":
                 assert_printed(score, scores[title, method], f"{name}, {title}: {method}")
                 held += 1
-    assert held >= 10
+    assert held >= min(10, len(scores))  # a suite may have trials alone so far
 
 
 @pytest.mark.parametrize("name", [name for name in RAW if name not in {*SUITES, "presets"}])

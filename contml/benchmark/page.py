@@ -159,7 +159,7 @@ def _claims(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result]) 
             cells += verdicts[name][n]
         rows.append(cells)
     counts = [
-        f"By {title}, {sum(row[1] == HOLDS for row in verdicts[name])} of {len(suite.claims)} orderings hold, "
+        f"by {title}, {sum(row[1] == HOLDS for row in verdicts[name])} hold, "
         f"{sum(row[1] == REVERSED for row in verdicts[name])} do not, "
         f"{sum(row[1] == UNDECIDED for row in verdicts[name])} are undecided"
         for name, title in zip(suite.scores, titles, strict=True)
@@ -168,8 +168,8 @@ def _claims(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result]) 
         "The first method of an ordering is better in its source. The columns of scores have the difference of the two "
         "methods on each finished set, and the interval of the mean over these. An ordering holds if the mean "
         f"difference is above 0 with p < 0.05 by Holm's correction over all orderings; it does not hold if it is below "
-        f"0 with such a p; else it is undecided: the methods differ by less than chance does.\n\n"
-        f"{_markdown(rows)}\n\n{'; '.join(counts)}."
+        f"0 with such a p; else it is undecided: the difference may be chance.\n\n"
+        f"{_markdown(rows)}\n\nOf all orderings: {'; '.join(counts)}."
     )
 
 
