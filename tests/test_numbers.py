@@ -479,6 +479,23 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (f"mean label distance of the {N} nearest items", lambda: results.headline_k(retrieval.LARGEST_K)),
     ],
     "docs/losses.md": [
+        *(
+            (rf"\| {title} \| {N} \| {N} \| {N} \|(?! [\d.])", lambda name=name: suite_means("class_features", name))
+            for title, name in (
+                ("`proxy_nca`", "proxy-nca"),
+                ("`instance_cross_entropy`, `scale: 64`", "ice, scale 64"),
+                ("`ranked_list`", "ranked list"),
+                ("`normalized_softmax`", "normalized softmax"),
+                (r"`raw` with `miner: vthm` \(`multi_similarity`\)", "raw + vthm"),
+                ("`soft_info_nce`", "soft_info_nce"),
+                ("`soft_triple`", "soft triple"),
+                ("`proxy_anchor`", "proxy anchor"),
+                ("`cross_entropy`", "cross entropy"),
+                ("`lifted_structure`", "lifted structure"),
+                ("untrained features", "untrained features"),
+                ("`n_pairs`", "n-pair"),
+            )
+        ),
         (f"`median` is the median of {N} random pairs", lambda: label_scale._BLOCKS * label_scale._SIDE**2),
         *(
             (
