@@ -10,6 +10,7 @@ the validation split. Intervals draw seeds and groups of queries (`contml.benchm
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import sys
@@ -155,7 +156,9 @@ def table() -> str:
 
 def main() -> None:
     """Train what is missing, and print the table."""
-    places = dict(word.split("=", 1) for word in sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("places", nargs=2, metavar="NAME=PATH", help="data=FOLDER weights=FILE")
+    places = dict(word.split("=", 1) for word in parser.parse_args().places)
     for row in trainings(places["data"], places["weights"]):
         with RAW.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

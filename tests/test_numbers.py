@@ -1016,7 +1016,20 @@ def test_tables_of_suites_are_those_of_the_trainings(name):
     assert held >= min(10, len(scores))  # a suite may have trials alone so far
 
 
-@pytest.mark.parametrize("name", [name for name in RAW if name not in {*SUITES, "presets"}])
+def test_the_table_of_judged_pairs_is_that_of_the_trainings():
+    text = (ROOT / "benchmarks/results/judged_pairs.md").read_text(encoding="utf-8")
+    lines = (ROOT / "benchmarks/results/raw/judged_pairs.jsonl").read_text(encoding="utf-8").splitlines()
+    trained = [json.loads(line) for line in lines]
+    rows = re.findall(r"^\| ([\d,]+|full labels) \| [\d.,]+ \| (\S+ ± \S+) \| (\S+ ± \S+) \|$", text, re.MULTILINE)
+    assert len(rows) >= 9
+    for judgments, *cells in rows:
+        count = 0 if judgments == "full labels" else int(judgments.replace(",", ""))
+        for loss, cell in zip(("cosent", "log_ratio"), cells, strict=True):
+            values = [each["metrics"]["spearman"] for each in trained if each["key"][:2] == [loss, count]]
+            assert cell == f"{statistics.mean(values):.3f} ± {interval(values):.3f}", (judgments, loss)
+
+
+@pytest.mark.parametrize("name", [name for name in RAW if name not in {*SUITES, "presets", "judged_pairs"}])
 def test_tables_of_results_are_those_of_the_trainings(name):
     """Each mean on the test split, with its interval, is that of the recorded trainings."""
     text = (ROOT / f"benchmarks/results/{name}.md").read_text(encoding="utf-8")

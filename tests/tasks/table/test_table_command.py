@@ -198,7 +198,7 @@ def test_labels_as_sections_of_a_config(contml, refused, tmp_path):
         (["--data", "items.csv", "--label", "reading", "task.sed=1"], ["task.sed", "seed"]),
         (["--label", "reading"], ["--label", "--data PATH"]),
         (["--pattern", "{a}.jpg"], ["--pattern", "--data PATH"]),
-        (["--data", "items.csv", "--preset", "foto"], ["--preset", "photos"]),
+        (["--data", "items.csv", "--preset", "foto"], ["--preset", "features"]),
         (["--data", "items.csv", "--pattern", "{a}.jpg"], ["pattern", "items.csv", "folder"]),
         (["--data", "img", "--pattern", "{a.jpg"], ["pattern", "{age}_{sex}_*.jpg"]),
         (["--data", "img", "--pattern", "{a}.gif"], ["pattern", "fits no image in img", "000.png"]),
