@@ -1,7 +1,7 @@
 """Presets of your own data: which network is trained, and how. One is chosen where the user names none.
 
 features    a head on the features of a pretrained network, which is frozen: minutes for thousands of photographs
-finetune    the whole pretrained network: hours without a GPU
+finetune    all weights of the pretrained network: slow without a GPU
 quick       a small network from scratch, at 64 pixels: for drawings and small images
 """
 

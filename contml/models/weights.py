@@ -31,6 +31,8 @@ def names_a_file(weights: str) -> bool:
 def read(file: Path) -> dict[str, Tensor]:
     """Returns the state dict in a file; no code in the file is executed."""
     subject = f"weights {file}"
+    if file.is_dir():
+        raise InputError(subject, "a folder", f"must be a file that ends in {', '.join(FILES)}")
     if not file.is_file():
         address = _ADDRESSES.get(file.name)
         raise InputError(

@@ -46,7 +46,25 @@ def answer_logits(embeddings: Tensor, positions: Tensor, answers: int, temperatu
         return torch.stack(similarities, dim=1) / temperature
 
 
-class TripletStep(TrainingStep):
+class _JudgedStep(TrainingStep):
+    """A step on judgments, which counts the judgments of the last batch."""
+
+    judged = True
+    _logs: dict[str, float]
+
+    def logs(self) -> dict[str, float]:
+        """The number of judgments in the last batch."""
+        return self._logs
+
+    def _embeddings(self, model: nn.Module, images: Tensor, labels: LabelSpace) -> Tensor:
+        """The embeddings of the whole batch, of all processes, after the checks of embeddings and labels."""
+        embeddings = gather_rows(self.embed(model, images))
+        check_embeddings(embeddings)
+        check_requirement(type(self).__name__, self.requires, labels.kind)
+        return embeddings
+
+
+class TripletStep(_JudgedStep):
     """Trains on judgments of three items: cross entropy of the answers of the judges, by a softmax of similarities.
 
     The loss is the mean over the triplets of the batch: all triplets of the data whose three items are in it.
@@ -56,28 +74,20 @@ class TripletStep(TrainingStep):
         chunk_size: as in `EmbeddingStep`.
     """
 
-    judged = True
-
     @check_ranges
     def __init__(self, temperature: PositiveFloat = 0.1, chunk_size: PositiveInt | None = None) -> None:
         super().__init__(chunk_size, loss=None)
         self.temperature = temperature
-        self._logs: dict[str, float] = {}
+        self._logs = {}
 
     @property
     def requires(self) -> Requirement:
         """Triplets."""
         return "triplets"
 
-    def logs(self) -> dict[str, float]:
-        """The number of triplets in the last batch."""
-        return self._logs
-
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """The loss of a batch; 0 if it has no whole triplet, as where broken images are left out."""
-        embeddings = gather_rows(self.embed(model, images))
-        check_embeddings(embeddings)
-        check_requirement(type(self).__name__, self.requires, labels.kind)
+        embeddings = self._embeddings(model, images, labels)
         assert isinstance(labels, TripletLabels)  # by their kind
         triplets = labels.within()
         self._logs = {"triplets": float(len(triplets))}
@@ -89,7 +99,7 @@ class TripletStep(TrainingStep):
         return loss + nan_unless_finite([embeddings]).to(loss)
 
 
-class RankingStep(TrainingStep):
+class RankingStep(_JudgedStep):
     """Trains on judged lists: a loss of `contml.losses` for each query and its items, the mean over the queries.
 
     The query is the only anchor of its list; the label distance of an item is `(highest - grade) / highest`, or the
@@ -102,13 +112,11 @@ class RankingStep(TrainingStep):
             would leave out the items of the highest grade.
     """
 
-    judged = True
-
     @check_ranges
     def __init__(self, chunk_size: PositiveInt | None = None, *, loss: nn.Module) -> None:
         check_loss(loss)
         super().__init__(chunk_size, loss=loss)
-        self._logs: dict[str, float] = {}
+        self._logs = {}
 
     @property
     def requires(self) -> Requirement:
@@ -125,15 +133,9 @@ class RankingStep(TrainingStep):
             hint = "choose a loss that needs their order, such as SmoothRankLoss, or give distances"
             raise InputError(name, "grades", "would leave out the items of the highest grade", hint)
 
-    def logs(self) -> dict[str, float]:
-        """The number of lists in the last batch."""
-        return self._logs
-
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """The loss of a batch; 0 if it has no list with two items, as where broken images are left out."""
-        embeddings = gather_rows(self.embed(model, images))
-        check_embeddings(embeddings)
-        check_requirement(type(self).__name__, self.requires, labels.kind)
+        embeddings = self._embeddings(model, images, labels)
         assert isinstance(labels, RankingLabels)  # by their kind
         lists = labels.within()
         self._logs = {"lists": float(len(lists))}
