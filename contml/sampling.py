@@ -190,7 +190,7 @@ class DenseSampler(BatchSampler):
 
 
 class JudgedSampler(BatchSampler):
-    """Items that were judged together, of judged pairs, triplets or rankings: each with those that it was judged with.
+    """Items that were judged together, in pairs, triplets or rankings: each with the items it was judged with.
 
     Of judged pairs, random items are usually not known: a batch holds random items, each with all items that it was
     judged with, as far as they fit. So each judged pair is in a batch about equally often. What is left of a batch is
@@ -270,7 +270,7 @@ class JudgedSampler(BatchSampler):
         return batches
 
     def _group_order(self, epoch: int, pass_number: int) -> _Integers:
-        """The groups in random order; of whole ones, those that share an item one after another, some at a time."""
+        """The groups in random order; whole groups that share an item come one after another, some at a time."""
         order = self._order(epoch, pass_number, len(self.starts) - 1)
         if not self.whole:
             return order

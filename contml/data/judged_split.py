@@ -1,7 +1,7 @@
 """Splits of judged items: by item, so that no judgment of one part has an item of the other; or by judgment.
 
-Items that judgments connect are kept together, unless more than half of all items are connected. Of those, the part is
-items that are near each other in the graph of judgments; judgments between both parts are left out.
+Items that judgments connect are kept together. If more than half of all items are connected, the part is drawn from
+them: items that are near each other in the graph of judgments. Judgments between both parts are then left out.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _drawn_items(labels: JudgedItems, names: Sequence[str], share: float, seed: 
 
 
 def _by_nearness(labels: JudgedItems, rows: Array, names: Sequence[str], seed: int, purpose: str) -> Array:
-    """Connected items in breadth-first order from a drawn one: those that judgments connect are near each other."""
+    """Connected items in breadth-first order from a drawn one: items that judgments connect are near each other."""
     from scipy.sparse import coo_array  # here: it takes a while to import
     from scipy.sparse.csgraph import breadth_first_order
 

@@ -1,4 +1,4 @@
-"""Evaluators: retrieval, or captions; those of judgments are in `judgments.py`."""
+"""Evaluators: retrieval, or captions; `judgments.py` has the evaluators of judgments."""
 
 from __future__ import annotations
 

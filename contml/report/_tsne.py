@@ -17,7 +17,7 @@ from contml.distances._compiled import compiled
 Singles: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 Shorts: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 
-#: Iterations in all, those with exaggerated attraction, and how much it is exaggerated.
+#: Iterations in all, iterations with exaggerated attraction, and how much it is exaggerated.
 ITERATIONS, EARLY, EXAGGERATION = 1000, 250, 12
 
 

@@ -35,7 +35,7 @@ def interval_rows(evaluation: Evaluation) -> list[list[str]]:
 
 
 def judged_examples(judged: Judged) -> tuple[list[Example], list[Example]]:
-    """Judgments from good to bad, and those that contradict the model the most."""
+    """Judgments from good to bad, and the judgments that contradict the model the most."""
     spread = [_example(judged, n, f"Judgment {rank}") for rank, n in enumerate(judged.shown(_SPREAD), start=1)]
     gap = _contradiction(judged)
     worst = [int(n) for n in np.argsort(-gap, kind="stable")[:_WORST] if gap[n] > 0]
