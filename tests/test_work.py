@@ -254,13 +254,13 @@ def kill(folder, store, commands, kills, count, seconds):
     assert not [*folder.rglob("*.lease")]
 
 
-@pytest.mark.parametrize("store", ["lines", "files"])
+@pytest.mark.parametrize("store", ["lines", "files", "neighbours"])
 def test_commands_that_are_killed(tmp_path, store):
     kill(tmp_path, store, commands=3, kills=6, count=30, seconds=0.12)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("store", ["lines", "files"])
+@pytest.mark.parametrize("store", ["lines", "files", "neighbours"])
 def test_eight_commands_with_fifty_kills(tmp_path, store):
     kill(tmp_path, store, commands=8, kills=50, count=400, seconds=0.2)
 

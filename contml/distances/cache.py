@@ -3,8 +3,9 @@
     folder/KEY.safetensors                        distances [R,k], rows [R,k]
     folder/KEY.parts/000000000.safetensors        the same for some of the rows, during the search
 
-Files are written to a temporary name and moved, so an interrupted search leaves complete files only. They have
-checksums: the content of a damaged file is computed again.
+A part is an item of work (`contml.work`): processes that search the same at the same time share the parts, also on
+several machines with one folder, and an interrupted search continues. Files are written as a whole or not at all.
+They have checksums: the content of a damaged file is computed again.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from contml import work
 from contml._support.errors import InputError
-from contml._support.files import unwritable
+from contml._support.files import locked
 from contml._support.tensors import load_tensors, save_tensors
 
 #: Part of every key: increase it when the definition of a label distance changes.
@@ -48,39 +52,42 @@ class NeighbourCache:
         self.folder, self.rows, self.k, self.among = folder, rows, k, among
 
     def get(self, search: Callable[[Tensor, _Progress], _Found], progress: _Progress) -> _Found:
-        """Distances and rows `[R, k]`: read from disk, or computed by `search` in parts and saved."""
-        path, parts_folder = self.folder / f"{self.key}.safetensors", self.folder / f"{self.key}.parts"
+        """Distances and rows `[R, k]`: read from disk, or computed by `search` in parts, together with other processes.
 
-        def search_all() -> _Found:
-            try:
-                parts_folder.mkdir(parents=True, exist_ok=True)  # before the search: it may take long
-            except OSError as error:
-                raise unwritable(self.folder, error) from None
-            results = [get_part(start) for start in range(0, max(1, len(self.rows)), _ROWS)]
-            return torch.cat([distances for distances, _ in results]), torch.cat([rows for _, rows in results])
+        Raises:
+            InputError: the folder cannot be written.
+        """
+        path, total, furthest = self.folder / f"{self.key}.safetensors", len(self.rows), 0
 
-        def get_part(start: int) -> _Found:
-            rows = self.rows[start : start + _ROWS]
-            report = None if progress is None else lambda finished: progress(start + finished)
-            return self._load_or(
-                lambda: search(rows, report), parts_folder / f"{start:09d}.safetensors", len(rows), report
-            )
+        def report(finished: int) -> None:
+            nonlocal furthest
+            if progress is not None and finished > furthest:
+                progress(furthest := finished)
 
-        result = self._load_or(search_all, path, len(self.rows), progress)
-        shutil.rmtree(parts_folder, ignore_errors=True)
-        return result
+        def search_part(part: _Part) -> _Found:
+            return search(self.rows[part.start : part.end], lambda finished: report(part.start + finished))
 
-    def _load_or(self, compute: Callable[[], _Found], path: Path, count: int, progress: _Progress) -> _Found:
-        result = self._load(path, count)
+        result = self.load(path, total)
         if result is None:
-            result = compute()
-            # This makes the folder: another process with the same search may have removed the folder of parts.
-            save_tensors(path, {"distances": result[0], "rows": result[1]}, search=[self.key, path.name])
-        elif progress is not None:
-            progress(count)
+            with suppress(OSError):
+                path.unlink()  # it is damaged
+            parts = [_Part(start, min(start + _ROWS, total)) for start in range(0, max(1, total), _ROWS)]
+            found = _Parts(self)
+            for part in takewhile(lambda part: part.key in found, parts):
+                report(part.end)
+            # A file that is there was written by another process, which has removed the parts.
+            work.run(parts, search_part, found, is_needed=lambda _: not path.exists())
+            with locked(found.folder, name="write", subject=str(self.folder)):
+                result = self.load(path, total)
+                if result is None:
+                    blocks = [found[part.key] for part in parts]
+                    result = torch.cat([block[0] for block in blocks]), torch.cat([block[1] for block in blocks])
+                    save_tensors(path, {"distances": result[0], "rows": result[1]}, search=[self.key, path.name])
+            found.remove()
+        report(total)
         return result
 
-    def _load(self, path: Path, count: int) -> _Found | None:
+    def load(self, path: Path, count: int) -> _Found | None:
         """What a file holds; None if there is no such file, it is damaged, or not the result of this search."""
         try:
             tensors, values = load_tensors(path)
@@ -95,6 +102,44 @@ class NeighbourCache:
         is_row = (rows >= self.among.min()) & (rows <= self.among.max())
         is_valid = (distances >= 0).all() and (is_row | ((rows == -1) & distances.isinf())).all()
         return (distances, rows) if is_valid else None
+
+
+class _Part(NamedTuple):
+    """Consecutive rows of a search."""
+
+    start: int
+    end: int
+
+    @property
+    def key(self) -> str:
+        """Names the rows, and so the file of the part."""
+        return f"{self.start:09d}-{self.end:09d}"
+
+    def __str__(self) -> str:
+        return f"neighbours of rows {self.start} to {self.end - 1}"
+
+
+class _Parts(work.Files["_Found"]):
+    """The finished parts of a search, in a folder beside its result."""
+
+    suffix = ".safetensors"
+
+    def __init__(self, cache: NeighbourCache) -> None:
+        self._root, self._cache = cache.folder / f"{cache.key}.parts", cache
+        super().__init__(self._root, self._root / ".work")
+
+    def load(self, key: str, path: Path) -> _Found | None:
+        """A part on disk; None if there is none, or it is damaged."""
+        start, end = map(int, key.split("-"))
+        return self._cache.load(path, end - start)
+
+    def save(self, value: _Found, path: Path) -> None:
+        """Write a part."""
+        save_tensors(path, {"distances": value[0], "rows": value[1]}, search=[self._cache.key, path.name])
+
+    def remove(self) -> None:
+        """Remove the parts: the result is written."""
+        shutil.rmtree(self._root, ignore_errors=True)
 
 
 def fingerprint(*parts: object) -> str:

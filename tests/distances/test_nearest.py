@@ -444,7 +444,7 @@ def test_a_damaged_file_is_computed_again(tmp_path, monkeypatch, part):
         nearest(line(), 3, cache=tmp_path)
     Counted.limit = None
     (path,) = tmp_path.rglob("*.safetensors")
-    for damaged in mutations(path.read_bytes(), 200, seed=5):
+    for damaged in mutations(path.read_bytes(), 60, seed=5):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(damaged)
         assert same(nearest(line(), 3, cache=tmp_path), expected)
@@ -516,22 +516,8 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
         nearest(line(), 3, cache=tmp_path / "file")
     assert Counted.computed == 0  # refused before the search
     monkeypatch.setattr("contml._support.tensors.save_file", full)
-    with refuses("000000000.safetensors", got="No space left on device"):
+    with refuses("000000000-000000010.safetensors", got="No space left on device"):
         nearest(line(), 3, cache=tmp_path)
-
-
-def test_two_processes_that_search_the_same(tmp_path, monkeypatch):
-    expected = nearest(line(), 3)
-    distances = Counted.distances
-
-    def other_process_first(self, x, y):
-        monkeypatch.setattr(Counted, "distances", distances)
-        assert same(nearest(line(), 3, cache=tmp_path), expected)
-        return distances(self, x, y)
-
-    monkeypatch.setattr(Counted, "distances", other_process_first)
-    assert same(nearest(line(), 3, cache=tmp_path), expected)
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_no_rows(tmp_path):
