@@ -15,7 +15,7 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,14 +59,16 @@ TABLE = ("sampler", "optimizer", "schedule", "training")
 RAW = Path(__file__).parent / "results" / "raw" / "presets.jsonl"
 
 
-def experiment_of(name: str, data: str, weights: str, seed: int) -> Experiment:
-    """The experiment of a set with the preset, as `contml train --data` makes it."""
+def experiment_of(name: str, data: str, weights: str, seed: int, more: Sequence[str] = ()) -> Experiment:
+    """The experiment of a set with the preset, as `contml train --data` makes it; `more`: further changes."""
     config, changes = SETS[name]
     table = load("table/default").values
     same = [f"{section}={json.dumps(table[section])}" for section in TABLE]
     preset = choose("features", Path(weights), None, [])
     model = ["model.freeze_batch_norm=false", f"images.resize={SIDE}", f"images.crop={SIDE}"]
-    return load(config, [*(c.replace("$", data) for c in changes), *same, *preset.changes, *model, f"seed={seed}"])
+    return load(
+        config, [*(c.replace("$", data) for c in changes), *same, *preset.changes, *model, *more, f"seed={seed}"]
+    )
 
 
 def trainings(data: str, weights: str) -> Iterator[dict[str, Any]]:

@@ -59,6 +59,7 @@ from contml.losses import (
     LiftedStructureLoss as LiftedStructureLoss,
     LogRatioLoss as LogRatioLoss,
     MarginLoss as MarginLoss,
+    MatryoshkaLoss as MatryoshkaLoss,
     MultiSimilarityLoss as MultiSimilarityLoss,
     NormalizedSoftmaxLoss as NormalizedSoftmaxLoss,
     NPairsLoss as NPairsLoss,

@@ -11,7 +11,7 @@ import typer
 from contml._support.endings import EMBEDDINGS, PREDICTIONS, check_suffix
 from contml._support.errors import InputError
 from contml._support.files import write_new
-from contml.cli.options import Join, Json, Tables, Trust, table_options
+from contml.cli.options import Dim, Join, Json, Tables, Trust, table_options
 from contml.cli.printing import complete, echo, print_broken, print_table
 
 EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
@@ -94,6 +94,7 @@ def embed(
     run: Model,
     images: Images,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .parquet, .npz, or .h5 for hloc.")],
+    dim: Dim = None,
     tables: Tables = None,
     batch_size: BatchSize = 128,
     workers: Workers = 0,
@@ -115,6 +116,7 @@ def embed(
     check_file(out)
     before, items = complete(out), named_images(images, table_options(tables))
     model = load(run, trust=trust)
+    model = model if dim is None else with_dim(model, dim)
     note_on_model(run, model, "the file holds", as_json=as_json)
     with progress_bar(len(items), "embeddings") as progress:
         written = embed_to_file(model, items, out, batch_size=batch_size, workers=workers, join=join, progress=progress)
@@ -204,6 +206,18 @@ def predict(
             echo("* a training image, whose own label is left out")
     if count := len(broken):
         echo(f"{count:,} image{'s' if count > 1 else ''} could not be read", err=as_json)
+
+
+def with_dim(model: Any, dim: int) -> Any:
+    """The model with embeddings of `dim` numbers.
+
+    Raises:
+        InputError: it was not trained for this length.
+    """
+    try:
+        return model.with_dim(dim)
+    except InputError as error:
+        raise InputError("--dim", error.got, error.allowed, error.hint) from None
 
 
 def note_on_model(run: Path, model: Any, holds: str, *, as_json: bool) -> None:

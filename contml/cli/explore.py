@@ -96,7 +96,7 @@ def _models(explored: Explored, trust: bool) -> tuple[list[Any], str]:
     try:
         for view in explored.views:
             if view.model is not None:
-                models.append(load(view.model, trust=trust))
+                models.append(load(view.model, trust=trust).fitted_to(view.embeddings.shape[1]))
                 if view.made_with is not None:
                     view.made_with.check(models[-1].identity, str(view.model))
     except InputError as error:

@@ -13,8 +13,8 @@ import typer
 from contml._support.endings import GALLERIES, check_suffix
 from contml._support.errors import InputError
 from contml._support.text import score_text
-from contml.cli.embed import note_on_model, note_on_weights
-from contml.cli.options import Json, Tables, Trust, table_options
+from contml.cli.embed import note_on_model, note_on_weights, with_dim
+from contml.cli.options import Dim, Json, Tables, Trust, table_options
 from contml.cli.printing import complete, echo, print_broken, print_table
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def index(
         Path | None,
         typer.Option(metavar="FILE", help="A table with a column 'image': its other columns are shown in results."),
     ] = None,
+    dim: Dim = None,
     tables: Tables = None,
     remove: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Remove this image from the index instead; repeatable.")
@@ -70,9 +71,10 @@ def index(
     not embedded again; images that were removed stay out. If it is interrupted, the same command continues.
     """
     change_options = [name for name, value in (("--remove", remove), ("--compact", compact)) if value]
-    if change_options and (run is not None or kind is not None or metadata is not None):
-        raise InputError(change_options[0], "used with RUN, --kind or --metadata", hint="omit one of them")
-    if bind and (change_options or run is None or images or kind is not None or metadata is not None):
+    adds = kind is not None or metadata is not None or dim is not None
+    if change_options and (run is not None or adds):
+        raise InputError(change_options[0], "used with RUN, --kind, --dim or --metadata", hint="omit one of them")
+    if bind and (change_options or run is None or images or adds):
         hint = f"contml index RUN --out {out} --bind"
         raise InputError("--bind", "takes RUN and --out alone", hint=hint)
     if not change_options and not bind and not (run is not None and images):
@@ -85,7 +87,7 @@ def index(
         elif bind:
             _bind(run, out, as_json, trust)
         else:
-            _add(run, images or [], out, kind, metadata, tables, as_json, trust)
+            _add(run, images or [], out, kind, metadata, dim, tables, as_json, trust)
     except KeyboardInterrupt:
         echo("contml: stopped; the same command continues", err=True)
         raise typer.Exit(130) from None
@@ -114,6 +116,7 @@ def _add(
     out: Path,
     kind: str | None,
     metadata: Path | None,
+    dim: int | None,
     tables: list[str] | None,
     as_json: bool,
     trust: bool,
@@ -126,7 +129,7 @@ def _add(
     options = table_options(tables)
     image_files = _images(images, options)
     table = None if metadata is None else read_metadata(metadata, image_files, options=options)
-    model = _load(run, trust)
+    model = _with_dim(_load(run, trust), out, dim)
     note_on_model(run, model, "the index holds", as_json=as_json)
     with _opened(out, model, run, kind) as index, index.lock():
         with progress_bar(len(image_files), "images") as progress:
@@ -161,7 +164,7 @@ def _bind(run: Path, out: Path, as_json: bool, trust: bool) -> None:
     from contml.retrieval.index_images import bind
 
     with Index.open(out) as index:
-        bound = bind(index, _load(run, trust), _place(run))
+        bound = bind(index, _load(run, trust).fitted_to(index.dim), _place(run))
     if as_json:
         echo(json.dumps({"index": str(out), "run": _place(run), **bound._asdict()}))
     else:
@@ -185,6 +188,18 @@ def _opened(out: Path, model: Any, run: Path, kind: str | None) -> Index:
     if kind not in (None, index.kind):
         raise InputError("--kind", str(kind), f"must be {index.kind}, as in {out}", "make a new index for another kind")
     return index
+
+
+def _with_dim(model: Any, out: Path, dim: int | None) -> Any:
+    """The model with embeddings of `dim` numbers; None: of as many as those of the index, if there is one."""
+    from contml.retrieval import Index
+
+    if (out / "index.sqlite").is_file():
+        with Index.open(out) as index:
+            if dim not in (None, index.dim):
+                raise InputError("--dim", str(dim), f"must be {index.dim}, as in {out}", "make a new index for another")
+            return model.fitted_to(index.dim)
+    return model if dim is None else with_dim(model, dim)
 
 
 def _place(run: Path) -> str:
@@ -247,7 +262,7 @@ def search(
             place = re.sub("^hf:/+", "hf://", opened_index.model.run)  # a `Path` has lost a slash
             got = f"made with {place}, which is on the hub" if place else "made without a run"
             raise InputError(str(index), got, hint=f"name its model: --run {place or 'RUN'}")
-        model = _load(run_path, trust)
+        model = _load(run_path, trust).fitted_to(opened_index.dim)
         opened_index.model.check(model.identity, str(run_path))
         note_on_weights(run_path, model)
         answering = _answering(model, opened_index)

@@ -87,6 +87,14 @@ AcceptChanges = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Dim = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Embeddings of the first N numbers, one of model.nested_dims of the run. Default: the whole embeddings.",
+    ),
+]
 Join = Annotated[bool, typer.Option("--join", help="Share the work with the same command that is already running.")]
 
 

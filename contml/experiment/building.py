@@ -28,7 +28,7 @@ from contml.labels.base import LabelSpace
 from contml.labels.judgments import JudgedItems
 from contml.losses import LOSSES
 from contml.losses.inputs import check_loss, check_requirement
-from contml.losses.levels import LevelLosses
+from contml.losses.levels import LevelLosses, MatryoshkaLoss
 from contml.losses.regularized import RegularizedLoss
 from contml.models import EmbeddingModel
 from contml.models.captioner import Captioner, DecoderFactory
@@ -216,7 +216,7 @@ class Experiment:
                 if data_arguments(part.constructor).get("num_classes"):  # before num_classes is found missing
                     self._check_requirement(part, "classes", labels.kind)
         if "loss" in parts:
-            loss = self._build_loss(data, network.parts if network.levels else [])
+            loss = self._build_losses(data, network)
             if not _is_judged(self.config):  # else the step checks it
                 self._check_requirement(parts["loss"], loss.requires, labels.kind)
             data["loss"] = loss
@@ -266,15 +266,17 @@ class Experiment:
         with part.errors():
             check_requirement(f"{part.section} {part.name}", requires, kind, binarize)
 
-    def _build_loss(self, data: dict[str, Any], levels: list[int]) -> Loss:
-        """The loss; `levels`: the dimensions of each level of a multi-level embedding."""
+    def _build_losses(self, data: dict[str, Any], network: EmbeddingModel) -> Loss:
+        """The loss of an embedding: one for each level, or for each of its nested lengths."""
+        dims = network.parts if network.levels else network.nested_dims
+        losses: list[Any] = [self._build_loss({**data, "embedding_dim": dim}) for dim in dims]
+        if network.levels:
+            return LevelLosses(losses, dims)
+        return MatryoshkaLoss(losses, dims, network.normalize) if losses else self._build_loss(data)
+
+    def _build_loss(self, data: dict[str, Any]) -> Loss:
+        """One loss, with its miner, memory and regularizer."""
         parts = self.config.parts
-        if levels:
-            if (step := parts["step"].name) != "embedding":
-                got = f"one loss per level, but step {step} takes one loss for the whole embedding"
-                raise self.document.error(("model", "levels"), got, hint="omit one of them")
-            losses: list[Any] = [self._build_loss({**data, "embedding_dim": dim}, []) for dim in levels]
-            return LevelLosses(losses, levels)
         if "miner" in parts:
             data = {**data, "miner": parts["miner"].build(**data)}
         loss: Loss = parts["loss"].build(**data)
@@ -304,6 +306,7 @@ def experiment(document: Document, name: str) -> Experiment:
     config = validate(document, schema())
     _check_captioning(config, document)
     _check_judged(config, document)
+    _check_several_losses(config, document)
     if "loss" in config.parts:
         _check_loss(config, document)
     elif "regularizer" in config.parts:
@@ -375,6 +378,16 @@ def _check_judged(config: Config, document: Document) -> None:
     unused = ("binarize", "memory", "regularizer", *(() if takes_loss else ("loss", "miner")))
     if section := next((section for section in unused if section in parts), None):
         raise document.error((section,), f"step {step.name} does not use it", hint="remove it")
+
+
+def _check_several_losses(config: Config, document: Document) -> None:
+    """Levels and nested lengths have a loss each, which only the default step computes."""
+    model, step = config.parts["model"].options, config.parts["step"].name
+    for option, each in (("levels", "level"), ("nested_dims", "length")):
+        # Without a loss, levels are trained as one embedding.
+        if model[option] is not None and step != "embedding" and (option != "levels" or "loss" in config.parts):
+            got = f"one loss per {each}, but step {step} takes one loss for the whole embedding"
+            raise document.error(("model", option), got, hint="omit one of them")
 
 
 def _check_loss(config: Config, document: Document) -> None:

@@ -6,6 +6,7 @@ from contml.losses.dro import DROLoss, kl_robust
 from contml.losses.graded_contrastive import GeneralizedContrastiveLoss, RelaxedContrastiveLoss
 from contml.losses.graded_ice import GradedInstanceCrossEntropyLoss
 from contml.losses.ice import InstanceCrossEntropyLoss
+from contml.losses.levels import MatryoshkaLoss
 from contml.losses.log_ratio import LogRatioLoss
 from contml.losses.margin import MarginLoss
 from contml.losses.memory import CrossBatchMemory
@@ -59,7 +60,7 @@ __all__ = [
     "LOSSES", "REGULARIZERS", "AngularLoss", "BinomialDevianceLoss", "Block", "CoSENTLoss", "ContrastiveLoss",
     "CrossBatchMemory", "CrossEntropyLoss", "DROLoss", "DenseTripletLoss", "GeneralizedContrastiveLoss",
     "GradedInstanceCrossEntropyLoss", "InstanceCrossEntropyLoss",
-    "LiftedStructureLoss", "LogRatioLoss", "MarginLoss", "MultiSimilarityLoss", "NPairsLoss",
+    "LiftedStructureLoss", "LogRatioLoss", "MarginLoss", "MatryoshkaLoss", "MultiSimilarityLoss", "NPairsLoss",
     "NormalizedSoftmaxLoss", "PairLoss", "ProxyAnchorLoss", "ProxyNCALoss", "RAWLoss", "RankNContrastLoss",
     "RankSimLoss", "RankedListLoss", "RegularizedLoss", "RelaxedContrastiveLoss", "SmoothRankLoss",
     "SoftInfoNCELoss", "SoftTripleLoss", "TripletMarginLoss", "kl_robust", "pair_weights",

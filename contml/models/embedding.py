@@ -20,7 +20,7 @@ from contml._support.errors import InputError, one_line
 from contml._support.validation import PositiveInt, check_ranges
 from contml.distances.unit_vectors import normalize
 from contml.models.backbones import build, flat_features, name_of
-from contml.models.heads import HeadKind, HeadStart, build_head, start_heads
+from contml.models.heads import HeadKind, HeadStart, build_head, check_nested, cut_head, start_heads
 from contml.models.levels import at_levels, pooled, widths_of
 from contml.models.maps import last_maps
 from contml.models.pooling import Pooling, set_pooling
@@ -68,6 +68,9 @@ class EmbeddingModel(nn.Module):
         head_start: How the linear layer starts: "random"; "orthogonal": a random orthonormal projection, which about
             keeps the distances of features; "pca": the first principal components of the features of training
             images; "whitening": these, divided by their standard deviations.
+        nested_dims: Matryoshka: lengths below `dim`, shortest first; the first so many numbers of an embedding are an
+            embedding too, scaled to length 1 as the whole one is. In training, each length and the whole embedding have
+            their own loss, with its own proxies and memory; the mean counts.
         feature_dim: Length of the feature vectors of the data; None for images.
         pretrained: Load the weights; False, if others will be loaded: only the pixels that published ones expect are
             taken.
@@ -89,6 +92,7 @@ class EmbeddingModel(nn.Module):
         frozen: bool = False,
         head: HeadKind = "linear",
         head_start: HeadStart = "random",
+        nested_dims: list[PositiveInt] | None = None,
         *,
         feature_dim: int | None = None,
         pretrained: bool = True,
@@ -99,6 +103,10 @@ class EmbeddingModel(nn.Module):
         self.levels = levels
         self.pooling = pooling
         self.frozen = frozen
+        if nested_dims is not None:
+            check_nested(nested_dims, dim, levels)
+        #: The lengths of embeddings that are trained, if there are nested ones: the last is that of the whole one.
+        self.nested_dims = [] if nested_dims is None else [*nested_dims, int(dim or 0)]
         file = Path(weights).expanduser() if names_a_file(weights) else None
         if file is not None and not pretrained:
             weights, file = "none", None
@@ -149,7 +157,25 @@ class EmbeddingModel(nn.Module):
         model = copy(self)
         model.__dict__.pop("forward", None)  # with mixed precision, accelerate sets one that calls `self`
         model._modules = {**self._modules, "head": nn.Identity()}
-        model.parts, model.head_start, model.has_new_head = self._widths, "random", False
+        model.parts, model.head_start, model.has_new_head, model.nested_dims = self._widths, "random", False, []
+        return model
+
+    def with_dim(self, dim: int) -> EmbeddingModel:
+        """Returns the model whose embeddings are the first `dim` numbers of this one's, one of its `nested_dims`.
+
+        Raises:
+            InputError: the model was not trained with this length.
+        """
+        if dim not in self.nested_dims:
+            if not self.nested_dims:
+                got = f"{dim}, but the model was trained for {self.embedding_dim} numbers alone"
+                raise InputError("dim", got, hint="'contml train ... model.nested_dims=[16,32]' trains several lengths")
+            allowed = f"must be one of {', '.join(map(str, self.nested_dims))}, which the model was trained for"
+            raise InputError("dim", str(dim), allowed)
+        model = copy(self)
+        model.__dict__.pop("forward", None)
+        model._modules = {**self._modules, "head": cut_head(self.head, dim)}
+        model.parts, model.nested_dims = [dim], [each for each in self.nested_dims if each <= dim]
         return model
 
     def bare_backbone(self) -> EmbeddingModel:

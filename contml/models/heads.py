@@ -10,7 +10,9 @@ deviations (whitening: Jegou and Chum, "Negative evidences and co-occurrences in
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Literal, TypeAlias
 
 import torch
@@ -90,6 +92,31 @@ def build_head(kind: HeadKind, start: HeadStart, widths: list[int], dim: int, le
         return heads[0]
     names = [level.replace(".", "_") for level in levels]  # a module's name has no dot
     return LevelHeads(dict(zip(names, heads, strict=True)), widths)
+
+
+def check_nested(nested_dims: Sequence[int], dim: int | None, levels: Sequence[str] | None) -> None:
+    """Checks the lengths of nested embeddings.
+
+    Raises:
+        InputError: they do not rise up to `dim`, there is no head, or there are levels.
+    """
+    if dim is None or levels is not None:
+        got = "without a head (dim: null)" if dim is None else "with levels, whose embeddings are concatenated"
+        raise InputError("nested_dims", got, hint="set dim" if dim is None else "omit one of them")
+    if not nested_dims or any(a >= b for a, b in itertools.pairwise([0, *nested_dims, dim])):
+        allowed = f"must be one or more lengths below {dim}, which is dim, shortest first"
+        raise InputError("nested_dims", str(list(nested_dims)), allowed)
+
+
+def cut_head(head: nn.Module, dim: int) -> nn.Module:
+    """Returns the head that gives the first `dim` numbers of this one's embeddings."""
+    cut = deepcopy(head)
+    for layer in [cut.linear, cut.output] if isinstance(cut, MLP) else [cut]:
+        assert isinstance(layer, nn.Linear)
+        layer.out_features = dim
+        layer.weight = nn.Parameter(layer.weight.detach()[:dim].clone(), layer.weight.requires_grad)
+        layer.bias = nn.Parameter(layer.bias.detach()[:dim].clone(), layer.bias.requires_grad)
+    return cut
 
 
 def head_rows(items: int) -> Tensor:

@@ -35,7 +35,7 @@ from contml.retrieval.calibration import Array, Calibration, LabelDistance
 from contml.retrieval.graph import Graph, write_graph
 from contml.retrieval.images import ImageInput, SourceItem, items_of, split_of
 from contml.retrieval.labelled_items import Answer, LabelledItems
-from contml.retrieval.model_card import PLACE, Card
+from contml.retrieval.model_card import PLACE, Card, make_card
 
 
 def load(
@@ -137,6 +137,26 @@ class Embedder:
         """`bundle` with the pixels that the network expects, which a run does not name."""
         pixels = bundles.SavedPixelFormat(**self.model.pixel_format._asdict())
         return self.bundle.model_copy(update={"transform": self.bundle.transform.model_copy(update={"pixels": pixels})})
+
+    def with_dim(self, dim: int) -> Embedder:
+        """The model whose embeddings are the first `dim` numbers, scaled to length 1 if the whole ones are.
+
+        What holds for whole embeddings alone is left out: calibration, labels of training items, results on the model
+        card.
+
+        Raises:
+            InputError: the model was not trained for this length (`model.nested_dims`).
+        """
+        if dim == self.embedding_dim:
+            return self
+        model = self.model.with_dim(dim)
+        options = {**self._config["model"], "dim": dim, "nested_dims": model.nested_dims[:-1] or None}
+        config, bundle = {**self._config, "model": options}, self.bundle.model_copy(update={"calibration": None})
+        return Embedder(model, bundle, config, make_card(bundle, config)).to(self.device)
+
+    def fitted_to(self, dim: int) -> Embedder:
+        """The model with embeddings of `dim` numbers, such as those of an index, if it was trained for this length."""
+        return self.with_dim(dim) if dim in self.model.nested_dims else self
 
     def to(self, device: torch.device | str) -> Self:
         """Move the model to a device; returns it.

@@ -58,6 +58,9 @@ class Colours:
         self.embedded += len(rows)
         return np.array(rows, np.float32).reshape(-1, 3)
 
+    def fitted_to(self, dim):
+        return self
+
     def label_distance(self, d):
         return 100 * d, 90 * d, 110 * d
 

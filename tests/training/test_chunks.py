@@ -14,7 +14,7 @@ from support.refusals import refuses
 from torch import nn
 
 from contml import ClassLabels, VectorLabels
-from contml.losses import LOSSES, CrossBatchMemory
+from contml.losses import LOSSES, CrossBatchMemory, MatryoshkaLoss
 from contml.mining import MINERS
 from contml.models import EmbeddingModel
 from contml.training import HDML, EmbeddingStep
@@ -62,6 +62,11 @@ def cases():
         found[f"{name}, memory"] = (name, lambda name=name: CrossBatchMemory(64, loss=built(LOSSES[name])).double())
     for name in ("log_ratio", "cosent", "relaxed_contrastive", "smooth_rank"):
         found[f"{name}, judged"] = ("judged", lambda name=name: built(LOSSES[name]))
+    for name, kind in (("log_ratio", "log_ratio"), ("multi_similarity", "multi_similarity"), ("log_ratio", "judged")):
+        found[f"{name}, {kind}, matryoshka"] = (
+            kind,
+            lambda name=name: MatryoshkaLoss([built(LOSSES[name]) for _ in range(2)], [3, 6], normalize=True),
+        )
     found["log_ratio, judged, memory"] = (
         "judged",
         lambda: CrossBatchMemory(64, loss=built(LOSSES["log_ratio"])).double(),
