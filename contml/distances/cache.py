@@ -14,7 +14,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml import work
+from contml import cluster, work
 from contml._support.errors import InputError
 from contml._support.files import locked
 from contml._support.tensors import load_tensors, save_tensors
@@ -51,11 +51,16 @@ class NeighbourCache:
         self.key = fingerprint(_VERSION, labels, k, rows, among)
         self.folder, self.rows, self.k, self.among = folder, rows, k, among
 
-    def get(self, search: Callable[[Tensor, _Progress], _Found], progress: _Progress) -> _Found:
+    def get(self, search: Callable[[Tensor, _Progress], _Found], progress: _Progress, address: str = "") -> _Found:
         """Distances and rows `[R, k]`: read from disk, or computed by `search` in parts, together with other processes.
 
+        Args:
+            search: the neighbours of some rows.
+            progress: called with the number of rows finished so far.
+            address: of a cluster that computes the parts, as in `contml.cluster.run`; empty: this process.
+
         Raises:
-            InputError: the folder cannot be written.
+            InputError: the folder cannot be written, or the cluster does not answer.
         """
         path, total, furthest = self.folder / f"{self.key}.safetensors", len(self.rows), 0
 
@@ -67,6 +72,9 @@ class NeighbourCache:
         def search_part(part: _Part) -> _Found:
             return search(self.rows[part.start : part.end], lambda finished: report(part.start + finished))
 
+        def search_elsewhere(part: _Part, rows: Tensor = self.rows) -> _Found:
+            return search(rows[part.start : part.end], None)
+
         result = self.load(path, total)
         if result is None:
             with suppress(OSError):
@@ -76,7 +84,18 @@ class NeighbourCache:
             for part in takewhile(lambda part: part.key in found, parts):
                 report(part.end)
             # A file that is there was written by another process, which has removed the parts.
-            work.run(parts, search_part, found, is_needed=lambda _: not path.exists())
+            if address:
+                done = count(1)
+                cluster.run(
+                    address,
+                    parts,
+                    search_elsewhere,
+                    found,
+                    is_needed=lambda _: not path.exists(),
+                    on_done=lambda _: report(min(next(done) * _ROWS, total)),
+                )
+            else:
+                work.run(parts, search_part, found, is_needed=lambda _: not path.exists())
             with locked(found.folder, name="write", subject=str(self.folder)):
                 result = self.load(path, total)
                 if result is None:
@@ -87,14 +106,14 @@ class NeighbourCache:
         report(total)
         return result
 
-    def load(self, path: Path, count: int) -> _Found | None:
+    def load(self, path: Path, length: int) -> _Found | None:
         """What a file holds; None if there is no such file, it is damaged, or not the result of this search."""
         try:
             tensors, values = load_tensors(path)
         except (FileNotFoundError, InputError):
             return None
         layout = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
-        shape = (count, self.k)
+        shape = (length, self.k)
         expected = {"distances": (torch.float32, shape), "rows": (torch.int64, shape)}
         if layout != expected or values.get("search") != [self.key, path.name]:
             return None

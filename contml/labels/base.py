@@ -410,6 +410,7 @@ class LabelSpace(ABC):
         memory: int = MEMORY,
         progress: Callable[[int], None] | None = None,
         cache: Path | str | None = None,
+        cluster: str = "",
     ) -> Neighbours:
         """The exact k nearest items of each row by label distance; an item is not its own neighbour.
 
@@ -423,11 +424,13 @@ class LabelSpace(ABC):
             memory: maximum bytes of a block of label distances and its temporaries.
             progress: called with the number of rows finished so far; `progress_bar` shows it.
             cache: a folder for the result, found again by a hash of the labels and the options of their distance;
-                an interrupted search continues where it stopped.
+                an interrupted search continues where it stopped, and processes that search the same share the work.
+            cluster: a Ray cluster that searches, by an address as in `contml.cluster.run`; it needs a `cache`. Empty:
+                this process searches.
 
         Raises:
-            InputError: k is not 1 to the number of candidates, a label distance is negative or not a number, or the
-                folder of the cache cannot be written.
+            InputError: k is not 1 to the number of candidates, a label distance is negative or not a number, the
+                folder of the cache cannot be written, or the cluster does not answer.
         """
         r, c = as_rows(rows, len(self), self.device), torch.unique(as_rows(among, len(self), self.device))
         available = len(c) - int(torch.isin(r, c).any())
@@ -440,8 +443,11 @@ class LabelSpace(ABC):
             return neighbours
 
         if cache is None:
+            if cluster:
+                raise InputError("cluster", repr(cluster), "needs a cache", hint="cache='neighbours', a folder")
             return search(r, progress)
-        return Neighbours(*NeighbourCache(Path(cache).expanduser(), self.fingerprint(), k, r, c).get(search, progress))
+        found = NeighbourCache(Path(cache).expanduser(), self.fingerprint(), k, r, c)
+        return Neighbours(*found.get(search, progress, cluster))
 
     def fingerprint(self) -> str:
         """A hash of the labels and of all options of the distance, the same on every device: the key of caches.
