@@ -8,6 +8,7 @@ neighbours, the machines need no shared folder.
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections import deque
@@ -107,7 +108,7 @@ def _connected(address: str) -> tuple[Any, bool]:
             if not (host and colon and port.isdecimal()):
                 raise InputError("cluster", repr(address), "must be local, auto or HOST:PORT")
             socket.create_connection((host, int(port)), timeout=10).close()  # Ray would try for minutes
-        ray.init(address, log_to_driver=False, logging_level="error", include_dashboard=False)
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (OSError, OverflowError) as error:
         hint = "start it with 'ray start --head', or see 'ray status'"
         raise InputError("cluster", f"{address!r}, no cluster answers ({one_line(error):.80})", hint=hint) from None
