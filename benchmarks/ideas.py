@@ -1,0 +1,84 @@
+"""Losses that were tried for issue 41: `loss=benchmarks.ideas:NAME` in a config. `benchmarks/suites/one_loss.yaml` says why.
+
+All three compare logarithms of squared embedding distances, as the log-ratio loss does. Their differences are the same
+at every scale of the embeddings, so embeddings may be normalized or not.
+
+    SmoothRanksOfRatios     1 - AP, smooth ranks of the distances: rank_i = 1 + sum_j D_j^(-1/t) / (D_j^(-1/t) + D_i^(-1/t))
+    RanksAndRatios          SmoothRanksOfRatios + weight * log-ratio loss
+    ExpectedLabelDistance   sum_j p_j y_j / mean_j y_j,   p_j = D_j^(-1/t) / sum_k D_k^(-1/t)
+
+D_j is the squared Euclidean distance of anchor and item j, y_j their label distance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from contml._support.validation import PositiveFloat, check_ranges
+from contml.contracts import Requirement
+from contml.distances.euclidean import Distance
+from contml.labels.base import LabelSpace
+from contml.losses.driver import Block, PairLoss
+from contml.losses.log_ratio import EPSILON
+from contml.losses.log_sum_exp import softmax_of_members
+from contml.losses.smooth_rank import SmoothRankLoss
+
+
+class SmoothRanksOfRatios(SmoothRankLoss):
+    """One minus the smooth average precision of a ranking by distance ratios."""
+
+    distance: Distance = "squared_euclidean"
+
+    @check_ranges
+    def __init__(self, temperature: PositiveFloat = 0.1, *, labels: LabelSpace | None = None) -> None:
+        super().__init__("ap", temperature, labels=labels)
+
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """One minus the metric of each anchor, and 1 where it has a relevant item."""
+        return super().values(replace(block, scores=-(block.scores + EPSILON).log()))
+
+
+class RanksAndRatios(SmoothRanksOfRatios):
+    """The loss above plus a multiple of the log-ratio loss of plain distances."""
+
+    @check_ranges
+    def __init__(
+        self, temperature: PositiveFloat = 0.1, weight: PositiveFloat = 0.2, *, labels: LabelSpace | None = None
+    ) -> None:
+        super().__init__(temperature, labels=labels)
+        self.weight = weight
+
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """The terms of each anchor `[A, 2]`, and 1 where they are defined."""
+        value, count = super().values(block)
+        member = (block.label_distances > 0).to(block.weights.dtype) * block.weights  # [A,B]
+        n = member.sum(1, keepdim=True)
+        r = (block.scores + EPSILON).log() / 2 - (block.label_distances + EPSILON).log()
+        c = (r - (r * member).sum(1, keepdim=True) / n.clamp(min=1)) * member
+        has_pairs = (n > 1).squeeze(1)
+        ratios = 2 * c.square().sum(1) / (n.squeeze(1) - 1).clamp(min=1) * has_pairs
+        return torch.stack((value, self.weight * ratios), 1), torch.stack((count, has_pairs.to(count.dtype)), 1)
+
+
+class ExpectedLabelDistance(PairLoss):
+    """The expected label distance of a random neighbour, relative to that of a random item."""
+
+    requires: Requirement = "any"
+    distance: Distance = "squared_euclidean"
+
+    @check_ranges
+    def __init__(self, temperature: PositiveFloat = 0.3) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """The ratio of each anchor, and 1 where it is defined."""
+        logits = -(block.scores + EPSILON).log() / self.temperature
+        neighbour = softmax_of_members(logits, block.weights > 0)  # [A,B]
+        mean = (block.weights * block.label_distances).sum(1) / block.weights.sum(1).clamp(min=1)
+        defined = mean > 0
+        value = (neighbour * block.label_distances).sum(1) / mean.where(defined, 1) * defined
+        return value, defined.to(value.dtype)
