@@ -34,7 +34,7 @@ from contml.evaluation.captions import scores
 from contml.experiment import config_names, load
 from contml.explore import items as explored, page as explore_page, serving
 from contml.labels import SegmentationLabels
-from contml.losses import ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, margin
+from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, margin
 from contml.models.bn_inception import BNInception
 from contml.report import card, embedding_map, rendering
 from contml.retrieval import calibration, graph, index_structure
@@ -1073,3 +1073,58 @@ def test_the_number_is_true(page, phrase, true):
 def test_results_that_a_page_names_exist(page):
     for name in re.findall(r"benchmarks/results/\w+\.md", text_of(page)):
         assert (ROOT / name).is_file(), name
+
+
+def in_lines(page: str, heading: str, until: str) -> list[str]:
+    """The lines of a page after a heading, before another one."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return text.split(f"{heading}\n", 1)[1].split(f"\n{until}", 1)[0].splitlines()
+
+
+#: The parts of docs/losses.md that say which loss to take: the first heading, and the one after the part.
+WHICH_LOSS = (
+    ("## Which loss for graded labels?", "## The family"),
+    ("### HDML and its parts", "```{toctree}"),
+)
+#: Words of a sentence that compares.
+COMPARES = re.compile(
+    r"\b(above|as good|at least as|behind|below|beats?|best|better|closer?|contradict\w*|confirm\w*|differ|fewer|first|"
+    r"gains?|higher|highest|holds?|last|less|loses?|lower|lowest|more|needed|noise|order|outperforms?|prefer\w*|safest|"
+    r"same as|second|significant(?:ly)?|smaller|stronger|ties|tied|weaker|wins?|worse|worst)\b"
+)
+#: A loss, or several.
+NAMES_LOSS = re.compile(r"`(?:" + "|".join(LOSSES) + r")`|\bloss(?:es)?\b|\brows?\b|N-pair|triplet", re.IGNORECASE)
+LINK = r"\]\(\.\./benchmarks/results/\w+\.md\)"
+
+
+@pytest.mark.parametrize(("heading", "until"), WHICH_LOSS)
+def test_each_sentence_that_compares_losses_cites_results(heading, until):
+    """Each names the page of results itself, so that a sentence which is moved or added cannot lose it."""
+    lines = in_lines("docs/losses.md", heading, until)
+    text = "\n".join(line for line in lines if not line.startswith(("|", "#", "![")))
+    compared = 0
+    for paragraph in re.split(r"\n\s*\n", text):
+        for sentence in re.split(r"(?<=[.?!])\s+(?=[A-Z*`\[])", " ".join(paragraph.split())):
+            if COMPARES.search(sentence) and NAMES_LOSS.search(sentence):
+                compared += 1
+                assert re.search(LINK, sentence), sentence
+    assert compared >= 2
+
+
+@pytest.mark.parametrize(("heading", "until"), WHICH_LOSS)
+def test_each_score_that_says_which_loss_is_held(heading, until):
+    """Each number with three decimals is one that a phrase of `CLAIMS` compares with the trainings.
+
+    The interval of a score is on a page of results beside the same score.
+    """
+    page = text_of("docs/losses.md")
+    held = [found.span() for phrase, _ in CLAIMS["docs/losses.md"] for found in re.finditer(phrase, page)]
+    start = page.index(f"{heading} ")
+    end = page.index(f"{until} ", start)
+    results = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks/results").glob("*.md"))
+    for interval_of_score in re.finditer(r"\d\.\d{3} \[[^\]]+\](?!\()", page[start:end]):
+        assert interval_of_score[0] in results, interval_of_score[0]
+        held.append((start + interval_of_score.start() + 5, start + interval_of_score.end()))
+    for number in re.finditer(r"(?<![\d.])\d\.\d{3}(?!\d)", page[start:end]):
+        at = start + number.start()
+        assert any(a <= at < b for a, b in held), page[at - 60 : at + 20]
