@@ -1,4 +1,4 @@
-"""People of COCO, one per crop, that no choice in this project was made on: `task=benchmarks.held_out:people` in a config."""
+"""People of COCO that nothing was chosen on, a person per crop: `task=benchmarks.held_out:people` in a config."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def people(root: str) -> Task:
     table = read_arrays(folder / "keypoints.npz", _MOST_BYTES)
     photographs = np.unique(table["image_id"], return_inverse=True)[1]
 
-    def split(part: str) -> tuple[Split, list[int]]:
+    def split(part: str) -> Split:
         rows = np.flatnonzero(table["split"] == part)
         names = [str(name) for name in table["names"][rows]]
         labels = PoseLabels(table["joints"][rows], table["visibility"][rows] > 0)
         groups = torch.from_numpy(photographs[rows])
-        return Split([ImageFile(folder / "images" / name) for name in names], names, labels, groups=groups), groups.tolist()
+        return Split([ImageFile(folder / "images" / name) for name in names], names, labels, groups=groups)
 
-    (train, groups), (test, _) = split("train"), split("test")
-    return Task(train, test, val_groups=[str(group) for group in groups])
+    of_train = photographs[table["split"] == "train"]
+    return Task(split("train"), split("test"), val_groups=[str(photograph) for photograph in of_train])

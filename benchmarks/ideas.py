@@ -1,13 +1,13 @@
-"""Losses that were tried for issue 41: `loss=benchmarks.ideas:NAME` in a config. `benchmarks/suites/one_loss.yaml` says why.
+"""Losses that are tried: `loss=benchmarks.ideas:NAME` in a config. `benchmarks/suites/one_loss.yaml` says why.
 
 All three compare logarithms of squared embedding distances, as the log-ratio loss does. Their differences are the same
 at every scale of the embeddings, so embeddings may be normalized or not.
 
-    SmoothRanksOfRatios     1 - AP, smooth ranks of the distances: rank_i = 1 + sum_j D_j^(-1/t) / (D_j^(-1/t) + D_i^(-1/t))
+    SmoothRanksOfRatios     1 - AP of smooth ranks, rank_i = 1 + sum_j w_j / (w_j + w_i)
     RanksAndRatios          SmoothRanksOfRatios + weight * log-ratio loss
-    ExpectedLabelDistance   sum_j p_j y_j / mean_j y_j,   p_j = D_j^(-1/t) / sum_k D_k^(-1/t)
+    ExpectedLabelDistance   sum_j p_j y_j / mean_j y_j,   p_j = w_j / sum_k w_k
 
-D_j is the squared Euclidean distance of anchor and item j, y_j their label distance.
+D_j is the squared Euclidean distance of anchor and item j, w_j = D_j^(-1/t), y_j their label distance.
 """
 
 from __future__ import annotations

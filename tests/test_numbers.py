@@ -564,6 +564,10 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             ],
         ),
         (
+            f"it has {N} on house prices, significantly above `log_ratio`, and {N} on gauges, significantly below it",
+            lambda: [suite_scores("one_loss")[kind, "expected label distance"] for kind in ("house prices", "gauges")],
+        ),
+        (
             f"on street scenes they have {N}, and no loss is better by its interval",
             lambda: suite_scores("streets")["streets", "untrained features"],
         ),

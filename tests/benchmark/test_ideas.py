@@ -1,0 +1,84 @@
+"""The losses that were tried as one loss for all sets: each against a slow loop from its formula, in float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from benchmarks.ideas import ExpectedLabelDistance, RanksAndRatios, SmoothRanksOfRatios
+from contml import VectorLabels
+from contml.losses.log_ratio import EPSILON
+
+
+def squared(x, a, j):
+    return (x[a] - x[j]).square().sum() + EPSILON
+
+
+def others(x, a):
+    return [j for j in range(len(x)) if j != a]
+
+
+def smooth_ranks(x, y, t):
+    """1 - sum_i H_i / rank_i / sum_i rel_i, the probability that j is before i being D_j^(-1/t) of both."""
+    terms = []
+    for a in range(len(x)):
+        rel = {j: max(0.0, 1 - y[a][j]) for j in others(x, a)}
+        if sum(rel.values()) == 0:
+            continue
+        total = 0.0
+        for i in rel:
+            h, rank = rel[i], 1.0
+            for j in set(rel) - {i}:
+                first, second = squared(x, a, j) ** (-1 / t), squared(x, a, i) ** (-1 / t)
+                h, rank = h + min(rel[i], rel[j]) * first / (first + second), rank + first / (first + second)
+            total = total + h / rank
+        terms.append(1 - total / sum(rel.values()))
+    return sum(terms) / len(terms)
+
+
+def log_ratios(x, y):
+    """The mean over pairs of (log d_i / d_j - log y_i / y_j)^2."""
+    terms = []
+    for a in range(len(x)):
+        r = {j: squared(x, a, j).log() / 2 - math.log(y[a][j] + EPSILON) for j in others(x, a) if y[a][j] > 0}
+        pairs = [(r[i] - r[j]).square() for i in r for j in r if i < j]
+        if pairs:
+            terms.append(sum(pairs) / len(pairs))
+    return sum(terms) / len(terms)
+
+
+def expected(x, y, t):
+    terms = []
+    for a in range(len(x)):
+        if mean := sum(y[a][j] for j in others(x, a)) / len(others(x, a)):
+            weight = {j: squared(x, a, j) ** (-1 / t) for j in others(x, a)}
+            terms.append(sum(weight[j] * y[a][j] for j in weight) / sum(weight.values()) / mean)
+    return sum(terms) / len(terms)
+
+
+@pytest.mark.parametrize("rows", [None, 1, 5])
+@pytest.mark.parametrize("items", [3, 9])
+@pytest.mark.parametrize("name", ["ranks", "both", "expected"])
+def test_an_idea_is_its_formula(name, items, rows):
+    torch.manual_seed(items)
+    x = torch.randn(items, 4, dtype=torch.float64, requires_grad=True)
+    labels = VectorLabels(torch.randint(0, 6, (items, 1)).double(), squared=False)
+    loss = {
+        "ranks": lambda: SmoothRanksOfRatios(0.2, labels=labels),
+        "both": lambda: RanksAndRatios(0.2, 0.3, labels=labels),
+        "expected": lambda: ExpectedLabelDistance(0.3),
+    }[name]()
+    y = labels.pairwise().double()
+    y = (y if name == "expected" else y / loss.label_unit).tolist()
+    reference = {
+        "ranks": lambda: smooth_ranks(x, y, 0.2),
+        "both": lambda: smooth_ranks(x, y, 0.2) + 0.3 * log_ratios(x, y),
+        "expected": lambda: expected(x, y, 0.3),
+    }[name]()
+    loss.block_rows = rows
+    value = loss(x, labels)
+    assert value.item() == pytest.approx(reference.item(), abs=1e-10)
+    (found,), (true,) = torch.autograd.grad(value, x), torch.autograd.grad(reference, x)
+    assert torch.allclose(found, true, atol=1e-10, rtol=0)
