@@ -548,6 +548,29 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             for title, name in LOSS_ROWS.items()
             if ("poses", name) in suite_scores("efficientnet_lite2")
         ),
+        *(
+            (
+                rf"\| {re.escape(title)} \| {N} \| {N} \| {N} \| {N} \[",
+                lambda name=name: suite_means("pose_networks", name),
+            )
+            for title, name in (
+                LOSS_ROWS
+                | {
+                    "`log_ratio`, `model.normalize=true`": "log_ratio, normalized",
+                    "`dense_triplet`, `margin: 0.4`": "dense_triplet",
+                }
+            ).items()
+            if ("8 numbers", name) in suite_scores("pose_networks") and title != "`dense_triplet`"
+        ),
+        (
+            rf"triplets of binarized labels, by {N}; that .* with 8 numbers the difference is {N}",
+            lambda: [
+                suite_means("pose_networks", "log_ratio")[-1]
+                - suite_means("pose_networks", "triplet_margin, 30 nearest positive")[-1],
+                suite_scores("pose_networks")["8 numbers", "log_ratio"]
+                - suite_scores("pose_networks")["8 numbers", "dense_triplet"],
+            ],
+        ),
         (
             f"normalized embeddings: {N} on the mean of the {WORD} sets, unnormalized {N}",
             lambda: [
