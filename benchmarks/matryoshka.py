@@ -32,7 +32,7 @@ from contml.models import EmbeddingModel
 from contml.models.heads import cut_head
 
 NESTED, DIMS, WHOLE = [8, 16, 32, 64], (8, 32), 128
-NAMES = ("houses", "rooms", "poses")
+NAMES = ("poses", "houses", "rooms")
 RAW = Path(__file__).parent / "results" / "raw" / "matryoshka.jsonl"
 PAGE, PLOT = RAW.parents[1] / "matryoshka.md", RAW.parents[3] / "docs" / "matryoshka.png"
 #: What is trained, and its changes to the preset.
@@ -46,7 +46,7 @@ def trainings(data: str, weights: str) -> Iterator[dict[str, Any]]:
     """Trains what has no line yet: the scores of each length that is measured."""
     done = {(row["set"], row["seed"], row["training"]) for row in read()}
     tasks: dict[str, Task] = {}
-    for seed, name, training in itertools.product(SEEDS, NAMES, TRAININGS):
+    for name, seed, training in itertools.product(NAMES, SEEDS, TRAININGS):
         if (name, seed, training) in done:
             continue
         experiment = experiment_of(name, data, weights, seed, TRAININGS[training])

@@ -28,7 +28,7 @@ INDEX_EXAMPLE = """Example: contml index runs/pose/synthetic/2026-11-23_10-00-00
 SEARCH_EXAMPLE = """Example: contml search photos.index photo.jpg --gallery found.html"""
 
 _IMAGES = "Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'."
-_KINDS = ("auto", "flat", "hnsw", "ivf_pq")
+_KINDS = ("auto", "flat", "hnsw", "ivf_pq", "int8", "binary")
 
 
 def index(
@@ -40,8 +40,8 @@ def index(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="flat compares all items; hnsw and ivf_pq are faster and miss a few; auto chooses by the number of "
-            "items (the default).",
+            help="flat compares all items; hnsw and ivf_pq are faster and miss a few; int8 and binary need little "
+            "memory; auto chooses by the number of items (the default).",
         ),
     ] = None,
     metadata: Annotated[
@@ -143,7 +143,7 @@ def _add(
         if as_json:
             counts = {"added": result.added, "present": result.present, "removed": result.removed, "items": len(index)}
             broken = [{"image": name, "cause": cause} for name, cause in result.broken.items()]
-            facts = {"structure": index.structure, "recall@10": index.found}
+            facts = {"structure": index.structure, "recall@10": index.found, "bytes_per_item": index.bytes_per_item}
             echo(json.dumps({"index": str(out), **counts, **facts, "broken": broken}))
             return
         echo(f"{out}: {result.added:,} images added, {len(index):,} in all")

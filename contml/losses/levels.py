@@ -77,7 +77,7 @@ class MatryoshkaLoss(nn.Module):
         for loss in losses:
             check_loss(loss)
         if len({id(loss) for loss in losses}) < len(losses) and any(loss.state_dict() for loss in losses):
-            raise InputError("losses", "one loss with parameters or a memory, given twice", hint="make one per length")
+            raise InputError("losses", "one loss with parameters or a memory appears twice", hint="make one per length")
         self.losses, self.dims, self.normalize = nn.ModuleList(losses), list(dims), normalize
         self.requires: Requirement = losses[0].requires
 

@@ -139,13 +139,15 @@ class Index:
     - "flat" compares all: nothing is missed.
     - "hnsw" walks a graph of neighbours; it keeps vectors and graph in memory.
     - "ivf_pq" searches compressed vectors, and compares at least five times k with their exact vectors on disk.
+    - "int8" and "binary" compare all items by codes of a byte or a bit per number, and at least five times k with their
+      exact vectors on disk.
     - "auto" is flat up to 100,000 items, HNSW up to two million, and IVF-PQ beyond; where that finds less than 95 % of
       the true nearest items, it is flat.
 
     How widely a structure is searched is measured when it is built, with 200 items as queries: as little as finds 95 %.
 
     `add` and `remove` are finished when they return: a process that is killed loses nothing of that. `build` brings the
-    search structure of HNSW or IVF-PQ up to date; items that were added since are compared one by one.
+    search structure of any kind but flat up to date; items that were added since are compared one by one.
 
     One process changes an index at a time, and any number search it: each search sees the last finished change.
 
@@ -178,7 +180,7 @@ class Index:
         Args:
             path: the folder.
             dim: dimension of the embeddings.
-            kind: "flat", "hnsw", "ivf_pq", or "auto" to choose by the number of items.
+            kind: "flat", "hnsw", "ivf_pq", "int8", "binary", or "auto" to choose by the number of items.
             embedder: the model of the embeddings, which embeds images for `search`. It is recorded: others are refused
                 later. None: the model is not known.
             run: where the model is.
@@ -276,7 +278,7 @@ class Index:
 
     @property
     def structure(self) -> Kind:
-        """What is searched: "flat" (all items, exactly), "hnsw" or "ivf_pq"."""
+        """What is searched: "flat" (all items, exactly), "hnsw", "ivf_pq", "int8" or "binary"."""
         file = self._store.content().state.structure
         return "flat" if file is None else file.kind
 
@@ -298,6 +300,14 @@ class Index:
         return 1.0 if file is None else file.recall
 
     @property
+    def bytes_per_item(self) -> float:
+        """What a search keeps in memory per item: the search structure; without one, the vectors."""
+        state = self._store.content().state
+        file = state.structure
+        structure = 0.0 if file is None else file.size / max(file.count, 1)
+        return structure + (4 * state.dim if file is None or file.kind == "hnsw" else 0)
+
+    @property
     def search_text(self) -> str:
         """How it is searched, in words, and the share of the true nearest items that this finds."""
         state = self._store.content().state
@@ -308,6 +318,9 @@ class Index:
         widths = f"{file.breadth} candidates"
         if file.kind == "ivf_pq":
             widths = f"{file.breadth} lists, {file.candidates} candidates per result"
+        elif file.kind != "hnsw":
+            widths = f"{file.candidates} candidates per result"
+        widths += f", {self.bytes_per_item:,.0f} bytes per item in memory"
         share = "" if file.recall is None else f"; finds {file.recall:.1%} of the true 10 nearest"
         low = "; kind flat finds all" if file.recall is not None and file.recall < RECALL else ""
         return f"{file.kind}, {widths}{share}{low}"

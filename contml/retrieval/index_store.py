@@ -44,7 +44,7 @@ Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 #: Ids `[N]`: text, or None for an item that was removed.
 Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"
-Kind: TypeAlias = Literal["auto", "flat", "hnsw", "ivf_pq"]
+Kind: TypeAlias = Literal["auto", "flat", "hnsw", "ivf_pq", "int8", "binary"]
 
 FILE = "index.sqlite"
 #: The format of the files: a reader refuses another one.
@@ -72,13 +72,13 @@ class StructureFile:
 
     Args:
         number: its number, which is part of its name.
-        kind: "hnsw" or "ivf_pq".
+        kind: "hnsw", "ivf_pq", "int8" or "binary".
         count: it covers the first `count` rows of the vectors.
-        trained: the number of rows when its quantizers were trained.
+        trained: the number of rows when its quantizers were trained; 0 for HNSW, which has none.
         size: bytes.
         crc: the checksum of its content.
         breadth: of a search: the candidates that HNSW keeps, or the lists that IVF-PQ searches.
-        candidates: IVF-PQ: candidates per result whose exact distance is computed.
+        candidates: but of HNSW: candidates per result whose exact distance is computed.
         recall: the share of the true 10 nearest that such a search found; None: not measured yet.
     """
 
@@ -99,7 +99,7 @@ class IndexState:
 
     Args:
         dim: dimension of the embeddings.
-        kind: the kind of the search structure: "auto", "flat", "hnsw" or "ivf_pq".
+        kind: the kind of the search structure; "auto" chooses by the number of items.
         model: what is known of the model: its identity, and its run.
         vectors: the number of the file of vectors, which is part of its name.
         count: rows of that file, with those of removed items.

@@ -10,6 +10,12 @@ A search structure proposes candidates, and may miss some of the nearest. Rows t
 exactly, and so is the whole index for a query for which the structure finds fewer than k items. How widely a structure
 is searched is measured: `tuned` tries items as queries.
 
+The codes of int8 and binary cover all rows, and are compared with every query: they take a quarter or a 32nd of the
+memory of the vectors.
+
+    int8      round(255 (x - low) / (high - low)) of each number; low and high are those of all rows
+    binary    x > mean over the rows, 8 numbers in a byte; compared by the number of bits that differ
+
 The file of a structure holds arrays, which are checked: graph or codes may come from somebody else, and FAISS trusts
 what it searches. The objects of FAISS are built from the arrays; no file is ever read by FAISS.
 
@@ -56,8 +62,12 @@ RECALL, RECALL_K, RECALL_QUERIES = 0.95, 10, 200
 #: What is tried: candidates kept by a search in HNSW; lists of IVF-PQ, and candidates per result compared exactly.
 EFFORTS = (64, 128, 256, 512)
 PROBES, RERANKED = (16, 32, 64, 128, 256, 512, 1024), (5, 10, 20, 50)
-#: IVF-PQ: rows per list on which the quantizers are trained. They are trained again when there are twice as many rows.
-IVF_TRAINING, IVF_GROWTH = 64, 2
+#: Candidates per result of int8 and binary codes, which compare all codes anyway.
+CODE_RERANKED = (5, 10, 20, 50, 100)
+#: IVF-PQ: rows per list on which the quantizers are trained.
+IVF_TRAINING = 64
+#: Quantizers, and the means of binary codes, are fitted again when there are so many times as many rows.
+GROWTH = 2
 #: Where no structure finds enough, another one is built when there are so many times as many rows.
 COMPARED_GROWTH = 2
 #: Rows that are added to a structure at a time; after each part it is saved, so that a kill loses at most one.
@@ -87,7 +97,7 @@ class Structure(NamedTuple):
 
     file: StructureFile
     index: Any
-    parts: Any  # the vectors of HNSW or the centroids of IVF-PQ, which FAISS does not keep alive
+    parts: Any  # vectors of HNSW and centroids of IVF-PQ, which FAISS does not keep alive; mean `[d]` of binary codes
 
 
 # -- building ----------------------------------------------------------------------------------------------------------
@@ -101,7 +111,7 @@ def grow(
     With one thread, the files are the same to the last bit if it is stopped and called again.
 
     Args:
-        kind: "hnsw" or "ivf_pq".
+        kind: "hnsw", "ivf_pq", "int8" or "binary".
         vectors: the vectors.
         before: a structure of the first rows of these vectors, which is changed, or None.
         path: the file of a structure by its number.
@@ -109,18 +119,28 @@ def grow(
     """
     faiss = _faiss()
     total = len(vectors)
-    if before is not None and before.file.kind == kind and (kind == "hnsw" or total < IVF_GROWTH * before.file.trained):
-        index, trained = before.index, before.file.trained  # `before` keeps its parts alive
+    if before is not None and before.file.kind == kind and _still_fits(before, vectors):
+        index, trained, parts = before.index, before.file.trained, before.parts
     else:
-        index, trained = (_new_hnsw(vectors.shape[1]), 0) if kind == "hnsw" else _new_ivf_pq(vectors)
+        index, trained, parts = _NEW[kind](vectors)
     while index.ntotal < total:
         if kind == "hnsw":
             index.hnsw.rng = faiss.RandomGenerator(index.ntotal)  # its state is not in the file
-        index.add(_padded(kind, vectors[index.ntotal : index.ntotal + PART]))
-        write(path(number), partial(_save, _graph_of(index) if kind == "hnsw" else _codes_of(index)))
+        index.add(_as_input(kind, vectors[index.ntotal : index.ntotal + PART], parts))
+        write(path(number), partial(_save, _ARRAYS[kind](index, parts)))
         crc, size = _checksum(path(number))
-        yield Structure(StructureFile(number, kind, index.ntotal, trained, size, crc), index, before)
+        yield Structure(StructureFile(number, kind, index.ntotal, trained, size, crc), index, parts)
         number += 1
+
+
+def _still_fits(structure: Structure, vectors: Floats) -> bool:
+    """Whether a structure of the first rows is extended to all of them; else a new one is fitted to all."""
+    file = structure.file
+    if file.kind == "int8":  # a number outside the ranges would be cut off
+        low, width = _faiss().vector_to_array(structure.index.sq.trained).reshape(2, -1)
+        new = vectors[file.count :]
+        return not len(new) or bool((new.min(0) >= low).all() and (new.max(0) <= low + width).all())
+    return file.kind == "hnsw" or len(vectors) < GROWTH * file.trained
 
 
 def tuned(structure: Structure, vectors: Floats, live: Flags, norm: float) -> StructureFile:
@@ -154,6 +174,8 @@ def _settings(structure: Structure, rows: int, dim: int) -> list[StructureFile]:
     file = structure.file
     if file.kind == "hnsw":
         return [replace(file, breadth=breadth) for breadth in EFFORTS]
+    if file.kind != "ivf_pq":
+        return [replace(file, candidates=candidates) for candidates in CODE_RERANKED]
     lists = structure.index.nlist
 
     def work(setting: StructureFile) -> float:
@@ -187,24 +209,59 @@ def _others(nearest: NearestRows, query_rows: Positions, k: int) -> list[Squares
     return [squared[positions != row][:k] for squared, positions, row in results]
 
 
+class _New(NamedTuple):
+    """An empty structure, the number of rows that it was fitted to, and its parts (`Structure`)."""
+
+    index: Any
+    trained: int
+    parts: Any
+
+
 def _new_hnsw(dim: int) -> Any:
     index = _faiss().IndexHNSWFlat(dim, HNSW_NEIGHBOURS)
     index.hnsw.efConstruction = HNSW_BUILD
     return index
 
 
-def _new_ivf_pq(vectors: Floats) -> tuple[Any, int]:
+def _new_int8(vectors: Floats) -> _New:
+    low, high = vectors.min(0), vectors.max(0)
+    width = high - low
+    # Rounded up where `low + width` is below the largest number: it would be outside.
+    width = np.where(low + width < high, np.nextafter(width, np.float32(np.inf)), width)
+    return _New(_int8_of(np.stack([low, width])), len(vectors), None)
+
+
+def _int8_of(ranges: Floats) -> Any:
+    """Empty int8 codes. ranges `[2, d]`: the least value of each number, and the width of its range."""
+    faiss = _faiss()
+    index = faiss.IndexScalarQuantizer(ranges.shape[1], faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_L2)
+    faiss.copy_array_to_vector(np.ascontiguousarray(ranges, np.float32).reshape(-1), index.sq.trained)
+    index.is_trained = True
+    return index
+
+
+def _new_binary(vectors: Floats) -> _New:
+    mean = np.asarray(vectors.mean(0, dtype=np.float64), np.float32)  # numbers may all be positive
+    return _New(_faiss().IndexBinaryFlat(8 * _code_bytes(len(mean))), len(vectors), mean)
+
+
+def _code_bytes(dim: int) -> int:
+    """The bytes of a binary code; the bits beyond the dimension are 0 in all of them."""
+    return -(-dim // 8)
+
+
+def _new_ivf_pq(vectors: Floats) -> _New:
     faiss = _faiss()
     num_rows = len(vectors)
     num_lists = ivf_lists(num_rows)
     training_rows = np.sort(
         np.random.default_rng(0).choice(num_rows, min(num_rows, max(IVF_TRAINING * num_lists, FEWEST)), replace=False)
     )
-    sample = _padded("ivf_pq", vectors[training_rows])
+    sample = _as_input("ivf_pq", vectors[training_rows])
     dim = sample.shape[1]
     index = faiss.IndexIVFPQ(faiss.IndexFlatL2(dim), dim, num_lists, dim // PQ_NUMBERS, 8)
     index.train(sample)
-    return index, num_rows
+    return _New(index, num_rows, None)
 
 
 def ivf_lists(rows: int) -> int:
@@ -212,13 +269,30 @@ def ivf_lists(rows: int) -> int:
     return max(1, min(int(4 * math.sqrt(rows)), rows // IVF_TRAINING))
 
 
-def _padded(kind: str, vectors: Floats) -> Floats:
-    """The vectors; for IVF-PQ with zeros, which change no distance, up to a dimension that `PQ_NUMBERS` divides."""
+def _as_input(kind: str, vectors: Floats, parts: Any = None) -> np.ndarray[Any, Any]:
+    """What FAISS takes: binary codes, or the vectors.
+
+    For IVF-PQ they have zeros, which change no distance, up to a dimension that `PQ_NUMBERS` divides.
+    """
+    if kind == "binary":
+        return np.packbits(vectors > parts, axis=1)
     padding = -vectors.shape[1] % PQ_NUMBERS if kind == "ivf_pq" else 0
     return np.pad(vectors, ((0, 0), (0, padding))) if padding else np.ascontiguousarray(vectors)
 
 
-def _graph_of(index: Any) -> Arrays:
+def _int8_arrays(index: Any, _: Any) -> Arrays:
+    """The arrays of int8 codes: ranges `[2, d]`, the least value and the width of each number; codes `[N, d]`."""
+    faiss = _faiss()
+    ranges = faiss.vector_to_array(index.sq.trained).reshape(2, -1)
+    return {"ranges": ranges, "codes": faiss.vector_to_array(index.codes).reshape(-1, index.d)}
+
+
+def _binary_arrays(index: Any, mean: Any) -> Arrays:
+    """The arrays of binary codes: mean `[d]`; codes `[N, d / 8]`, rounded up."""
+    return {"mean": mean, "codes": _faiss().vector_to_array(index.xb).reshape(-1, index.code_size)}
+
+
+def _graph_of(index: Any, _: Any) -> Arrays:
     """The arrays of HNSW over N rows.
 
     levels `[N]`: the number of levels of each row. neighbors: on each level of each row, rows of that level, then -1;
@@ -232,7 +306,7 @@ def _graph_of(index: Any) -> Arrays:
     }
 
 
-def _codes_of(index: Any) -> Arrays:
+def _codes_of(index: Any, _: Any) -> Arrays:
     """The arrays of IVF-PQ over N rows of d numbers.
 
     centroids `[L, d]` of the lists; codebooks `[M, 256, d / M]`; sizes `[L]` of the lists; rows `[N]` and codes
@@ -250,6 +324,21 @@ def _codes_of(index: Any) -> Arrays:
         "rows": np.concatenate(rows),
         "codes": np.concatenate(codes).reshape(-1, lists.code_size),
     }
+
+
+#: By kind: an empty structure for vectors, and the arrays of a structure.
+_NEW: Mapping[Kind, Callable[[Floats], _New]] = {
+    "hnsw": lambda vectors: _New(_new_hnsw(vectors.shape[1]), 0, None),
+    "ivf_pq": _new_ivf_pq,
+    "int8": _new_int8,
+    "binary": _new_binary,
+}
+_ARRAYS: Mapping[Kind, Callable[[Any, Any], Arrays]] = {
+    "hnsw": _graph_of,
+    "ivf_pq": _codes_of,
+    "int8": _int8_arrays,
+    "binary": _binary_arrays,
+}
 
 
 def _save(arrays: Arrays, path: Path) -> None:
@@ -295,12 +384,12 @@ def load(path: Path, file: StructureFile, vectors: Floats) -> Structure | None:
         raise InputError(str(path), f"damaged ({one_line(error)})", hint=hint) from None
     del content
     problem = "more rows than the index" if file.count > len(vectors) else None
-    problem = problem or (_graph_problem if file.kind == "hnsw" else _codes_problem)(
-        arrays, file.count, vectors.shape[1]
-    )
+    if file.kind not in _PROBLEMS:
+        raise InputError(str(path), f"a structure of kind {file.kind}", hint=hint)
+    problem = problem or _PROBLEMS[file.kind](arrays, file.count, vectors.shape[1])
     if problem is not None:
         raise InputError(str(path), f"not a structure of these {len(vectors):,} items: {problem}", hint=hint)
-    return Structure(file, *(_hnsw(arrays, vectors[: file.count]) if file.kind == "hnsw" else _ivf_pq(arrays)))
+    return Structure(file, *_BUILT[file.kind](arrays, vectors[: file.count]))
 
 
 def _shape_problem(
@@ -367,6 +456,34 @@ def _codes_problem(arrays: Arrays, rows: int, dim: int) -> str | None:
     return None
 
 
+def _int8_problem(arrays: Arrays, rows: int, dim: int) -> str | None:
+    """What is wrong with int8 codes."""
+    problem = _shape_problem(arrays, {"ranges": (np.float32, (2, dim)), "codes": (np.uint8, (rows, dim))})
+    if problem is None and not (np.isfinite(arrays["ranges"]).all() and (arrays["ranges"][1] >= 0).all()):
+        problem = "ranges that are not finite, or have a width below 0"
+    return problem
+
+
+def _binary_problem(arrays: Arrays, rows: int, dim: int) -> str | None:
+    """What is wrong with binary codes."""
+    problem = _shape_problem(arrays, {"mean": (np.float32, (dim,)), "codes": (np.uint8, (rows, _code_bytes(dim)))})
+    return "a mean that is not finite" if problem is None and not np.isfinite(arrays["mean"]).all() else problem
+
+
+def _int8(arrays: Arrays, _: Floats) -> tuple[Any, Any]:
+    """The object of FAISS for these codes."""
+    index = _int8_of(arrays["ranges"])
+    index.add_sa_codes(np.ascontiguousarray(arrays["codes"]))
+    return index, None
+
+
+def _binary(arrays: Arrays, _: Floats) -> tuple[Any, Any]:
+    """The object of FAISS for these codes, and their mean."""
+    index = _faiss().IndexBinaryFlat(8 * arrays["codes"].shape[1])
+    index.add(np.ascontiguousarray(arrays["codes"]))
+    return index, arrays["mean"]
+
+
 def _hnsw(arrays: Arrays, vectors: Floats) -> tuple[Any, Any]:
     """The object of FAISS for a graph over these vectors, and its storage."""
     faiss = _faiss()
@@ -383,7 +500,7 @@ def _hnsw(arrays: Arrays, vectors: Floats) -> tuple[Any, Any]:
     return index, storage
 
 
-def _ivf_pq(arrays: Arrays) -> tuple[Any, Any]:
+def _ivf_pq(arrays: Arrays, _: Floats) -> tuple[Any, Any]:
     """The object of FAISS for these codes, and its centroids."""
     faiss = _faiss()
     centroids, sizes = arrays["centroids"], arrays["sizes"]
@@ -400,6 +517,21 @@ def _ivf_pq(arrays: Arrays) -> tuple[Any, Any]:
     index.is_trained, index.ntotal = True, len(arrays["rows"])
     index.precompute_table()
     return index, quantizer
+
+
+#: By kind: what is wrong with the arrays of a file; the object of FAISS, and its parts.
+_PROBLEMS: Mapping[Kind, Callable[[Arrays, int, int], str | None]] = {
+    "hnsw": _graph_problem,
+    "ivf_pq": _codes_problem,
+    "int8": _int8_problem,
+    "binary": _binary_problem,
+}
+_BUILT: Mapping[Kind, Callable[[Arrays, Floats], tuple[Any, Any]]] = {
+    "hnsw": _hnsw,
+    "ivf_pq": _ivf_pq,
+    "int8": _int8,
+    "binary": _binary,
+}
 
 
 # -- searching ---------------------------------------------------------------------------------------------------------
@@ -453,11 +585,14 @@ class Searcher:
         if kind == "hnsw":
             parameters: Any = faiss.SearchParametersHNSW(**options, efSearch=max(file.breadth, k))
         else:
-            parameters = faiss.SearchParametersIVF(**options, nprobe=min(file.breadth, structure.index.nlist))
             k = max(k * file.candidates, LEAST_RERANKED)
+            if kind == "ivf_pq":
+                parameters = faiss.SearchParametersIVF(**options, nprobe=min(file.breadth, structure.index.nlist))
+            else:
+                k, parameters = min(k, file.count), faiss.SearchParameters(**options)
         # faiss.contrib.torch_utils, which pytorch-metric-learning imports, has a search without parameters.
         search = getattr(structure.index, "search_numpy", structure.index.search)
-        candidates: Positions = search(_padded(kind, queries), k, params=parameters)[1]
+        candidates: Positions = search(_as_input(kind, queries, structure.parts), k, params=parameters)[1]
         return candidates
 
     def _join(self, queries: Floats, k: int, proposed: Positions, rest: NearestRows) -> NearestRows:

@@ -52,7 +52,7 @@ def small_structures() -> Iterator[None]:
 def build_indexes(folder: Path) -> None:
     """An index of each kind, from which items were removed."""
     with small_structures():
-        for kind in ("flat", "hnsw", "ivf_pq"):
+        for kind in ("flat", "hnsw", "ivf_pq", "int8", "binary"):
             with Index.create(folder / kind, DIM, kind) as index:
                 index.add([f"item {row}" for row in range(ITEMS)], VECTORS, [{"row": row} for row in range(ITEMS)])
                 index.build()

@@ -119,7 +119,7 @@ def test_what_does_not_fit():
     with refuses("embeddings", "5 dimensions", "must have 4, as the last of the lengths [2, 4]"):
         MatryoshkaLoss([LogRatioLoss()] * 2, [2, 4])(items(), DISTANCES)
     memory = CrossBatchMemory(4, loss=LogRatioLoss())
-    with refuses("losses", "given twice", hint="make one per length"):
+    with refuses("losses", "appears twice", hint="make one per length"):
         MatryoshkaLoss([memory, memory], [2, 4])
 
 

@@ -122,12 +122,26 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [*(("hnsw", name) for name in GRAPHS), *(("ivf_pq", name) for name in CODES)]
-)
+INT8 = {
+    "a range that is not finite": put("ranges", (0, 0), np.inf),
+    "a width below 0": put("ranges", (1, 0), -1),
+    "a range of fewer numbers": swap("ranges", lambda array: array[:, :-1]),
+    "fewer int8 codes": swap("codes", lambda array: array[:-1]),
+    "int8 codes of another type": swap("codes", lambda array: array.astype(np.int8)),
+}
+BINARY = {
+    "a mean that is not finite": put("mean", 0, np.nan),
+    "a mean of fewer numbers": swap("mean", lambda array: array[:-1]),
+    "binary codes of more bytes": swap("codes", lambda array: np.pad(array, ((0, 0), (0, 1)))),
+    "no mean": lambda arrays: arrays.pop("mean"),
+}
+CHANGES = {"hnsw": GRAPHS, "ivf_pq": CODES, "int8": INT8, "binary": BINARY}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in CHANGES.items() for name in names])
 def test_structures_that_refer_to_what_is_not_there(tmp_path, kind, name):
     folder = make(tmp_path / "x", kind)
-    changed(folder, (GRAPHS if kind == "hnsw" else CODES)[name])
+    changed(folder, CHANGES[kind][name])
     with Index.open(folder) as index:
         with refuses("structure-", got="not a structure of these 420 items", hint="build the index again"):
             index.search(VECTORS[:3], 5)
@@ -136,7 +150,7 @@ def test_structures_that_refer_to_what_is_not_there(tmp_path, kind, name):
             index.build()
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "ivf_pq"])
+@pytest.mark.parametrize("kind", CHANGES)
 def test_the_same_arrays_are_the_same_structure(tmp_path, kind):
     folder = make(tmp_path / "x", kind)
     with Index.open(folder) as index:
@@ -157,7 +171,7 @@ def test_a_file_of_faiss_is_never_read(tmp_path, monkeypatch):
     def refuse(*_):
         raise AssertionError("read by FAISS")
 
-    for kind in ("hnsw", "ivf_pq"):
+    for kind in CHANGES:
         folder = make(tmp_path / kind, kind)
         vectors = faiss.IndexFlatL2(DIM)
         vectors.add(VECTORS)
@@ -174,6 +188,7 @@ def test_a_file_of_faiss_is_never_read(tmp_path, monkeypatch):
     "changes",
     [
         {"kind": "ivf_pq"},
+        {"kind": "int8"},
         {"kind": "flat"},
         {"count": COUNT + 1},
         {"count": 300},

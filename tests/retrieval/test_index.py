@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from safetensors.numpy import load_file
 from support.refusals import refuses
 
 from contml._support.files import locked
@@ -18,7 +19,8 @@ from contml.retrieval import Index, index as index_module, index_structure
 from contml.retrieval.index_store import Store
 from contml.retrieval.index_structure import FLAT_ITEMS, HNSW_ITEMS, Searcher, kind_for
 
-KINDS = ("flat", "hnsw", "ivf_pq")
+STRUCTURES = ("hnsw", "ivf_pq", "int8", "binary")
+KINDS = ("flat", *STRUCTURES)
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +135,7 @@ def test_unit_vectors_are_ranked_as_by_cosine(tmp_path):
 # -- structures --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "ivf_pq"])
+@pytest.mark.parametrize("kind", STRUCTURES)
 @pytest.mark.parametrize("dim", [16, 7])
 def test_a_structure_finds_nearly_all_and_its_distances_are_exact(tmp_path, kind, dim):
     x = clustered(900, dim)
@@ -155,7 +157,7 @@ def test_a_structure_finds_nearly_all_and_its_distances_are_exact(tmp_path, kind
     assert index.recall(50) > 0.9
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "ivf_pq"])
+@pytest.mark.parametrize("kind", STRUCTURES)
 def test_k_is_filled_when_everything_near_the_query_was_removed(tmp_path, kind):
     x = clustered(900)
     index = filled(tmp_path / "x", x, kind)
@@ -171,7 +173,7 @@ def test_k_is_filled_when_everything_near_the_query_was_removed(tmp_path, kind):
     check(index, items, x[:3], 100)
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "ivf_pq"])
+@pytest.mark.parametrize("kind", STRUCTURES)
 def test_items_that_are_not_in_the_structure_yet_are_found(tmp_path, kind):
     x = clustered(500)
     index = filled(tmp_path / "x", x, kind)
@@ -186,15 +188,86 @@ def test_items_that_are_not_in_the_structure_yet_are_found(tmp_path, kind):
     assert np.mean(found.ids[:, 0] == [f"new {row}" for row in range(50)]) > 0.9
 
 
-def test_ivf_pq_is_trained_again_when_there_are_twice_as_many_items(tmp_path):
+@pytest.mark.parametrize("kind", ["ivf_pq", "binary"])
+def test_it_is_trained_again_when_there_are_twice_as_many_items(tmp_path, kind):
     x = clustered(1300)
-    index = filled(tmp_path / "x", x[:500], "ivf_pq")
+    index = filled(tmp_path / "x", x[:500], kind)
     for count, trained in ((500, 500), (900, 500), (1300, 1300)):
         index.add([str(row) for row in range(len(index), count)], x[len(index) : count])
         index.build()
         structure = Store(tmp_path / "x").content().state.structure
         assert (structure.count, structure.trained) == (count, trained)
         assert index.recall(50) > 0.9
+
+
+def codes_of(index):
+    """The arrays in the file of a structure."""
+    (file,) = index.path.glob("structure-*")
+    return load_file(file)
+
+
+def test_int8_codes_by_the_definition_and_their_memory(tmp_path):
+    x = clustered(700, 13)
+    x[:, 4] = 0.25  # a number that is the same for all
+    index = filled(tmp_path / "x", x, "int8")
+    index.build()
+    arrays = codes_of(index)
+    low, width = arrays["ranges"]
+    np.testing.assert_array_equal(low, x.min(0))
+    assert (low + width >= x.max(0)).all()
+    np.testing.assert_allclose(width, x.max(0) - x.min(0), rtol=1e-6)
+    share = np.divide(x - low, width, out=np.zeros_like(x), where=width > 0)
+    assert np.abs(arrays["codes"] - np.minimum(np.floor(255 * share), 255)).max() <= 1
+    assert arrays["codes"].shape == x.shape
+    assert index.bytes_per_item == pytest.approx(13, abs=0.6)  # and the ranges, once
+    assert "13 bytes per item in memory" in index.search_text
+    assert filled(tmp_path / "y", x).bytes_per_item == 4 * 13
+
+
+@pytest.mark.parametrize("grown", ["outside", "inside"])
+def test_int8_ranges_are_those_of_all_items(tmp_path, grown):
+    """Fitted to the first items, numbers of later ones would be cut off."""
+    x = clustered(400)
+    index = filled(tmp_path / "x", x, "int8")
+    index.build()
+    more = clustered(60, seed=5)
+    more = 30 * more if grown == "outside" else np.clip(more, x.min(0), x.max(0))
+    index.add([f"more {row}" for row in range(60)], more)
+    index.build()
+    state = index._store.content().state.structure
+    assert (state.count, state.trained) == (460, 460 if grown == "outside" else 400)
+    low, width = codes_of(index)["ranges"]
+    assert (low <= more.min(0)).all()
+    assert (low + width >= more.max(0)).all()
+    assert index.search(more, 1).ids[:, 0].tolist() == [f"more {row}" for row in range(60)]
+
+
+@pytest.mark.parametrize("dim", [3, 7, 8, 20])
+def test_binary_codes_are_centred_and_padded(tmp_path, dim):
+    """Of features that are all positive, the signs are all the same; lengths need not be multiples of 8."""
+    x = np.abs(clustered(700, dim)) + 1
+    index = filled(tmp_path / "x", x, "binary")
+    index.build()
+    arrays = codes_of(index)
+    np.testing.assert_allclose(arrays["mean"], x.mean(0, dtype=np.float64), rtol=1e-6)
+    bits = np.unpackbits(arrays["codes"], axis=1)
+    np.testing.assert_array_equal(bits[:, :dim], x > arrays["mean"])
+    assert not bits[:, dim:].any()
+    assert 0.2 < bits[:, :dim].mean() < 0.8
+    assert arrays["codes"].shape == (700, -(-dim // 8))
+
+
+def test_binary_codes_of_equal_items_find_what_they_say(tmp_path):
+    """More items with one code than candidates: which are compared is arbitrary, and the recall is measured."""
+    x = np.concatenate([np.ones((500, 4)), -np.ones((300, 4))]).astype(np.float32)
+    x += 1e-3 * np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)
+    index = filled(tmp_path / "x", x, "binary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_structure, "CODE_RERANKED", (5,))
+        index.build()
+    assert index.found < 0.5
+    assert index.recall(sample=200) == pytest.approx(index.found, abs=0.1)
+    assert index.search_text.endswith("kind flat finds all")
 
 
 def test_auto_chooses_by_the_number_of_items(tmp_path, monkeypatch):
@@ -216,7 +289,7 @@ def test_auto_chooses_by_the_number_of_items(tmp_path, monkeypatch):
     assert not list((tmp_path / "x").glob("structure-*"))
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "ivf_pq"])
+@pytest.mark.parametrize("kind", STRUCTURES)
 def test_a_structure_without_its_file_compares_all_until_it_is_built(tmp_path, kind):
     x = clustered(500)
     filled(tmp_path / "x", x, kind).build()
@@ -254,7 +327,7 @@ def random_vectors(count, dim=32):
     return np.random.default_rng(0).standard_normal((count, dim)).astype(np.float32)
 
 
-@pytest.mark.parametrize("kind", ["hnsw", "ivf_pq"])
+@pytest.mark.parametrize("kind", STRUCTURES)
 @pytest.mark.parametrize(
     ("shares", "chosen"), [((0.3, 0.6, 0.96, 0.99), 2), ((0.97, 0.5), 0), ((0.3, 0.9, 0.8, 0.7), 1)], ids=str
 )
@@ -276,7 +349,8 @@ def test_a_structure_is_searched_no_wider_than_its_recall_asks_for(tmp_path, kin
     assert file.recall == index.found == shares[chosen]
     assert [searcher.structure.file for searcher in tried] == settings[: len(tried)]
     assert f"finds {shares[chosen]:.1%}" in index.search_text
-    assert index.search_text.startswith(f"{kind}, {file.breadth} ")
+    width = file.breadth if kind in ("hnsw", "ivf_pq") else file.candidates
+    assert index.search_text.startswith(f"{kind}, {width} ")
     with Index.open(tmp_path / "x") as again:
         assert again._current().searcher.structure.file == file
 

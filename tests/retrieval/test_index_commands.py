@@ -164,6 +164,7 @@ def test_what_is_in_the_index_is_not_embedded_again(contml, model, photos):
         "items": 12,
         "structure": "flat",
         "recall@10": 1.0,
+        "bytes_per_item": 12.0,
         "broken": broken,
     }
 
@@ -196,7 +197,11 @@ def test_structures_print_their_recall(contml, model, photos, monkeypatch):
         monkeypatch.setattr(module, "FEWEST", 10)
     status, out, _ = contml("index", "run", "photos", "--out", "i", "--kind", "hnsw")
     assert status == 0
-    assert re.search(r"^search: hnsw, \d+ candidates; finds 100\.0% of the true 10 nearest$", out, re.MULTILINE)
+    assert re.search(
+        r"^search: hnsw, \d+ candidates, \d+ bytes per item in memory; finds 100\.0% of the true 10 nearest$",
+        out,
+        re.MULTILINE,
+    )
     Index.open("i").add(["x"], [[0, 0, 0]])
     status, out, err = contml("search", "i", "photos/00.png", "-k", "2")
     assert err == "1 of 13 items are not in the search structure yet: 'contml index' adds them\n"

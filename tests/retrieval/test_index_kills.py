@@ -147,14 +147,14 @@ def check_a_killed_index(folder):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL and fork")
-@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "int8"])
 def test_a_few_kills(builder, tmp_path, kind):
     check_kills(builder, tmp_path, kind, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL and fork")
-@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf_pq"])
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf_pq", "int8", "binary"])
 def test_many_kills(builder, tmp_path, kind):
     check_kills(builder, tmp_path, kind, 40)
 
