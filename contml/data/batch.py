@@ -9,13 +9,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import data
 
 from contml._support.errors import InputError
 from contml.data.cache import CachedImages
 from contml.data.decode import PixelArray, cause, resized
 from contml.data.split import Split
-from contml.data.transforms import Transform, centre
+from contml.data.transforms import CropTransform, Transform, centre
 
 #: What training flips with probability 1/2: whole batches, so that label distances in a batch stay valid, or each
 #: image.
@@ -48,12 +47,19 @@ class Request(NamedTuple):
     offset: int  # position of the first row in the sampler's batch
     seed: tuple[int, int, int] | None  # seed, epoch, step; None: no augmentation
 
-    def batch(self, images: np.ndarray[Any, Any], positions: list[int]) -> Batch:
+    def batch(self, images: Tensor, positions: list[int]) -> Batch:
         """Returns the batch of the images that could be read; `positions`: their positions in `rows`."""
         valid_positions = torch.tensor(positions, dtype=torch.int64)
         rows = torch.tensor(self.rows, dtype=torch.int64)[valid_positions]
         skipped = len(self.rows) - len(positions)
-        return Batch(torch.from_numpy(images), rows, self.step, skipped, valid_positions + self.offset)
+        return Batch(images, rows, self.step, skipped, valid_positions + self.offset)
+
+
+class Decoded(NamedTuple):
+    """The positions of the images that were decoded, and the name and the cause of each that is broken."""
+
+    positions: list[int]
+    broken: list[tuple[str, str]]
 
 
 class BatchResult(NamedTuple):
@@ -92,17 +98,14 @@ class SplitFeatures:
     def batch(self, request: Request) -> BatchResult:
         """The batch of a request, without broken images."""
         positions = [n for n, row in enumerate(request.rows) if row not in self.broken]
-        values = self.values[[request.rows[n] for n in positions]].numpy()
+        values = self.values[[request.rows[n] for n in positions]]
         broken = [(self.split.name(row), self.broken[row]) for row in request.rows if row in self.broken]
         return BatchResult(request.batch(values, positions), broken)
 
 
 @dataclass(frozen=True)
-class BatchDecoder(data.Dataset["BatchResult | InputError"]):
-    """Makes the batch of each request, in the worker processes.
-
-    Errors are returned and not raised: torch would wrap them in a traceback.
-    """
+class BatchDecoder:
+    """Makes the images of batches: decoded, cropped and flipped, or features in their place."""
 
     split: Split
     resize: int
@@ -116,45 +119,70 @@ class BatchDecoder(data.Dataset["BatchResult | InputError"]):
         """Whether batches have features in place of images."""
         return self.split.feature_dim is not None or isinstance(self.cached, SplitFeatures)
 
-    def __getitem__(self, request: Request) -> BatchResult | InputError:
-        try:
-            if isinstance(self.cached, SplitFeatures):
-                return self.cached.batch(request)
-            if self.split.feature_dim is not None:
-                return self._features(request)
-            return self._images(request, self.cached)
-        except InputError as error:
-            return error
+    def batch(self, request: Request) -> BatchResult:
+        """Returns the batch of a request."""
+        if isinstance(self.cached, SplitFeatures):
+            return self.cached.batch(request)
+        if self.split.feature_dim is not None:  # features in place of images are not decoded or augmented
+            values = np.stack([np.asarray(self.split.image(row), np.float32) for row in request.rows])
+            return BatchResult(request.batch(torch.from_numpy(values), [*range(len(request.rows))]), [])
+        images = self.empty(len(request.rows))
+        decoded = self.decode(request.rows, request.seed, images)
+        return BatchResult(request.batch(images[: len(decoded.positions)], decoded.positions), decoded.broken)
 
-    def _features(self, request: Request) -> BatchResult:
-        """Features in place of images are not decoded or augmented."""
-        values = np.stack([np.asarray(self.split.image(row), np.float32) for row in request.rows])
-        return BatchResult(request.batch(values, [*range(len(request.rows))]), [])
+    def empty(self, *counts: int) -> Tensor:
+        """Memory for images: uint8 `[*counts, 3, crop, crop]`."""
+        return torch.empty((*counts, 3, self.crop, self.crop), dtype=torch.uint8)
 
-    def _images(self, request: Request, cached: CachedImages | None) -> BatchResult:
-        images: PixelArray = np.empty((len(request.rows), 3, self.crop, self.crop), np.uint8)
-        positions: list[int] = []
-        broken: list[tuple[str, str]] = []
-        for position, row in enumerate(request.rows):
+    def decode(self, rows: list[int], seed: tuple[int, int, int] | None, images: Tensor) -> Decoded:
+        """Writes the images of some rows of a batch, without broken ones, to the first of `images`.
+
+        seed: seed, epoch, step; None: no augmentation.
+        """
+        from contml.data._resampling import crop_planes  # here: it imports numba
+
+        out: PixelArray = images.numpy()
+        flip_batch = self.flip == "batch" and seed is not None and _is_flipped(*seed)
+        decoded = Decoded([], [])
+        for position, row in enumerate(rows):
             try:
-                image = None if cached is None else cached.get(row)
+                image = None if not isinstance(self.cached, CachedImages) else self.cached.get(row)
                 if image is None:
                     image = resized(self.split.image(row), self.split.name(row), self.resize)
             except OSError as error:
-                broken.append((self.split.name(row), cause(error)))
+                decoded.broken.append((self.split.name(row), cause(error)))
                 continue
-            if request.seed is None:
-                image = centre(image, self.crop)
+            flip = flip_batch
+            if seed is None:
+                box = centre(self.resize, self.crop)
             else:
-                image = self.transform(image, np.random.default_rng([_CROP, *request.seed, row]))
-                if self.flip == "image" and _is_flipped(*request.seed, row):
-                    image = image[:, ::-1]
-            images[len(positions)] = image.transpose(2, 0, 1)
-            positions.append(position)
-        images = images[: len(positions)]
-        if self.flip == "batch" and request.seed and _is_flipped(*request.seed):
-            images = images[..., ::-1].copy()  # torch takes no negative strides
-        return BatchResult(request.batch(images, positions), broken)
+                generator = np.random.default_rng([_CROP, *seed, row])
+                if type(self.transform) is CropTransform:  # a subclass may do more
+                    box = self.transform.box(generator)
+                else:
+                    image, box = self._transformed(image, generator), (0, 0, self.crop)
+                if self.flip == "image":
+                    flip = _is_flipped(*seed, row)
+            crop_planes(image, box, flip, out[len(decoded.positions)])
+            decoded.positions.append(position)
+        return decoded
+
+    def _transformed(self, image: PixelArray, generator: np.random.Generator) -> PixelArray:
+        """The result of a transform that is not ours, checked."""
+        pixels: Any = self.transform(image, generator)
+        shape = (self.crop, self.crop, 3)
+        if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape != shape:
+            is_array = isinstance(pixels, np.ndarray)
+            got = f"{pixels.dtype} {list(pixels.shape)}" if is_array else f"a {type(pixels).__name__}"
+            raise InputError("transform", f"returned {got}", f"must return a numpy array, uint8 {list(shape)}")
+        return pixels
+
+
+def load_compiled() -> None:
+    """Loads what numba compiled, or compiles it."""
+    from contml.data._resampling import resize  # here: it imports numba
+
+    resize(np.zeros((1, 1, 3), np.uint8), 1)
 
 
 def _is_flipped(*seed: int) -> bool:

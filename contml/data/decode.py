@@ -102,11 +102,13 @@ def resized(item: ImageItem, name: str, side: int) -> PixelArray:
         OSError: it cannot be decoded.
         InputError: it is an array of another dtype or shape.
     """
+    from contml.data._resampling import resize  # here: it imports numba
+
     # JPEGs are decoded at no less than twice this size, so that resizing still averages pixels.
     picture = decode(item, name, 2 * side)
-    if picture.size != (side, side):
-        picture = picture.resize((side, side), Image.Resampling.BILINEAR)
-    return np.array(picture)  # a copy: torch needs a writable array
+    if picture.size == (side, side):
+        return np.array(picture)  # a copy: torch needs a writable array
+    return resize(np.asarray(picture), side)
 
 
 def decode(

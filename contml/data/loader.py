@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -27,10 +28,16 @@ from contml._support.progress import note, progress_bar
 from contml._support.signals import ignore_in_worker
 from contml._support.validation import NonNegativeInt, PositiveInt, as_rows, check_ranges, check_whole
 from contml.contracts import Rows, Sampler
-from contml.data.batch import Batch, BatchDecoder, BatchResult, Flip, Request, SplitFeatures
+from contml.data.batch import Batch, BatchDecoder, BatchResult, Decoded, Flip, Request, SplitFeatures, load_compiled
 from contml.data.cache import CHUNK, CachedImages, CacheKind, CacheReport, ImageCache
 from contml.data.split import Split
 from contml.data.transforms import CropTransform, Transform
+
+
+#: The most images in a part of a batch, and the most bytes of them, which stay in the processor's cache.
+_PART_ROWS, _PART_BYTES = 64, 1 << 22
+#: Parts that a worker has to do at a time.
+_PARTS_PER_WORKER = 2
 
 
 class Extractor(Protocol):
@@ -243,7 +250,7 @@ class Images:
         decoder = BatchDecoder(split, self.resize, self.crop, self.transform, self.flip, self.prepare(split))
         if not self.workers or decoder.has_features:  # vectors need no decoding
             for request in requests:
-                yield self._checked(decoder[request])
+                yield self._checked(decoder.batch(request))
             return
         # Training and test have separate workers: a test in the middle of an epoch must not disturb it. A loader is not
         # in the table while its batches are read; if reading stops early, the loader and its workers end.
@@ -286,19 +293,54 @@ class Images:
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
+class _Part(NamedTuple):
+    """Some rows of a batch, and the place in shared memory where a worker writes their images."""
+
+    place: int
+    rows: list[int]
+    seed: tuple[int, int, int] | None
+
+
+class _PartDecoder(data.Dataset["Decoded | InputError"]):
+    """Decodes parts of batches into shared memory, in the worker processes.
+
+    Errors are returned and not raised: torch would wrap them in a traceback.
+    """
+
+    def __init__(self, decoder: BatchDecoder, shared: Tensor) -> None:
+        self.decoder, self.shared = decoder, shared  # [places, rows, 3, crop, crop]
+
+    def __getitem__(self, part: _Part) -> Decoded | InputError:
+        try:
+            return self.decoder.decode(part.rows, part.seed, self.shared[part.place])
+        except InputError as error:
+            return error
+
+
 class _Workers:
-    """Worker processes that stay alive between epochs."""
+    """Worker processes that stay alive between epochs.
+
+    Batches are divided into parts, which the workers write to shared memory. It is allocated once, since memory that is
+    new for each batch would take longer than cropping, and is copied to the batch, which may live as long as it likes.
+
+        requests -> parts -> workers: shared[place] -> batch[position]
+    """
 
     def __init__(self, decoder: BatchDecoder, workers: int) -> None:
+        load_compiled()  # before the processes are forked, so that each has it
         self._decoder = decoder  # keeps the split alive, whose id is the key of this loader
-        self._requests = _Requests()
+        self._rows = max(1, min(_PART_ROWS, _PART_BYTES // decoder.empty().nbytes))
+        places = workers * _PARTS_PER_WORKER + 1  # and one that is copied
+        self._shared = decoder.empty(places, self._rows).share_memory_()
+        self._parts = _Parts()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="This DataLoader will create")  # the user chose the number
-            self._loader: data.DataLoader[BatchResult | InputError] = data.DataLoader(
-                decoder,
+            self._loader: data.DataLoader[Decoded | InputError] = data.DataLoader(
+                _PartDecoder(decoder, self._shared),
                 batch_size=None,
-                sampler=self._requests,
+                sampler=self._parts,
                 num_workers=workers,
+                prefetch_factor=_PARTS_PER_WORKER,
                 collate_fn=_unchanged,
                 worker_init_fn=ignore_in_worker,
                 persistent_workers=True,
@@ -309,27 +351,68 @@ class _Workers:
         self._end = weakref.finalize(self, _end_workers, self._loader, os.getpid())
 
     def read(self, requests: Iterable[Request]) -> Iterator[BatchResult | InputError]:
-        self._requests.pending = requests
-        with warnings.catch_warnings():
-            # Python 3.12 warns about forking a process with threads; the workers do not use the threads.
-            warnings.filterwarnings("ignore", message="This process .* is multi-threaded", category=DeprecationWarning)
-            results = iter(self._loader)
-        yield from results
+        waiting: deque[tuple[Request, list[_Part]]] = deque()
+        free = deque(range(len(self._shared)))
+
+        def parts() -> Iterator[_Part]:
+            for request in requests:
+                rows = request.rows
+                chunks = [rows[start : start + self._rows] for start in range(0, len(rows), self._rows)] or [[]]
+                sent: list[_Part] = []
+                waiting.append((request, sent))
+                for chunk in chunks:
+                    sent.append(_Part(free.popleft(), chunk, request.seed))
+                    yield sent[-1]
+
+        self._parts.pending = parts()
+        try:
+            with warnings.catch_warnings():
+                # Python 3.12 warns about forking a process with threads; the workers do not use the threads.
+                warnings.filterwarnings(
+                    "ignore", message="This process .* is multi-threaded", category=DeprecationWarning
+                )
+                results = iter(self._loader)
+            while waiting:
+                request, sent = waiting.popleft()
+                images, decoded, error = self._decoder.empty(len(request.rows)), Decoded([], []), None
+                for start in range(0, max(len(request.rows), 1), self._rows):
+                    result = next(results)
+                    part = sent.pop(0)
+                    if isinstance(result, InputError):
+                        error = error or result
+                    else:
+                        end = len(decoded.positions)
+                        count = len(result.positions)
+                        images[end : end + count] = self._shared[part.place, :count]
+                        decoded.positions.extend(start + position for position in result.positions)
+                        decoded.broken.extend(result.broken)
+                    free.append(part.place)
+                if error is None:
+                    batch = request.batch(images[: len(decoded.positions)], decoded.positions)
+                    yield BatchResult(batch, decoded.broken)
+                else:
+                    yield error
+            next(results, None)  # the loader is then ready for the next epoch
+        except RuntimeError as error:
+            if not str(error).startswith("DataLoader worker"):
+                raise
+            got, hint = "ended before its work was done", "is there too little memory? try fewer workers"
+            raise InputError("a worker process", got, hint=hint) from None
 
     def close(self) -> None:
         self._end()
 
 
-class _Requests(data.Sampler[Request]):
-    """A sampler whose requests are replaced for each epoch."""
+class _Parts(data.Sampler[_Part]):
+    """A sampler whose parts are replaced for each epoch."""
 
-    pending: Iterable[Request] = ()
+    pending: Iterator[_Part] = iter(())
 
-    def __iter__(self) -> Iterator[Request]:
-        return iter(self.pending)
+    def __iter__(self) -> Iterator[_Part]:
+        return self.pending
 
 
-def _end_workers(loader: data.DataLoader[BatchResult | InputError], process: int) -> None:
+def _end_workers(loader: data.DataLoader[Decoded | InputError], process: int) -> None:
     # The garbage collector may call this in a worker that was forked later. There it would wait for seconds.
     if loader._iterator is not None and os.getpid() == process:
         loader._iterator._shutdown_workers()  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from torch import Tensor
 from contml._support.text import csv_bytes, percent, score_text
 from contml.data.decode import resized
 from contml.data.split import Split
-from contml.data.transforms import centre
+from contml.data.transforms import centre, cut
 from contml.evaluation.evaluators import Captions
 from contml.evaluation.metrics import title_of
 from contml.report.pictures import Album, narrowed
@@ -86,7 +86,7 @@ def captions_csv(captions: Captions, split: Split) -> bytes:
 
 def _seen(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
     """The part of an image that the captioner saw: resized to a square, then its centre."""
-    return Image.fromarray(centre(resized(picture, "", size[0]), size[1]))
+    return Image.fromarray(cut(resized(picture, "", size[0]), centre(*size), size[1]))
 
 
 def _words(text: str, attention: np.ndarray[Any, Any], picture: Image.Image) -> list[tuple[str, Image.Image]]:
