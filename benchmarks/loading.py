@@ -1,13 +1,17 @@
-"""Images per second of the loader, with and without its cache, and of a bare decoder on the same files.
+"""Images per second of the loader, with and without its cache, beside another checkout and a bare decoder, in turn.
 
-    python -m benchmarks.loading [--images 192] [--sets photographs large cars] [--rounds 5] [--save]
-    python -m benchmarks.loading --folder FOLDER --resize 256 --crop 224
+    git worktree add /tmp/parent HEAD~1
+    python -m benchmarks.loading --before /tmp/parent [--images 192] [--sets photographs large cars] [--rounds 5]
+    python -m benchmarks.loading --before /tmp/parent --folder FOLDER --resize 256 --crop 224
 
-The bare decoder is a plain loop in one process: Pillow opens a file, converts it to RGB and resizes it. It makes no
-crops and no batches. A pass of the loader yields what training needs: batches of 32 as tensors `[b, 3, crop, crop]`, of
-centre crops ("test") or augmented ("train": scale_jitter, shift, flip). Pixels are checked: with and without the
-cache they are equal, bit for bit; without it they equal the bare decoder's, unless the file is large enough for a
-JPEG to be decoded at a fraction of its size.
+The bare decoder is a plain loop: Pillow opens a file, converts it to RGB and resizes it. It makes no crops and no
+batches. A pass of the loader yields what training needs: batches of 32 as tensors `[b, 3, crop, crop]`, of centre crops
+("test") or augmented ("train": scale_jitter, shift, flip), and drops each before the next, as a training does. With and
+without cache and workers, batches are equal to the bit; how far the two checkouts differ is printed.
+
+Each checkout has a process with one thread. The two take turns, and the best of all rounds counts, since other programs
+can only add to it: processor time of the process alone, and without workers; wall time with workers, which other
+programs disturb, and the processor time of each of its processes, which they disturb less.
 
 Files are synthetic (spectrum of photographs, quality 90), at the size of CUB-200-2011 photographs and larger; also real
 ones if the data of CONTML_DATA, or of shared/data beside the checkout, are there. Files and cache are in memory (the
@@ -17,19 +21,23 @@ page cache) before anything is timed.
 from __future__ import annotations
 
 import argparse
+import json
+import multiprocessing
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 
-from benchmarks.measure import alternate, heading, table
+from benchmarks.measure import heading, table
 from contml.data import Batch, CropTransform, ImageFile, Images, Split
 from contml.data.decode import IMAGE_SUFFIXES
 from contml.labels import ClassLabels
@@ -99,14 +107,6 @@ def found(folder: Path, count: int, resize: int, crop: int, name: str = "") -> S
     return Set(name or str(folder), files, resize, crop) if files else None
 
 
-def bare(files: list[Path], side: int, draft: bool) -> Callable[[], None]:
-    def run() -> None:
-        for file in files:
-            decoded(file, side, draft)
-
-    return run
-
-
 def decoded(file: Path, side: int, draft: bool = False) -> Image.Image:
     with Image.open(file) as picture:
         if draft:
@@ -114,83 +114,151 @@ def decoded(file: Path, side: int, draft: bool = False) -> Image.Image:
         return picture.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
 
 
-def loader(images: Images, split: Split, train: bool) -> Callable[[], list[Batch]]:
-    def run() -> list[Batch]:
-        if train:
-            return list(images.train_batches(split, InOrder(len(split)), epoch=0))
-        return list(images.test_batches(split, None, BATCH))
+class Passes:
+    """Passes over the files by one checkout, by their names: "files, train, 2 workers"."""
 
-    return run
+    def __init__(self, given: Set, folder: Path) -> None:
+        self.given, self.folder, self.split = given, folder, split_of(given.files)
+        self.opened: dict[str, Images] = {}
+
+    def batches(self, name: str) -> Iterator[Batch]:
+        source, kind, workers = name.removesuffix(" workers").split(", ")
+        options: dict[str, Any] = {"resize": self.given.resize, "crop": self.given.crop}
+        if name not in self.opened:
+            jitter = CropTransform(self.given.crop // 18, self.given.crop // 32, **options)
+            augmented = {"transform": jitter, "flip": "batch"} if kind == "train" else {}
+            cache = self.folder if source == "cache" else None
+            self.opened[name] = Images(**options, **augmented, workers=int(workers), cache=cache)  # type: ignore[arg-type]
+            self.opened[name].prepare(self.split)
+        images = self.opened[name]
+        if kind == "train":
+            return images.train_batches(self.split, InOrder(len(self.split)), epoch=0)
+        return images.test_batches(self.split, None, BATCH)
+
+    def measure(self, name: str) -> dict[str, float]:
+        """Seconds of one pass: wall time, processor time of this process and of its workers."""
+        busy, own, start = busy_workers(), time.process_time(), time.perf_counter()
+        if name.startswith("bare"):
+            for file in self.given.files:
+                decoded(file, self.given.resize, "fraction" in name)
+        else:
+            for _ in self.batches(name):
+                pass
+        wall, own = time.perf_counter() - start, time.process_time() - own
+        return {"wall": wall, "own": own, "workers": busy_workers() - busy}
+
+    def pixels(self, name: str, path: Path) -> None:
+        """Saves the pixels of a pass, or of the bare decoder."""
+        if name.startswith("bare"):
+            side, corner = self.given.crop, (self.given.resize - self.given.crop) // 2
+            box = (corner, corner, corner + side, corner + side)
+            crops = [np.asarray(decoded(file, self.given.resize).crop(box)) for file in self.given.files]
+            np.save(path, np.stack(crops).transpose(0, 3, 1, 2))
+        else:
+            np.save(path, torch.cat([batch.images for batch in self.batches(name)]).numpy())
 
 
-def measure(given: Set, folder: Path, workers: int, rounds: int) -> tuple[list[list[str]], str]:
-    """Returns rows of the table, and a note about filling the cache."""
-    split, count = split_of(given.files), len(given.files)
-    options = {"resize": given.resize, "crop": given.crop}
-    jitter = CropTransform(given.crop // 18, given.crop // 32, **options)
-    augmented = {**options, "transform": jitter, "flip": "batch"}
-    start = time.perf_counter()
-    report = Images(**options, cache=folder).fill(split)  # type: ignore[arg-type]
-    filled = count / (time.perf_counter() - start)
-    assert report.added == count
-    functions: dict[str, Callable[[], object]] = {
-        "bare decoder": bare(given.files, given.resize, draft=False),
-        "bare decoder, JPEGs at a fraction of their size": bare(given.files, given.resize, draft=True),
-    }
-    opened, batches = [], {}
-    for cache in (None, folder):
-        for number in (0, workers):
-            for kind in ("test", "train"):
-                images = Images(**(augmented if kind == "train" else options), workers=number, cache=cache)
-                images.prepare(split)
-                opened.append(images)
-                name = f"{'cache' if cache else 'loader'}, {kind}, {number} workers"
-                functions[name] = batches[name] = loader(images, split, kind == "train")
-    largest = check(given, batches)
-    seconds = alternate(functions, rounds)
-    # Processor time, the best of three: the most reliable measure on a shared machine.
-    alone = {
-        name: min(processor(run) for _ in range(3))
-        for name, run in functions.items()
-        if name.endswith((" 0 workers", "decoder", "size"))
-    }
-    for images in opened:
-        images.close()
-    base, own = seconds["bare decoder"], alone["bare decoder"]
-    rows = [
-        [given.name, f"{given.resize} / {given.crop}", name, f"{count / spent:,.0f}", f"{base / spent:.2f}"]
-        + ([f"{count / alone[name]:,.0f}", f"{own / alone[name]:.2f}"] if name in alone else ["", ""])
-        for name, spent in seconds.items()
+def busy_workers() -> float:
+    """Processor seconds of the child processes so far (Linux)."""
+    tasks = [
+        task / "schedstat"
+        for child in multiprocessing.active_children()
+        for task in Path(f"/proc/{child.pid}/task").glob("*")
     ]
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
+def serve(given: Set, folder: Path) -> None:
+    """Answers each line of stdin with what `Passes` measures."""
+    torch.set_num_threads(1)
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    passes = Passes(given, folder)
+    for line in sys.stdin:
+        name, _, path = line.rstrip("\n").partition(" > ")
+        answer = passes.pixels(name, Path(path)) if path else passes.measure(name)
+        os.write(answers, json.dumps(answer).encode() + b"\n")
+    for images in passes.opened.values():
+        images.close()
+
+
+BARE = ["bare decoder", "bare decoder, JPEGs at a fraction of their size"]
+PASSES = [
+    f"{source}, {kind}, {n} workers" for source in ("files", "cache") for kind in ("test", "train") for n in (0, 1, 2)
+]
+
+
+def compare(given: Set, folder: Path, before: Path, rounds: int) -> tuple[list[list[str]], list[list[str]], str]:
+    """Returns rows of the tables of processor time and of workers, and a line about pixels."""
+    processes: list[Any] = []
+    for number, checkout in enumerate((before.resolve(), Path(__file__).parents[1])):
+        environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        arguments = json.dumps([given.name, [str(file) for file in given.files], given.resize, given.crop])
+        call = [sys.executable, str(Path(__file__).resolve()), "--serve", arguments, str(folder / f"cache{number}")]
+        processes.append(subprocess.Popen(call, cwd=checkout, env=environment, text=True, **pipes))
+
+    def ask(process: Any, line: str) -> Any:
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+
+    def pixels(number: int, name: str) -> Any:
+        ask(processes[number], f"{name} > {folder / 'pixels.npy'}")
+        return np.load(folder / "pixels.npy").astype(int)
+
+    differences = {}
+    for kind in ("test", "train"):
+        first = pixels(1, f"files, {kind}, 0 workers")
+        for name in PASSES:
+            if f", {kind}, " in name and not np.array_equal(pixels(1, name), first):
+                raise AssertionError(f"{name} differs from files without workers")
+        differences[kind] = np.abs(first - pixels(0, f"files, {kind}, 0 workers")).max()
+        if kind == "test":
+            differences["bare"] = np.abs(first - pixels(1, BARE[0])).max()
+    names = [*BARE, *PASSES]
+    for name in names:  # to warm up
+        for process in processes:
+            ask(process, name)
+    spent: dict[tuple[str, int], list[dict[str, float]]] = {}
+    for turn in range(rounds):
+        print(f"{given.name}: round {turn + 1} of {rounds}", file=sys.stderr, flush=True)
+        for name in names:
+            for number, process in enumerate(processes):
+                spent.setdefault((name, number), []).append(ask(process, name))
+    for process in processes:
+        process.stdin.close()
+        process.wait()
+    count = len(given.files)
+
+    def least(name: str, number: int, clock: str) -> float:
+        return min(each[clock] for each in spent[name, number]) / count
+
+    # The bare decoder is the same in both.
+    base = min(least(BARE[0], number, "own") for number in (0, 1))
+    sizes = [given.name, f"{given.resize} / {given.crop}"]
+    alone, shared = [], []
+    for name in names:
+        old, new = (least(name, number, "own") for number in (0, 1))
+        if name in BARE:
+            old = new = min(old, new)
+        if name in BARE or name.endswith(" 0 workers"):
+            ratios = [f"{old / new:.2f}", f"{base / old:.2f}", f"{base / new:.2f}"]
+            alone.append([*sizes, name.removesuffix(", 0 workers"), f"{1 / old:,.0f}", f"{1 / new:,.0f}", *ratios])
+        else:
+            row = [*sizes, name]
+            for number in (0, 1):
+                wall, one = least(name, number, "wall"), least(name.replace("2 w", "1 w"), number, "wall")
+                times = [1e6 * least(name, number, clock) for clock in ("own", "workers")]
+                row += [f"{1 / wall:,.0f}", f"{one / wall:.2f}", f"{times[0]:.0f} + {times[1]:.0f}"]
+            shared.append(row)
     kilobytes = statistics.mean(file.stat().st_size for file in given.files) / 1000
-    return rows, (
-        f"{given.name}: {count} files of {kilobytes:.0f} kB; filling the cache {filled:,.0f} images per second, "
-        f"{given.resize * given.resize * 3 / 1000:.0f} kB each; the largest difference of a test crop from the bare "
-        f"decoder's is {largest} of 255."
+    note = (
+        f"{given.name}: {count} files of {kilobytes:.0f} kB. The largest difference between the two checkouts is "
+        f"{differences['test']} of 255 (test) and {differences['train']} (train); from the bare decoder, "
+        f"{differences['bare']} (test)."
     )
-
-
-def processor(run: Callable[[], object]) -> float:
-    start = time.process_time()
-    run()
-    return time.process_time() - start
-
-
-def check(given: Set, batches: dict[str, Callable[[], list[Batch]]]) -> int:
-    """Checks that cache and workers change nothing; returns the largest difference from the bare decoder's crop."""
-    images = {name: torch.cat([batch.images for batch in run()]) for name, run in batches.items()}
-    for name, value in images.items():
-        plain = images[f"loader, {name.split(', ')[1]}, 0 workers"]
-        if not torch.equal(value, plain):
-            raise AssertionError(f"{name} differs from the loader")
-    corner, largest = (given.resize - given.crop) // 2, 0
-    for file, value in zip(given.files, images["loader, test, 0 workers"], strict=True):
-        expected = np.asarray(decoded(file, given.resize))[corner : corner + given.crop, corner : corner + given.crop]
-        largest = max(largest, int(np.abs(value.permute(1, 2, 0).numpy().astype(int) - expected).max()))
-        with Image.open(file) as picture:
-            if max(picture.size) < 4 * given.resize and largest:
-                raise AssertionError(f"{file}: differs from the bare decoder's pixels")
-    return largest
+    return alone, shared, note
 
 
 def make(name: str, folder: Path, count: int) -> Set | None:
@@ -204,17 +272,25 @@ def make(name: str, folder: Path, count: int) -> Set | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Images per second of the loader and of a bare decoder.")
+    parser.add_argument("--before", type=Path, help="the other checkout")
     parser.add_argument("--images", type=int, default=192, help="files of each set; rounded down to whole batches")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="measure the images in this folder instead")
     parser.add_argument("--resize", type=int, default=256)
     parser.add_argument("--crop", type=int, default=224)
-    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/loading.md")
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.serve:
+        name, files, resize, crop = json.loads(options.serve[0])
+        serve(Set(name, [Path(file) for file in files], resize, crop), Path(options.serve[1]))
+        return
+    if options.before is None:
+        parser.error("--before names the other checkout")
     count = max(BATCH, options.images // BATCH * BATCH)
     torch.set_num_threads(1)
+    load = os.getloadavg()[1]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         if options.folder:
@@ -224,15 +300,36 @@ def main() -> None:
             sets = [given]
         else:
             sets = [given for name in options.sets if (given := make(name, folder / name, count))]
-        columns = "files, resize / crop, method, images/s, of the bare decoder, per CPU second, of the bare decoder"
-        rows, notes = [columns.split(", ")], []
+        columns = "files, resize / crop, method, before, after, after / before, of the decoder before, after"
+        alone, notes = [columns.split(", ")], []
+        columns = "files, resize / crop, method, before, to 1 worker, us, after, to 1 worker, us"
+        shared = [columns.split(", ")]
         for number, given in enumerate(sets):
-            more, note = measure(given, folder / f"cache{number}", options.workers, options.rounds)
-            rows += more
+            (folder / str(number)).mkdir()
+            more, others, note = compare(given, folder / str(number), options.before, options.rounds)
+            alone += more
+            shared += others
             notes.append(note)
     sets_named = f"--folder {options.folder}" if options.folder else f"--sets {' '.join(options.sets)}"
-    command = f"`python -m benchmarks.loading --images {count} {sets_named} --rounds {options.rounds}`"
-    text = "\n".join([heading("Loading images"), table(rows), "", *notes, "", f"{command}: medians, in turn."])
+    command = f"python -m benchmarks.loading --before PARENT --images {count} {sets_named} --rounds {options.rounds}"
+    text = "\n".join(
+        [
+            heading("Loading images"),
+            f"`{command}`: the best of {options.rounds} rounds in turn, on {os.cpu_count()} cores that other programs "
+            f"shared (load average {load:.0f} to {os.getloadavg()[1]:.0f}).",
+            "",
+            "Images per second of processor time, in one process with one thread:",
+            "",
+            table(alone),
+            "",
+            "With worker processes: images per second of wall time, relative to one worker, and microseconds of "
+            "processor time per image of the training process + its workers:",
+            "",
+            table(shared),
+            "",
+            *notes,
+        ]
+    )
     print(text)
     if options.save:
         (RESULTS / "loading.md").write_text(text + "\n")

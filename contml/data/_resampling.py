@@ -10,7 +10,7 @@ Weights of crops have no more than 15 significant bits, as those of `torch.nn.fu
 Columns of pixels are neighbours in memory, but those that make one new pixel start at any byte. So new pixels are
 computed together where their first columns are consecutive, as in crops of nearly the new size; else 16 rows together:
 
-    rows  [16][width][3]  ->  block [width][16][3]  ->  48 sums, of all columns by the same weight  ->  lines [16][size][3]
+    rows [16][width][3]  ->  block [width][16][3]  ->  48 sums with the same weights  ->  lines [16][size][3]
 """
 
 from __future__ import annotations
@@ -101,12 +101,7 @@ def _consecutive(row: Bytes, starts: Places, runs: Places, weights: Words, line:
             third = weights[2, 3 * begin : 3 * end]
             for i in range(len(new)):
                 new[i] = (
-                    _U32(
-                        first[i] * _U32(old[i])
-                        + second[i] * _U32(old[i + 3])
-                        + third[i] * _U32(old[i + 6])
-                        + _HALF
-                    )
+                    _U32(first[i] * _U32(old[i]) + second[i] * _U32(old[i + 3]) + third[i] * _U32(old[i + 6]) + _HALF)
                     >> _SHIFT
                 )
 

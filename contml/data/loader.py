@@ -33,7 +33,6 @@ from contml.data.cache import CHUNK, CachedImages, CacheKind, CacheReport, Image
 from contml.data.split import Split
 from contml.data.transforms import CropTransform, Transform
 
-
 #: The most images in a part of a batch, and the most bytes of them, which stay in the processor's cache.
 _PART_ROWS, _PART_BYTES = 64, 1 << 22
 #: Parts that a worker has to do at a time.

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -25,11 +27,18 @@ def compiled(function: _Function) -> _Function:
 
     numba renews the cached code when the file of the function changes, but not when a file that it calls changes. A
     module whose functions call another module's therefore holds a hash of that module's source, `DIGEST`, and a test
-    checks that the hash is up to date.
+    checks that the hash is up to date. On a full disk, functions are compiled and not kept.
     """
     import numba
 
-    return cast(_Function, numba.njit(cache=True, nogil=True)(function))
+    dispatcher = numba.njit(cache=True, nogil=True)(function)
+    dispatcher._cache.save_overload = partial(_save_if_possible, dispatcher._cache.save_overload)
+    return cast(_Function, dispatcher)
+
+
+def _save_if_possible(save: Callable[..., None], *arguments: Any) -> None:
+    with suppress(OSError):
+        save(*arguments)
 
 
 def inlined(function: _Function) -> _Function:

@@ -1,0 +1,256 @@
+"""Resizing and cropping equal a loop over the formula, and Pillow and torch where they compute the same."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.images import AUGMENTED, Shuffled, assert_same, noise, split_of
+from support.miniature import augmented
+from support.processes import script_environment
+from support.refusals import refuses
+
+from contml.data import BoxCrop, Images, loader
+from contml.data.decode import decode, resized
+from contml.data.transforms import cut
+
+BITS = 22
+
+
+def weights_of(length, size, short):
+    """For each new pixel its old ones and their weights, whole numbers of 22 bits."""
+    scale = length / size
+    support = max(scale, 1.0)
+    rows = []
+    for n in range(size):
+        centre = scale * (n + 0.5)
+        old = range(max(int(centre - support + 0.5), 0), min(int(centre + support + 0.5), length))
+        shares = [max(0.0, 1 - abs((k - centre + 0.5) * (1 / support))) for k in old]
+        rows.append((old, [share / sum(shares) for share in shares]))
+    bits = BITS
+    if short:
+        largest = max(max(shares) for _, shares in rows)
+        bits = max(b for b in range(BITS) if b == 0 or int(0.5 + largest * 2**b) < 2**15)
+    return [(old, [int(0.5 + share * 2**bits) << (BITS - bits) for share in shares]) for old, shares in rows]
+
+
+def resize_rows(pixels, size, short):
+    """Each row of pixels `[H, W, 3]`, resized to `size` pixels; a row that has this size is not changed."""
+    if pixels.shape[1] == size:
+        return pixels
+    new = np.empty((len(pixels), size, 3), np.uint8)
+    for x, (old, weights) in enumerate(weights_of(pixels.shape[1], size, short)):
+        total = sum(weight * pixels[:, k].astype(np.int64) for k, weight in zip(old, weights, strict=True))
+        new[:, x] = (total + (1 << (BITS - 1))) >> BITS
+    return new
+
+
+def resize_slowly(pixels, size, short):
+    rows = resize_rows(pixels, size, short)
+    return resize_rows(rows.transpose(1, 0, 2), size, short).transpose(1, 0, 2)
+
+
+def cut_slowly(pixels, box, size):
+    left, top, side = box
+    x = np.clip(np.arange(left, left + side), 0, pixels.shape[1] - 1)
+    y = np.clip(np.arange(top, top + side), 0, pixels.shape[0] - 1)
+    return resize_slowly(pixels[y][:, x], size, short=True)
+
+
+SIZES = [(1, 1), (2, 3), (3, 70), (70, 3), (16, 16), (17, 33), (31, 32), (33, 31), (40, 64), (64, 40), (100, 48),
+         (90, 200), (200, 90)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("height", "width"), SIZES)
+@pytest.mark.parametrize("side", [1, 5, 32, 64])
+def test_an_image_is_resized_by_the_formula(height, width, side):
+    pixels = noise(1, height, width, seed=side)[0]
+    np.testing.assert_array_equal(resized(pixels, "image", side), resize_slowly(pixels, side, short=False))
+
+
+@pytest.mark.parametrize(("height", "width"), [size for size in SIZES if size[0] <= size[1]])
+@pytest.mark.parametrize("side", [1, 5, 32, 64])
+def test_an_image_that_is_not_tall_is_resized_as_by_pillow(height, width, side):
+    pixels = noise(1, height, width, seed=side)[0]  # Pillow 13 resizes the columns of tall images first
+    expected = np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BILINEAR))
+    np.testing.assert_array_equal(resized(pixels, "image", side), expected)
+
+
+@pytest.mark.parametrize("size", [1, 24, 32])
+def test_crops_of_any_side_and_place(size):
+    random = np.random.default_rng(size)
+    for side in range(1, 72):
+        pixels = noise(1, 40, 50, seed=side)[0]
+        box = int(random.integers(-30, 60)), int(random.integers(-30, 50)), side
+        np.testing.assert_array_equal(cut(pixels, box, size), cut_slowly(pixels, box, size))
+
+
+@pytest.mark.parametrize("side", [212, 223, 224, 225, 236])
+def test_crops_are_those_of_torch_within_rounding(side):
+    pixels = noise(1, 256, 256, seed=side)[0]
+    planes = torch.from_numpy(pixels[7 : 7 + side, 3 : 3 + side].copy()).permute(2, 0, 1)[None]
+    expected = torch.nn.functional.interpolate(planes, (224, 224), mode="bilinear", antialias=True)
+    got = cut(pixels, (3, 7, side), 224).astype(int)
+    assert np.abs(got - expected[0].permute(1, 2, 0).numpy()).max() <= 1  # 0 where torch has AVX2
+
+
+def test_black_and_white_stay():
+    for value in (0, 255):
+        pixels = np.full((37, 61, 3), value, np.uint8)
+        for side in range(1, 80):
+            assert (resized(pixels, "image", side) == value).all()
+            assert (cut(pixels, (-2, 5, side), 33) == value).all()
+
+
+KINDS = {
+    "grey.png": lambda picture: picture.convert("L"),
+    "transparent.png": lambda picture: picture.convert("RGBA").rotate(30),
+    "palette.png": lambda picture: picture.quantize(16),
+    "bits16.png": lambda picture: Image.fromarray(np.asarray(picture.convert("L")).astype(np.uint16) * 257),
+    "cmyk.jpg": lambda picture: picture.convert("CMYK"),
+    "large.jpg": lambda picture: picture.resize((700, 500)),
+    "bitmap.bmp": lambda picture: picture.convert("1"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_files_of_every_kind(tmp_path, name):
+    path = tmp_path / name
+    KINDS[name](Image.fromarray(noise(1, 50, 60)[0]).resize((120, 90))).save(path)
+    expected = decode(path, name, 80).resize((40, 40), Image.Resampling.BILINEAR)
+    np.testing.assert_array_equal(resized(path, name, 40), np.asarray(expected))
+    (crop,) = Images(40, 32).test_batches(split_of([path]), None, 1)
+    np.testing.assert_array_equal(crop.images[0].permute(1, 2, 0).numpy(), np.asarray(expected)[4:36, 4:36])
+
+
+@pytest.mark.parametrize("flip", ["none", "batch", "image"])
+@pytest.mark.parametrize("cached", [False, True])
+def test_batches_equal_a_loop_over_images(tmp_path, flip, cached):
+    files = []
+    for number, pixels in enumerate(noise(12, 50, 60)):
+        files.append(tmp_path / f"{number}.png")
+        Image.fromarray(pixels).save(files[-1])
+    split, sampler = split_of(files), Shuffled(12, 6, seed=4, steps=2)
+    images = augmented(**{**AUGMENTED, "flip": flip}, cache=tmp_path / "cache" if cached else None)
+    flipped = set()
+    for epoch in range(4):
+        for batch in images.train_batches(split, sampler, epoch=epoch):
+            seed = (4, epoch, batch.step)
+            for row, got in zip(batch.rows.tolist(), batch.images, strict=True):
+                small = resize_slowly(np.asarray(Image.open(files[row])), 40, short=False)
+                random = np.random.default_rng([2, *seed, row])
+                side = 32 + int(random.integers(-6, 6, endpoint=True))
+                right, down = (int(d) for d in random.integers(-5, 5, size=2, endpoint=True))
+                corner = (40 - side) // 2
+                expected = cut_slowly(small, (corner + right, corner + down, side), 32)
+                key = {"none": None, "batch": [1, *seed], "image": [1, *seed, row]}[flip]
+                if key is not None and np.random.default_rng(key).random() < 0.5:
+                    expected = expected[:, ::-1]
+                    flipped.add(row)
+                np.testing.assert_array_equal(got.permute(1, 2, 0).numpy(), expected)
+    assert bool(flipped) == (flip != "none")
+
+
+# -- parts of batches in worker processes ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts_of_three(monkeypatch):
+    monkeypatch.setattr(loader, "_PART_ROWS", 3)
+
+
+@pytest.mark.usefixtures("parts_of_three")
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("size", [1, 3, 5, 12])
+def test_parts_make_the_same_batches(workers, size):
+    split, sampler = split_of(noise(12)), Shuffled(12, size, seed=1)
+    there, here = augmented(**AUGMENTED, workers=workers), augmented(**AUGMENTED)
+    for epoch in range(2):
+        assert_same(there.train_batches(split, sampler, epoch=epoch), here.train_batches(split, sampler, epoch=epoch))
+    assert_same(there.train_batches(split, sampler, epoch=5, start=len(sampler) // 2),
+                here.train_batches(split, sampler, epoch=5, start=len(sampler) // 2))  # fmt: skip
+    there.close()
+
+
+@pytest.mark.usefixtures("parts_of_three")
+@pytest.mark.parametrize("rows", [[1], [1, 4, 5, 6], range(12)])
+def test_broken_images_in_several_parts(tmp_path, rows):
+    items = noise(12)
+    for row in rows:
+        items[row] = tmp_path / f"{row}.jpg"
+    split, found = split_of(items), []
+    for workers in (0, 2):
+        images = augmented(**AUGMENTED, broken="skip", workers=workers)
+        found.append([*images.train_batches(split, Shuffled(12, 12, seed=2), epoch=0), {**images.left_out}])
+        images.close()
+        strict = augmented(**AUGMENTED, workers=workers)
+        order = Shuffled(12, 12, seed=2).batch(0, 0)
+        first = next(row for row in order if row in rows)
+        with refuses(f"images/{first}.jpg", got="no such file"):
+            list(strict.train_batches(split, Shuffled(12, 12, seed=2), epoch=0))
+    assert_same(found[0][:-1], found[1][:-1])
+    assert found[0][-1] == found[1][-1]
+    assert len(found[0][-1]) == len(rows)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+def test_a_worker_that_is_killed_is_one_line():
+    split = split_of(noise(400))
+    images = augmented(**AUGMENTED, workers=1)
+    read = images.train_batches(split, Shuffled(400, 4), epoch=0)
+    next(read)
+    (process,) = multiprocessing.active_children()
+    os.kill(process.pid, signal.SIGKILL)
+    with refuses("a worker process", got="ended", hint="fewer workers"):
+        list(read)
+
+
+@pytest.mark.parametrize(
+    ("result", "got"),
+    [
+        (np.zeros((31, 32, 3), np.uint8), "uint8 [31, 32, 3]"),
+        (np.zeros((1, 1, 3), np.uint8), "uint8 [1, 1, 3]"),
+        (np.zeros((32, 32, 3)), "float64 [32, 32, 3]"),
+        (torch.zeros(32, 32, 3), "a Tensor"),
+    ],
+)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_a_transform_returns_is_checked(result, got, workers):
+    images = Images(40, 32, workers=workers, transform=lambda image, generator: result)
+    with refuses("transform", got=f"returned {got}", allowed="uint8 [32, 32, 3]"):
+        next(images.train_batches(split_of(noise(12)), Shuffled(12, 4), epoch=0))
+    images.close()
+
+
+def test_boxes_of_files_and_crops_of_them(tmp_path):
+    path = tmp_path / "a.png"
+    pixels = noise(1, 50, 60)[0]
+    Image.fromarray(pixels).save(path)
+    (batch,) = Images(32, 32).test_batches(split_of([BoxCrop(path, (10, 5, 57, 41))]), None, 1)
+    expected = resize_slowly(pixels[5:41, 10:57], 32, short=False)
+    np.testing.assert_array_equal(batch.images[0].permute(1, 2, 0).numpy(), expected)
+
+
+FULL_DISK = """
+import resource, sys
+import numba
+numba.core.config.CACHE_DIR = sys.argv[1]
+import numpy as np
+from contml.data.decode import resized
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+print(resized(np.full((9, 7, 3), 5, np.uint8), "image", 4).sum())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of processes")
+def test_images_are_read_where_nothing_can_be_kept(tmp_path):
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=script_environment())
+    assert int(result.stdout) == 4 * 4 * 3 * 5
