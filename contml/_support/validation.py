@@ -84,9 +84,9 @@ def range_of(annotation: Any) -> Range | None:
 
 
 def check_range(annotation: Any, name: str, value: object) -> None:
-    """Checks a value against the range and the words of an annotation; None is allowed if it has None."""
+    """Checks a value against the range and the words of an annotation; None and bool are allowed if it has them."""
     parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    if value is None and type(None) in parts:
+    if (value is None and type(None) in parts) or (isinstance(value, bool) and bool in parts):
         return
     allowed = range_of(annotation)
     words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]

@@ -31,12 +31,13 @@ from contml.losses.inputs import check_loss, check_requirement
 from contml.losses.levels import LevelLosses, MatryoshkaLoss
 from contml.losses.regularized import RegularizedLoss
 from contml.models import EmbeddingModel
+from contml.models.adapter import check_peft
 from contml.models.captioner import Captioner, DecoderFactory
 from contml.models.decoders import DECODERS
 from contml.models.extractor import FeatureExtractor
 from contml.models.identity import identity
 from contml.runs import PLACES, Run, without_paths
-from contml.training import Trainer, TrainingStep
+from contml.training import Trainer, TrainingStep, stages_of
 from contml.training.trackers import check_installed
 
 #: The words of each caption of each item.
@@ -242,7 +243,7 @@ class Experiment:
             sampler,
             images,
             training,
-            optimizer=lambda groups: parts["optimizer"].build(groups=groups),
+            optimizer=lambda groups: parts["optimizer"].build(groups=groups, stages=stages_of(model)),
             schedule=lambda optimizer, steps, total: parts["schedule"].build(
                 optimizer=optimizer, steps_per_epoch=steps, total_steps=total
             ),
@@ -255,11 +256,14 @@ class Experiment:
             quiet=quiet,
         )
 
-    def check_tracker(self) -> None:
-        """Refuse a tracker whose package is not installed, before data are read."""
-        training = self.config.parts["training"]
+    def check_packages(self) -> None:
+        """Refuse a tracker or an adapter whose package is not installed, before data are read."""
+        training, model = self.config.parts["training"], self.config.parts["model"]
         with training.errors():
             check_installed(training.options["tracker"])
+        if model.options["adapter"] is not None:
+            with model.errors():
+                check_peft()
 
     def _check_requirement(self, part: ConfiguredPart, requires: Requirement, kind: LabelKind) -> None:
         binarize = "'binarize: {name: threshold, threshold: ...}' or 'binarize: {name: nearest, k: ...}'"

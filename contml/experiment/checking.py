@@ -70,7 +70,7 @@ def check(
     Raises:
         InputError: an error in the data or the config; an image is broken and `images.broken` is "fail".
     """
-    experiment.check_tracker()
+    experiment.check_packages()
     as_read = experiment.read_task()
     report_columns(as_read, on_columns)
     task = replace(experiment, task=as_read).build_task()

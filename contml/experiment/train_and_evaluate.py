@@ -61,7 +61,7 @@ def train(
         folder: the run folder; None: a new one in `root`, named by date and time.
         command: what the user typed, for the report.
     """
-    experiment.check_tracker()
+    experiment.check_packages()
     task = experiment.build_task()
     report_columns(task, on_columns)
     if split == "val" and "val" not in task.splits:
@@ -120,7 +120,7 @@ def resume(
             if numbers["finished"]:
                 on_finished(f"{folder} is finished, after {numbers['epoch']} epochs; {how_to_train_longer(run)}")
             check_config(experiment, run, numbers, longer=numbers["finished"])
-        experiment.check_tracker()
+        experiment.check_packages()
         task, _ = recorded_task(experiment, run, accept_changes=False)
         trainer = experiment.build_trainer(task, run, weights=not state.exists())
         try:

@@ -10,20 +10,22 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from contml._support.errors import InputError, one_line
-from contml._support.validation import PositiveInt, check_ranges
+from contml._support.validation import PositiveFloat, PositiveInt, Range, check_ranges
 from contml.distances.unit_vectors import normalize
+from contml.models.adapter import AdapterKind, add_lora, is_adapter, merge
 from contml.models.backbones import build, flat_features, name_of
 from contml.models.heads import HeadKind, HeadStart, build_head, check_nested, cut_head, start_heads
 from contml.models.levels import at_levels, pooled, widths_of
 from contml.models.maps import last_maps
 from contml.models.pooling import Pooling, set_pooling
+from contml.models.stages import stage_of
 from contml.models.weights import check_options, load_backbone, load_head, names_a_file, network_of, read
 
 # A config can only name a backbone, so this option is a str at run time; Python code may pass the module itself.
@@ -60,9 +62,10 @@ class EmbeddingModel(nn.Module):
             the name of a module whose output is maps `[B, width, H, W]`. null: the backbone's last features.
         pooling: How maps become features: their mean over the image, their maximum, or the sum of both ("average_max",
             as in the code of Proxy Anchor). For levels, and for backbones whose last module is a global average pool.
-        frozen: The backbone keeps its weights and its statistics: only the head is trained. Where nothing changes the
-            images from epoch to epoch (no transform, no flip), each image passes the backbone once, and its features
-            are kept in a cache.
+        frozen: true: the backbone keeps its weights and its statistics, and only the head is trained. Where nothing
+            changes the images from epoch to epoch (no transform, no flip), each image passes the backbone once, and its
+            features are kept in a cache. A number: so many stages keep theirs, from the images on. Stages are the
+            blocks of a transformer after its stem, and the top-level modules of other networks.
         head: "linear": one linear layer; "mlp": a linear layer, plus a hidden layer of 512 with ReLU whose output is 0
             at the start.
         head_start: How the linear layer starts: "random"; "orthogonal": a random orthonormal projection, which about
@@ -71,6 +74,13 @@ class EmbeddingModel(nn.Module):
         nested_dims: Matryoshka: lengths below `dim`, shortest first; the first so many numbers of an embedding are an
             embedding too, scaled to length 1 as the whole one is. In training, each length and the whole embedding have
             their own loss, with its own proxies and memory; the mean counts.
+        adapter: "lora": the weights of the backbone stay, and low-rank matrices beside its linear layers and its
+            convolutions (without groups, and not of pixels) are trained. They are merged into the weights that are
+            saved. Needs `peft`. null: none.
+        adapter_rank: The rank of these matrices.
+        adapter_alpha: Their output is multiplied by `adapter_alpha / adapter_rank`; null: by 2.
+        adapter_dropout: Probability with which an input of an adapter is 0 in training.
+        adapter_targets: The ends of the names of the layers that get one, such as [qkv, proj]; null: all of these.
         feature_dim: Length of the feature vectors of the data; None for images.
         pretrained: Load the weights; False, if others will be loaded: only the pixels that published ones expect are
             taken.
@@ -89,10 +99,15 @@ class EmbeddingModel(nn.Module):
         freeze_batch_norm: bool = False,
         levels: list[str] | None = None,
         pooling: Pooling = "average",
-        frozen: bool = False,
+        frozen: bool | PositiveInt = False,
         head: HeadKind = "linear",
         head_start: HeadStart = "random",
         nested_dims: list[PositiveInt] | None = None,
+        adapter: AdapterKind | None = None,
+        adapter_rank: PositiveInt = 8,
+        adapter_alpha: PositiveFloat | None = None,
+        adapter_dropout: Annotated[float, Range(0, below=1)] = 0.0,
+        adapter_targets: list[str] | None = None,
         *,
         feature_dim: int | None = None,
         pretrained: bool = True,
@@ -102,11 +117,25 @@ class EmbeddingModel(nn.Module):
         self.freeze_batch_norm = freeze_batch_norm
         self.levels = levels
         self.pooling = pooling
-        self.frozen = frozen
         if nested_dims is not None:
             check_nested(nested_dims, dim, levels)
         #: The lengths of embeddings that are trained, if there are nested ones: the last is that of the whole one.
         self.nested_dims = [] if nested_dims is None else [*nested_dims, int(dim or 0)]
+        #: Whether all of the backbone is frozen.
+        self.frozen = frozen is True
+        self._frozen_stages = 0 if isinstance(frozen, bool) else frozen
+        if adapter is not None and self.frozen:
+            got = f"{adapter}, but all of the backbone is frozen"
+            raise InputError("adapter", got, hint="omit it, or set frozen=false")
+        #: Which adapters are trained; `add_adapter` adds them.
+        self.adapter = adapter
+        self._adapter_options: dict[str, Any] = {
+            "rank": adapter_rank,
+            "alpha": 2 * adapter_rank if adapter_alpha is None else adapter_alpha,
+            "dropout": adapter_dropout,
+            "targets": adapter_targets,
+        }
+        self._has_adapter = False
         file = Path(weights).expanduser() if names_a_file(weights) else None
         if file is not None and not pretrained:
             weights, file = "none", None
@@ -139,8 +168,9 @@ class EmbeddingModel(nn.Module):
             load_backbone(self.backbone, state, file, name, backbone_keys)
             if load_head(self.head, state):
                 self.has_new_head, self.head_start = False, "random"
-        if frozen:
-            self.backbone.requires_grad_(False)
+        if self._frozen_stages:
+            self._check_stages(name)
+        self._keep_frozen()
         self.train()
 
     @property
@@ -273,19 +303,57 @@ class EmbeddingModel(nn.Module):
             self.train(was_training)
 
     def train(self, mode: bool = True) -> EmbeddingModel:
-        """Sets training mode; a frozen backbone and frozen batch norm stay in evaluation mode."""
+        """Sets training mode; what is frozen stays in evaluation mode."""
         super().train(mode)
         if self.frozen:
             self.backbone.eval()
-        elif self.freeze_batch_norm:
-            for module in self.backbone.modules():
-                if isinstance(module, _BatchNorm):
-                    module.eval()
+            return self
+        frozen = {id(parameter) for parameter in self._frozen_parameters()}
+        for module in self.backbone.modules():
+            own = [id(parameter) for parameter in module.parameters()]
+            if (own and frozen.issuperset(own)) or (self.freeze_batch_norm and isinstance(module, _BatchNorm)):
+                module.eval()
         return self
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Sets whether gradients are computed; never of a frozen backbone."""
+        """Sets whether gradients are computed; never of frozen weights."""
         super().requires_grad_(requires_grad)
-        if self.frozen:
-            self.backbone.requires_grad_(False)
+        self._keep_frozen()
         return self
+
+    def add_adapter(self, seed: int) -> None:
+        """Adds the adapters to the backbone, if it trains some and has none yet.
+
+        Raises:
+            InputError: `peft` is not installed, or no layer can have one.
+        """
+        if self.adapter is None or self._has_adapter:
+            return
+        frozen = {key for key, stage in stage_of(self.backbone).items() if stage < self._frozen_stages}
+        add_lora(self.backbone, self.backbone_name, frozen=frozen, seed=seed, **self._adapter_options)
+        self._has_adapter = True
+        self.requires_grad_().train(self.training)
+
+    def merge_adapter(self) -> None:
+        """Merges the adapters into the weights of the backbone, which then has its own layers again."""
+        if self._has_adapter:
+            merge(self.backbone)
+            self._has_adapter = False
+
+    def _keep_frozen(self) -> None:
+        for parameter in self._frozen_parameters():
+            parameter.requires_grad_(False)
+
+    def _frozen_parameters(self) -> Iterator[nn.Parameter]:
+        """The weights of the backbone that are not trained."""
+        stages = stage_of(self.backbone) if self._frozen_stages else {}
+        for name, parameter in self.backbone.named_parameters():
+            kept = self.frozen or (self._has_adapter and not is_adapter(name))
+            if kept or stages.get(name, 0) < self._frozen_stages:
+                yield parameter
+
+    def _check_stages(self, name: str) -> None:
+        count = max(stage_of(self.backbone).values(), default=-1) + 1
+        if self._frozen_stages >= count:
+            allowed = f"must be at most {count - 1}, since {name} has {count} stages" if count > 1 else ""
+            raise InputError("frozen", str(self._frozen_stages), allowed, "true freezes all of them")

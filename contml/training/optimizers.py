@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, TypeAlias
 
-from torch import optim
+from torch import nn, optim
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, MultiStepLR, StepLR
 
 from contml._support.errors import InputError
@@ -15,6 +15,7 @@ from contml._support.validation import NonNegativeFloat, PositiveFloat, Positive
 
 #: Parameter groups as in torch: `params`, `name` ("backbone", "head", "loss", others of a step), options of the group.
 ParameterGroups: TypeAlias = "list[dict[str, Any]]"
+LayerDecay: TypeAlias = Annotated[float, Range(above=0, most=1)]
 
 
 @check_ranges
@@ -25,8 +26,10 @@ def sgd(
     head_lr: NonNegativeFloat | None = None,
     loss_lr: NonNegativeFloat | None = None,
     loss_weight_decay: NonNegativeFloat = 0.0,
+    layer_decay: LayerDecay | None = None,
     *,
     groups: ParameterGroups,
+    stages: Mapping[nn.Parameter, int] | None = None,
 ) -> optim.Optimizer:
     """Stochastic gradient descent with momentum. The defaults are those of the log-ratio paper.
 
@@ -37,8 +40,12 @@ def sgd(
         head_lr: learning rate of the embedding head; default `lr`.
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
         loss_weight_decay: `weight_decay` of the parameters of the loss; above 0 it shrinks them towards 0.
+        layer_decay: the last stage of the backbone has the learning rate `lr`, each stage before it the rate of the
+            next one times this; null: all have `lr`. Usual for transformers: 0.65 to 0.9 (Clark et al.: "ELECTRA",
+            ICLR 2020; Bao et al.: "BEiT", ICLR 2022).
+        stages: the stage of each parameter of the backbone (`contml.training.stages_of`).
     """
-    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay)
+    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay, layer_decay, stages)
     return optim.SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
 
@@ -50,8 +57,10 @@ def adam(
     head_lr: NonNegativeFloat | None = None,
     loss_lr: NonNegativeFloat | None = None,
     loss_weight_decay: NonNegativeFloat = 0.0,
+    layer_decay: LayerDecay | None = None,
     *,
     groups: ParameterGroups,
+    stages: Mapping[nn.Parameter, int] | None = None,
 ) -> optim.Optimizer:
     """Adam.
 
@@ -62,8 +71,12 @@ def adam(
         head_lr: learning rate of the embedding head; default `lr`.
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
         loss_weight_decay: `weight_decay` of the parameters of the loss; above 0 it shrinks them towards 0.
+        layer_decay: the last stage of the backbone has the learning rate `lr`, each stage before it the rate of the
+            next one times this; null: all have `lr`. Usual for transformers: 0.65 to 0.9 (Clark et al.: "ELECTRA",
+            ICLR 2020; Bao et al.: "BEiT", ICLR 2022).
+        stages: the stage of each parameter of the backbone (`contml.training.stages_of`).
     """
-    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay)
+    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay, layer_decay, stages)
     return optim.Adam(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
@@ -75,8 +88,10 @@ def adamw(
     head_lr: NonNegativeFloat | None = None,
     loss_lr: NonNegativeFloat | None = None,
     loss_weight_decay: NonNegativeFloat = 0.0,
+    layer_decay: LayerDecay | None = None,
     *,
     groups: ParameterGroups,
+    stages: Mapping[nn.Parameter, int] | None = None,
 ) -> optim.Optimizer:
     """Adam with decoupled weight decay.
 
@@ -87,21 +102,52 @@ def adamw(
         head_lr: learning rate of the embedding head; default `lr`.
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
         loss_weight_decay: `weight_decay` of the parameters of the loss; above 0 it shrinks them towards 0.
+        layer_decay: the last stage of the backbone has the learning rate `lr`, each stage before it the rate of the
+            next one times this; null: all have `lr`. Usual for transformers: 0.65 to 0.9 (Clark et al.: "ELECTRA",
+            ICLR 2020; Bao et al.: "BEiT", ICLR 2022).
+        stages: the stage of each parameter of the backbone (`contml.training.stages_of`).
     """
-    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay)
+    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay, layer_decay, stages)
     return optim.AdamW(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
 def _with_own_options(
-    groups: ParameterGroups, lr: float, head_lr: float | None, loss_lr: float | None, loss_weight_decay: float
+    groups: ParameterGroups,
+    lr: float,
+    head_lr: float | None,
+    loss_lr: float | None,
+    loss_weight_decay: float,
+    layer_decay: float | None,
+    stages: Mapping[nn.Parameter, int] | None,
 ) -> ParameterGroups:
     """The groups with their learning rates and the weight decay of the loss; groups without parameters are dropped."""
+    if layer_decay is not None:
+        groups = [part for group in groups for part in _by_stage(group, lr, layer_decay, stages or {})]
     lr_by_group = {name: rate for name, rate in (("head", head_lr), ("loss", loss_lr)) if rate is not None}
     options_by_group = {"loss": {"weight_decay": loss_weight_decay}}
     return [
         {"lr": lr_by_group.get(group["name"], lr), **group, **options_by_group.get(group["name"], {})}
         for group in groups
         if group["params"] or group["name"] == "backbone"  # torch needs a group, even if nothing is trained
+    ]
+
+
+def _by_stage(
+    group: dict[str, Any], lr: float, layer_decay: float, stages: Mapping[nn.Parameter, int]
+) -> ParameterGroups:
+    """The backbone as a group per stage, the last stage first: it has the learning rate that is logged."""
+    if group["name"] != "backbone":
+        return [group]
+    last = max(stages.values(), default=0)  # parameters beside the backbone belong to it
+    by_stage: dict[int, list[nn.Parameter]] = {}
+    for parameter in group["params"]:
+        by_stage.setdefault(stages.get(parameter, last), []).append(parameter)
+    if len(by_stage) < 2:
+        got = f"{layer_decay:g}, but {'one stage' if by_stage else 'no stage'} of the backbone is trained"
+        raise InputError("layer_decay", got, hint="omit it")
+    return [
+        {**group, "params": by_stage[stage], "lr": lr * layer_decay ** (last - stage)}
+        for stage in sorted(by_stage, reverse=True)
     ]
 
 

@@ -9,6 +9,8 @@ from torch import nn
 
 from contml._support.errors import InputError
 from contml._support.validation import check_range
+from contml.models import EmbeddingModel
+from contml.models.stages import stage_of
 from contml.training.optimizers import ParameterGroups
 from contml.training.processes import close_at_exit
 
@@ -60,3 +62,14 @@ def model_groups(model: nn.Module) -> ParameterGroups:
     head_ids = {id(p) for p in head}
     backbone = [p for p in model.parameters() if p.requires_grad and id(p) not in head_ids]
     return [{"name": "backbone", "params": backbone}, {"name": "head", "params": head}]
+
+
+def stages_of(model: nn.Module) -> dict[nn.Parameter, int]:
+    """The stage of each parameter of the backbone of a model: 0 is the one next to the images.
+
+    The backbone of a network of your own is all of it.
+    """
+    embedding = next((module for module in model.modules() if isinstance(module, EmbeddingModel)), None)
+    backbone = model if embedding is None else embedding.backbone
+    stages = stage_of(backbone)
+    return {parameter: stages[name] for name, parameter in backbone.named_parameters()}

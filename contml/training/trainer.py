@@ -28,6 +28,7 @@ from contml.evaluation.evaluators import Evaluator, Found, RetrievalEvaluator
 from contml.evaluation.results import Evaluation
 from contml.labels.base import LabelSpace
 from contml.models import EmbeddingModel
+from contml.models.adapter import plain_weights
 from contml.models.heads import FROM_FEATURES, head_rows
 from contml.runs import Run
 from contml.sampling import BatchSampler
@@ -111,6 +112,9 @@ class Trainer:
         self.best = BestWeights(self.options.patience) if val is not None and self.options.select == "val" else None
         #: The split that is evaluated during training, by name: "val" or "test".
         self.watched: dict[str, Split] = {"val": val} if self.best and val else {"test": test} if test else {}
+        for module in [*model.modules()]:
+            if isinstance(module, EmbeddingModel):
+                module.add_adapter(sampler.seed)
         step.check(model, self.labels)
         self.training_step = step.to(self.device)
         groups = [*model_groups(model), *step.parameter_groups()]
@@ -177,6 +181,7 @@ class Trainer:
             TrainingProgress(self.options.epochs, self.steps, self.steps_done, silent=self.quiet) as progress,
         ):
             self._report_excluded(progress)
+            self._report_frozen(progress)
             if not self._started:
                 self._start_head()
                 self._evaluate(progress)
@@ -203,6 +208,9 @@ class Trainer:
         It is in float32, whatever the precision of the training: as `evaluate_run` and `contml.load` embed.
         """
         self.model = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
+        for module in [*self.model.modules()]:
+            if isinstance(module, EmbeddingModel):
+                module.merge_adapter()
         if self.best is not None and self.best.weights is not None:
             if isinstance(self.model, EmbeddingModel):
                 self.model = self.model.fitted_to(self.best.weights)
@@ -326,7 +334,7 @@ class Trainer:
         optimizer = self.optimizer.state_dict()
         tensors = {"model": model, "step": self.training_step.state_dict(), "selection": values}
         save_state(self.run.checkpoints / "state.safetensors", tensors, optimizer, numbers)
-        self._save_weights("last", model)
+        self._save_weights("last", plain_weights(self.bare_model))
         self.run.save_seconds(self.seconds)
 
     def _save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
@@ -431,6 +439,12 @@ class Trainer:
                 reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
                 progress.line(f"{SPLIT_TITLES[name]} items excluded: {reasons}; {len(split):,} remain")
 
+    def _report_frozen(self, progress: TrainingProgress) -> None:
+        sizes = {parameter: parameter.numel() for parameter in self.bare_model.parameters()}
+        trained = sum(size for parameter, size in sizes.items() if parameter.requires_grad)
+        if trained < (total := sum(sizes.values())):
+            progress.line(f"trained weights: {trained:,} of {total:,} ({trained / total:.1%})")
+
     def _report_broken(self, progress: TrainingProgress) -> None:
         num_broken = len(self.images.left_out)
         if num_broken > self._reported_broken:
@@ -458,7 +472,7 @@ class Trainer:
             self._log("features", split="val", metric=evaluation.headline, **evaluation.numbers())
             value = evaluation.text(evaluation.headline, score.model)
             progress.line(f"untrained features: {score.title} {value} ({SPLIT_TITLES['val']} split)")
-            if self.best.update_features(evaluation, result.values, features.state_dict()):
+            if self.best.update_features(evaluation, result.values, plain_weights(features)):
                 self._save_weights("best", self.best.weights or {})
 
     def _evaluate(self, progress: TrainingProgress) -> None:
@@ -478,7 +492,7 @@ class Trainer:
         progress.line(f"after epoch {self.epoch}: {score.title} {value}{share} ({title} split)")
         if self.best is None:
             return
-        if self.best.update(evaluation, found.values, self.epoch, self.bare_model.state_dict(), found.items):
+        if self.best.update(evaluation, found.values, self.epoch, plain_weights(self.bare_model), found.items):
             self._save_weights("best", self.best.weights or {})
         if self.best.stopped and self.epoch < self.options.epochs:
             progress.line(f"stopped early: no better result in {self.best.since} evaluations")
