@@ -110,7 +110,7 @@ app.command(epilog=BENCHMARK_EXAMPLE)(benchmark)
 def evaluate(
     run: RunFolder,
     checkpoint: Annotated[
-        Literal["last", "best"] | None,
+        Literal["last", "best", "ema"] | None,
         typer.Option(help="Which weights. Default: those that the run selected."),
     ] = None,
     accept_changes: AcceptChanges = False,

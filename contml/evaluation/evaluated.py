@@ -51,6 +51,30 @@ class FeatureComparison:
 
 
 @dataclass(frozen=True)
+class AverageComparison:
+    """The moving average of the weights beside the weights themselves, on the validation split.
+
+    Attributes:
+        value: the best metric of the averaged weights.
+        weights: the best metric of the weights, of the epochs in which there is an average.
+        chosen: whether an average is the model.
+    """
+
+    value: float
+    weights: float
+    chosen: bool
+
+    def sentence(self, evaluation: Evaluation, name: str) -> str:
+        """Which of the two is the model, and the metric of this name, in the unit of an evaluation."""
+        metric, value, weights = title_of(name), evaluation.text(name, self.value), evaluation.text(name, self.weights)
+        if self.chosen:
+            other = f"of the weights themselves it is {weights}"
+            return f"the averaged weights are the model: their {metric} on the validation split is {value}; {other}"
+        other = f"of the weights themselves it is at best {weights}"
+        return f"the averaged weights are not the model: their {metric} on the validation split is {value}; {other}"
+
+
+@dataclass(frozen=True)
 class Selection:
     """How the validation split chose the best weights of a run, beside the last ones.
 
@@ -58,11 +82,12 @@ class Selection:
         metric: the name of the metric that chose: "label_distance@10" or "recall@1".
         queries: number of queries of the validation split.
         best: the metric of the best weights.
-        last: the metric of the last weights.
+        last: the metric of the last weights; with an average of the weights, of the better of the two.
         difference: best minus last.
         interval: half the width of the 95 % interval of the difference (`paired_interval`); None: the best weights are
             the last ones, or there is only one query.
         features: the untrained features beside the model; None: they were not evaluated.
+        averages: the moving average of the weights beside them; None: there is none.
     """
 
     metric: str
@@ -72,6 +97,7 @@ class Selection:
     difference: float
     interval: float | None
     features: FeatureComparison | None = None
+    averages: AverageComparison | None = None
 
     @property
     def without_head(self) -> bool:
@@ -86,7 +112,7 @@ class Evaluated:
     Attributes:
         evaluation: the metrics.
         split: the split of the metrics, "test" or "val".
-        checkpoint: which weights, "best" (on the validation split) or "last".
+        checkpoint: which weights, "best" (on the validation split), "last", or "ema" (the last moving average).
         epoch: number of epochs that trained these weights; not whole for weights that were saved within one.
         epochs: number of epochs of the whole training: fewer than planned if it stopped early.
         selection: how the best weights were chosen; None where no validation split chose.
@@ -97,7 +123,7 @@ class Evaluated:
 
     evaluation: Evaluation
     split: Literal["test", "val"]
-    checkpoint: Literal["best", "last"]
+    checkpoint: Literal["best", "last", "ema"]
     epoch: float
     epochs: int
     selection: Selection | None = None
@@ -123,7 +149,8 @@ class Evaluated:
             split += f" (no test split was evaluated{'; the weights were chosen on it' if best else ''})"
         suffix = ", untrained" if self.untrained else ""
         if not best:
-            return f"{split}, last weights (epoch {epoch}{suffix})"
+            name = "averaged" if self.checkpoint == "ema" else "last"
+            return f"{split}, {name} weights (epoch {epoch}{suffix})"
         suffix += ", chosen on validation" if self.split == "test" else ""
         return f"{split}, best weights (epoch {epoch} of {self.epochs}{suffix})"
 
@@ -146,7 +173,7 @@ class Evaluated:
     @property
     def comparison(self) -> str:
         """A sentence on the untrained features beside the model; empty where they were not evaluated."""
-        if self.selection is None or self.selection.features is None or self.checkpoint == "last":
+        if self.selection is None or self.selection.features is None or self.checkpoint != "best":
             return ""
         return self.selection.features.sentence(self.evaluation, self.selection.metric)
 
@@ -169,7 +196,7 @@ class Evaluated:
     def doubt(self) -> str:
         """A sentence where the validation split is too small for its choice of the best weights; else empty."""
         selection = self.selection
-        if selection is None or self.checkpoint == "last" or self.epoch == self.epochs or not self.trained:
+        if selection is None or self.checkpoint != "best" or self.epoch == self.epochs or not self.trained:
             return ""
         if selection.interval is not None and abs(selection.difference) > selection.interval:
             return ""

@@ -62,12 +62,15 @@ def choose(name: str | None, weights: Path | None, config: str | None, overrides
         architecture_of,
         default_file,
         is_whole,
+        side_of,
     )
 
     network, source = Architecture(DEFAULT_BACKBONE, 224), DEFAULT_WEIGHTS
+    named = [o.removeprefix("model.backbone=") for o in overrides if o.startswith("model.backbone=")]
+    if named:
+        network, source = Architecture(named[-1], side_of(named[-1])), "DEFAULT"
     if weights is not None:
-        named = [o.removeprefix("model.backbone=") for o in overrides if o.startswith("model.backbone=")]
-        network = Architecture(named[-1], 224) if named else architecture_of(weights.expanduser())
+        network = network if named else architecture_of(weights.expanduser())
         source = str(weights)
     elif name is None:
         file, address = default_file()

@@ -150,7 +150,7 @@ def complete_run(folder: Path) -> Run:
 def evaluate_run(
     folder: Path,
     *,
-    checkpoint: Literal["last", "best"] | None = None,
+    checkpoint: Literal["last", "best", "ema"] | None = None,
     accept_changes: bool = False,
     trust: bool = False,
 ) -> Evaluated:
@@ -167,6 +167,8 @@ def evaluate_run(
         InputError: the folder is not a run, the weights do not fit, or its config or its data were changed.
     """
     experiment, run = load_run(folder, trust=trust)
+    if checkpoint == "ema" and experiment.config.parts["training"].options["ema"] is None:
+        raise InputError("checkpoint", "ema", "must be last or best", "the run was trained without training.ema")
     name = checkpoint or experiment.selected
     path = run.checkpoints / f"{name}.safetensors"
     weights, saved = load_weights(path)

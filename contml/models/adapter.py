@@ -82,7 +82,7 @@ def _layers(backbone: nn.Module) -> Iterator[str]:
     )  # it reads the weights of its layers, and does not call them
     for key, module in backbone.named_modules():
         linear = isinstance(module, nn.Linear)
-        convolution = isinstance(module, nn.Conv2d) and module.groups == 1 and module.in_channels != 3  # noqa: PLR2004
+        convolution = isinstance(module, nn.Conv2d) and module.groups == 1 and module.in_channels != 3
         if (linear or convolution) and not key.startswith(attention or "\n"):
             yield key
 

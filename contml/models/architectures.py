@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,17 @@ def default_file() -> tuple[Path, str]:
     return Path(torch.hub.get_dir(), "checkpoints", url.rpartition("/")[2]), url
 
 
+def side_of(backbone: str) -> int:
+    """Returns the side of the images in pixels that a network was published with, by its name in a config."""
+    if backbone.startswith("timm:") and find_spec("timm") is not None:
+        from timm.models import get_pretrained_cfg, is_model
+
+        name = backbone.removeprefix("timm:")
+        config = get_pretrained_cfg(name) if is_model(name) else None
+        return _SIDE if config is None else int(config.input_size[-1])
+    return next((side for name, side in _published().values() if name == backbone), _SIDE)
+
+
 def is_whole(file: Path) -> bool:
     """Returns whether a file has the hash that its name says; True where it says none."""
     hashed = _HASHED.search(file.name)
@@ -62,10 +74,10 @@ def architecture_of(file: Path) -> Architecture:
     published = _published()
     if file.name in published:
         return Architecture(*published[file.name])
-    side_of: dict[str, int] = {}
+    sides: dict[str, int] = {}
     for name, side in published.values():
-        side_of.setdefault(name, side)
-    for name in [*BACKBONES, *side_of]:
+        sides.setdefault(name, side)
+    for name in [*BACKBONES, *sides]:
         # The constructor of RegNets computes with values, which "meta" has not: shapes alone, without memory.
         is_regnet = name.startswith("regnet")
         if is_regnet and not any("trunk_output" in key for key in state):
@@ -73,7 +85,7 @@ def architecture_of(file: Path) -> Architecture:
         with torch.device("cpu" if is_regnet else "meta"):
             backbone = build(name, "none").backbone
         if not misfits(backbone.state_dict(), state):
-            return Architecture(name, side_of.get(name, _SIDE))
+            return Architecture(name, sides.get(name, _SIDE))
     got = f"fits no network of torchvision ({len(state)} tensors, the first is {next(iter(state))})"
     raise InputError(subject, got, hint="name its network: model.backbone=timm:NAME or package.module:callable")
 

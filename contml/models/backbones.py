@@ -165,9 +165,20 @@ def _timm(name: str, weights: str, pretrained: bool) -> Built:
         raise InputError("weights", weights, f"must be none, DEFAULT or a local file for timm:{name}")
     if not timm.is_model(name):
         names = [f"timm:{model_name}" for model_name in timm.list_models()]
-        raise InputError("backbone", f"timm:{name}", hint=did_you_mean(f"timm:{name}", names, "see timm.list_models()"))
+        raise InputError(
+            "backbone", f"timm:{name}", "no such model", did_you_mean(f"timm:{name}", names, "see timm.list_models()")
+        )
+    model_name, _, tag = name.partition(".")
+    tags = [other.partition(".")[2] for other in timm.list_pretrained(f"{model_name}.*")]
+    if tag and tag not in tags:
+        hint = did_you_mean(tag, tags, f"its weights are {', '.join(tags)}" if tags else "omit it")
+        raise InputError("backbone", f"timm:{name}", f"{model_name} has no weights {tag}", hint)
+    options: dict[str, Any] = {"num_classes": 0, "pretrained": pretrained and weights != "none"}
     try:
-        module = timm.create_model(name, pretrained=pretrained and weights != "none", num_classes=0)
+        try:  # vision transformers take images of any size that patches divide
+            module = timm.create_model(name, **options, dynamic_img_size=True)
+        except TypeError:
+            module = timm.create_model(name, **options)
     except Exception as error:  # timm downloads through several libraries, each with its own errors
         if not pretrained or weights == "none":
             raise

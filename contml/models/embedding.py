@@ -24,7 +24,7 @@ from contml.models.backbones import build, flat_features, name_of
 from contml.models.heads import HeadKind, HeadStart, build_head, check_nested, cut_head, start_heads
 from contml.models.levels import at_levels, pooled, widths_of
 from contml.models.maps import last_maps
-from contml.models.pooling import Pooling, set_pooling
+from contml.models.pooling import TOKENS, Pooling, set_pooling
 from contml.models.stages import stage_of
 from contml.models.weights import check_options, load_backbone, load_head, names_a_file, network_of, read
 
@@ -62,6 +62,9 @@ class EmbeddingModel(nn.Module):
             the name of a module whose output is maps `[B, width, H, W]`. null: the backbone's last features.
         pooling: How maps become features: their mean over the image, their maximum, or the sum of both ("average_max",
             as in the code of Proxy Anchor). For levels, and for backbones whose last module is a global average pool.
+            With "average", transformers have the pooling that they were published with. "cls": the class token of a
+            vision transformer of timm; "patches": the mean of the tokens of its patches; "cls_patches": both, one after
+            the other.
         frozen: true: the backbone keeps its weights and its statistics, and only the head is trained. Where nothing
             changes the images from epoch to epoch (no transform, no flip), each image passes the backbone once, and its
             features are kept in a cache. A number: so many stages keep theirs, from the images on. Stages are the
@@ -147,10 +150,12 @@ class EmbeddingModel(nn.Module):
         self.backbone_name = name = name_of(backbone)
         backbone_keys, widths = self.backbone.state_dict().keys(), [width]
         if levels is not None:
+            if pooling in TOKENS:
+                raise InputError("pooling", pooling, "levels are maps, which have no tokens", "omit one of them")
             self.backbone = at_levels(self.backbone, name, levels)
             widths = widths_of(self.backbone, levels)
         elif pooling != "average":
-            set_pooling(self.backbone, name, pooling)
+            widths = [set_pooling(self.backbone, name, pooling, width)]
         self.feature_dim = sum(widths)
         self._widths = widths
         #: Length of each level's part of an embedding.

@@ -1,15 +1,25 @@
-"""Global pooling of feature maps `[B, C, H, W]`: the mean over the image, the maximum, or their sum."""
+"""Global pooling of feature maps `[B, C, H, W]` and of the tokens `[B, T, C]` of a transformer.
+
+average, max, average_max    of maps: the mean over the image, the maximum, or their sum
+cls                          the class token
+patches                      the mean of the tokens of patches, without class token and registers
+cls_patches                  both, one after the other: features of twice the length
+"""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from types import MethodType
+from typing import Any, Literal, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml.models.backbones import dry_run, flat_features
 
-Pooling: TypeAlias = Literal["average", "max", "average_max"]
+Pooling: TypeAlias = Literal["average", "max", "average_max", "cls", "patches", "cls_patches"]
+#: How the poolings of tokens are called in timm.
+TOKENS = {"cls": ("token",), "patches": ("avg",), "cls_patches": ("token", "avg")}
 
 
 def pool(maps: Tensor, pooling: Pooling) -> Tensor:
@@ -31,12 +41,15 @@ class GlobalPool(nn.Module):
         return pool(maps, self.pooling)[:, :, None, None]
 
 
-def set_pooling(backbone: nn.Module, name: str, pooling: Pooling) -> None:
-    """Replaces the global average pool at the end of a backbone.
+def set_pooling(backbone: nn.Module, name: str, pooling: Pooling, width: int) -> int:
+    """Replaces the pooling at the end of a backbone; returns the length of its features, which was `width`.
 
     Raises:
-        InputError: the features of this backbone are not the output of such a module.
+        InputError: the backbone has no such pooling.
     """
+    if pooling in TOKENS:
+        _pool_tokens(backbone, name, pooling)
+        return width * len(TOKENS[pooling])
     outputs: dict[str, Tensor] = {}
     handles = [
         module.register_forward_hook(lambda _module, _given, output, key=key: outputs.update({key: output}))
@@ -53,3 +66,24 @@ def set_pooling(backbone: nn.Module, name: str, pooling: Pooling) -> None:
         hint = "or set model.levels to the module whose maps are pooled"
         raise InputError("pooling", pooling, allowed, hint)
     backbone.set_submodule(last_pool, GlobalPool(pooling))
+    return width
+
+
+def _pool_tokens(backbone: nn.Module, name: str, pooling: Pooling) -> None:
+    network: Any = backbone
+    if getattr(backbone, "num_prefix_tokens", None) is None or not hasattr(backbone, "fc_norm"):
+        allowed = "must be average, max or average_max"
+        raise InputError("pooling", pooling, f"{allowed}, since {name} is no vision transformer of timm")
+    if "cls" in pooling and getattr(backbone, "cls_token", None) is None:
+        raise InputError("pooling", pooling, f"must be patches or average, since {name} has no class token")
+    network.reset_classifier(0, "avg")  # removes attention pooling, whose weights would not be trained
+    parts = TOKENS[pooling]
+
+    def forward(self: Any, images: Tensor) -> Tensor:
+        from timm.layers import global_pool_nlc
+
+        tokens = self.forward_features(images)
+        pooled = [self.fc_norm(global_pool_nlc(tokens, part, self.num_prefix_tokens)) for part in parts]
+        return torch.cat(pooled, dim=1)
+
+    network.forward = MethodType(forward, backbone)

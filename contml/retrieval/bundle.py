@@ -185,7 +185,7 @@ def _read_run(run: Run) -> SavedModel:
         images = all_options["images"]
         bundle = Bundle(
             name=run.name,
-            checkpoint=evaluated.checkpoint,
+            checkpoint="best" if evaluated.checkpoint == "best" else "last",
             epoch=0 if evaluated.untrained else evaluated.epoch,
             sha256=_sha256(file),
             feature_dim=None if config["model"]["backbone"] != FEATURES else _feature_dim(run, evaluated, weights),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contml.evaluation.evaluated import FeatureComparison, Selection
+from contml.evaluation.evaluated import AverageComparison, FeatureComparison, Selection
 from contml.evaluation.metrics import paired_interval
 from contml.evaluation.results import Evaluation
 
@@ -36,6 +36,8 @@ class BestWeights:
         self.evaluation: Evaluation | None = None
         #: The untrained features beside the best result of the model itself; None: they were not evaluated.
         self.features: FeatureComparison | None = None
+        #: The best results of the averaged weights and of the weights themselves; None: there is no average.
+        self.averages: AverageComparison | None = None
         self._values = self._last = torch.zeros(0, dtype=torch.float64)  # the metric of each query [Q]
         self._items: Tensor | None = None  # of each query [Q, m]
 
@@ -46,6 +48,8 @@ class BestWeights:
         epoch: int,
         weights: Mapping[str, Tensor],
         items: Tensor | None = None,
+        *,
+        averaged: bool = False,
     ) -> bool:
         """Take an evaluation of the validation split into account; returns whether its weights are the best so far.
 
@@ -55,6 +59,7 @@ class BestWeights:
             epoch: the epoch after which it was evaluated.
             weights: the weights of the model.
             items: as in `paired_interval`.
+            averaged: whether they are the averaged weights.
         """
         score, self.evaluation = evaluation.main, evaluation
         value, self.metric, self._last, self._items = score.model, evaluation.headline, values, items
@@ -67,7 +72,23 @@ class BestWeights:
         self._take(value, epoch, values, weights)
         if self.features is not None:
             self.features = replace(self.features, chosen=False)
+        if self.averages is not None:
+            self.averages = replace(self.averages, chosen=averaged)
         return True
+
+    def compare_average(self, evaluation: Evaluation, averaged: Evaluation) -> bool:
+        """Take the results of the weights and of their average into account; returns whether the average is better."""
+        value, average = evaluation.main.model, averaged.main.model
+        if self.averages is None:
+            self.averages = AverageComparison(average, value, False)
+        else:
+            best = self.averages
+            self.averages = replace(
+                best,
+                value=average if _better(averaged, average, best.value) else best.value,
+                weights=value if _better(evaluation, value, best.weights) else best.weights,
+            )
+        return _better(averaged, average, value)
 
     def update_features(self, evaluation: Evaluation, values: Tensor, weights: Mapping[str, Tensor]) -> bool:
         """Take the untrained features into account, after the untrained model; returns whether they are better.
@@ -101,16 +122,17 @@ class BestWeights:
         last_value = float(self._last.mean())
         best = self.metric, len(self._values), self.value, last_value
         if not (self.since or (self.features is not None and self.features.chosen)):
-            return Selection(*best, 0.0, None, self.features)
+            return Selection(*best, 0.0, None, self.features, self.averages)
         difference, interval = math.nan, math.nan
         if len(self._values) == len(self._last):  # images may have become unreadable
             difference, interval = paired_interval(self._values, self._last, self._items)
-        return Selection(*best, difference, interval, self.features)
+        return Selection(*best, difference, interval, self.features, self.averages)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Numbers and tensors for a checkpoint, without the weights."""
         numbers = {"epoch": self.epoch, "value": self.value, "since": self.since, "metric": self.metric}
         numbers |= {"features": None if self.features is None else asdict(self.features)}
+        numbers |= {"averages": None if self.averages is None else asdict(self.averages)}
         values = {"best": self._values, "last": self._last}
         return numbers, values if self._items is None else {**values, "items": self._items}
 
@@ -121,6 +143,8 @@ class BestWeights:
         self.epoch, self.value, self.since = numbers["epoch"], numbers["value"], numbers["since"]
         self.metric = numbers["metric"]
         self.features = None if numbers["features"] is None else FeatureComparison(**numbers["features"])
+        averages = numbers.get("averages")  # absent from states of older versions
+        self.averages = None if averages is None else AverageComparison(**averages)
         self._values, self._last, self.weights = tensors["best"], tensors["last"], dict(weights)
         self._items = tensors.get("items")
 

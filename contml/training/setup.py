@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
-from contml._support.errors import InputError
+from contml._support.errors import InputError, one_line
 from contml._support.validation import check_range
 from contml.models import EmbeddingModel
 from contml.models.stages import stage_of
@@ -62,6 +62,17 @@ def model_groups(model: nn.Module) -> ParameterGroups:
     head_ids = {id(p) for p in head}
     backbone = [p for p in model.parameters() if p.requires_grad and id(p) not in head_ids]
     return [{"name": "backbone", "params": backbone}, {"name": "head", "params": head}]
+
+
+def why_not_compiled(model: nn.Module, device: torch.device) -> str:
+    """Why `torch.compile` cannot compile the backbone of a model, in words; "" where it can."""
+    if not isinstance(model, EmbeddingModel):
+        return "the model is no EmbeddingModel"
+    try:
+        torch.compile(lambda x: x + 1)(torch.zeros(2, device=device))
+    except Exception as error:  # of many types: no compiler, no Triton, a version of Python
+        return one_line(error)
+    return ""
 
 
 def stages_of(model: nn.Module) -> dict[nn.Parameter, int]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn, optim
 from torch.nn.utils import get_total_norm
 from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import PARAM_LIST, AveragedModel, get_ema_multi_avg_fn
 
 from contml._support.errors import InputError
 from contml._support.progress import TrainingProgress
@@ -37,7 +38,7 @@ from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training
 from contml.training.processes import any_process, connected, gather_outputs, gather_rows, other_process_error, world
 from contml.training.selection import BestWeights
-from contml.training.setup import accelerator, model_groups
+from contml.training.setup import accelerator, model_groups, why_not_compiled
 from contml.training.step import TrainingStep
 from contml.training.trackers import RunLog
 
@@ -124,6 +125,12 @@ class Trainer:
         if self.options.head_only_epochs and not any(group["params"] for group in groups[1:]):
             got = "neither a head nor a loss has parameters to train"
             raise InputError("head_only_epochs", got, hint="set model.dim, or training.head_only_epochs=0")
+        #: The moving average of the weights.
+        self.average: AveragedModel | None = None
+        if self.options.ema is not None:
+            if self.best is None:
+                raise InputError("ema", f"{self.options.ema:g}", hint="give a validation split, which chooses")
+            self.average = AveragedModel(model, self.device, multi_avg_fn=self._average, use_buffers=True)
         bare_optimizer = optimizer(groups)
         self.model, self.optimizer = self.accelerator.prepare(model, bare_optimizer)
         self.steps = len(sampler)
@@ -139,6 +146,7 @@ class Trainer:
         #: Whether a step has changed the network: a gradient was not 0, and its learning rate was not.
         self.trained = False
         self._reported_broken = 0
+        self._compiled: Any = None  # the backbone, compiled for training
         self._started = False  # whether the untrained model was evaluated and a first state saved
         self.log = RunLog(self.options.tracker)
         #: The time of the training until the last save, over all its sessions; None where one did not record it.
@@ -182,6 +190,7 @@ class Trainer:
         ):
             self._report_excluded(progress)
             self._report_frozen(progress)
+            self._compile(progress)
             if not self._started:
                 self._start_head()
                 self._evaluate(progress)
@@ -200,6 +209,8 @@ class Trainer:
                 self._save_together()
             if self.best is not None and self.best.features and self.best.evaluation:
                 progress.line(self.best.features.sentence(self.best.evaluation, self.best.metric))
+            if self.best is not None and self.best.averages and self.best.evaluation:
+                progress.line(self.best.averages.sentence(self.best.evaluation, self.best.metric))
         self.images.close()
 
     def take_best(self) -> None:
@@ -237,6 +248,8 @@ class Trainer:
             positions = gather_rows(batch.positions.to(self.device))
             anchors = torch.arange(int((positions < self.sampler.anchors).sum()), device=self.device)
         images = batch.images.to(self.device)
+        if images.ndim == 4:  # channels last in memory: convolutions are up to 1.5 times as fast
+            images = images.contiguous(memory_format=torch.channels_last)
         loss: Tensor = self.training_step(self.model, images, self.labels[rows], anchors)
         if not loss.requires_grad:
             got = "neither the model nor the loss has a trainable parameter"
@@ -253,8 +266,16 @@ class Trainer:
             self.accelerator.clip_grad_value_(self.parameters, self.options.clip_value)
         self.optimizer.step()
         self.schedule.step()
+        if self.average is not None:
+            self.average.update_parameters(self.bare_model)
         self._all_finite.logical_and_(loss.detach().isfinite())
         return loss.detach()
+
+    def _average(self, average: PARAM_LIST, weights: PARAM_LIST, count: Tensor | int) -> None:
+        """Update the moving average; `AveragedModel` starts it with the weights after the first step."""
+        steps = self.steps_done
+        decay = min(self.options.ema or 0.0, (1 + steps) / (10 + steps))
+        get_ema_multi_avg_fn(decay)(average, weights, count)
 
     def _changes_network(self) -> bool:
         """Whether the gradients of this step change the network."""
@@ -318,6 +339,7 @@ class Trainer:
             return
         model = self.bare_model.state_dict()
         scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else {}
+        averaged = {} if self.average is None else self.average.state_dict()
         best, values = ({}, {}) if self.best is None else self.best.state()
         selection = None if self.best is None else self.best.summary()
         numbers = {
@@ -332,9 +354,11 @@ class Trainer:
             "config": self.config,
         }
         optimizer = self.optimizer.state_dict()
-        tensors = {"model": model, "step": self.training_step.state_dict(), "selection": values}
+        tensors = {"model": model, "step": self.training_step.state_dict(), "selection": values, "ema": averaged}
         save_state(self.run.checkpoints / "state.safetensors", tensors, optimizer, numbers)
         self._save_weights("last", plain_weights(self.bare_model))
+        if self.average is not None:
+            self._save_weights("ema", plain_weights(self.average.module))
         self.run.save_seconds(self.seconds)
 
     def _save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
@@ -356,6 +380,8 @@ class Trainer:
             tensors, optimizer, numbers = load_state(path)
             self.bare_model.load_state_dict(tensors["model"])
             self.training_step.load_state_dict(tensors.get("step", {}))
+            if self.average is not None:
+                self.average.load_state_dict(tensors["ema"])
             self.optimizer.load_state_dict(optimizer)
             self.schedule.load_state_dict(numbers["schedule"])
             if self.accelerator.scaler is not None and numbers["scaler"]:
@@ -388,7 +414,8 @@ class Trainer:
             if batch is None:
                 return
             learning_rate = float(self.schedule.get_last_lr()[0])
-            loss = self.train_step(batch)
+            with self._compiled_backbone():
+                loss = self.train_step(batch)
             self.step += 1
             if self.steps_done % log_interval == 0 or self.step == self.steps:
                 with self._together():
@@ -439,6 +466,30 @@ class Trainer:
                 reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
                 progress.line(f"{SPLIT_TITLES[name]} items excluded: {reasons}; {len(split):,} remain")
 
+    def _compile(self, progress: TrainingProgress) -> None:
+        """Compile the backbone for training, if that is asked for and possible."""
+        model = self.bare_model
+        if not self.options.compile or self._compiled is not None:
+            return
+        if reason := why_not_compiled(model, self.device):
+            progress.line(f"training.compile is left out: {reason}")
+        elif isinstance(model, EmbeddingModel):
+            # Each size of a batch by itself: a resumed training would otherwise compile other code than a whole one.
+            self._compiled = torch.compile(model.backbone._call_impl, dynamic=False)
+
+    @contextmanager
+    def _compiled_backbone(self) -> Iterator[None]:
+        """Training steps in this block run compiled code; evaluations do not, as the model in use does not."""
+        model = self.bare_model
+        backbone = model.backbone if isinstance(model, EmbeddingModel) else None
+        if backbone is not None:
+            backbone._compiled_call_impl = self._compiled
+        try:
+            yield
+        finally:
+            if backbone is not None:
+                backbone._compiled_call_impl = None
+
     def _report_frozen(self, progress: TrainingProgress) -> None:
         sizes = {parameter: parameter.numel() for parameter in self.bare_model.parameters()}
         trained = sum(size for parameter, size in sizes.items() if parameter.requires_grad)
@@ -478,11 +529,21 @@ class Trainer:
     def _evaluate(self, progress: TrainingProgress) -> None:
         for name, split in self.watched.items():
             evaluation, result, _ = self.evaluate(split)
+            averaged = None
+            if name == "val" and self.average is not None and self.average.n_averaged > 0:
+                averaged = self.evaluate(split, self.average.module)[:2]
             with self._together():
-                self._record(name, evaluation, result, progress)
+                self._record(name, evaluation, result, progress, averaged)
 
-    def _record(self, split: str, evaluation: Evaluation, found: Found, progress: TrainingProgress) -> None:
-        """Log an evaluation, and keep the weights if they are the best so far."""
+    def _record(
+        self,
+        split: str,
+        evaluation: Evaluation,
+        found: Found,
+        progress: TrainingProgress,
+        averaged: tuple[Evaluation, Found] | None = None,
+    ) -> None:
+        """Log an evaluation, and that of the averaged weights; keep the better ones if they are the best so far."""
         score, title = evaluation.main, SPLIT_TITLES[split]
         self._log("evaluation", split=split, metric=evaluation.headline, **evaluation.numbers())
         share = ""
@@ -492,7 +553,16 @@ class Trainer:
         progress.line(f"after epoch {self.epoch}: {score.title} {value}{share} ({title} split)")
         if self.best is None:
             return
-        if self.best.update(evaluation, found.values, self.epoch, plain_weights(self.bare_model), found.items):
+        model, takes_average = self.bare_model, False
+        if averaged is not None and self.average is not None:
+            self._log("ema", split=split, metric=evaluation.headline, **averaged[0].numbers())
+            text = evaluation.text(evaluation.headline, averaged[0].main.model)
+            progress.line(f"after epoch {self.epoch}, averaged weights: {score.title} {text} ({title} split)")
+            if takes_average := self.best.compare_average(evaluation, averaged[0]):
+                model, (evaluation, found) = self.average.module, averaged
+        if self.best.update(
+            evaluation, found.values, self.epoch, plain_weights(model), found.items, averaged=takes_average
+        ):
             self._save_weights("best", self.best.weights or {})
         if self.best.stopped and self.epoch < self.options.epochs:
             progress.line(f"stopped early: no better result in {self.best.since} evaluations")

@@ -1,0 +1,119 @@
+"""Networks of timm: sizes of images, pooling of tokens, names, and short trainings of tiny random ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.miniature import assert_equal, weights
+from support.models import images
+from support.refusals import refuses
+from support.runs import kill_at
+
+from contml.experiment import load
+from contml.experiment.presets import choose
+from contml.models import EmbeddingModel
+from contml.runs import create
+
+timm = pytest.importorskip("timm")
+DRAWN = [
+    *("task.train=30", "task.val=12", "task.test=12", "task.queries=4", "task.size=32", "images.resize=64"),
+    *("images.crop=64", "images.workers=0", "transform=null", "model.dim=4", "sampler.batch_size=6"),
+    *("sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=2", "training.epochs=2"),
+    *("training.checkpoint_minutes=0", "optimizer.lr=1e-4"),
+]
+
+
+def test_pixels_are_those_of_its_data_config():
+    model = EmbeddingModel("timm:test_vit", dim=4)
+    expected = timm.data.resolve_model_data_config(model.backbone)
+    assert (model.pixel_format.mean, model.pixel_format.std) == (expected["mean"], expected["std"])
+    assert model.pixel_format.mean == (0.5, 0.5, 0.5)
+
+
+def test_a_transformer_takes_images_of_other_sizes():
+    model = EmbeddingModel("timm:test_vit", dim=4).eval()
+    for side in (64, 96, 160):
+        model.check_size(side)
+        assert model(images(1, side)).shape == (1, 4)
+    with refuses("backbone", "100 x 100 pixels (Input height (100) should be divisible by patch size (16)"):
+        model.check_size(100)
+    published = timm.create_model("test_vit", num_classes=0).eval()
+    published.load_state_dict(model.backbone.state_dict())
+    x = model._normalized(images(2, 160))
+    assert torch.equal(published(x), model.backbone(x))
+
+
+@pytest.mark.parametrize("name", ["test_vit", "test_vit2", "test_vit3"])
+@pytest.mark.parametrize("pooling", ["cls", "patches", "cls_patches"])
+def test_tokens(name, pooling):
+    """Tokens are taken one by one: no class token and no register is a patch."""
+    torch.manual_seed(0)
+    published = timm.create_model(name, num_classes=0)
+    if published.cls_token is None and pooling != "patches":
+        with refuses("pooling", pooling, f"timm:{name} has no class token"):
+            EmbeddingModel(f"timm:{name}", pooling=pooling)
+        return
+    model = EmbeddingModel(f"timm:{name}", dim=None, pooling=pooling).eval()
+    x = images(2, 160)
+    tokens = model.backbone.forward_features(model._normalized(x))
+    patches = (160 // 16) ** 2
+    assert tokens.shape[1] == patches + model.backbone.num_prefix_tokens
+    mean = sum(tokens[:, -1 - n] for n in range(patches)) / patches
+    parts = [*([tokens[:, 0]] if "cls" in pooling else []), *([mean] if "patches" in pooling else [])]
+    expected = torch.cat([model.backbone.fc_norm(part) for part in parts], dim=1)
+    torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
+    assert model.feature_dim == model.embedding_dim == 64 * len(parts)
+    model.train()(x).square().sum().backward()
+    unused = [key for key, p in model.named_parameters() if p.grad is None]
+    assert not unused  # attention pooling is removed: processes that train together need every gradient
+
+
+def test_pooling_of_tokens_is_refused_elsewhere():
+    for name in ("resnet18", "timm:test_convnext", "vit_b_32"):
+        with refuses("pooling", "cls", f"{name} is no vision transformer of timm"):
+            EmbeddingModel(name, pooling="cls")
+    with refuses("pooling", "cls", "levels are maps"):
+        EmbeddingModel("resnet18", pooling="cls", levels=["high"])
+
+
+def test_names():
+    with refuses("backbone", "timm:test_vitt", "no such model", "'timm:test_vit"):
+        EmbeddingModel("timm:test_vitt")
+    with refuses("backbone", "timm:test_vit.r160_in1", "test_vit has no weights r160_in1", "'r160_in1k'"):
+        EmbeddingModel("timm:test_vit.r160_in1")
+
+
+def test_presets_know_the_size_of_its_images():
+    preset = choose("features", None, None, ["model.backbone=timm:test_vit"])
+    assert {"images.resize=160", "images.crop=160", 'model.weights="DEFAULT"'} <= {*preset.changes}
+    assert "model.backbone=timm:test_vit" in preset.changes
+
+
+def trainer_of(changes, run=None, **options):
+    experiment = load("pose/synthetic", [*DRAWN, *changes])
+    return experiment.build_trainer(experiment.build_task(), run, quiet=True, **options)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["model.backbone=timm:test_vit", "model.pooling=cls_patches", "model.adapter=lora", "model.frozen=2"],
+        ["model.backbone=timm:test_convnext", "optimizer.layer_decay=0.7", "training.ema=0.5"],
+        ["model.backbone=timm:test_resnet", "model.pooling=max", "training.precision=bfloat16"],
+    ],
+    ids=["vit", "convnext", "resnet"],
+)
+def test_a_killed_training_gives_the_same_weights(tmp_path, changes):
+    if "model.adapter=lora" in changes:
+        pytest.importorskip("peft")
+    whole = trainer_of(changes)
+    start = weights(whole)
+    whole.fit()
+    assert any(not torch.equal(value, start[key]) for key, value in weights(whole).items())
+    run = create(tmp_path, "killed")
+    kill_at(trainer_of(changes, run), 1, 0)
+    resumed = trainer_of(changes, run, weights=False)
+    resumed.resume()
+    resumed.fit()
+    assert_equal(weights(whole), weights(resumed))
+    assert_equal(whole.best.weights, resumed.best.weights)

@@ -1,0 +1,168 @@
+"""The moving average of the weights: against a slow loop, evaluated beside them, resumed, and in two processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from support.miniature import Flat, assert_equal, small_trainer, squares, weights
+from support.processes import run_two
+from support.refusals import refuses
+from support.runs import kill_at
+from test_layer_decay import DRAWN
+
+import contml
+from contml.evaluation.evaluated import AverageComparison
+from contml.experiment import evaluate_run, load, read_evaluation, train
+from contml.runs import create
+from contml.training import Training
+from contml.training.checkpoint import load_weights
+
+
+def trainer_of(run=None, ema=0.7, **options):
+    return small_trainer(run, model=Normalized(), val=squares(20, seed=2), ema=ema, **options)
+
+
+class Normalized(Flat):
+    """With batch norm, whose statistics are averaged too."""
+
+    def __init__(self):
+        super().__init__(dropout=0.2)
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, images):
+        return self.norm(super().forward(images))
+
+
+@pytest.mark.parametrize("ema", [0.7, 0.2])
+def test_a_slow_loop(ema):
+    trainer = trainer_of(ema=ema)
+    expected: dict[str, torch.Tensor] = {}
+    for epoch in range(2):
+        for batch in trainer.images.train_batches(trainer.split, trainer.sampler, epoch=epoch):
+            done = trainer.steps_done
+            trainer.train_step(batch)
+            decay = min(ema, (1 + done) / (10 + done)) if expected else 0.0
+            for key, value in weights(trainer).items():
+                if value.is_floating_point():
+                    before = expected.get(key, value.double())
+                    expected[key] = decay * before + (1 - decay) * value.double()
+            trainer.step += 1
+        trainer.epoch, trainer.step = epoch + 1, 0
+    for key, value in expected.items():
+        torch.testing.assert_close(trainer.average.module.state_dict()[key].double(), value, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(weights(trainer)["linear.weight"], trainer.average.module.linear.weight)
+
+
+def test_the_training_itself_is_the_same():
+    plain, averaged = small_trainer(model=Normalized(), val=squares(20, seed=2)), trainer_of()
+    for trainer in (plain, averaged):
+        trainer.fit()
+    assert_equal(weights(plain), weights(averaged))
+    assert plain.best.averages is None
+
+
+@pytest.mark.parametrize("position", [(0, 1), (1, 2)])
+def test_a_killed_training_gives_the_same_average(tmp_path, position):
+    whole = trainer_of(checkpoint_minutes=0)
+    whole.fit()
+    run = create(tmp_path, "killed")
+    kill_at(trainer_of(run, checkpoint_minutes=0), *position)
+    resumed = trainer_of(run, checkpoint_minutes=0)
+    resumed.resume()
+    resumed.fit()
+    assert_equal(weights(whole), weights(resumed))
+    assert_equal(whole.average.state_dict(), resumed.average.state_dict())
+    assert_equal(load_weights(run.checkpoints / "ema.safetensors")[0], whole.average.module.state_dict())
+    assert whole.best.summary() == resumed.best.summary()
+    assert whole.best.averages == resumed.best.averages
+    assert_equal(whole.best.weights, resumed.best.weights)
+
+
+@pytest.mark.parametrize("better", ["average", "weights"])
+def test_the_better_one_is_the_model(tmp_path, monkeypatch, no_reports, capsys, better):
+    """The average is a good network, or a poor one: where it replaces the weights, all that follows is of it."""
+
+    def same(self, average, weights, count):
+        for own, other in zip(average, weights, strict=True):
+            own.copy_(other)
+
+    def spoil(self):
+        """In the evaluation, one of the two gives all images the same embedding."""
+        if self.epoch == 2:
+            model = self.bare_model if better == "average" else self.average.module
+            model.head.weight.data.zero_()
+
+    monkeypatch.setattr("contml.training.trainer.Trainer._average", same)
+    evaluate = contml.Trainer._evaluate
+    monkeypatch.setattr("contml.training.trainer.Trainer._evaluate", lambda self, p: (spoil(self), evaluate(self, p)))
+    run = train(load("pose/synthetic", [*DRAWN, "training.ema=0.5", "training.evaluate_every=2"]), tmp_path / "runs")
+    printed = capsys.readouterr().err
+    evaluated = read_evaluation(run)
+    averages = evaluated.selection.averages
+    if evaluated.epoch:
+        assert averages.chosen == (better == "average")
+    assert (averages.value < averages.weights) == (better == "average")
+    assert f"the averaged weights are {'the model' if averages.chosen else 'not the model'}: their " in printed
+    assert "averaged weights: " in printed
+    average, _ = load_weights(run.checkpoints / "ema.safetensors")
+    best, _ = load_weights(run.checkpoints / "best.safetensors")
+    if averages.chosen:
+        assert_equal(average, best)
+    assert evaluate_run(run.folder) == evaluated
+    other = evaluate_run(run.folder, checkpoint="ema")
+    assert "averaged weights" in other.description
+    assert other.checkpoint == "ema"
+    assert contml.load(run.folder).embedding_dim == 4
+
+
+def test_comparisons():
+    from support.fake_runs import poses
+
+    from contml.training.selection import BestWeights
+
+    best = BestWeights()
+    values = torch.zeros(3)
+    best.update(poses(0.9), values, 0, {})
+    for weight, average in ((0.5, 0.6), (0.55, 0.4), (0.45, 0.42)):
+        assert best.compare_average(poses(weight), poses(average)) == (average < weight)
+        taken = min(weight, average)
+        best.update(poses(taken), values, 1, {}, averaged=average < weight)
+    assert best.averages == AverageComparison(poses(0.4).main.model, poses(0.45).main.model, True)
+    assert best.value == poses(0.4).main.model
+
+
+def test_a_validation_split_is_needed(tmp_path, no_reports):
+    with refuses("ema", "0.9", hint="set select=val"):
+        Training(ema=0.9, select="none")
+    with refuses("ema", "0.9", hint="validation split"):
+        small_trainer(ema=0.9)
+    for wrong in (0, 1, -1):
+        with refuses("ema", str(wrong)):
+            Training(ema=wrong)
+    run = train(load("pose/synthetic", [*DRAWN, "training.epochs=1"]), tmp_path / "runs")
+    with refuses("checkpoint", "ema", "must be last or best", "training.ema"):
+        evaluate_run(run.folder, checkpoint="ema")
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_two(
+        """
+import torch
+from support.miniature import Flat, small_trainer, squares
+trainer = small_trainer(model=Flat(), val=squares(20, seed=2), ema=0.7)
+trainer.fit()
+if trainer.accelerator.is_main_process:
+    torch.save(trainer.average.module.state_dict(), "two.pth")
+""",
+        300,
+    )
+    one = small_trainer(model=Flat(), val=squares(20, seed=2), ema=0.7)
+    one.fit()
+    two = torch.load(Path("two.pth"))
+    for name, value in one.average.module.state_dict().items():
+        if name != "linear.bias":
+            torch.testing.assert_close(two[name], value, rtol=1e-4, atol=2e-5, msg=name)
