@@ -175,7 +175,7 @@ def test_a_second_command_is_refused_unless_it_joins(trials, capsys):
 
 
 #: Raw files that `contml benchmark` and `benchmarks.presets` wrote, in forms of their own.
-OTHERS = {*suite_names(), *(path.stem for path in (ROOT / "benchmarks/suites").glob("*.yaml")), "presets"}
+OTHERS = {*suite_names(), *(path.stem for path in (ROOT / "benchmarks/suites").glob("*.yaml")), "presets", "finetuning"}
 
 
 @pytest.mark.parametrize(
