@@ -62,7 +62,7 @@ def test_tokens(name, pooling):
     parts = [*([tokens[:, 0]] if "cls" in pooling else []), *([mean] if "patches" in pooling else [])]
     expected = torch.cat([model.backbone.fc_norm(part) for part in parts], dim=1)
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
-    assert model.feature_dim == model.embedding_dim == 64 * len(parts)
+    assert model.feature_dim == model.embedding_dim == tokens.shape[2] * len(parts)
     model.train()(x).square().sum().backward()
     unused = [key for key, p in model.named_parameters() if p.grad is None]
     assert not unused  # attention pooling is removed: processes that train together need every gradient
