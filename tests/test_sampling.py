@@ -407,7 +407,7 @@ def test_a_training_shows_how_far_the_neighbours_are_once(slow, capsys, monkeypa
 def judged_triplets(items, count, seed=0):
     random = np.random.default_rng(seed)
     rows = np.stack([random.choice(items, 3, replace=False) for _ in range(count)])
-    return TripletLabels(items, rows, random.integers(0, 2, count))
+    return TripletLabels(rows, random.integers(0, 2, count), items)
 
 
 def test_every_triplet_is_whole_in_a_batch_of_each_epoch_and_about_equally_often():
@@ -450,7 +450,7 @@ def test_batches_of_triplets_depend_on_seed_epoch_and_step_alone():
 def test_a_hundred_thousand_triplets_are_planned_in_seconds():
     random = np.random.default_rng(0)
     rows = random.integers(0, 20000, (100_000, 3)) * 3 + np.arange(3)  # different items
-    labels = TripletLabels(60_000, rows, random.integers(0, 2, 100_000))
+    labels = TripletLabels(rows, random.integers(0, 2, 100_000), 60_000)
     start = time.process_time()
     sampler = JudgedSampler(96, labels=labels)
     for step in range(50):

@@ -239,10 +239,10 @@ class TripletLabels(JudgedItems):
     Rows of the same three items (and the same anchor) are one triplet, with the number of judges who gave each answer.
 
     Args:
-        items: number of items.
         triplets: rows of the items `[A, 3]`: anchor, x and y; or three items in any order.
         answers: of each row `[A]`, 0 for x and 1 for y; or 0, 1 or 2, the position of the odd one out. Or how many
             judges gave each answer: `[A, 2]` or `[A, 3]`.
+        items: number of items.
         odd_one_out: whether an answer names the odd one out, where `answers` are `[A]`.
 
     Attributes:
@@ -260,7 +260,7 @@ class TripletLabels(JudgedItems):
     counts: _Floats
 
     @check_ranges
-    def __init__(self, items: PositiveInt, triplets: Numbers, answers: Numbers, odd_one_out: bool = False) -> None:
+    def __init__(self, triplets: Numbers, answers: Numbers, items: PositiveInt, odd_one_out: bool = False) -> None:
         super().__init__(items)
         rows = _rows_of("triplets", triplets, items, "rows of items [judgments, 3]", 3)
         _refuse_repeated("triplets", rows)
@@ -371,9 +371,9 @@ class RankingLabels(JudgedItems):
     values.
 
     Args:
-        items: number of items; queries are items too.
         pairs: rows of a query and of an item `[A, 2]`.
         values: of each row `[A]`: a grade of at least 0, higher is more relevant; or a distance.
+        items: number of items; queries are items too.
         of: what the values are.
         missing: what to do with queries without two items of different values: "refuse", or "drop" and count them.
 
@@ -381,7 +381,7 @@ class RankingLabels(JudgedItems):
         dropped: number of queries that `missing` dropped.
         values: of each of the `members`; 0 of a query itself `[M]`. A judgment is a query and then its items.
         highest: the largest value: the label distance of a grade is `(highest - grade) / highest`.
-        differs: whether several values of a query and an item were given that differ, for each of the `members` `[M]`.
+        given: the value of each judgment `[A]`, and the position in `members` that it is of.
 
     Raises:
         InputError: an item does not exist or is its own query, a value is below 0 or not finite, or a query has not
@@ -391,16 +391,16 @@ class RankingLabels(JudgedItems):
     kind = "rankings"
     whole = False
     values: _Floats
-    differs: _Mask
+    given: tuple[_Floats, _Integers]
     of: Literal["grade", "distance"]
     dropped: int
 
     @check_ranges
     def __init__(
         self,
-        items: PositiveInt,
         pairs: Numbers,
         values: Numbers,
+        items: PositiveInt,
         of: Literal["grade", "distance"] = "grade",
         missing: Literal["refuse", "drop"] = "refuse",
     ) -> None:
@@ -424,13 +424,11 @@ class RankingLabels(JudgedItems):
         self.highest = float(mean.max())
         queries, starts = np.unique(unique[:, 0], return_index=True)
         offsets = np.append(starts, len(unique)) + np.arange(len(queries) + 1)
-        dtypes = (np.int64, np.float64, bool)
-        members, all_values, differs = (np.zeros(len(unique) + len(queries), dtype) for dtype in dtypes)
+        members, all_values = (np.zeros(len(unique) + len(queries), dtype) for dtype in (np.int64, np.float64))
         is_query = np.zeros(len(members), dtype=bool)
         is_query[offsets[:-1]] = True
         members[is_query], members[~is_query], all_values[~is_query] = queries, unique[:, 1], mean
-        differs[~is_query] = low < high
-        self._set(members, offsets, all_values, differs)
+        self._set(members, offsets, all_values, (numbers, np.flatnonzero(~is_query)[place]))
         whole = self._informative()
         self.dropped = 0
         if missing == "drop" and whole.any():
@@ -441,8 +439,8 @@ class RankingLabels(JudgedItems):
             allowed = "must have two items with different values"
             raise InputError(f"query {query}", f"one item or one value ({(~whole).sum():,} such queries)", allowed)
 
-    def _set(self, members: _Integers, offsets: _Integers, values: _Floats, differs: _Mask) -> None:
-        self.members, self.offsets, self.values, self.differs = members, offsets, values, differs
+    def _set(self, members: _Integers, offsets: _Integers, values: _Floats, given: tuple[_Floats, _Integers]) -> None:
+        self.members, self.offsets, self.values, self.given = members, offsets, values, given
         for cached in ("_list_of", "label_distances"):  # of other lists
             self.__dict__.pop(cached, None)
 
@@ -454,7 +452,8 @@ class RankingLabels(JudgedItems):
     @property
     def contradictions(self) -> int:
         """The number of pairs of a query and an item with values that differ."""
-        return int(self.differs.sum())
+        numbers, position = self.given
+        return len(np.unique(position[numbers != self.values[position]]))
 
     @property
     def queries(self) -> _Integers:
@@ -522,8 +521,9 @@ class RankingLabels(JudgedItems):
     def _choose(self, kept: _Mask) -> None:
         """Keep some of the members, with the queries of all that are kept."""
         sizes = np.unique(self.judgment_of[kept], return_counts=True)[1]
-        offsets = np.concatenate(([0], sizes.cumsum()))
-        self._set(self.members[kept], offsets, self.values[kept], self.differs[kept])
+        offsets, (numbers, position) = np.concatenate(([0], sizes.cumsum())), self.given
+        given = numbers[kept[position]], (kept.cumsum() - 1)[position[kept[position]]]
+        self._set(self.members[kept], offsets, self.values[kept], given)
 
     def _informative(self) -> _Mask:
         """The queries that have two items with different values, bool `[J]`."""
@@ -561,7 +561,7 @@ class RankingLabels(JudgedItems):
         renumbered = type(self).__new__(type(self))
         JudgedItems.__init__(renumbered, items)
         renumbered.of, renumbered.highest, renumbered.dropped = self.of, self.highest, self.dropped
-        renumbered._set(rows[self.members], self.offsets, self.values, self.differs)
+        renumbered._set(rows[self.members], self.offsets, self.values, self.given)
         return renumbered
 
     def _answers(self) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from contml.labels.judgments import JudgedItems
 
 _Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 _Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+_Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,13 @@ class PairLabels(JudgedItems):
         """The judged pairs of these items, each once."""
         pairs, distances = self._own_judgments()
         return _averaged(pairs, distances, len(self))
+
+    @property
+    def given(self) -> tuple[_Floats, _Integers]:
+        """The distance of each judgment of the root `[A]`, and the number of its judged pair."""
+        graph, items = self.root._graph, len(self.root)
+        keys = (graph.pairs[:, 0] * items + graph.pairs[:, 1]).cpu()
+        return graph.judged.cpu().numpy(), torch.unique(keys, return_inverse=True)[1].numpy()
 
     def judged_together(self) -> JudgedTogether:
         """Each judged item with all others that it was judged with: every pair is in two groups."""

@@ -68,7 +68,7 @@ def judged(
             share = max(1, round(judgments * count / train))
             if kind == "rankings":
                 lists = (max(1, min(count, share // candidates)), candidates, judges, levels, noise, lapse)
-                labels: JudgedItems = RankingLabels(count, *judge_lists(values, *lists, random), missing="drop")
+                labels: JudgedItems = RankingLabels(*judge_lists(values, *lists, random), items=count, missing="drop")
             else:
                 labels = _triplets(values, 2 if kind == "triplets" else 3, share, judges, noise, lapse, random)
             images = [Pixels(pixels) for pixels, _ in dials]
@@ -81,4 +81,4 @@ def _triplets(
     values: Floats, answers: int, count: int, judges: int, noise: float, lapse: float, random: Random
 ) -> TripletLabels:
     triplets = drawn_triplets(len(values), count, random)
-    return TripletLabels(len(values), triplets, judge_triplets(values, triplets, answers, judges, noise, lapse, random))
+    return TripletLabels(triplets, judge_triplets(values, triplets, answers, judges, noise, lapse, random), len(values))

@@ -363,8 +363,8 @@ def _labels(form: str, items: int, members: _Array, values: _Array, unit: str) -
     if form in ("scores of pairs", "distances of pairs"):
         return PairLabels(members, values, items, unit)
     if form in ("grades", "distances"):
-        return RankingLabels(items, members, values, "grade" if form == "grades" else "distance", missing="drop")
-    return TripletLabels(items, members, values.astype(np.int64), odd_one_out=form == "odd one out")
+        return RankingLabels(members, values, items, "grade" if form == "grades" else "distance", missing="drop")
+    return TripletLabels(members, values.astype(np.int64), items, odd_one_out=form == "odd one out")
 
 
 def _identity(members: _Array, values: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ def names_of(count):
 def separate(groups=40):
     """Groups of five items, each with three triplets of its own."""
     rows = [[5 * g + n, 5 * g + n + 1, 5 * g + n + 2] for g in range(groups) for n in range(3)]
-    return TripletLabels(5 * groups, rows, [0] * len(rows))
+    return TripletLabels(rows, [0] * len(rows), 5 * groups)
 
 
 def connected(items=200, triplets=600, near=4, seed=0):
@@ -28,7 +28,7 @@ def connected(items=200, triplets=600, near=4, seed=0):
     random = np.random.default_rng(seed)
     starts = random.integers(items, size=triplets)
     rows = [(start + random.choice(near + 1, 3, replace=False)) % items for start in starts]
-    return TripletLabels(items, np.array(rows), random.integers(0, 2, triplets))
+    return TripletLabels(np.array(rows), random.integers(0, 2, triplets), items)
 
 
 def split_of(labels):
@@ -75,18 +75,18 @@ def test_a_split_by_judgment_has_each_judgment_in_one_part():
     assert kept.count + drawn.count == labels.count
     assert 0.1 < drawn.count / labels.count < 0.3
     assert (kept.used & drawn.used).any()
-    lists = RankingLabels(30, [(q, i) for q in range(20) for i in range(20, 30)], np.arange(200) % 7)
+    lists = RankingLabels([(q, i) for q in range(20) for i in range(20, 30)], np.arange(200) % 7, 30)
     kept, drawn = divide(lists, names_of(30), 0.3, "judgment", 0, "test")
     assert not set(kept.queries) & set(drawn.queries)
     assert kept.judged + drawn.judged == 200
 
 
 def test_a_part_without_judgments_is_refused():
-    labels = TripletLabels(4, [[0, 1, 2], [0, 1, 3]], [0, 1])
+    labels = TripletLabels([[0, 1, 2], [0, 1, 3]], [0, 1], 4)
     with refuses("test split by item", got="2 judgments", hint="by judgment"):
         divide(labels, names_of(4), 0.3, "item", 0, "test")
     with refuses("test split by judgment", got="one judgment"):
-        divide(TripletLabels(3, [[0, 1, 2]], [0]), names_of(3), 0.3, "judgment", 0, "test")
+        divide(TripletLabels([[0, 1, 2]], [0], 3), names_of(3), 0.3, "judgment", 0, "test")
 
 
 @pytest.mark.parametrize("by", ["item", "judgment"])
@@ -113,7 +113,7 @@ def test_judgments_that_validation_leaves_out_are_counted():
     assert train.left_out == 7 + kept.count - train.count - val.count > 7
     assert val.left_out == 0
     assert f"{train.left_out} left out" in train.facts()
-    few = Task(split_of(TripletLabels(4, [[0, 1, 2], [0, 1, 3]], [0, 1])), task.test)
+    few = Task(split_of(TripletLabels([[0, 1, 2], [0, 1, 3]], [0, 1], 4)), task.test)
     with refuses("validation split by item", hint="training.val_share"):
         with_validation(few, few.train.names, share=0.3)
 

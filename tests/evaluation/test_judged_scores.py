@@ -25,7 +25,7 @@ def drawn(number, seed=0, items=9, triplets=40, judges=5):
     rows = random.permuted(rows[random.choice(len(rows), triplets, replace=False)], axis=1)
     counts = random.multinomial(judges, [1 / number] * number, triplets)
     counts[: triplets // 4] = random.multinomial(1, [1 / number] * number, triplets // 4)  # one judge
-    return torch.from_numpy(random.integers(0, 3, (items, 2)).astype(float)), TripletLabels(items, rows, counts)
+    return torch.from_numpy(random.integers(0, 3, (items, 2)).astype(float)), TripletLabels(rows, counts, items)
 
 
 def chosen(values):
@@ -72,7 +72,7 @@ def test_scores_of_triplets_equal_a_loop_over_votes(number, judges):
 def test_a_perfect_embedding_answers_as_all_judges_and_triplets_of_one_judge_have_no_ceiling():
     x = torch.arange(6.0)[:, None]
     triplets = [list(t) for t in itertools.permutations(range(6), 3) if abs(t[0] - t[1]) < abs(t[0] - t[2])]
-    evaluation, _ = evaluate_judgments(x, TripletLabels(6, triplets, [0] * len(triplets)))
+    evaluation, _ = evaluate_judgments(x, TripletLabels(triplets, [0] * len(triplets), 6))
     assert [score.model for score in evaluation.scores.values()] == [1, 1]
     assert all(math.isnan(score.oracle) for score in evaluation.scores.values())
 
@@ -97,13 +97,13 @@ def test_ndcg_is_the_mean_over_the_orders_of_tied_items():
 
 def test_rankings_are_evaluated_on_their_judged_items_alone():
     x = torch.tensor([[0.0], [1.0], [2.0], [3.0], [0.1]])
-    labels = RankingLabels(5, [[0, 1], [0, 2], [0, 3], [3, 0], [3, 2]], [3, 2, 0, 2, 1])
+    labels = RankingLabels([[0, 1], [0, 2], [0, 3], [3, 0], [3, 2]], [3, 2, 0, 2, 1], 5)
     evaluation, judged = evaluate_judgments(x, labels)
     swapped = (1 + 2 / math.log2(3)) / (2 + 1 / math.log2(3))
     assert judged.values.tolist() == pytest.approx([1.0, swapped])
     assert evaluation.main.model == pytest.approx((1 + swapped) / 2)
     assert (evaluation.queries, evaluation.gallery, evaluation.main.oracle) == (2, 5, 1)
-    distances = RankingLabels(5, [[0, 1], [0, 2]], [0.0, 3.0], of="distance")
+    distances = RankingLabels([[0, 1], [0, 2]], [0.0, 3.0], 5, of="distance")
     assert evaluate_judgments(-x, distances)[0].main.model == 1
     gain = 1 / (1 + 3.0)
     turned = (gain + 1 / math.log2(3)) / (1 + gain / math.log2(3))

@@ -31,7 +31,7 @@ def loop_counts(triplets, answers, number):
 def test_repeats_in_any_order_are_one_triplet_with_counted_answers(number):
     triplets, random = random_triplets(7, 300)
     answers = random.integers(0, number, len(triplets))
-    labels = TripletLabels(7, triplets, answers, odd_one_out=number == 3)
+    labels = TripletLabels(triplets, answers, 7, odd_one_out=number == 3)
     votes = loop_counts(triplets, answers, number)
     assert labels.count == len(votes) < 300
     for row, counts in zip(labels.triplets.tolist(), labels.counts.tolist(), strict=True):
@@ -40,14 +40,14 @@ def test_repeats_in_any_order_are_one_triplet_with_counted_answers(number):
         assert [found[item] for item in choosable] == counts
     assert labels.contradictions == sum(len(each) > 1 for each in votes.values())
     assert f"{labels.contradictions:,}" in labels.facts()
-    counted = TripletLabels(7, labels.triplets, labels.counts)
+    counted = TripletLabels(labels.triplets, labels.counts, 7)
     assert counted.fingerprint() == labels.fingerprint()
 
 
 @pytest.mark.parametrize("number", [2, 3])
 def test_a_batch_has_the_triplets_that_are_whole_in_it(number):
     triplets, random = random_triplets(30, 400, seed=1)
-    labels = TripletLabels(30, triplets, random.integers(0, number, 400), odd_one_out=number == 3)
+    labels = TripletLabels(triplets, random.integers(0, number, 400), 30, odd_one_out=number == 3)
     for size in (3, 10, 30):
         rows = random.permutation(30)[:size]
         batch = labels[torch.from_numpy(rows)].within()
@@ -63,7 +63,7 @@ def test_a_batch_has_the_triplets_that_are_whole_in_it(number):
 
 def test_a_subset_keeps_the_triplets_among_its_items():
     triplets, random = random_triplets(20, 200, seed=2)
-    labels = TripletLabels(20, triplets, random.integers(0, 2, 200)).with_texts(identity=[f"i{n}" for n in range(20)])
+    labels = TripletLabels(triplets, random.integers(0, 2, 200), 20).with_texts(identity=[f"i{n}" for n in range(20)])
     rows = random.permutation(20)[:9]
     part = labels[rows].as_root()
     kept = {tuple(rows[triplet]): counts for triplet, counts in zip(part.triplets, part.counts.tolist(), strict=True)}
@@ -77,8 +77,8 @@ def test_a_subset_keeps_the_triplets_among_its_items():
 
 
 def test_digests_depend_on_the_judgments_of_an_item_alone():
-    labels = TripletLabels(6, [[0, 1, 2], [3, 4, 5]], [0, 1])
-    changed = TripletLabels(6, [[0, 1, 2], [3, 4, 5]], [0, 0])
+    labels = TripletLabels([[0, 1, 2], [3, 4, 5]], [0, 1], 6)
+    changed = TripletLabels([[0, 1, 2], [3, 4, 5]], [0, 0], 6)
     same = [a == b for a, b in zip(labels.digests(), changed.digests(), strict=True)]
     assert same == [True, True, True, False, False, False]
     assert labels.fingerprint() != changed.fingerprint()
@@ -86,13 +86,13 @@ def test_digests_depend_on_the_judgments_of_an_item_alone():
 
 def test_rankings_have_the_mean_of_repeated_values_and_label_distances_from_the_query():
     pairs, grades = [[4, 1], [4, 2], [4, 1], [0, 3], [0, 2]], [1.0, 4.0, 2.0, 0.0, 2.0]
-    labels = RankingLabels(5, pairs, grades)
+    labels = RankingLabels(pairs, grades, 5)
     assert labels.queries.tolist() == [0, 4]
     assert labels.members.tolist() == [0, 2, 3, 4, 1, 2]
     assert labels.values.tolist() == [0, 2, 0, 0, 1.5, 4]
     assert labels.label_distances.tolist() == [0, 0.5, 1, 0, 0.625, 0]
     assert (labels.count, labels.judged, labels.contradictions) == (2, 4, 1)
-    distances = RankingLabels(5, pairs, grades, of="distance")
+    distances = RankingLabels(pairs, grades, 5, of="distance")
     assert distances.label_distances.tolist() == [0, 2, 0, 0, 1.5, 4]
     assert distances.gains[[1, 4]].tolist() == [1 / 3, 1 / 2.5]
 
@@ -101,7 +101,7 @@ def test_a_batch_has_the_lists_of_its_queries_and_a_subset_keeps_those_with_two_
     random = np.random.default_rng(3)
     pairs = np.array([(q, i) for q in range(8) for i in random.choice(np.arange(8, 40), 10, replace=False)])
     grades = random.integers(0, 4, len(pairs)).astype(float)
-    labels = RankingLabels(40, pairs, grades)
+    labels = RankingLabels(pairs, grades, 40)
     by_query = {q: {i: g for (a, i), g in zip(pairs.tolist(), grades, strict=True) if a == q} for q in range(8)}
     for size in (10, 25, 40):
         rows = random.permutation(40)[:size]
@@ -123,7 +123,7 @@ def test_a_batch_has_the_lists_of_its_queries_and_a_subset_keeps_those_with_two_
 
 
 def test_labels_that_are_judgments_have_no_label_distances():
-    labels = TripletLabels(4, [[0, 1, 2]], [0])
+    labels = TripletLabels([[0, 1, 2]], [0], 4)
     with refuses("TripletLabels", got="no label distances", hint="step"):
         labels.pairwise()
     with refuses("TripletLabels", got="no label distances"):
@@ -146,7 +146,7 @@ def test_labels_that_are_judgments_have_no_label_distances():
 )
 def test_bad_triplets_are_refused(triplets, answers, options, subject, got):
     with refuses(subject, got=got):
-        TripletLabels(4, triplets, answers, **options)
+        TripletLabels(triplets, answers, 4, **options)
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def test_bad_triplets_are_refused(triplets, answers, options, subject, got):
 )
 def test_bad_rankings_are_refused(pairs, values, subject, got):
     with refuses(subject, got=got):
-        RankingLabels(4, pairs, values)
+        RankingLabels(pairs, values, 4)
 
 
 def test_queries_without_two_grades_are_dropped_and_counted():
-    labels = RankingLabels(4, [[0, 2], [0, 1], [1, 2], [2, 0], [2, 1]], [1, 2, 3, 4, 4], missing="drop")
+    labels = RankingLabels([[0, 2], [0, 1], [1, 2], [2, 0], [2, 1]], [1, 2, 3, 4, 4], 4, missing="drop")
     assert (labels.queries.tolist(), labels.dropped) == ([0], 2)
     assert "2 queries dropped" in labels.facts()

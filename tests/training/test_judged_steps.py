@@ -38,7 +38,7 @@ class Given(torch.nn.Module):
 def triplet_labels(number, items=ITEMS, count=60, seed=0):
     random = np.random.default_rng(seed)
     triplets = np.stack([random.choice(items, 3, replace=False) for _ in range(count)])
-    return TripletLabels(items, triplets, random.integers(0, number, count), odd_one_out=number == 3)
+    return TripletLabels(triplets, random.integers(0, number, count), items, odd_one_out=number == 3)
 
 
 def ranking_labels(items=ITEMS, queries=4, candidates=6, seed=0, of="grade"):
@@ -46,7 +46,7 @@ def ranking_labels(items=ITEMS, queries=4, candidates=6, seed=0, of="grade"):
     pairs = [
         (q, i) for q in range(queries) for i in random.choice(np.arange(queries, items), candidates, replace=False)
     ]
-    return RankingLabels(items, pairs, random.permutation(len(pairs)) % 4 + 0.5, of=of)
+    return RankingLabels(pairs, random.permutation(len(pairs)) % 4 + 0.5, items, of=of)
 
 
 def cosine(x, y):
@@ -140,7 +140,7 @@ def test_equal_embeddings_are_a_tie_with_the_gradient_of_even_odds(number):
 
 
 def test_an_embedding_that_is_not_finite_makes_the_loss_nan_although_no_triplet_has_it():
-    labels = TripletLabels(5, [[0, 1, 2]], [0])
+    labels = TripletLabels([[0, 1, 2]], [0], 5)
     x = torch.randn(5, 3)
     x[4, 0] = torch.inf
     rows = torch.arange(5)
@@ -230,13 +230,13 @@ def judged_squares(kind, items=24, seed=0, broken=()):
     random = np.random.default_rng(seed)
     if kind == "rankings":
         pairs = [(q, i) for q in range(8) for i in random.choice(np.arange(8, items), 6, replace=False)]
-        labels = RankingLabels(items, pairs, [distances[q, i] for q, i in pairs], of="distance")
+        labels = RankingLabels(pairs, [distances[q, i] for q, i in pairs], items, of="distance")
     elif kind == "pairs":
         pairs = [random.choice(items, 2, replace=False) for _ in range(60)]
         labels = PairLabels(pairs, [distances[a, b] for a, b in pairs], items)
     else:
         triplets = np.stack([random.choice(items, 3, replace=False) for _ in range(90)])
-        labels = TripletLabels(items, triplets, [distances[a, y] < distances[a, x] for a, x, y in triplets.tolist()])
+        labels = TripletLabels(triplets, [distances[a, y] < distances[a, x] for a, x, y in triplets.tolist()], items)
     return Split(split.images, split.names, labels)
 
 
