@@ -103,12 +103,12 @@ def write_json(path: Path, content: Any) -> None:
     write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def check_new_file(*paths: Path, begins: bytes = b"", hint: str = "choose another file") -> None:
+def check_new_file(*paths: Path, begins: bytes | tuple[bytes, ...] = b"", hint: str = "choose another file") -> None:
     """Checks before the work that files can be made, or may be what the same command has made: no command overwrites.
 
     Args:
         paths: the files, in the order in which they are written.
-        begins: what the first one begins with, if its suffix does not say it.
+        begins: what the first one begins with, or several such beginnings, if its suffix does not say it.
         hint: what to do about a file that is there.
 
     Raises:
@@ -146,13 +146,14 @@ def taken(path: Path, hint: str = "choose another file") -> InputError:
     return InputError(str(path), "exists already", hint=hint)
 
 
-def _may_be_ours(path: Path, begins: bytes = b"") -> bool:
+def _may_be_ours(path: Path, begins: bytes | tuple[bytes, ...] = b"") -> bool:
     position, signature = (0, begins) if begins else _SIGNATURES.get(path.suffix.lower(), (0, b""))
     if not path.is_file():  # a folder, a pipe, a link to nothing
         return False
     try:
         with path.open("rb") as file:
-            return file.read(position + len(signature))[position:] == signature
+            length = max(map(len, signature)) if isinstance(signature, tuple) else len(signature)
+            return file.read(position + length)[position:].startswith(signature)
     except OSError:
         return False
 

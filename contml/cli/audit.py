@@ -1,4 +1,4 @@
-"""`contml audit`: items whose label is not what the features of their image predict."""
+"""`contml audit`: items whose label is not what the features of their image predict, or judgments that contradict."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from contml.cli.printing import complete, echo, print_table
 
 AUDIT_EXAMPLE = """Example: contml audit runs/pose/synthetic/2026-11-23_10-00-00 --top 50"""
 
-#: Items in the printed table, and on the page.
+#: Items or judgments in the printed table, and on the page.
 _PRINTED, _ON_PAGE = 10, 50
-#: What the file begins with.
-_HEADER = b"item,score,error,"
+#: What the file may begin with: of labels, pairs, triplets, rankings.
+_HEADERS = (b"item,score,error,", b"a,b,score,", b"anchor,x,y,score,", b"a,b,c,score,", b"query,item,score,")
 
 
 def audit(
@@ -29,13 +29,15 @@ def audit(
     ] = "train",
     folds: Annotated[
         int,
-        typer.Option(metavar="K", help="Train K networks, each without one of K parts of the training items."),
+        typer.Option(
+            metavar="K", help="Train K networks, each without one of K parts of the training items or judgments."
+        ),
     ] = 5,
     k: Annotated[
         int | None,
         typer.Option("--neighbours", metavar="N", min=1, help="Nearest items to compare with. Default: 20."),
     ] = None,
-    top: Annotated[int, typer.Option(metavar="N", min=1, help="Number of items in the file.")] = 100,
+    top: Annotated[int, typer.Option(metavar="N", min=1, help="Number of items or judgments in the file.")] = 100,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE.csv", help="The file; the page is beside it. Default: RUN/audit/SPLIT.csv."),
@@ -48,13 +50,15 @@ def audit(
     each without a part of the items. No network is trained if the features of the run come from a frozen backbone
     ('contml features'). Writes a CSV file and a page that shows the items beside their nearest items.
 
+    Of a run on judgments, find the judgments that contradict others, and a network that was trained without them.
+
     Ctrl-C stops it; the same command goes on.
     """
     if out is not None:
         check_suffix(out, (".csv",))
-        check_new_file(out, out.with_suffix(".html"), begins=_HEADER)
+        check_new_file(out, out.with_suffix(".html"), begins=_HEADERS)
     from contml.experiment import audit_run
-    from contml.report.label_errors import errors_csv
+    from contml.report.label_errors import suspects_of
     from contml.report.page import errors_page
 
     try:
@@ -64,10 +68,12 @@ def audit(
         raise typer.Exit(130) from None
     file = out or run / "audit" / f"{split}.csv"
     page = file.with_suffix(".html")
-    count = min(top, _ON_PAGE)
+    suspects = suspects_of(result.split, result.errors)
     files = {
-        file: errors_csv(result.split, result.errors, top),
-        page: errors_page(result.split, result.errors, title=result.run.name, facts=result.facts, count=count),
+        file: suspects.csv(top),
+        page: errors_page(
+            result.split, result.errors, title=result.run.name, facts=result.facts, count=min(top, _ON_PAGE)
+        ),
     }
     before = complete(page) if out is not None else ""
     if out is not None:
@@ -76,11 +82,12 @@ def audit(
         for path, content in files.items():  # the run's own files are replaced
             write(path, methodcaller("write_bytes", content))
     order = result.errors.order.tolist()
-    rows = [[f"{result.errors.scores[row]:.3f}", result.split.name(row)] for row in order[: min(top, _PRINTED)]]
-    print_table([["score", "item"], *rows])
-    if unscored := len(result.split) - len(order):
-        echo(f"{unscored:,} of {len(result.split):,} items have no score: unreadable, or without a label to compare")
+    rows = [[f"{result.errors.scores[row]:.3f}", suspects.words(row)] for row in order[: min(top, _PRINTED)]]
+    print_table([["score", suspects.what], *rows])
+    if unscored := len(result.errors.scores) - len(order):
+        why = "unreadable" if suspects.what == "judgment" else "unreadable, or without a label to compare"
+        echo(f"{unscored:,} of {len(result.errors.scores):,} {suspects.what}s have no score: {why}")
     if result.untrained:
         echo(f"note: {result.untrained}")
-    written = f"the {min(top, len(order)):,} items with the highest scores of {len(order):,}; page: {page}"
-    echo(f"{file}: {before}{written}")
+    count = f"{min(top, len(order)):,} {suspects.what}s with the highest scores of {len(order):,}"
+    echo(f"{file}: {before}the {count}; page: {page}")

@@ -53,9 +53,7 @@ def divide(
         InputError: a part has no judgment.
     """
     if by == "judgment":
-        keys = labels.judgment_names(list(names))
-        if labels.kind == "rankings":  # a list that gets an item stays in its part
-            keys = [key.partition("\t")[0] for key in keys]
+        keys = labels.judgment_names(names)
         if len(set(keys)) < 2:
             raise InputError(f"{purpose} split by judgment", "one judgment to divide", "needs at least 2")
         drawn = draw(keys, share, seed, purpose, fold=fold)

@@ -1,11 +1,14 @@
-"""`contml audit`: the items of a run whose label is not what the features of their image predict.
+"""`contml audit`: the items of a run whose label is not what the features of their image predict, or its judgments.
 
 The training split is divided into folds. For each fold a network is trained on the others, as the run was, so that the
 features of every item come from a backbone that has not seen its label. The network of the run itself serves for
 other splits, and where the backbone has no parameters, as with features that were computed before.
 
+Of judgments, the judgments are divided into folds, and each is compared with the embeddings of the network that was
+trained without its fold, and with the other judgments of the same items.
+
 The folder of the run gets audit/folds_K/fold_F.safetensors, the features of the training split by the network of a
-fold. While it trains, audit/folds_K/fold_F/ holds its state.
+fold, or its embeddings. While it trains, audit/folds_K/fold_F/ holds its state.
 """
 
 from __future__ import annotations
@@ -29,14 +32,17 @@ from contml.data import Images
 from contml.data.copies import find_copies, joined, same_images, stamps_of
 from contml.data.draw import positions
 from contml.data.identity import item_names
+from contml.data.judged_split import with_judgments
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import is_untrained
+from contml.evaluation.judgment_errors import JudgmentErrors, judgment_errors
 from contml.evaluation.label_errors import LabelErrors, label_errors, neighbour_count
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.run_results import read_training
 from contml.experiment.saved_run import check_config, read_evaluation, recorded_task, saved_numbers, trained_model
+from contml.labels.judgments import JudgedItems
 from contml.models import EmbeddingModel
 from contml.runs import Run
 from contml.training import load_weights
@@ -44,13 +50,13 @@ from contml.training import load_weights
 
 @dataclass(frozen=True)
 class Audit:
-    """The items of a split, and how far their labels are from what their features predict.
+    """The items of a split, and how far their labels or judgments are from what is predicted.
 
     Attributes:
         run: the run.
         split_name: "train", "val" or "test".
         split: the items.
-        errors: their scores and neighbours.
+        errors: their scores and neighbours, or the scores of their judgments.
         facts: how the items were scored, as (name, text).
         untrained: a sentence where networks with untrained weights made the features; else empty.
     """
@@ -58,7 +64,7 @@ class Audit:
     run: Run
     split_name: str
     split: Split
-    errors: LabelErrors
+    errors: LabelErrors | JudgmentErrors
     facts: Sequence[tuple[str, str]]
     untrained: str = ""
 
@@ -72,7 +78,7 @@ def audit_run(
     trust: bool = False,
     on_line: Callable[[str], None] = lambda _: None,
 ) -> Audit:
-    """Score the items of a split of a run by how far their label is from what their features predict.
+    """Score the items of a split of a run by how far their label is from what their features predict, or its judgments.
 
     A call that is interrupted continues with the same arguments; finished folds are not trained again.
 
@@ -91,8 +97,10 @@ def audit_run(
         KeyboardInterrupt: a signal stopped the training of a fold. Its state is saved.
     """
     experiment, run = load_run(folder, trust=trust)
-    if experiment.unranked:
-        raise InputError(str(folder), experiment.unranked, hint="give a run of embeddings of items with labels")
+    if experiment.is_captioning:
+        raise InputError(str(folder), experiment.unranked, hint="give a run of embeddings")
+    if experiment.is_judged and k is not None:
+        raise InputError("--neighbours", str(k), hint="omit it: judgments are not compared with neighbours")
     evaluated = read_evaluation(run)
     path = run.checkpoints / f"{experiment.selected}.safetensors"
     weights, saved = load_weights(path)
@@ -102,45 +110,65 @@ def audit_run(
         split_names = ", ".join(task.splits)
         raise InputError("--split", split, f"must be one of {split_names}", "the data of the run have no other split")
     items = task.splits[split]
-    if split == "train":
-        keys = item_groups(task, item_names(items, experiment.root))
+    groups = None
+    if isinstance(items.labels, JudgedItems):
+        keys = items.labels.judgment_names(item_names(items, experiment.root))
     else:
-        keys = list(map(str, range(len(items)) if items.groups is None else items.groups.tolist()))
-    keys = joined(keys, same_images(stamps_of(items.images)))
-    group_ids = {key: index for index, key in enumerate(dict.fromkeys(keys))}
-    groups = torch.tensor([group_ids[key] for key in keys])
-    fold_of = draw_folds(keys, folds) if split == "train" else None
-    neighbour_count(k, groups)  # before anything is trained
+        if split == "train":
+            keys = item_groups(task, item_names(items, experiment.root))
+        else:
+            keys = list(map(str, range(len(items)) if items.groups is None else items.groups.tolist()))
+        keys = joined(keys, same_images(stamps_of(items.images)))
+        group_ids = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+        groups = torch.tensor([group_ids[key] for key in keys])
+    fold_of = draw_folds(keys, folds, "judgments" if groups is None else "items") if split == "train" else None
+    if groups is not None:
+        neighbour_count(k, groups)  # before anything is trained
     model = trained_model(experiment, run, task, weights, path)
     assert isinstance(model, EmbeddingModel)
-    trained_on_items = split == "train" and not model.frozen and any(True for _ in model.backbone.parameters())
+    has_parameters = any(True for _ in model.backbone.parameters())
+    # A fold's network is its embedding where it judges judgments, and else its backbone.
+    trained_on_items = split == "train" and (groups is None or (has_parameters and not model.frozen))
+    judged_by = "networks" if groups is None else "backbones"
+    what = "judgment" if groups is None else "item"
     if not trained_on_items:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        features, missing = embed_features(model.to(device), items, experiment.build_images(model))
-        network = "the backbone of the run, which was not trained on these items"
-        has_parameters = any(True for _ in model.backbone.parameters())
-        untrained = evaluated.untrained if has_parameters else ""
+        features, missing = _outputs(model.to(device), items, experiment.build_images(model))
+        network = f"the {judged_by[:-1]} of the run, which was not trained on these {what}s"
+        untrained = evaluated.untrained if has_parameters or groups is None else ""
         return _audited(run, task, split, network, _scored(items, k, groups, missing, features), untrained)
     assert fold_of is not None  # of the training split
     with locked(run.folder / "audit", "another process is auditing this run", "wait for it, or stop it"):
-        fold_features = _Folds(experiment, run, task, fold_of, folds, on_line)
-        missing = fold_features.train()
-        network = f"{folds} backbones, each item by the one that was not trained on it"
-        count = fold_features.untrained
-        untrained = f"{count} of the {folds} backbones have untrained weights" if count else ""
-        scored = _scored(items, k, groups, missing, fold_features, fold_of)
+        fold_outputs = _Folds(experiment, run, task, fold_of, folds, on_line)
+        missing = fold_outputs.train()
+        network = f"{folds} {judged_by}, each {what} by the one that was not trained on it"
+        count = fold_outputs.untrained
+        untrained = f"{count} of the {folds} {judged_by} have untrained weights" if count else ""
+        scored = _scored(items, k, groups, missing, fold_outputs, fold_of)
         return _audited(run, task, split, network, scored, untrained)
 
 
-def _audited(run: Run, task: Task, name: str, network: str, errors: LabelErrors, untrained: str) -> Audit:
-    split = task.splits[name]
-    facts = [
-        ("Items", f"{len(errors.order):,} of the {SPLIT_TITLES[name]} split"),
-        ("Features by", network),
-        ("Neighbours", f"{errors.neighbours.shape[1]}"),
-        ("Label distance", split.labels.unit),
-        *([("Note", untrained)] if untrained else []),
-    ]
+def _audited(
+    run: Run, task: Task, name: str, network: str, errors: LabelErrors | JudgmentErrors, untrained: str
+) -> Audit:
+    split, title = task.splits[name], SPLIT_TITLES[name]
+    if isinstance(errors, JudgmentErrors):
+        several = int((errors.judgments > 1).sum())
+        facts = [
+            ("Judgments", f"{len(errors.order):,} of the {title} split"),
+            ("Predicted by", network),
+            ("Several judgments of the same items", f"{several:,}, of which {int((errors.others > 0).sum()):,} differ"),
+            *([("Implied otherwise", f"{n:,} by two other triplets")] if (n := int((errors.paths > 0).sum())) else []),
+        ]
+    else:
+        facts = [
+            ("Items", f"{len(errors.order):,} of the {title} split"),
+            ("Features by", network),
+            ("Neighbours", f"{errors.neighbours.shape[1]}"),
+            ("Label distance", split.labels.unit),
+        ]
+    if untrained:
+        facts.append(("Note", untrained))
     if copies := str(find_copies({name: split})):
         facts.append(("Repeated images", copies))
     return Audit(run, name, split, errors, facts, untrained)
@@ -167,24 +195,27 @@ def item_groups(task: Task, names: Sequence[str]) -> list[str]:
 def _scored(
     split: Split,
     k: int | None,
-    groups: Tensor,
+    groups: Tensor | None,
     missing: Tensor,
-    features: Tensor | Iterable[Tensor],
+    outputs: Tensor | Iterable[Tensor],
     folds: Tensor | None = None,
-) -> LabelErrors:
+) -> LabelErrors | JudgmentErrors:
+    labels = split.labels
+    if isinstance(labels, JudgedItems):
+        return judgment_errors(outputs, labels, folds=folds, missing=missing)
     with progress_bar(len(split) - len(missing), "label distances") as progress:
-        return label_errors(features, split.labels, k=k, folds=folds, missing=missing, groups=groups, progress=progress)
+        return label_errors(outputs, labels, k=k, folds=folds, missing=missing, groups=groups, progress=progress)
 
 
-def draw_folds(keys: Sequence[str], folds: int) -> Tensor:
-    """The fold of each item `[N]`, drawn by its key; items with equal keys are in one fold.
+def draw_folds(keys: Sequence[str], folds: int, what: str = "items") -> Tensor:
+    """The fold of each item, or judgment, `[N]`, drawn by its key; those with equal keys are in one fold.
 
     Raises:
         InputError: there are fewer different keys than folds, or fewer than two folds.
     """
     unique_keys = list(dict.fromkeys(keys))
     if not 2 <= folds <= len(unique_keys):
-        unit = "items" if len(unique_keys) == len(keys) else "groups of items that are not divided"
+        unit = what if len(unique_keys) == len(keys) else f"groups of {what} that are not divided"
         raise InputError("--folds", str(folds), f"must be 2 to {len(unique_keys)}, the number of {unit}")
     order = np.argsort(positions(unique_keys, 0, "folds"), kind="stable")
     fold_of_key = {unique_keys[row]: index * folds // len(unique_keys) for index, row in enumerate(order)}
@@ -194,22 +225,27 @@ def draw_folds(keys: Sequence[str], folds: int) -> Tensor:
 def train_without(
     experiment: Experiment, task: Task, rows: Tensor, run: Run | None = None, *, quiet: bool = False
 ) -> EmbeddingModel:
-    """Train as the experiment says, without some of the training items.
+    """Train as the experiment says, without some of the training items, or without some of the judgments.
 
     Args:
         experiment: how to train.
         task: the data.
-        rows: the training items that are left out.
+        rows: the training items that are left out; of judgments, the numbers of these.
         run: keeps the state, and continues from it; None: nothing is kept.
         quiet: show no progress.
 
     Returns:
         The model with the selected weights, on the device of the training.
     """
-    train_mask = torch.ones(len(task.train), dtype=torch.bool)
+    labels = task.train.labels
+    train_mask = torch.ones(labels.count if isinstance(labels, JudgedItems) else len(labels), dtype=torch.bool)
     train_mask[rows] = False
-    train = task.train.subset(train_mask.nonzero()[:, 0])
-    groups = None if task.val_groups is None else [task.val_groups[row] for row in train_mask.nonzero()[:, 0].tolist()]
+    groups = task.val_groups
+    if isinstance(labels, JudgedItems):
+        train = with_judgments(task.train, labels.keep(train_mask.numpy()))
+    else:
+        train = task.train.subset(train_mask.nonzero()[:, 0])
+        groups = None if groups is None else [groups[row] for row in train_mask.nonzero()[:, 0].tolist()]
     reduced_task = replace(task, train=train, val_groups=groups)
     resumed = run is not None and (run.checkpoints / "state.safetensors").exists()
     trainer = experiment.build_trainer(reduced_task, run, weights=not resumed, quiet=quiet)
@@ -223,19 +259,20 @@ def train_without(
     return trainer.model
 
 
-def embed_features(model: EmbeddingModel, split: Split, images: Images) -> tuple[Tensor, Tensor]:
-    """The backbone's features `[N, width]` of a split, and the rows whose image could not be read."""
-    return embed(model, split, images, device=model.mean.device, function=model.features)
+def _outputs(model: EmbeddingModel, split: Split, images: Images) -> tuple[Tensor, Tensor]:
+    """The backbone's features of a split, of judgments the embeddings, and the rows whose image could not be read."""
+    function = None if isinstance(split.labels, JudgedItems) else model.features
+    return embed(model, split, images, device=model.mean.device, function=function)
 
 
 class _Folds:
-    """The features of each fold's network, read one after the other.
+    """The outputs of each fold's network, read one after the other.
 
     Args:
         experiment: how to train.
         run: its folder keeps the folds.
         task: the data.
-        fold_of: the fold of each training item `[N]`.
+        fold_of: the fold of each training item `[N]`, or of each judgment.
         count: number of folds.
         on_line: called with a line before and after each training.
     """
@@ -250,6 +287,7 @@ class _Folds:
         on_line: Callable[[str], None],
     ) -> None:
         self.experiment, self.run, self.task, self.fold_of, self.on_line = experiment, run, task, fold_of, on_line
+        self.what = "judgments" if isinstance(task.train.labels, JudgedItems) else "items"
         folder = run.folder / "audit" / f"folds_{count}"
         self.files = [folder / f"fold_{number}.safetensors" for number in range(count)]
 
@@ -263,13 +301,13 @@ class _Folds:
             run.checkpoints.mkdir(parents=True, exist_ok=True)
             rows = (self.fold_of == number).nonzero()[:, 0]
             model = train_without(self.experiment, self.task, rows, run)
-            features, missing = embed_features(model, self.task.train, self.experiment.build_images())
+            features, missing = _outputs(model, self.task.train, self.experiment.build_images())
             tensors = {"features": features, "missing": missing}
             epoch = load_values(run.checkpoints / f"{self.experiment.selected}.safetensors")["epoch"]
             untrained = is_untrained(epoch, saved_numbers(run.checkpoints / "state.safetensors")["trained"])
             save_tensors(self.files[number], tensors, config=self.experiment.recorded, untrained=untrained)
             shutil.rmtree(run.folder)
-            self.on_line(f"fold {number + 1} of {len(self.files)}: features of {len(rows):,} items")
+            self.on_line(f"fold {number + 1} of {len(self.files)}: {len(rows):,} {self.what}")
         unread = {row for file in self.files for row in self._read(file)["missing"].tolist()}
         return torch.tensor(sorted(unread), dtype=torch.int64)
 
@@ -283,7 +321,7 @@ class _Folds:
 
     def _read(self, file: Path) -> dict[str, Tensor]:
         tensors, saved = load_weights(file)
-        if len(tensors.get("features", ())) != len(self.fold_of) or "missing" not in tensors:
+        if len(tensors.get("features", ())) != len(self.task.train) or "missing" not in tensors:
             raise InputError(str(file), "not the features of this run", hint="remove it")
         check_config(self.experiment, self.run, saved)
         return tensors
@@ -291,7 +329,7 @@ class _Folds:
     def _plan(self, left: int) -> str:
         """What will be trained, and how long it takes, from the time that the run took."""
         training, count = read_training(self.run), len(self.files)
-        text = f"training {left} of {count} networks, each without one of {count} parts of the training items"
+        text = f"training {left} of {count} networks, each without one of {count} parts of the training {self.what}"
         if training is None or training.seconds is None:
             return f"{text}; each takes about as long as the run did"
         return f"{text}: about {duration(left * training.seconds)}, as long as the run took {left} times"

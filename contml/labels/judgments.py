@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
@@ -134,8 +134,8 @@ class JudgedItems(LabelSpace):
     def _left_out(self) -> str:
         return f"; {self.left_out:,} left out, whose items are in two parts of the split" if self.left_out else ""
 
-    def judgment_names(self, names: list[str]) -> list[str]:
-        """A name of each judgment `[J]`, by the names of the items."""
+    def judgment_names(self, names: Sequence[str]) -> list[str]:
+        """A name of each judgment `[J]`, which draws its part of a split: the names of its items."""
         flat = [names[row] for row in self.members.tolist()]
         return ["\t".join(flat[a:b]) for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
 
@@ -459,6 +459,10 @@ class RankingLabels(JudgedItems):
     def queries(self) -> _Integers:
         """The row of each query `[J]`."""
         return self.members[self.offsets[:-1]]
+
+    def judgment_names(self, names: Sequence[str]) -> list[str]:
+        """The name of each query `[J]`: a list that gets an item stays in its part of a split."""
+        return [names[row] for row in self.queries.tolist()]
 
     @cached_property
     def label_distances(self) -> _Floats:

@@ -19,6 +19,7 @@ from contml._support.text import unbroken
 from contml.data.split import SPLIT_TITLES, Split
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import Captions
+from contml.evaluation.judgment_errors import JudgmentErrors
 from contml.evaluation.judgments import Judged
 from contml.evaluation.kinds import KINDS, kind_of
 from contml.evaluation.label_errors import LabelErrors
@@ -35,7 +36,7 @@ from contml.report.examples import SHOWN, Example, examples, queries_csv
 from contml.report.explanation import Explanation, explain_pair, explanation_picture
 from contml.report.gallery import Strip, gallery_strips, stack
 from contml.report.judgments import interval_rows, judged_examples, judgments_csv
-from contml.report.label_errors import possible_errors, report_errors
+from contml.report.label_errors import LabelSuspects, report_errors, suspects_of
 from contml.report.pictures import Album, panel_pictures
 from contml.report.plots import (
     class_density_plot,
@@ -127,7 +128,7 @@ def write_report(
     }
     page_examples = examples(split, metrics, ranking)
     errors = report_errors(split, ranking.embeddings, missing)
-    suspects = [] if errors is None else possible_errors(split, errors, SHOWN)
+    suspects = [] if errors is None else LabelSuspects(split, errors).examples(SHOWN)
     example_lists = (page_examples.first, page_examples.spread, page_examples.worst, page_examples.surprises, suspects)
     album.prepare([example for example_list in example_lists for example in example_list])
     files = {"gallery.png": encode(stack(strips)), "queries.csv": queries_csv(split, metrics, ranking)}
@@ -255,28 +256,35 @@ def write_judgment_report(
 
 
 def errors_page(
-    split: Split, errors: LabelErrors, *, title: str, facts: Sequence[tuple[str, str]], count: int
+    split: Split,
+    errors: LabelErrors | JudgmentErrors,
+    *,
+    title: str,
+    facts: Sequence[tuple[str, str]],
+    count: int,
 ) -> bytes:
-    """The page of an audit: the items with the highest scores beside their nearest items.
+    """The page of an audit: the items with the highest scores beside their nearest items, or such judgments.
 
     Args:
         split: the items.
-        errors: their scores and neighbours.
+        errors: their scores and neighbours, or the scores of their judgments.
         title: the heading.
         facts: rows below the heading: name and text.
-        count: number of items.
+        count: number of items or judgments.
     """
     split = split.with_short_names()
-    album, suspects, labels = Album(split), possible_errors(split, errors, count), split.labels
-    album.prepare(suspects)
+    suspects = suspects_of(split, errors)
+    album, shown, labels = Album(split), suspects.examples(count), split.labels
+    album.prepare(shown)
     return render(
         "audit.html",
         album,
         title=text(title),
         facts=texts(facts),
+        judged=suspects.what == "judgment",
         unit=text(kind_of(labels).unit_of_numbers(labels.unit, labels.measure)),
         legend=[(colour, text(name)) for colour, name in split.view.legend],
-        shown=suspects,
+        shown=shown,
     )
 
 

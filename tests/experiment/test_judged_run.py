@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from pathlib import Path
 
 import pytest
 from support.refusals import refuses
@@ -11,6 +13,8 @@ from support.tables import write_judgments
 from contml import experiment
 from contml.evaluation.query_values import QueryValues
 from contml.experiment import load, read_evaluation
+from contml.experiment.audit import draw_folds
+from contml.training import Trainer
 
 SHORT = [
     *("images.workers=0", "images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1"),
@@ -62,8 +66,7 @@ def test_commands_on_a_run(contml, refused, short, tmp_path, kind):
     assert status == 0
     status, out, _ = contml("search", tmp_path / "index", tmp_path / "img" / "003.png")
     assert "003.png" in out
-    for command in (["audit", first], ["explore", first, "--export", tmp_path / "page"]):
-        assert "judgments" in refused(*command)
+    assert "judgments" in refused("explore", first, "--export", tmp_path / "page")
     assert "labels" in refused("report", first, "--pair", "1", "2")
     line = refused("predict", first, tmp_path / "img" / "003.png")
     assert "judgments" in line
@@ -73,6 +76,69 @@ def test_commands_on_a_run(contml, refused, short, tmp_path, kind):
     table.write_text(table.read_text().replace(",x,train", ",y,train").replace(",1,train", ",9,train"))
     assert "with another label" in refused("evaluate", first)
     assert contml("evaluate", first, "--accept-changes")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "roles", "judgments"),
+    [("triplets", "anchor,x,y", 24), ("rankings", "query,item", 32), ("pairs", "a,b", 40)],
+)
+def test_an_audit_scores_the_judgments(contml, refused, tmp_path, no_reports, kind, roles, judgments):
+    write_judgments(tmp_path)
+    words = [f"table/{kind}", f"task.data={tmp_path}/{kind}.csv", *SHORT, "--runs", tmp_path / "runs"]
+    status, _, err = contml("train", *words, "--name", "a", "training.select=none")
+    assert status == 0, err
+    run = tmp_path / "runs" / "table" / kind / "a"
+    status, out, err = contml("audit", run, "--folds", 2, "--top", 7)
+    assert status == 0, err
+    assert "training 2 of 2 networks, each without one of 2 parts of the training judgments" in err
+    assert f"the 7 judgments with the highest scores of {judgments}" in out
+    with (run / "audit/train.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert ",".join(rows[0]).startswith(f"{roles},score,judged,predicted,judgments,others_differ")
+    scores = [float(row["score"]) for row in rows]
+    assert scores == sorted(scores, reverse=True)
+    assert len(rows) == 7
+    with (tmp_path / f"{kind}.csv").open(newline="", encoding="utf-8") as file:
+        given = list(csv.DictReader(file))
+    items = {Path(rows[0][role]).name for role in roles.split(",")}
+    (original,) = (line for line in given if {Path(line[role]).name for role in roles.split(",")} == items)
+    if kind == "triplets":
+        assert Path(original[original["choice"]]).name == Path(rows[0]["judged"]).name
+    else:
+        assert float(rows[0]["judged"]) == (
+            4 - float(original["score"]) if kind == "pairs" else float(original["grade"])
+        )
+    page = (run / "audit/train.html").read_text(encoding="utf-8")
+    assert page.count('<div class="query">') == 7
+    assert "2 networks, each judgment by the one that was not trained on it" in page
+    assert rows[0][roles.partition(",")[0]] in page
+    again = contml("audit", run, "--folds", 2)
+    assert "training" not in again[2]  # the networks are kept
+    status, out, err = contml("audit", run, "--split", "test", "--out", "mine.csv")
+    assert (status, "training" in err) == (0, False)
+    assert contml("audit", run, "--split", "test", "--out", "mine.csv")[0] == 0  # complete already
+    assert "omit it" in refused("audit", run, "--neighbours", 3)
+    assert "must be 2 to" in refused("audit", run, "--folds", 99)
+
+
+def test_each_judgment_is_scored_by_a_network_without_it(tmp_path, no_reports, monkeypatch):
+    write_judgments(tmp_path)
+    config = load("table/triplets", [f"task.data={tmp_path}/triplets.csv", *SHORT, "training.select=none"])
+    run = experiment.train(config, tmp_path / "runs")
+    seen, fit = [], Trainer.fit
+
+    def noted(trainer):
+        labels, names = trainer.split.labels, trainer.split.names
+        seen.append(set(labels.judgment_names(names)))
+        fit(trainer)
+
+    monkeypatch.setattr(Trainer, "fit", noted)
+    found = experiment.audit_run(run.folder, folds=3)
+    keys = found.split.labels.judgment_names(found.split.names)
+    folds = draw_folds(keys, 3).tolist()
+    assert len(seen) == 3
+    for fold, known in enumerate(seen):
+        assert known == {key for key, other in zip(keys, folds, strict=True) if other != fold}
 
 
 def test_a_sweep_chooses_by_the_judgments_of_validation(contml, short, tmp_path, no_reports):

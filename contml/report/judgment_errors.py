@@ -1,0 +1,99 @@
+"""Judgments that contradict others: with their items, as examples of a page and as a CSV file."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from contml._support.text import csv_bytes, number, percent
+from contml.data.split import Split
+from contml.evaluation.judgment_errors import JudgmentErrors
+from contml.labels.judgments import RankingLabels, TripletLabels
+from contml.report.examples import Example
+from contml.report.gallery import Line, ShownItem
+
+
+@dataclass(frozen=True)
+class JudgmentSuspects:
+    """The judgments of a split with the highest scores.
+
+    Attributes:
+        what: what one of them is called.
+    """
+
+    split: Split
+    errors: JudgmentErrors
+    what = "judgment"
+
+    @property
+    def _roles(self) -> tuple[str, ...]:
+        labels = self.split.labels
+        if isinstance(labels, TripletLabels):
+            return ("anchor", "x", "y") if labels.counts.shape[1] == 2 else ("a", "b", "c")
+        return ("query", "item") if isinstance(labels, RankingLabels) else ("a", "b")
+
+    def _names(self, n: int) -> list[str]:
+        return [self.split.name(row) for row in self.errors.items[n].tolist()]
+
+    def _chosen(self, n: int) -> int:
+        """The item that an answer to a triplet names: a position in the three."""
+        labels = self.split.labels
+        assert isinstance(labels, TripletLabels)
+        return int(self.errors.judged[n]) + 3 - labels.counts.shape[1]
+
+    def _value(self, value: float) -> str:
+        """A judged number in words."""
+        labels = self.split.labels
+        return f"{labels.of} {value:.3g}" if isinstance(labels, RankingLabels) else labels.measure.text(value)
+
+    def words(self, n: int) -> str:
+        """A judgment in words."""
+        names, labels = self._names(n), self.split.labels
+        if not isinstance(labels, TripletLabels):
+            return f"{' and '.join(names)}: {self._value(float(self.errors.judged[n]))}"
+        chosen, is_odd = names[self._chosen(n)], labels.counts.shape[1] == 3
+        answer = f"{chosen} is the odd one out" if is_odd else f"{chosen} is nearer to {names[0]}"
+        return f"{', '.join(names)}: {answer}"
+
+    def examples(self, count: int) -> list[Example]:
+        """The judgments with the highest scores, with their items."""
+        return [self._example(n, rank) for rank, n in enumerate(self.errors.order[:count].tolist(), start=1)]
+
+    def _example(self, n: int, rank: int) -> Example:
+        errors, labels = self.errors, self.split.labels
+        predicted, rows = float(errors.predicted[n]), errors.items[n].tolist()
+        count, differing, paths = (int(each[n]) for each in (errors.judgments, errors.others, errors.paths))
+        facts = []
+        if isinstance(labels, TripletLabels):
+            facts.append(f"predicted for {percent(predicted)} of answers")
+            if count > 1:
+                facts.append(f"{count:,} judges, {differing:,} of them with another answer")
+            if paths:
+                facts.append(f"{paths:,} pairs of other triplets imply another answer")
+            chosen, is_odd = self._chosen(n), labels.counts.shape[1] == 3
+            shown = [
+                ShownItem(row, math.nan, ("odd one out" if is_odd else "nearer") if place == chosen else "", None)
+                for place, row in enumerate(rows)
+                if is_odd or place
+            ]
+            line = Line("Judged", shown)
+        else:
+            facts.append(f"predicted: {self._value(predicted)}")
+            if count > 1:
+                facts.append(f"{count:,} judgments, {differing:,} of them different from this one")
+            judged = float(errors.judged[n])
+            line = Line("Judged", [ShownItem(rows[1], judged, self._value(judged), None)])
+        return Example(f"{rank}. Score {number(float(errors.scores[n]))}", rows[0], "; ".join(facts), [line])
+
+    def csv(self, count: int) -> bytes:
+        """The judgments with the highest scores: their items, what was judged and predicted, and what others say."""
+        errors, is_triplet = self.errors, isinstance(self.split.labels, TripletLabels)
+        header = [*self._roles, "score", "judged", "predicted", "judgments", "others_differ"]
+        lines: list[list[str | float]] = [[*header, *(["implied_otherwise"] if is_triplet else [])]]
+        for n in errors.order[:count].tolist():
+            names = self._names(n)
+            judged = names[self._chosen(n)] if is_triplet else float(errors.judged[n])
+            numbers = [int(each[n]) for each in (errors.judgments, errors.others, errors.paths)]
+            cells = [float(errors.scores[n]), judged, float(errors.predicted[n]), *numbers[: 3 if is_triplet else 2]]
+            lines.append([*names, *cells])
+        return csv_bytes(lines)
