@@ -3,4 +3,4 @@
 from contml._support.imports import lazy_table
 
 #: Every task of this package by its name in a config, `table/NAME`: imported when it is used.
-TASKS = lazy_table(__name__, {"file": "file:file", "judgments": "judgments:judgments"})
+TASKS = lazy_table(__name__, {"file": "file:file"})

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from contml import InputError
-from contml._support.validation import NonNegativeInt, PositiveInt, Range, check_ranges
+from contml._support.validation import FiniteFloat, NonNegativeInt, PositiveInt, Range, check_ranges
 from contml.data import Task
+from contml.data.judged_split import DivideBy
 from contml.data.tables import MAX_BYTES, MAX_ROWS, TableOptions
 
 from .._readers.folders import data_folder
 from .cells import CellFiles, Decimal
 from .columns import choose_columns
 from .items import choose_queries, read_items
-from .judgments import has_judgments, judgments
+from .judgments import has_judgments, read_judgments, refuse_almost_judgments
 from .kinds import LABEL_SECTIONS, label_parts
 from .label import Reading
 from .overview import describe_columns, suggest_config
@@ -35,6 +37,11 @@ def file(
     group: str | None = None,
     exclude_group: bool | None = None,
     queries: NonNegativeInt | None = None,
+    items: str | None = None,
+    id_column: str | None = None,
+    by: DivideBy | None = None,
+    largest: FiniteFloat | None = None,
+    unit: str | None = None,
     missing: Literal["refuse", "drop"] = "refuse",
     decimal: Decimal = "auto",
     delimiter: str | None = None,
@@ -45,12 +52,16 @@ def file(
     max_rows: PositiveInt = MAX_ROWS,
     seed: NonNegativeInt = 0,
 ) -> Task:
-    """A file with a column of image paths and columns of labels, or a folder of images: a task without code.
+    """A file with images and labels, or with judgments of images, or a folder of images: a task without code.
 
     `contml train --data items.csv --label age=number` needs no config. 'contml list labels' lists the kinds of labels
     and their options; a kind that is not given is guessed, and shown with the reason. The label distances of several
     labels are summed, each divided by its mean over training rows and multiplied by its weight.
     Everything else: docs/table.md.
+
+    A file without `labels` that has one of these groups of columns holds judgments, in place of a label of each image:
+    `a, b, score`; `a, b, distance`; `anchor, x, y, choice`; `a, b, c, odd`; `query, item, grade`; or
+    `query, item, distance`. Each row is the answer of one judge. Everything else: docs/judgments.md.
 
     Args:
         data: the table: .csv, .tsv, .txt, .jsonl, .json (also .gz), .parquet or .xlsx; an annotation file of COCO; or a
@@ -59,19 +70,30 @@ def file(
         labels: the kind and the options of each label by its column, or by several columns with commas:
             {price: {kind: number, scale: log}, "lat,lon": {kind: geo, weight: 0.5}}; in short: {price: number:log,
             "lat,lon": geo:0.5}. null: the one column that can be a label.
-        image: the column of image paths; null: the only one.
+        image: the column of image paths; null: the only one. Of judgments, that of the table `items`.
         pattern: what the names of a folder's images mean: "{age}_{sex}_*.jpg". A field in braces is a column; a star is
             any text. With folders: "{class}/{age}.jpg".
-        root: the folder that paths in the table are relative to; null: the folder of the table.
+        root: the folder that paths in the table are relative to; null: the folder of the table that has them.
         split: the column of train, val, test, query; null: found automatically, or else the split is drawn. Without
             test rows, the validation rows are evaluated.
-        test: the share of test rows, or of their groups, if the split is drawn; an approximate share.
+        test: the share of test rows, of their groups, or of judged items, if the split is drawn; an approximate share.
         group: a column, such as the person, whose values may not be both in training and in test.
         exclude_group: exclude the other rows of a query's own group from its gallery, such as other photographs of
             the same house, which would be found too easily. null: where there are groups, and labels are not classes.
         queries: how many test rows, drawn by their images, are queries; 0: every row is a query against all others;
             null: 1,000 of more than 5,000 test rows, else 0.
-        missing: what to do with rows without an image file or without a label: "refuse", or "drop" and count them.
+        items: of judgments, a second table with the image of each item; or a .npz file with `names` `[N]` and
+            `features` `[N, F]`, a vector of each item. null: the table "items" beside the judgments if there is one and
+            no cell is an image; else judgments name the images themselves.
+        id_column: the column of that table that judgments name items by; null: `id`.
+        by: what a drawn split of judgments divides. "item": no test judgment has an item of training; items that
+            judgments connect are kept together, and where they connect more than half of all items, judgments between
+            both parts are left out. "judgment": items may be in both parts. null: "item".
+        largest: of scores of pairs, the score of equal items, such as 10 on a scale from 0 to 10: a label distance is
+            this number minus the score; null: the largest score.
+        unit: of judged pairs, the unit of scores and distances, such as "points"; null: none.
+        missing: what to do with rows without an image file or without a label, or with an empty cell of a judgment:
+            "refuse", or "drop" and count them.
         decimal: "point" or "comma" before decimals; "auto": a comma where the column has one and cells are not
             separated by commas.
         delimiter: the character between the cells of a CSV file; null: found automatically.
@@ -88,45 +110,64 @@ def file(
     parts = None if labels is None else label_parts(labels)
     table_options = TableOptions(delimiter, encoding, sheet, missing_words, max_bytes, max_rows, set_by="set ")
     table = read_data(Path(data).expanduser(), pattern, table_options)
+    of_judgments = {"items": items, "id_column": id_column, "by": by, "largest": largest, "unit": unit}
     if labels is None and has_judgments(table):
-        task: Task = judgments(
-            data,
+        _refuse_given({"group": group, "exclude_group": exclude_group, "queries": queries}, "judgments", "labels")
+        return read_judgments(
+            table,
+            table_options,
+            items=items,
+            id_column=id_column,
             image=image,
             root=root,
             split=split,
             test=test,
+            by=by,
+            largest=largest,
+            unit=unit,
             missing=missing,
             decimal=decimal,
-            delimiter=delimiter,
-            encoding=encoding,
-            sheet=sheet,
-            missing_words=missing_words,
-            max_bytes=max_bytes,
-            max_rows=max_rows,
             seed=seed,
         )
-        return task
+    _refuse_given(of_judgments, "labels", "judgments")
     files = CellFiles(table.root if root is None else data_folder(root, "the images"))
     reading = Reading(files, decimal, seed, table_options)
-    roles, specs = choose_columns(table, reading, parts, image, split, group)
-    items = read_items(table, roles, specs, reading, group=group, test=test, missing=missing)
-    if exclude_group and items.is_class:
+    try:
+        roles, specs = choose_columns(table, reading, parts, image, split, group)
+    except InputError:
+        if labels is None:
+            refuse_almost_judgments(table)
+        raise
+    rows = read_items(table, roles, specs, reading, group=group, test=test, missing=missing)
+    if exclude_group and rows.is_class:
         allowed = "needs labels that are not classes"
-        raise InputError("exclude_group", f"the label {items.labels[0].name} is a class", allowed)
+        raise InputError("exclude_group", f"the label {rows.labels[0].name} is a class", allowed)
     if exclude_group is None:
-        exclude_group = group is not None and not items.is_class and items.has_groups_to_search
+        exclude_group = group is not None and not rows.is_class and rows.has_groups_to_search
     splits = {
-        part: make_split(items, part, query_rows, items.groups if exclude_group else None)
-        for part, query_rows in choose_queries(items, queries, seed).items()
+        part: make_split(rows, part, query_rows, rows.groups if exclude_group else None)
+        for part, query_rows in choose_queries(rows, queries, seed).items()
     }
     train_split = splits["train"]
-    columns = describe_columns(table, roles, specs, items, splits, given_image=image is not None, group=group)
+    columns = describe_columns(table, roles, specs, rows, splits, given_image=image is not None, group=group)
     files.forget()
     return Task(
         train_split,
         splits.get("test"),
         splits.get("val"),
-        val_groups=None if group is None and not items.shared_images else [items.groups[r] for r in items.parts.train],
+        val_groups=None if group is None and not rows.shared_images else [rows.groups[r] for r in rows.parts.train],
         columns=columns,
-        suggested=partial(suggest_config, roles, items),
+        suggested=partial(suggest_config, roles, rows),
     )
+
+
+def _refuse_given(options: Mapping[str, object], found: str, needed: str) -> None:
+    """Refuse options that the data do not use.
+
+    Raises:
+        InputError: one of them is given.
+    """
+    for name, value in options.items():
+        if value is not None:
+            hint = "omit it" if found == "judgments" else "omit it, or omit labels and name the columns of judgments"
+            raise InputError(name, f"{value}, but the table has {found}", f"is an option of {needed}", hint)

@@ -8,17 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from contml import InputError
 from contml._support.endings import table_suffix
 from contml._support.errors import did_you_mean
-from contml._support.validation import FiniteFloat, NonNegativeInt, PositiveInt, Range, check_ranges
 from contml.data import ImageFile, Split, Task
+from contml.data.features import read_features
 from contml.data.judged_split import DivideBy, divide, with_judgments
-from contml.data.tables import MAX_BYTES, MAX_ROWS, Table, TableOptions, read_table
+from contml.data.sources import ImageSource, Vector
+from contml.data.tables import Table, TableOptions, read_table
 from contml.labels import JudgedItems, PairLabels, RankingLabels, TripletLabels
 
 from .._readers.folders import data_folder, why_absent
@@ -38,73 +39,52 @@ FORMS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-@check_ranges
-def judgments(
-    data: str,
-    items: str | None = None,
-    id_column: str | None = None,
-    image: str | None = None,
-    root: str | None = None,
-    split: str | None = None,
-    test: Annotated[float, Range(above=0, below=1)] = 0.2,
-    by: DivideBy = "item",
-    largest: FiniteFloat | None = None,
-    unit: str = "",
-    missing: Literal["refuse", "drop"] = "refuse",
-    decimal: Decimal = "auto",
-    delimiter: str | None = None,
-    encoding: str = "utf-8",
-    sheet: str | None = None,
-    missing_words: list[str] | None = None,
-    max_bytes: PositiveInt = MAX_BYTES,
-    max_rows: PositiveInt = MAX_ROWS,
-    seed: NonNegativeInt = 0,
+def read_judgments(
+    table: Table,
+    options: TableOptions,
+    *,
+    items: str | None,
+    id_column: str | None,
+    image: str | None,
+    root: str | None,
+    split: str | None,
+    test: float,
+    by: DivideBy | None,
+    largest: float | None,
+    unit: str | None,
+    missing: Literal["refuse", "drop"],
+    decimal: Decimal,
+    seed: int,
 ) -> Task:
-    """A table of judgments between images, in one of these forms.
+    """The task of a table of judgments; the options are those of `table/file`.
 
-    - `a, b, score`: how alike two items are, higher is more alike; or `a, b, distance`;
-    - `anchor, x, y, choice`: which of x and y is nearer to the anchor; the choice is `x`, `y`, or the item itself;
-    - `a, b, c, odd`: the odd one out of three: `a`, `b`, `c`, or the item itself;
-    - `query, item, grade`: how relevant an item is to a query, at least 0; or `query, item, distance`.
-
-    Upper and lower case are the same. Each row is the answer of one judge: rows of the same items are put together.
-    Everything else: docs/judgments.md.
-
-    Args:
-        data: the table of judgments: .csv, .tsv, .txt, .jsonl, .json (also .gz), .parquet or .xlsx.
-        items: a second table with the image of each item; null: the table "items" beside the judgments if there is
-            one and no cell is an image; else judgments name the images themselves.
-        id_column: the column of that table that judgments name items by; null: `id`.
-        image: its column of image paths; null: the only one.
-        root: the folder that image paths are relative to; null: the folder of the table that has them.
-        split: the column of train, val, test; null: found automatically, or else the split is drawn.
-        test: the share of test items, or of test judgments, if the split is drawn; an approximate share.
-        by: what a drawn split divides. "item": no test judgment has an item of training; items that judgments connect
-            are kept together, and where they connect more than half of all items, judgments between both parts are left
-            out. "judgment": items may be in both parts.
-        largest: of scores of pairs, the score of equal items, such as 10 on a scale from 0 to 10: a label distance is
-            this number minus the score; null: the largest score.
-        unit: of pairs, the unit of scores and distances, such as "points".
-        missing: what to do with judgments that have an empty cell or no image file: "refuse", or "drop" and count them.
-        decimal: "point" or "comma" before decimals; "auto": a comma where the column has one and cells are not
-            separated by commas.
-        delimiter: the character between the cells of a CSV file; null: found automatically.
-        encoding: the encoding of a file of text.
-        sheet: the sheet of an Excel file; null: the only one that is filled.
-        missing_words: cells that mean a missing value, as an empty cell does; null: NA, N/A, null, None and others;
-            []: none, so that they are values.
-        max_bytes: the largest file that is read, unpacked.
-        max_rows: the most rows that are read.
-        seed: seed of the drawn split.
+    Raises:
+        InputError: a row, a cell, an option or a table is wrong.
     """
-    options = TableOptions(delimiter, encoding, sheet, missing_words, max_bytes, max_rows, set_by="set ")
-    table = read_table(Path(data).expanduser(), options)
     form, columns = _form(table)
     roles, judged = columns[:-1], columns[-1]
     cells = {role: table.texts(role, "items") for role in roles}
+    if largest is not None and form != "scores of pairs":
+        raise InputError(
+            "largest", f"{largest:g}, but the table has {form}", "is an option of scores of pairs", "omit it"
+        )
+    if unit and form not in ("scores of pairs", "distances of pairs"):
+        raise InputError("unit", f"'{unit}', but the table has {form}", "is an option of judged pairs", "omit it")
     own = _own_images(table, root)
     beside = _items_beside(table, own, cells) if items is None else Path(items).expanduser()
-    known = own if beside is None else _listed_images(beside, id_column, image, root, options)
+    if beside is None or beside.suffix.lower() == ".npz":
+        given = {"id_column": id_column, "image": image, **({} if beside is None else {"root": root})}
+        for name, value in given.items():
+            if value is not None:
+                allowed = "is an option of a second table, which lists the image of each item"
+                raise InputError(name, f"'{value}'", allowed, "omit it, or name the table: task.items=FILE")
+    known = (
+        own
+        if beside is None
+        else _vectors(beside)
+        if beside.suffix.lower() == ".npz"
+        else _listed_images(beside, id_column, image, root, options)
+    )
     use = np.ones(len(table), dtype=bool)
     omitted: Counter[str] = Counter()
 
@@ -119,21 +99,17 @@ def judgments(
     for column in columns:
         for row in np.flatnonzero(~table.columns[column].filled & use).tolist():
             drop(row, column, "empty", "", "complete the row", "with an empty cell")
-    paths = {}
+    sources: dict[str, ImageSource] = {}
     for role in roles:
         for row in np.flatnonzero(use).tolist():
             cell = cells[role][row]
-            if cell not in paths:
-                paths[cell] = known.path(cell, f"{table.where(row)}: {role}")
-            if "://" in paths[cell]:
-                hint = "save the images to files and give their paths"
-                raise InputError(f"{table.where(row)}: {role}", "a URL", "must be the path of a file", hint)
-            if not known.files.has(paths[cell]):
-                reason = why_absent(Path(paths[cell]))
-                hint = (
-                    f"{reason}; " * bool(reason) + f"paths are relative to {known.files.root}: correct it, or set root"
-                )
-                drop(row, role, f"no image {paths[cell]}", "", hint, "without an image file")
+            if cell not in sources:
+                try:
+                    sources[cell] = known.source(cell)
+                except FileNotFoundError as error:
+                    drop(row, role, f"no image {error.filename}", "", str(error.strerror), "without an image file")
+                except InputError as error:
+                    raise InputError(f"{table.where(row)}: {role}", error.got, error.allowed, error.hint) from None
     _refuse_same(table, roles, cells, use)
     if form in ("triplets", "odd one out"):
         values = _choices(table, roles, judged, cells, use)
@@ -159,15 +135,17 @@ def judgments(
     everything = np.ones(len(rows), dtype=bool)
     labels = labels_of(everything)
     identity = _identity(members, [f"{values[row]:g}" for row in rows.tolist()], names)
-    files = [ImageFile(Path(paths[name])) for name in names]
-    shown = [known.files.key(paths[name]) for name in names]
-    whole = Split(files, shown, labels)
+    shown = [known.shown(name) for name in names]
+    whole = Split([sources[name] for name in names], shown, labels)
 
     def part_of(part_labels: JudgedItems, left_out: int = 0) -> Split:
         """The split of some of the judgments, and their items."""
         return with_judgments(whole, part_labels.with_texts(identity=identity), left_out)
 
     split = split or next((name for name in table.columns if SPLIT_NAMES.fullmatch(name)), None)
+    if split is not None and by is not None:
+        raise InputError("by", f"{by}, but the column '{split}' names the split", hint="omit it, or rename the column")
+    by = by or "item"
     if split is not None:
         part_names = np.array(parts_of(table.texts(split, "split", "task.split"), table.where, table.path, split))[rows]
         chosen = {"train": ("train",), "val": ("val",), "test": TEST_PARTS}
@@ -203,7 +181,7 @@ def judgments(
             else []
         ),
     ]
-    known.files.forget()
+    known.forget()
     suggested = partial(_suggest_config, form)
     return Task(splits["train"], splits.get("test"), splits.get("val"), columns=lines, suggested=suggested)
 
@@ -211,14 +189,27 @@ def judgments(
 def _suggest_config(form: str, train: Split) -> tuple[str, list[str]]:
     """The config for judgments of this form, and batches that fit the items."""
     name = {"scores of pairs": "pairs", "distances of pairs": "pairs", "grades": "rankings", "distances": "rankings"}
-    batch_size = min(96, len(train))
-    return f"table/{name.get(form, 'triplets')}", ["task.name=table/judgments", f"sampler.batch_size={batch_size}"]
+    changes = [f"sampler.batch_size={min(96, len(train))}"]
+    if train.feature_dim is not None:  # items are vectors: a head on them is trained
+        changes += ["model.backbone=features", "model.weights=none", "model.frozen=false"]
+    return f"table/{name.get(form, 'triplets')}", changes
 
 
 def has_judgments(table: Table) -> bool:
     """Whether the columns of a table are those of judgments."""
     names = {name.lower() for name in table.columns}
     return any({*items, judged} <= names for items, judged in FORMS.values())
+
+
+def refuse_almost_judgments(table: Table) -> None:
+    """Refuse a table that lacks one column of a form of judgments, of three or four.
+
+    Raises:
+        InputError: it is such a table.
+    """
+    names = {name.lower() for name in table.columns}
+    if any(len({*items, judged} - names) == 1 for items, judged in FORMS.values()):
+        _form(table)
 
 
 def _form(table: Table) -> tuple[str, tuple[str, ...]]:
@@ -243,18 +234,76 @@ class _Images:
     table: Path | None
     cells: Mapping[str, str]
 
-    def path(self, name: str, where: str) -> str:
-        """The path of the image of an item.
-
-        Raises:
-            InputError: the items are listed, and this is none of them.
-        """
+    def _path(self, name: str) -> str:
         if self.table is None:
             return self.files.place(name)
         if name not in self.cells:
             hint = did_you_mean(name, self.cells, "list it there, or correct the cell")
-            raise InputError(where, f"no item '{name}' in {self.table}", hint=hint)
+            raise InputError("", f"no item '{name}' in {self.table}", hint=hint)
         return self.files.place(self.cells[name])
+
+    def source(self, name: str) -> ImageSource:
+        """The image of an item.
+
+        Raises:
+            InputError: the items are listed, and this is none of them; or it is a URL.
+            FileNotFoundError: there is no such file; `strerror` says what to do.
+        """
+        path = self._path(name)
+        if "://" in path:
+            raise InputError("", "a URL", "must be the path of a file", "save the images to files and give their paths")
+        if not self.files.has(path):
+            reason = why_absent(Path(path))
+            hint = f"{reason}; " * bool(reason) + f"paths are relative to {self.files.root}: correct it, or set root"
+            raise FileNotFoundError(0, hint, path)
+        return ImageFile(Path(path))
+
+    def shown(self, name: str) -> str:
+        """The name of an item on pages."""
+        return self.files.key(self._path(name))
+
+    def forget(self) -> None:
+        """Forget which files there are."""
+        self.files.forget()
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """The vectors of items, in place of images."""
+
+    file: Path
+    values: Mapping[str, Any]
+
+    def source(self, name: str) -> ImageSource:
+        """The vector of an item.
+
+        Raises:
+            InputError: it has none.
+        """
+        if name not in self.values:
+            hint = did_you_mean(name, self.values, "add it there, or remove the row")
+            raise InputError("", f"no vector of '{name}' in {self.file}", hint=hint)
+        return Vector(self.values[name])
+
+    def shown(self, name: str) -> str:
+        """The name of an item on pages."""
+        return name
+
+    def forget(self) -> None:
+        """Nothing is kept."""
+
+
+def _vectors(file: Path) -> _Vectors:
+    """The vectors of a file.
+
+    Raises:
+        InputError: it cannot be read, or has a name twice.
+    """
+    names, values = read_features(file)
+    assert names is not None  # of .npz
+    if repeated := next((name for name, count in Counter(names).items() if count > 1), None):
+        raise InputError(str(file), f"two vectors of '{repeated}'", "must have one per name")
+    return _Vectors(file, dict(zip(names, values, strict=True)))
 
 
 def _own_images(table: Table, root: str | None) -> _Images:
@@ -359,9 +408,9 @@ def _numbers(table: Table, judged: str, use: _Array, decimal: Decimal, *, least:
     return values
 
 
-def _labels(form: str, items: int, members: _Array, values: _Array, unit: str) -> JudgedItems:
+def _labels(form: str, items: int, members: _Array, values: _Array, unit: str | None) -> JudgedItems:
     if form in ("scores of pairs", "distances of pairs"):
-        return PairLabels(members, values, items, unit)
+        return PairLabels(members, values, items, unit or "")
     if form in ("grades", "distances"):
         return RankingLabels(members, values, items, "grade" if form == "grades" else "distance", missing="drop")
     return TripletLabels(members, values.astype(np.int64), items, odd_one_out=form == "odd one out")

@@ -9,7 +9,6 @@ from support.refusals import refuses
 
 from contml.labels import RankingLabels, TripletLabels
 from contml.tasks.table.file import file
-from contml.tasks.table.judgments import judgments
 
 TRIPLETS = "anchor,x,y,choice\n0.png,1.png,2.png,x\n3.png,4.png,5.png,y\n"
 GRADES = "query,item,grade\n0.png,1.png,1\n0.png,2.png,2\n3.png,4.png,1\n3.png,5.png,3\n"
@@ -25,7 +24,7 @@ def read(tmp_path, monkeypatch):
 
     def make(text, **options):
         (tmp_path / "table.csv").write_text(text)
-        return judgments("table.csv", **options)
+        return file("table.csv", **options)
 
     return make
 

@@ -1,0 +1,106 @@
+"""Options of a table of judgments: none is ignored, through `--data` as through a config; items may be vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.refusals import refuses
+
+from contml.experiment import OwnData, load_table
+from contml.tasks.table.file import file
+
+ROWS = [(a, b, abs(a - b)) for a in range(8) for b in range(a)]
+FORMS = {
+    "pairs": "a,b,score\n" + "".join(f"{a}.png,{b}.png,{9 - d}\n" for a, b, d in ROWS),
+    "distances": "a,b,distance\n" + "".join(f"{a}.png,{b}.png,{d}\n" for a, b, d in ROWS),
+    "triplets": "anchor,x,y,choice\n" + "".join(f"{n}.png,{n + 1}.png,{n + 2}.png,x\n" for n in range(6)),
+    "rankings": "query,item,grade\n" + "".join(f"{a}.png,{b}.png,{9 - d}\n" for a, b, d in ROWS),
+    "labels": "image,age\n" + "".join(f"{n}.png,{n}\n" for n in range(8)),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for n in range(8):
+        Image.new("RGB", (8, 8), (n, 0, 0)).save(f"{n}.png")
+    (tmp_path / "list.csv").write_text("key,file\n" + "".join(f"i{n},{n}.png\n" for n in range(8)))
+    for name, text in FORMS.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    np.savez(tmp_path / "vectors.npz", names=[f"i{n}" for n in range(8)], features=np.eye(8, 3, dtype=np.float32))
+    return tmp_path
+
+
+def test_options_reach_judgments_that_data_finds(folder):
+    own = OwnData(folder / "pairs.csv", preset="quick")
+    found = load_table(own, None, ["task.by=judgment", "task.unit=points", "task.largest=10"]).task.train.labels
+    assert found.measure.unit == "points"
+    assert float(found.judged_pairs.distances.min()) == 2  # 10 minus the highest score, 8
+    (folder / "ids.csv").write_text("a,b,score\n" + "".join(f"i{a},i{b},{9 - d}\n" for a, b, d in ROWS))
+    options = ["task.items=list.csv", "task.id_column=key", "task.by=judgment"]
+    train = load_table(OwnData(folder / "ids.csv", preset="quick"), None, options).task.train
+    assert set(train.names) <= {f"{n}.png" for n in range(8)}
+    listed = load_table(OwnData(folder / "ids.csv", image="file", preset="quick"), None, options).task.train
+    assert listed.names == train.names
+
+
+@pytest.mark.parametrize(
+    ("form", "option", "value", "got"),
+    [
+        ("pairs", "group", "a", "the table has judgments"),
+        ("pairs", "exclude_group", False, "the table has judgments"),
+        ("triplets", "queries", 3, "the table has judgments"),
+        ("distances", "largest", 10.0, "distances of pairs"),
+        ("triplets", "largest", 10.0, "triplets"),
+        ("rankings", "unit", "points", "grades"),
+        ("triplets", "unit", "points", "triplets"),
+        ("pairs", "id_column", "key", "'key'"),
+        ("pairs", "image", "a", "'a'"),
+        ("labels", "by", "judgment", "the table has labels"),
+        ("labels", "largest", 10.0, "the table has labels"),
+        ("labels", "unit", "points", "the table has labels"),
+        ("labels", "items", "list.csv", "the table has labels"),
+        ("labels", "id_column", "key", "the table has labels"),
+    ],
+)
+def test_an_option_that_the_data_do_not_use_is_refused(folder, form, option, value, got):
+    with refuses(option, got=got, hint="omit it"):
+        file(f"{form}.csv", **{option: value})
+
+
+def test_by_is_refused_where_a_column_names_the_split(folder):
+    lines = FORMS["pairs"].splitlines()
+    named = [f"{line},{'split' if n == 0 else 'train' if n % 2 else 'test'}" for n, line in enumerate(lines)]
+    (folder / "named.csv").write_text("\n".join(named))
+    with refuses("by", got="'split' names the split"):
+        file("named.csv", by="item")
+
+
+def test_items_are_vectors(folder):
+    text = "a,b,score\n" + "".join(f"i{a},i{b},{9 - d}\n" for a, b, d in ROWS)
+    (folder / "ids.csv").write_text(text)
+    task = file("ids.csv", items="vectors.npz", by="judgment")
+    assert task.train.feature_dim == 3
+    row = task.train.names.index("i2")
+    assert task.train.image(row).tolist() == [0, 0, 1]
+    changes = task.suggested(task.train)[1]
+    assert "model.backbone=features" in changes
+    (folder / "ids.csv").write_text(text + "i1,i99,3\n")
+    with refuses("ids.csv:30: b", got="no vector of 'i99' in vectors.npz"):
+        file("ids.csv", items="vectors.npz")
+    np.savez(folder / "twice.npz", names=["i1", "i1"], features=np.eye(2, 3, dtype=np.float32))
+    with refuses("twice.npz", got="two vectors of 'i1'"):
+        file("ids.csv", items="twice.npz")
+    with refuses("root", got="'.'"):
+        file("ids.csv", items="vectors.npz", root=".")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("score", "rating"), ("anchor", "reference"), ("choice", "answer"), ("grade", "relevance")]
+)
+def test_a_table_that_lacks_one_column_of_judgments_names_the_forms(folder, before, after):
+    form = next(name for name, text in FORMS.items() if before in text.partition("\n")[0])
+    (folder / "near.csv").write_text(FORMS[form].replace(before, after))
+    with refuses("near.csv", got=after, allowed="anchor, x, y, choice"):
+        file("near.csv")
