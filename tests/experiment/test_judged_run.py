@@ -104,10 +104,10 @@ def test_an_audit_scores_the_judgments(contml, refused, tmp_path, no_reports, ki
     (original,) = (line for line in given if {Path(line[role]).name for role in roles.split(",")} == items)
     if kind == "triplets":
         assert Path(original[original["choice"]]).name == Path(rows[0]["judged"]).name
+    elif kind == "pairs":
+        assert float(rows[0]["judged"]) == max(float(line["score"]) for line in given) - float(original["score"])
     else:
-        assert float(rows[0]["judged"]) == (
-            4 - float(original["score"]) if kind == "pairs" else float(original["grade"])
-        )
+        assert float(rows[0]["judged"]) == float(original["grade"])
     page = (run / "audit/train.html").read_text(encoding="utf-8")
     assert page.count('<div class="query">') == 7
     assert "2 networks, each judgment by the one that was not trained on it" in page

@@ -1,0 +1,49 @@
+"""Judged words and captions of the data packs, with vectors as items; skipped where the packs are absent."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from support.paths import DATA_ROOT, ROOT
+
+from benchmarks.judged_words import captions, glove, measure, simlex, simlex_rows
+from contml.tasks.table.file import file
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    if not (DATA_ROOT / "flickr8k_1500").is_dir():
+        pytest.skip("the pack flickr8k_1500 is not there")
+    return glove(DATA_ROOT)
+
+
+def test_the_words_of_simlex_are_judged_by_their_vectors(vectors, tmp_path):
+    judged = simlex(vectors)
+    assert judged.about == "686 of 1,028 words have a vector, both words of 567 of 999 pairs"
+    known = [row for row in simlex_rows() if row[0] in vectors and row[1] in vectors]
+    (tmp_path / "simlex.csv").write_text("a,b,score\n" + "".join(f"{a},{b},{score}\n" for a, b, score in known))
+    np.savez(tmp_path / "words.npz", names=judged.names, features=judged.vectors.numpy())
+    task = file(str(tmp_path / "simlex.csv"), items=str(tmp_path / "words.npz"), largest=10.0)
+    assert task.train.feature_dim == 50
+    assert not set(task.train.names) & set(task.test.names)  # no test word is in training
+    assert task.train.labels.judged + task.test.labels.judged + task.train.labels.left_out == judged.labels.judged
+
+
+def test_the_measured_tables_are_on_the_page():
+    results = (ROOT / "benchmarks/results/judged_words.md").read_text()
+    rows = re.findall(r"^\| (SimLex-999|CxC captions) \| \d \| (.+)$", results, re.MULTILINE)
+    page = (ROOT / "docs/judgments.md").read_text()
+    assert len(rows) == 6
+    for name, cells in rows:
+        assert f"| {name.removeprefix('CxC ')} | {cells}" in page
+
+
+@pytest.mark.slow
+def test_captions_are_measured(vectors):
+    if not (DATA_ROOT / "cxc_val2017").is_dir():
+        pytest.skip("the pack cxc_val2017 is not there")
+    judged = captions(DATA_ROOT, vectors)
+    assert judged.about == "6,531 of 6,531 pairs, of 5,993 captions"
+    assert measure(judged, 0)[:2] == ["4,716", "1,815"]
