@@ -79,8 +79,8 @@ def test_an_answer_that_two_other_triplets_contradict_counts_them():
     consistent = judgment_errors(torch.zeros(4, 2), TripletLabels(labels.triplets, [0, 0, 0], 4))
     assert consistent.paths.tolist() == [0, 0, 0]
     assert (found.scores > consistent.scores).all()
-    odd = TripletLabels([[0, 1, 2], [0, 1, 2], [0, 1, 2]], [0, 0, 1], 3, odd_one_out=True)
-    votes = judgment_errors(torch.zeros(3, 2), odd)
+    repeated = TripletLabels([[0, 1, 2], [0, 1, 2], [0, 1, 2]], [0, 0, 1], 3, odd_one_out=True)
+    votes = judgment_errors(torch.zeros(3, 2), repeated)
     assert votes.judged.tolist() == [0, 1]
     assert votes.others.tolist() == [1, 2]
     assert votes.order.tolist() == [1, 0]
