@@ -37,6 +37,7 @@ from contml.labels import (
     SegmentationLabels as SegmentationLabels,
     SequenceLabels as SequenceLabels,
     TagLabels as TagLabels,
+    TeacherLabels as TeacherLabels,
     ThresholdLabels as ThresholdLabels,
     TripletLabels as TripletLabels,
     VectorLabels as VectorLabels,

@@ -18,6 +18,7 @@ from contml.labels.scales import GeoLabels, OrdinalLabels
 from contml.labels.segmentation import SegmentationLabels
 from contml.labels.sequences import SequenceLabels
 from contml.labels.sets import MultiHotLabels, TagLabels
+from contml.labels.teachers import TeacherLabels
 from contml.labels.vectors import VectorLabels
 from contml.labels.weighted import WeightedLabels
 from contml.labels.word_vectors import load_word_vectors
@@ -26,6 +27,7 @@ from contml.labels.word_vectors import load_word_vectors
 LABELS = {
     "classes": ClassLabels,
     "vectors": VectorLabels,
+    "teacher": TeacherLabels,
     "dates": DateLabels,
     "poses": PoseLabels,
     "segmentation": SegmentationLabels,
@@ -48,6 +50,6 @@ BINARY_LABELS = {"threshold": ThresholdLabels, "nearest": NearestLabels}
 __all__ = [
     "BINARY_LABELS", "LABELS", "CaptionLabels", "CaptionVectorLabels", "ClassLabels", "DateLabels", "FunctionLabels",
     "GeoLabels", "JudgedItems", "LabelSpace", "MatrixLabels", "MultiHotLabels", "NearestLabels", "OrdinalLabels",
-    "PairLabels", "PoseLabels", "RankingLabels", "SegmentationLabels", "SequenceLabels", "TagLabels", "ThresholdLabels",
-    "TripletLabels", "VectorLabels", "WeightedLabels", "idf_weights", "load_word_vectors", "nearest",
+    "PairLabels", "PoseLabels", "RankingLabels", "SegmentationLabels", "SequenceLabels", "TagLabels", "TeacherLabels",
+    "ThresholdLabels", "TripletLabels", "VectorLabels", "WeightedLabels", "idf_weights", "load_word_vectors", "nearest",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from contml.config import ConfiguredPart, Document, NamedParts, parts_by_name
 
 from .label import TableLabel
 from .number_labels import DateLabel, GeoLabel, NumberLabel, VectorLabel
+from .teacher_label import TeacherLabel
 from .text_labels import CaptionsLabel, ClassLabel, MapLabel, OrdinalLabel, TagsLabel
 
 
@@ -39,6 +40,7 @@ TABLE_LABELS: dict[str, type[TableLabel] | type[AutoLabel]] = {
     "tags": TagsLabel,
     "captions": CaptionsLabel,
     "map": MapLabel,
+    "teacher": TeacherLabel,
     "auto": AutoLabel,
 }
 #: The kinds that a guess can be.

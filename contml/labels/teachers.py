@@ -1,0 +1,61 @@
+"""The label space of another model's embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from contml._support.conversion import Numbers, as_numbers
+from contml._support.errors import InputError
+from contml.distances.euclidean import euclidean, squared_euclidean
+from contml.distances.search import Neighbours
+from contml.distances.vectors import neighbours_by_value
+from contml.labels.base import MetricLabels
+
+#: A vector whose length differs from 1 by less has length 1 already: scaling it again would change its last digits.
+_ROUNDING = 1e-12
+
+
+class TeacherLabels(MetricLabels):
+    """Embeddings of a teacher as labels: a model learns the distances of another one, without labels of its own.
+
+    The label distance is the Euclidean distance of the embeddings scaled to length 1, 0 to 2; it has the order of their
+    cosines. Park et al., "Relational Knowledge Distillation" (CVPR 2019), transfer distances by a loss of their own;
+    here any loss for graded labels does.
+
+    Args:
+        values: the teacher's embeddings of the items `[N, D]`; D need not be the length of the model's embeddings.
+        squared: squared label distances.
+    """
+
+    title = "teacher"
+    item_arguments: ClassVar[Mapping[str, Any]] = {"values": Tensor}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"squared": bool}
+    values: Tensor
+
+    def __init__(self, values: Numbers, squared: bool = False) -> None:
+        vectors = as_numbers("values", values, "embeddings [items, D]").to(torch.float64, copy=True)
+        if vectors.ndim != 2 or 0 in vectors.shape:
+            raise InputError("values", str(list(vectors.shape)), "must be embeddings [items, D]")
+        norms = vectors.norm(dim=1, keepdim=True)
+        if len(zeros := (norms[:, 0] == 0).nonzero()):
+            raise InputError("values", f"the embedding of item {int(zeros[0])} is 0", "must have a direction")
+        super().__init__(values=torch.where((norms - 1).abs() < _ROUNDING, vectors, vectors / norms))
+        self.squared = squared
+        self.unit = f"{'squared ' if squared else ''}distance of the teacher's embeddings"
+
+    def distances(self, x: Self, y: Self) -> Tensor:
+        """Euclidean distances of the unit vectors, plain or squared, in float64 `[X, Y]`."""
+        return (squared_euclidean if self.squared else euclidean)(x.values, y.values)
+
+    def _contents(self) -> str:
+        return f"embeddings of {self.values.shape[1]} numbers; unit: {self.unit}"
+
+    def _nearest(
+        self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
+    ) -> Neighbours:
+        order = (lambda squared: squared) if self.squared else torch.sqrt
+        return neighbours_by_value(self.values, k, rows, among, order, memory, progress)
