@@ -32,7 +32,7 @@ from contml.models import EmbeddingModel
 from contml.models.heads import cut_head
 
 NESTED, DIMS, WHOLE = [8, 16, 32, 64], (8, 32), 128
-NAMES = ("poses", "houses", "rooms")
+NAMES = ("poses", "houses")
 RAW = Path(__file__).parent / "results" / "raw" / "matryoshka.jsonl"
 PAGE, PLOT = RAW.parents[1] / "matryoshka.md", RAW.parents[3] / "docs" / "matryoshka.png"
 #: What is trained, and its changes to the preset.

@@ -41,7 +41,7 @@ PAGE = RAW.parents[1] / "teachers.md"
 
 
 def embeddings(trainer: Trainer, task: Task, split: str, model: Any = None) -> Tensor:
-    """The embeddings of a split, each image a query."""
+    """The embeddings of all images of a split."""
     found = trainer.evaluate(every_query(task.splits[split]), model)[1]
     assert isinstance(found, Ranking)
     return found.embeddings.cpu()
