@@ -31,7 +31,7 @@ def compiled(function: _Function) -> _Function:
     """
     import numba
 
-    dispatcher = numba.njit(cache=True, nogil=True)(function)
+    dispatcher: Any = numba.njit(cache=True, nogil=True)(function)  # _cache is not public
     dispatcher._cache.save_overload = partial(_save_if_possible, dispatcher._cache.save_overload)
     return cast(_Function, dispatcher)
 
