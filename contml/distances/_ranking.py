@@ -10,6 +10,8 @@ from contml.distances._compiled import Floats, Ints, compiled
 
 #: Columns that are compared at once. They are read one by one only if one of them is among the smallest so far.
 _TOGETHER = 64
+#: Columns whose numbers are equal modulo this are one class: see `bound_of`.
+_CLASSES = 16 * _TOGETHER
 
 
 @compiled
@@ -41,8 +43,18 @@ def keep_nearest(
     values and ids, of which the first `used` `[Q]` are filled; limit `[Q]`: the count-th smallest value so far.
     """
     columns, room = products.shape[1], near.shape[1]
+    least = np.empty(_CLASSES, np.float32)
     for i in range(len(products)):
         n, threshold = used[i], limit[i]
+        if first == 0 and columns > room:
+            least[:] = np.inf
+            for start in range(0, columns, _TOGETHER):
+                row, squared = products[i, start : start + _TOGETHER], size[start : start + _TOGETHER]
+                smallest = least[start % _CLASSES : start % _CLASSES + _TOGETHER]
+                for j in range(len(row)):
+                    value = squared[j] - np.float32(2) * row[j]
+                    smallest[j] = value if value < smallest[j] else smallest[j]
+            threshold = bound_of(least, count)
         for start in range(0, columns, _TOGETHER):
             row, squared = products[i, start : start + _TOGETHER], size[start : start + _TOGETHER]
             hits = np.int32(0)
@@ -59,6 +71,17 @@ def keep_nearest(
                         threshold = keep_smallest(near[i], ids[i], count)
                         n = count
         used[i], limit[i] = n, threshold
+
+
+@compiled
+def bound_of(least: Floats, count: int) -> Any:
+    """A number above the `count` smallest numbers, given the least `[C]` of each of C classes of them; it may be inf.
+
+    The `count` smallest of `least` are of different classes, so at least so many numbers are not above the last of them.
+    """
+    if count > len(least):
+        return least.dtype.type(np.inf)
+    return np.nextafter(np.partition(least, count - 1)[count - 1], least.dtype.type(np.inf))
 
 
 @compiled
@@ -85,18 +108,35 @@ def summarize_rows(
     number of columns that count, and the sums of D and 1 / (1 + D) over them; room_near, room_ids `[at least 2 k]`.
     """
     columns, count, room = distances.shape[1], near.shape[1], len(room_near)
-    item_counts, total, gain = np.zeros(_TOGETHER), np.zeros(_TOGETHER), np.zeros(_TOGETHER)
+    total, gain, least = np.zeros(_TOGETHER), np.zeros(_TOGETHER), np.empty(_CLASSES, distances.dtype)
     for i in range(len(distances)):
-        n, threshold, group = 0, distances.dtype.type(np.inf), own[i]
-        item_counts[:], total[:], gain[:] = 0, 0, 0
+        n, group, item_count = 0, own[i], columns
+        total[:], gain[:], least[:] = 0, 0, np.inf
+        for start in range(0, columns, _TOGETHER):
+            row, members = distances[i, start : start + _TOGETHER], groups[start : start + _TOGETHER]
+            smallest = least[start % _CLASSES : start % _CLASSES + _TOGETHER]
+            excluded = np.int64(0)
+            for j in range(len(row)):
+                excluded += np.int64(members[j] == group)
+            if excluded:
+                item_count -= excluded
+                for j in range(len(row)):
+                    if members[j] != group:
+                        total[j] += row[j]
+                        gain[j] += 1 / (1 + np.float64(row[j]))
+                        smallest[j] = min(smallest[j], row[j])
+                continue
+            for j in range(len(row)):
+                value = np.float64(row[j])
+                total[j] += value
+                gain[j] += 1 / (1 + value)
+            for j in range(len(row)):
+                smallest[j] = row[j] if row[j] < smallest[j] else smallest[j]
+        threshold = bound_of(least, count)
         for start in range(0, columns, _TOGETHER):
             row, members = distances[i, start : start + _TOGETHER], groups[start : start + _TOGETHER]
             hits = np.int32(0)
             for j in range(len(row)):
-                value, counts = np.float64(row[j]), np.float64(members[j] != group)
-                item_counts[j] += counts
-                total[j] += counts * value
-                gain[j] += counts / (1 + value)
                 hits += np.int32(row[j] < threshold)
             if not hits:
                 continue
@@ -110,4 +150,4 @@ def summarize_rows(
         keep_smallest(room_near[:n], room_ids[:n], count)
         order = np.argsort(room_near[:count], kind="mergesort")
         near[i], ids[i] = room_near[order], room_ids[order]
-        sums[0, i], sums[1, i], sums[2, i] = item_counts.sum(), total.sum(), gain.sum()
+        sums[0, i], sums[1, i], sums[2, i] = item_count, total.sum(), gain.sum()

@@ -6,6 +6,11 @@ import numpy as np
 
 from contml.distances._compiled import Floats, Ints, compiled
 
+#: Columns that are compared at once, and read one by one only if one of them counts.
+_TOGETHER = 64
+#: Columns that stay in the processor's first cache.
+_CACHED = 2048
+
 
 @compiled
 def order_statistics(
@@ -102,19 +107,27 @@ def count_within(distances: Floats, own: Ints, groups: Ints, thresholds: Floats,
     An item of the row's own group does not count: own `[Q]`, groups `[C]`.
     """
     columns, num_thresholds = distances.shape[1], len(thresholds)
+    counts[:] = 0
     for q in range(len(distances)):
-        row = distances[q]
-        for t in range(num_thresholds):
-            limit, hits = thresholds[t], np.int32(0)
-            for j in range(columns):
-                hits += np.int32(row[j] <= limit)
-            counts[q, t] = hits
+        for start in range(0, columns, _CACHED):
+            row = distances[q, start : start + _CACHED]
+            for t in range(num_thresholds):
+                limit, hits = thresholds[t], np.int32(0)
+                for j in range(len(row)):
+                    hits += np.int32(row[j] <= limit)
+                counts[q, t] += hits
         counts[q, num_thresholds] = columns
-        for j in range(columns):
-            if groups[j] == own[q]:
-                counts[q, num_thresholds] -= 1
-                for t in range(num_thresholds):
-                    counts[q, t] -= row[j] <= thresholds[t]
+        for start in range(0, columns, _TOGETHER):
+            members, excluded = groups[start : start + _TOGETHER], np.int64(0)
+            for j in range(len(members)):
+                excluded += np.int64(members[j] == own[q])
+            if not excluded:
+                continue
+            for j in range(start, start + len(members)):
+                if groups[j] == own[q]:
+                    counts[q, num_thresholds] -= 1
+                    for t in range(num_thresholds):
+                        counts[q, t] -= distances[q, j] <= thresholds[t]
 
 
 @compiled
@@ -206,13 +219,22 @@ def label_ties(
     for q in range(len(distances)):
         kth_distance, count = near[q, -1], columns
         further[q], sums[q], mean[:] = 0, 0, total
-        for j in range(columns):
-            if groups[j] == own_group[q]:
-                count -= 1
-                mean -= vectors[j]
-            elif distances[q, j] == kth_distance:
-                further[q] += 1
-                sums[q] += vectors[j]
+        for start in range(0, columns, _TOGETHER):
+            row, members = distances[q, start : start + _TOGETHER], groups[start : start + _TOGETHER]
+            hits = np.int64(0)
+            for j in range(len(row)):
+                hits += np.int64((members[j] == own_group[q]) | (row[j] == kth_distance))
+            if not hits:
+                continue
+            for j in range(start, start + len(row)):
+                if groups[j] == own_group[q]:
+                    count -= 1
+                    for n in range(dims):
+                        mean[n] -= vectors[j, n]
+                elif distances[q, j] == kth_distance:
+                    further[q] += 1
+                    for n in range(dims):
+                        sums[q, n] += vectors[j, n]
         for rank in range(near.shape[1]):
             if near[q, rank] == kth_distance:
                 further[q] -= 1

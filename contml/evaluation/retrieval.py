@@ -233,8 +233,9 @@ def _rank_graded(
     # Results are written in place: small ones kept between the blocks would fragment the memory of these.
     by_query: list[Tensor] = []  # each [Q,...]
     pair_labels = torch.empty(len(pairs[0]))
+    gallery = labels[g]
     for part in data.parts(len(g), _LABEL_DISTANCES):
-        d = labels.filled(q[part], g).cpu()  # [q,G]
+        d = labels.filled(labels[q[part]], gallery).cpu()  # [q,G]
         neighbours, baselines = Nearest(distances[part], positions[part]), data.baselines(part, d, k)
         beyond = torch.zeros(3, len(d), dtype=torch.float64)  # as of order_by_distance
         tied_beyond = list(data.tied_beyond(part, neighbours))

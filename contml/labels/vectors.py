@@ -58,6 +58,9 @@ class VectorLabels(MetricLabels):
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Euclidean distances, squared or plain, in float64 `[X, Y]`."""
+        if x.values.shape[1] == 1:
+            difference = x.values - y.values.T
+            return difference.square_() if self.squared else difference.abs_()
         return (squared_euclidean if self.squared else euclidean)(x.values, y.values)
 
     @property
