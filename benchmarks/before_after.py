@@ -98,6 +98,28 @@ def loss(name: str) -> Measurement:
     return run, lambda: f"{float(made(embeddings, classes)):.6g}"
 
 
+def evaluation(kind: str, items: int) -> Measurement:
+    """The evaluation of items that follow their graded labels in part: 128 dimensions, each searches all others."""
+    import torch
+
+    from contml.evaluation import evaluate
+    from contml.labels import PoseLabels, VectorLabels
+
+    random = torch.Generator().manual_seed(0)
+    z = torch.randn(items, 6, generator=random)
+    noise = 0.3 * torch.randn(items, 128, generator=random)
+    x = torch.tanh(z @ torch.randn(6, 128, generator=random)) + noise
+    joints = (z @ torch.randn(6, 32, generator=random)).view(items, 16, 2)
+    labels = {"numbers": VectorLabels(z[:, 0]), "vectors": VectorLabels(z), "poses": PoseLabels(joints)}[kind]
+
+    def figure() -> str:
+        found = evaluate(x, labels)[0]
+        scores = ", ".join(f"{name} {score.model:.9g}" for name, score in found.scores.items())
+        return f"{scores}, Spearman {found.spearman:.9g}"
+
+    return lambda: void(evaluate(x, labels)), figure
+
+
 def void(_: Any) -> None:
     return None
 
@@ -110,6 +132,11 @@ def measurements() -> dict[str, Callable[[], Measurement]]:
         "report of a small run": report,
         "t-SNE of 1,000 items": lambda: tsne(1000),
         "t-SNE of 2,000 items": lambda: tsne(2000),
+        **{
+            f"evaluation of {items:,} {kind}": partial(evaluation, kind, items)
+            for kind in ("numbers", "vectors", "poses")
+            for items in (5000, 20000)
+        },
         **{f"{name}, 128 items, 20 times": partial(loss, name) for name in PEERS},
     }
 

@@ -77,7 +77,7 @@ def keep_nearest(
 def bound_of(least: Floats, count: int) -> Any:
     """A number above the `count` smallest numbers, given the least `[C]` of each of C classes of them; it may be inf.
 
-    The `count` smallest of `least` are of different classes, so at least so many numbers are not above the last of them.
+    The `count` smallest of `least` are of different classes: at least so many numbers are not above the last of them.
     """
     if count > len(least):
         return least.dtype.type(np.inf)
