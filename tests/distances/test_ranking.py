@@ -22,12 +22,12 @@ def test_subtracted_distances_have_the_bits_of_torch(dim, dtype):
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("levels", [2, 30, 10**6])
-@pytest.mark.parametrize("k", [1, 9, 250])
-def test_the_oracle_equals_sorting_all_label_distances(k, levels, threads, monkeypatch):
+@pytest.mark.parametrize(("k", "items"), [(1, 700), (9, 700), (250, 700), (1, 3000), (250, 3000)])
+def test_the_oracle_equals_sorting_all_label_distances(k, items, levels, threads, monkeypatch):
     random = torch.Generator().manual_seed(k + levels)
-    d = torch.randint(0, levels, (40, 700), generator=random).float()
-    groups = torch.randint(0, 90, (700,), generator=random)
-    data = QueryGallery(torch.zeros(40, 1), torch.zeros(700, 1), torch.full((40,), -1), groups=(groups[:40], groups))
+    d = torch.randint(0, levels, (40, items), generator=random).float()
+    groups = torch.randint(0, 90, (items,), generator=random)
+    data = QueryGallery(torch.zeros(40, 1), torch.zeros(items, 1), torch.full((40,), -1), groups=(groups[:40], groups))
     monkeypatch.setattr("contml.distances._compiled._ENTRIES_PER_THREAD", 1000)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
