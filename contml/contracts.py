@@ -43,7 +43,8 @@ class Measure:
     geometric mean of factors, and a mean of squared distances becomes the root mean square.
 
     Attributes:
-        unit: the unit after a number, such as "km", or "" for plain numbers.
+        unit: the unit of the labels, such as "km", or "" for plain numbers; that of label distances, unless these are
+            ratios.
         factor: the value of a label distance of 1; finite and above 0.
         kind: "linear": factor x distance; "root": the square root of that, for squared distances; "ratio": its
             exponential, for distances of logarithms.
@@ -101,7 +102,17 @@ class Measure:
     @property
     def after(self) -> str:
         """What a label distance has after its number."""
+        return f" {plain_text(self.distance_unit)}" if self.distance_unit else ""
+
+    @property
+    def after_label(self) -> str:
+        """What a label has after its number."""
         return f" {plain_text(self.unit)}" if self.unit else ""
+
+    @property
+    def distance_unit(self) -> str:
+        """The unit of a label distance: that of the labels, or none, since the ratio of two labels has no unit."""
+        return "" if self.kind == "ratio" else self.unit
 
     def text(self, label_distance: float, low: float = math.nan, high: float = math.nan, *, unit: bool = True) -> str:
         """The label distance as all commands and pages print it: "4.10 km", "x 1.80", "0.410"; a dash for NaN.

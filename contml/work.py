@@ -519,7 +519,8 @@ def _start(function: Callable[[ItemT], ResultT], results: Results[ResultT], conn
 
 
 def _child(function: Callable[[ItemT], ResultT], results: Results[ResultT], connection: Connection) -> None:
-    os.setpgrp()  # Ctrl-C reaches the parent alone, which stops its children
+    if hasattr(os, "setpgrp"):  # not on Windows
+        os.setpgrp()  # Ctrl-C reaches the parent alone, which stops its children
     threading.Thread(target=_end_with_parent, daemon=True).start()
     serve(function, results, connection)
 

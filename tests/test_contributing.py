@@ -26,7 +26,8 @@ from contml.explore.items import Explored
 from contml.explore.page import write_page
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, pair_weights
-from contml.report.page import write_report
+from contml.report.page import About, write_report
+from contml.report.ranking import RankingContent
 from contml.tasks.table.kinds import TABLE_LABELS
 from contml.testing import check_loss
 
@@ -114,9 +115,9 @@ def test_a_label_space_is_one_class_one_row_one_example_and_one_test(tmp_path, m
     radians = labels.degrees.deg2rad()
     evaluation, ranking = evaluate(torch.stack([radians.cos(), radians.sin()], 1).float(), labels)
     evaluated = Evaluated(evaluation, "test", "last", epoch=1, epochs=1)
-    page = write_report(
-        tmp_path / "report", title="hues", config="", rows=[], evaluation=evaluated, ranking=ranking, split=split
-    ).read_text(encoding="utf-8")
+    page = write_report(tmp_path / "report", RankingContent(ranking), split, evaluated, About("hues")).read_text(
+        "utf-8"
+    )
     assert '<span class="label">345°</span>' in page
     assert "<td>hue</td>" in page
     assert "<td>15.0 degrees</td>" in page
@@ -161,7 +162,5 @@ def test_a_metric_is_a_row_and_a_function_and_is_in_tables_and_on_pages(tmp_path
     assert title in [line[0] for line in summary(evaluation)]
     images = [Pixels(np.full((20, 20, 3), 8 * row, np.uint8)) for row in range(30)]
     split = Split(images, [f"{row}.png" for row in range(30)], ClassLabels([row % 3 for row in range(30)]))
-    page = write_report(
-        tmp_path, title="macro", config="", rows=[], evaluation=evaluated, ranking=ranking, split=split
-    ).read_text(encoding="utf-8")
+    page = write_report(tmp_path, RankingContent(ranking), split, evaluated, About("macro")).read_text("utf-8")
     assert title in page

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from hypothesis import given, strategies as st
 
 from contml.contracts import Measure
+from contml.evaluation.results import Evaluation
+from contml.labels import VectorLabels
+from contml.report.plots import distance_title
 
 
 @given(st.floats(0, 1e6), st.floats(1e-3, 1e3))
@@ -39,6 +43,19 @@ def test_one_function_prints_label_distances(measure, distance, text, interval):
     if interval is not None:
         assert measure.text(distance, 0.0, 1.0) == interval
     assert measure.text(distance, unit=False) == text.removesuffix(measure.after)
+
+
+def test_a_ratio_of_two_labels_has_no_unit():
+    """The labels have it: 50,000 USD is x 2.00 of 25,000 USD. So do no titles of tables and plots."""
+    labels = VectorLabels(torch.tensor([25_000.0, 50_000.0]).log(), squared=False)
+    labels.measure = Measure("USD", 1.0, "ratio", "price")
+    assert labels.text(1) == "50,000 USD"
+    assert labels.measure.text(float(labels.pairwise([0], [1]))) == "x 2.00"
+    assert labels.measure.difference(1.0, 1.5, 0.25) == "x 1.65 (1.28 to 2.12)"
+    assert distance_title(labels.measure) == "label distance in price"
+    evaluation = Evaluation("", 2, 1, {}, 0.5, measure=labels.measure)
+    assert evaluation.titled("label_distance@1", "mean label distance") == "mean label distance"
+    assert labels.parts(0, 1)[0].difference == "x 2.00"
 
 
 def test_means_of_factors_are_geometric_and_means_of_squares_are_roots():

@@ -81,7 +81,7 @@ def atomic(path: Path) -> Iterator[Path]:
         mode = temporary.stat().st_mode
         yield temporary
         temporary.chmod(mode)  # safetensors makes a new file, which only its owner can read
-        with temporary.open("rb") as file:
+        with temporary.open("r+b") as file:  # Windows syncs no file that is open for reading alone
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
@@ -261,6 +261,14 @@ def _files(folder: Path) -> Iterator[Path]:
     """All files below a folder, without the hidden ones at its top."""
     for top in folder.glob("[!.]*"):
         yield from (path for path in (top, *top.rglob("*")) if not path.is_dir())
+
+
+def shared_folder(folders: Collection[str]) -> str:
+    """The deepest folder that all of these are in; "" where there is none, such as on two drives of Windows."""
+    try:
+        return os.path.commonpath(folders)
+    except ValueError:
+        return ""
 
 
 def unwritable(path: Path, error: OSError) -> InputError:

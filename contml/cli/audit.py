@@ -42,6 +42,14 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE.csv", help="The file; the page is beside it. Default: RUN/audit/SPLIT.csv."),
     ] = None,
+    tags: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Tags of items from the page of 'contml explore': those tagged 'right label' are left out. "
+            "Default: RUN/audit/tags.csv, if it is there.",
+        ),
+    ] = None,
     trust: Trust = False,
 ) -> None:
     """Find items whose label is not what the features of their image predict: wrong labels, and unusual items.
@@ -58,17 +66,19 @@ def audit(
         check_suffix(out, (".csv",))
         check_new_file(out, out.with_suffix(".html"), begins=_HEADERS)
     from contml.experiment import audit_run
-    from contml.report.label_errors import suspects_of
-    from contml.report.page import errors_page
+    from contml.experiment.tags import TAGS
+    from contml.report.label_errors import errors_page, suspects_of
 
     try:
-        result = audit_run(run, split=split, folds=folds, k=k, trust=trust, on_line=lambda line: echo(line, err=True))
+        result = audit_run(
+            run, split=split, folds=folds, k=k, tags=tags, trust=trust, on_line=lambda line: echo(line, err=True)
+        )
     except KeyboardInterrupt:
         echo("contml: stopped; the same command continues this audit", err=True)
         raise typer.Exit(130) from None
     file = out or run / "audit" / f"{split}.csv"
     page = file.with_suffix(".html")
-    suspects = suspects_of(result.split, result.errors)
+    suspects = suspects_of(result.split, result.errors, result.tags)
     files = {
         file: suspects.csv(top),
         page: errors_page(
@@ -84,9 +94,11 @@ def audit(
     order = result.errors.order.tolist()
     rows = [[f"{result.errors.scores[row]:.3f}", suspects.words(row)] for row in order[: min(top, _PRINTED)]]
     print_table([["score", suspects.what], *rows])
-    if unscored := len(result.errors.scores) - len(order):
+    if unscored := len(result.errors.scores) - len(order) - list(result.tags.values()).count(TAGS[1]):
         why = "unreadable" if suspects.what == "judgment" else "unreadable, or without a label to compare"
         echo(f"{unscored:,} of {len(result.errors.scores):,} {suspects.what}s have no score: {why}")
+    if result.tagged:
+        echo(f"tags: {result.tagged}")
     if result.untrained:
         echo(f"note: {result.untrained}")
     count = f"{min(top, len(order)):,} {suspects.what}s with the highest scores of {len(order):,}"

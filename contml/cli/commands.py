@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -39,6 +40,9 @@ _UsageError: Any = typer.BadParameter.__bases__[0]
 
 def main() -> None:
     """Entry point of the `contml` command. Bad input is reported in one line on stderr, with exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a pipe on Windows may have a code page that lacks characters
+            stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
     except InputError as error:

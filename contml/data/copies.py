@@ -154,11 +154,11 @@ def _counted(count: int, one: str, several: str) -> str:
 def _sizes(files: Sequence[str]) -> Array:
     """The sizes of files in bytes `[N]`; 0 of anything but a regular file. Each folder is listed once."""
     wanted, size_of = set(files), dict[str, int]()
-    for folder, slash in {file.rpartition("/")[:2] for file in files}:
+    for folder in {file.removesuffix(os.path.basename(file)) for file in files}:  # noqa: PTH119
         try:
-            with os.scandir(folder or slash or ".") as entries:
+            with os.scandir(folder or ".") as entries:
                 for entry in entries:
-                    path = f"{folder}{slash}{entry.name}"
+                    path = f"{folder}{entry.name}"
                     if path in wanted and entry.is_file():
                         size_of[path] = entry.stat().st_size
         except (OSError, ValueError):  # no such folder

@@ -23,7 +23,7 @@ import numpy as np
 from contml._support.arrays import read_arrays
 from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError, one_line
-from contml._support.files import atomic, taken
+from contml._support.files import atomic, shared_folder, taken
 from contml.data.sources import Vector
 from contml.data.split import Task
 
@@ -241,6 +241,5 @@ def _rows_of(item_names: list[str], names: list[str], path: Path) -> list[int]:
 
 
 def _below_shared_folder(names: Sequence[str]) -> list[str]:
-    alike = len({Path(name).is_absolute() for name in names}) == 1  # all absolute, or all relative
-    folder = os.path.commonpath([str(Path(name).parent) for name in names]) if alike else ""
-    return [name[len(folder) :].lstrip("/") if folder and name.startswith(folder) else name for name in names]
+    folder = shared_folder([str(Path(name).parent) for name in names])
+    return [name[len(folder) :].lstrip(f"/{os.sep}") if folder and name.startswith(folder) else name for name in names]

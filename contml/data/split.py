@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from contml._support.errors import InputError
+from contml._support.files import shared_folder
 from contml._support.validation import as_rows
 from contml.contracts import Rows
 from contml.data.decode import ImageItem, decode
@@ -106,6 +107,8 @@ class Split:
         recall_at: the values of K that papers on this data set report Recall@K for.
         excluded: number of items left out, by reason.
         view: what pages draw besides the words of the label space.
+        metadata: other values of the items by name, a text or number `[N]` each, None where one is missing: the page
+            of `contml explore` colours and filters by them.
     """
 
     images: Sequence[ImageSource]
@@ -118,6 +121,7 @@ class Split:
     recall_at: Sequence[int] | None = None
     excluded: Mapping[str, int] = field(default_factory=dict)
     view: View = View()
+    metadata: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "images", as_sources(self.images))
@@ -128,6 +132,9 @@ class Split:
         if (self.queries is None) != (self.gallery is None):
             got = "a gallery without queries" if self.queries is None else "queries without a gallery"
             raise InputError("split", got, hint="give both, or neither: then every item is a query")
+        for name, values in self.metadata.items():
+            if len(values) != len(self.images):
+                raise InputError(f"split: metadata {name}", f"{len(values)} values", f"must be {len(self.images)}")
         shapes = {source.values.shape if isinstance(source, Vector) else () for source in self.images}
         if len(shapes) > 1:
             got = f"features of shapes {sorted(map(list, shapes))}, where [] is an image"
@@ -157,9 +164,9 @@ class Split:
     def with_short_names(self) -> Split:
         """Returns the split with names for pages: absolute paths begin below the folder that all of them share."""
         folders = [os.path.dirname(name) for name in self.names if os.path.isabs(name)]  # noqa: PTH117, PTH120
-        if not folders:
+        if not (folder := shared_folder(folders)):
             return self
-        shared = os.path.join(os.path.commonpath(folders), "")  # noqa: PTH118
+        shared = os.path.join(folder, "")  # noqa: PTH118
         return replace(self, names=[name.removeprefix(shared) for name in self.names])
 
     def picture(self, row: int, min_size: int | None = None) -> Image.Image:
@@ -196,6 +203,7 @@ class Split:
             gallery=moved(self.gallery),
             groups=None if self.groups is None else self.groups[index],
             view=replace(self.view, rows=[self.view.row(row) for row in kept_rows]),
+            metadata={name: [values[row] for row in kept_rows] for name, values in self.metadata.items()},
         )
 
     def draw(self, row: int, size: int) -> Image.Image:

@@ -141,6 +141,11 @@ class Column:
         texts: list[str] = _as_text(cells).fill_null("").to_pylist()
         return texts
 
+    def values(self, rows: Sequence[int]) -> list[Any]:
+        """Some cells as texts, numbers or lists of these; None where one is missing."""
+        values: list[Any] = self.cells.take(pyarrow.array(rows, pyarrow.int64())).to_pylist()
+        return values
+
     def lists(self) -> list[list[Any] | None]:
         """The cells of a column of lists; None where one is missing."""
         lists: list[list[Any] | None] = self.cells.to_pylist()

@@ -158,7 +158,7 @@ class Evaluation:
     def titled(self, metric: str, title: str) -> str:
         """The title of a metric over values without unit: "mean label distance, km" if it is a label distance."""
         measure = self.measure_of(metric)
-        return title if measure is None or not measure.unit else f"{title}, {measure.unit}"
+        return title if measure is None or not measure.distance_unit else f"{title}, {measure.distance_unit}"
 
     def shown_k(self, name: str) -> list[int]:
         """The K at which tables show a curve, as far as it reaches."""

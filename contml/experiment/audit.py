@@ -14,10 +14,10 @@ fold, or its embeddings. While it trains, audit/folds_K/fold_F/ holds its state.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.run_results import read_training
 from contml.experiment.saved_run import check_config, read_evaluation, recorded_task, saved_numbers, trained_model
+from contml.experiment.tags import TAGS, tags_file, tags_of_rows
 from contml.labels.judgments import JudgedItems
 from contml.models import EmbeddingModel
 from contml.runs import Run
@@ -59,6 +60,8 @@ class Audit:
         errors: their scores and neighbours, or the scores of their judgments.
         facts: how the items were scored, as (name, text).
         untrained: a sentence where networks with untrained weights made the features; else empty.
+        tags: the tags of rows that a person has set; rows whose label is right have no score.
+        tagged: a sentence about them; empty without a file of tags.
     """
 
     run: Run
@@ -67,6 +70,8 @@ class Audit:
     errors: LabelErrors | JudgmentErrors
     facts: Sequence[tuple[str, str]]
     untrained: str = ""
+    tags: Mapping[int, str] = field(default_factory=dict)
+    tagged: str = ""
 
 
 def audit_run(
@@ -75,6 +80,7 @@ def audit_run(
     split: Literal["train", "val", "test"] = "train",
     folds: int = 5,
     k: int | None = None,
+    tags: Path | None = None,
     trust: bool = False,
     on_line: Callable[[str], None] = lambda _: None,
 ) -> Audit:
@@ -88,6 +94,7 @@ def audit_run(
             the run has not seen them.
         folds: number of folds of the training split.
         k: number of neighbours; None: that of `contml.evaluation.label_errors`.
+        tags: the file of tags of items; None: that of the run, if it has one.
         trust: allow the config of the run to name code to import.
         on_line: called with a line before and after each training.
 
@@ -101,6 +108,8 @@ def audit_run(
         raise InputError(str(folder), experiment.unranked, hint="give a run of embeddings")
     if experiment.is_judged and k is not None:
         raise InputError("--neighbours", str(k), hint="omit it: judgments are not compared with neighbours")
+    if experiment.is_judged and tags is not None:
+        raise InputError("--tags", str(tags), hint="omit it: tags are of items, and judgments are not tagged")
     evaluated = read_evaluation(run)
     path = run.checkpoints / f"{experiment.selected}.safetensors"
     weights, saved = load_weights(path)
@@ -110,12 +119,15 @@ def audit_run(
         split_names = ", ".join(task.splits)
         raise InputError("--split", split, f"must be one of {split_names}", "the data of the run have no other split")
     items = task.splits[split]
-    groups = None
+    groups, row_tags, names = None, _Tags({}, ""), item_names(items, experiment.root)
     if isinstance(items.labels, JudgedItems):
-        keys = items.labels.judgment_names(item_names(items, experiment.root))
+        keys = items.labels.judgment_names(names)
     else:
+        tag_file = tags or tags_file(run.folder)
+        if tags or tag_file.exists():
+            row_tags = _Tags(*tags_of_rows(tag_file, names, SPLIT_TITLES[split]))
         if split == "train":
-            keys = item_groups(task, item_names(items, experiment.root))
+            keys = item_groups(task, names)
         else:
             keys = list(map(str, range(len(items)) if items.groups is None else items.groups.tolist()))
         keys = joined(keys, same_images(stamps_of(items.images)))
@@ -136,7 +148,8 @@ def audit_run(
         features, missing = _outputs(model.to(device), items, experiment.build_images(model))
         network = f"the {judged_by[:-1]} of the run, which was not trained on these {what}s"
         untrained = evaluated.untrained if has_parameters or groups is None else ""
-        return _audited(run, task, split, network, _scored(items, k, groups, missing, features), untrained)
+        scored = _scored(items, k, groups, missing, features)
+        return _audited(run, task, split, network, scored, untrained, row_tags)
     assert fold_of is not None  # of the training split
     with locked(run.folder / "audit", "another process is auditing this run", "wait for it, or stop it"):
         fold_outputs = _Folds(experiment, run, task, fold_of, folds, on_line)
@@ -145,11 +158,24 @@ def audit_run(
         count = fold_outputs.untrained
         untrained = f"{count} of the {folds} {judged_by} have untrained weights" if count else ""
         scored = _scored(items, k, groups, missing, fold_outputs, fold_of)
-        return _audited(run, task, split, network, scored, untrained)
+        return _audited(run, task, split, network, scored, untrained, row_tags)
+
+
+class _Tags(NamedTuple):
+    """The tags of rows, and a sentence about them."""
+
+    rows: Mapping[int, str]
+    words: str
 
 
 def _audited(
-    run: Run, task: Task, name: str, network: str, errors: LabelErrors | JudgmentErrors, untrained: str
+    run: Run,
+    task: Task,
+    name: str,
+    network: str,
+    errors: LabelErrors | JudgmentErrors,
+    untrained: str,
+    tags: _Tags,
 ) -> Audit:
     split, title = task.splits[name], SPLIT_TITLES[name]
     if isinstance(errors, JudgmentErrors):
@@ -161,6 +187,8 @@ def _audited(
             *([("Implied otherwise", f"{n:,} by two other triplets")] if (n := int((errors.paths > 0).sum())) else []),
         ]
     else:
+        right = [row for row, tag in tags.rows.items() if tag == TAGS[1]]
+        errors.scores[torch.tensor(right, dtype=torch.int64)] = torch.nan
         facts = [
             ("Items", f"{len(errors.order):,} of the {title} split"),
             ("Features by", network),
@@ -169,9 +197,11 @@ def _audited(
         ]
     if untrained:
         facts.append(("Note", untrained))
+    if tags.words:
+        facts.append(("Tags", tags.words))
     if copies := str(find_copies({name: split})):
         facts.append(("Repeated images", copies))
-    return Audit(run, name, split, errors, facts, untrained)
+    return Audit(run, name, split, errors, facts, untrained, tags.rows, tags.words)
 
 
 def item_groups(task: Task, names: Sequence[str]) -> list[str]:

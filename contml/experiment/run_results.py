@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
@@ -34,6 +35,7 @@ from contml.runs import Run
 
 if TYPE_CHECKING:
     from contml.experiment.building import Experiment
+    from contml.report.page import Content
 
 
 class RunResult(NamedTuple):
@@ -94,15 +96,22 @@ class _Results:
         names = self.names(result.split)
         return QueryValues.of(metric, [names[n] for n in result.found.queries.tolist()], result.found.values)
 
-    def about(self, run: Run, result: RunResult, dim: int | None = None) -> dict[str, Any]:
-        """What every report says; `dim` as in `brief_of`."""
-        from contml.report.page import About  # here: it imports matplotlib
+    def write_report(self, run: Run, result: RunResult, content: Content, dim: int | None = None) -> Path:
+        """Write a report with this content; `dim` as in `brief_of`."""
+        from contml.report.page import About, write_report  # here: it imports matplotlib
 
         experiment = self.experiment
-        brief, facts = brief_of(experiment, run, dim), facts_of(experiment, run, dim)
-        about = About(brief, run.command, facts, usage_of(experiment, run.folder), squared_of(experiment))
-        page = {"title": experiment.name, "config": dump(experiment.values), "rows": run.rows(), "about": about}
-        return {**page, "evaluation": result.evaluated, "split": result.split}
+        about = About(
+            title=title_of_page(experiment, [run], result.split),
+            config=dump(experiment.values),
+            rows=run.rows(),
+            brief=brief_of(experiment, run, dim),
+            command=run.command,
+            facts=facts_of(experiment, run, dim),
+            usage=usage_of(experiment, run.folder),
+            squared=squared_of(experiment),
+        )
+        return write_report(run.folder, content, result.split, result.evaluated, about)
 
 
 class _EmbeddingResults(_Results, Evaluator):
@@ -153,12 +162,11 @@ class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
 
     def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:
         """Write the report of a ranking."""
-        from contml.report.page import write_report  # here: it imports matplotlib
+        from contml.report.ranking import RankingContent  # here: it imports matplotlib
 
-        about = self.about(run, result, result.found.embeddings.shape[1])
-        about |= {"missing": result.missing, "calibration": Calibration.read(run.calibration)}
-        about["labelled"] = LabelledItems.of_run(run)
-        return write_report(run.folder, ranking=result.found, pair=pair, **about)
+        calibration, labelled = Calibration.read(run.calibration), LabelledItems.of_run(run)
+        content = RankingContent(result.found, result.missing, calibration, labelled, pair)
+        return self.write_report(run, result, content, result.found.embeddings.shape[1])
 
 
 class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
@@ -173,10 +181,9 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
 
     def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:  # noqa: ARG002
         """Write the report of judgments."""
-        from contml.report.page import write_judgment_report  # here: it imports matplotlib
+        from contml.report.judgments import JudgmentContent  # here: it imports matplotlib
 
-        about = self.about(run, result, result.found.embeddings.shape[1])
-        return write_judgment_report(run.folder, judged=result.found, **about)
+        return self.write_report(run, result, JudgmentContent(result.found), result.found.embeddings.shape[1])
 
 
 class CaptionResults(_Results, CaptionEvaluator):
@@ -226,12 +233,12 @@ class CaptionResults(_Results, CaptionEvaluator):
 
     def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:  # noqa: ARG002
         """Write the report of captions."""
-        from contml.report.page import write_caption_report  # here: it imports matplotlib
+        from contml.report.caption_examples import CaptionContent  # here: it imports matplotlib
 
         path, images = run.attention(result.evaluated.split), self.experiment.config.parts["images"].options
-        about = self.about(run, result) | {"size": (images["resize"], images["crop"])}
         attention = load_tensors(path)[0] if path.exists() else {}
-        return write_caption_report(run.folder, captions=result.found, attention=attention, **about)
+        content = CaptionContent(result.found, attention, (images["resize"], images["crop"]))
+        return self.write_report(run, result, content)
 
 
 #: Evaluates the model of a run, and saves, reads and reports the result.
@@ -284,6 +291,13 @@ def read_training(run: Run) -> TrainingRecord | None:
     return read_record(run.about, TrainingRecord, hint="remove it", limit=_LIMIT)
 
 
+def title_of_page(experiment: Experiment, runs: Sequence[Run], split: Split) -> str:
+    """The heading of a page: the data, the label, and the runs: "houses.csv: price_usd · 2026-11-26_10-00-00"."""
+    task = experiment.values["task"]
+    data = Path(task["data"]).name if isinstance(task.get("data"), str) else task["name"]
+    return f"{data}: {split.labels.title} · {' and '.join(run.folder.resolve().name for run in runs)}"
+
+
 def brief_of(experiment: Experiment, run: Run, dim: int | None) -> list[str]:
     """The essentials for the header of a report: data, backbone, parameters, loss, time, device, version.
 
@@ -313,7 +327,7 @@ def facts_of(experiment: Experiment, run: Run, dim: int | None) -> list[tuple[st
         ("Preset", run.preset),
         ("Parameters", f"{training.parameters:,}" if training else ""),
         ("Loss", _with_options(values.get("loss", {}))),
-        ("TrainingRecord time", duration(training.seconds) if training and training.seconds is not None else ""),
+        ("Training time", duration(training.seconds) if training and training.seconds is not None else ""),
         ("Device", training.device if training else ""),
         ("Versions", ", ".join(f"{name} {version}" for name, version in training.versions.items()) if training else ""),
         ("Same training", f"contml train {shlex.quote(str(run.config))}"),

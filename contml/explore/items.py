@@ -24,10 +24,10 @@ from contml.evaluation.table import unit_words
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.query import recorded_items
+from contml.experiment.run_results import title_of_page
 from contml.experiment.saved_run import SavedEmbeddings, read_evaluation, recorded_task, saved_embeddings
 from contml.explore.label_search import training_items
-from contml.labels.base import LabelSpace
-from contml.report.embedding_map import MIN_TSNE, principal_components, tsne
+from contml.report.embedding_map import MIN_TSNE, main_direction, principal_components, tsne
 from contml.report.plots import Array
 from contml.retrieval import Index
 from contml.retrieval.bundle import LABELS
@@ -37,8 +37,8 @@ from contml.retrieval.index_images import FILE
 from contml.retrieval.labelled_items import LabelledItems
 from contml.runs import Run
 
-#: Neighbours of each item, and items of which the label distances to all others give the colour of the map.
-NEIGHBOURS, _LANDMARKS = 10, 200
+#: Neighbours of each item.
+NEIGHBOURS = 10
 #: Items on the page unless the caller gives another number; what is drawn at random depends on the seed alone.
 ITEMS, SEED = 5000, 0
 
@@ -99,6 +99,7 @@ class Explored:
         metadata: of each item, by name.
         notes: sentences about what is not shown.
         labelled: of each view, the training items by which labels are searched for; empty: they are not.
+        item_names: the names of the items in the record of a run, which tags refer to; empty: they are not tagged.
     """
 
     title: str
@@ -112,6 +113,7 @@ class Explored:
     metadata: Sequence[dict[str, Any]] | None = None
     notes: list[str] = field(default_factory=list)
     labelled: Sequence[LabelledItems] = ()
+    item_names: Sequence[str] = ()
 
     @property
     def has_labels(self) -> bool:
@@ -178,17 +180,25 @@ def explore_runs(
     if len(rows) < MIN_TSNE:
         notes.append(f"The map shows principal components: t-SNE needs at least {MIN_TSNE} items.")
     return Explored(
-        title=" and ".join(dict.fromkeys(its_run.name for _, its_run in runs)),
+        title=title_of_page(experiment, [its_run for _, its_run in runs], split),
         split=split,
         texts=[split.labels.text(row) for row in range(len(split))],
         views=views,
         unit=units[0],
         measure=split.labels.measure,
         error_k=error_ks[0],
-        colours=split.labels.colours() or _main_direction(split.labels),
+        colours=split.labels.colours() or main_direction(split.labels, SEED),
+        metadata=_by_item(split) if split.metadata else None,
         notes=[*notes, *remarks],
         labelled=labelled,
+        item_names=[names[row] for row in rows.tolist()],
     )
+
+
+def _by_item(split: Split) -> list[dict[str, Any]]:
+    """The metadata of each item, without those that are missing."""
+    columns = split.metadata.items()
+    return [{name: values[row] for name, values in columns if values[row] is not None} for row in range(len(split))]
 
 
 def _embedding_run(folder: Path, trust: bool) -> tuple[Experiment, Run]:
@@ -275,23 +285,6 @@ def _distances(embeddings: Tensor, rows: Tensor) -> Tensor:
 
 def _points(embeddings: Tensor) -> Array:
     return tsne(embeddings, SEED) if len(embeddings) >= MIN_TSNE else principal_components(embeddings)[0]
-
-
-def _main_direction(labels: LabelSpace) -> Colours:
-    """The places, from 0 to 1, of the labels in their order along the direction in which they vary most.
-
-    The direction is that of multidimensional scaling by the label distances to some items (landmarks). Places, since a
-    few far labels would take most of a scale of coordinates.
-    """
-    from scipy.stats import rankdata  # here: it takes a second to import
-
-    generator = torch.Generator().manual_seed(SEED)
-    landmarks = torch.randperm(len(labels), generator=generator)[:_LANDMARKS]
-    distances = labels.filled(None, landmarks).cpu().double()  # [N,L]
-    points = principal_components(distances - distances.mean(1, keepdim=True))[0][:, 0]
-    points = (points / (abs(points).max() or 1.0)).round(9)  # equal labels have equal places
-    places = (rankdata(points) - 1) / max(1, len(points) - 1)
-    return Colours(torch.from_numpy(places), f"{labels.title} (main direction)")
 
 
 # -- an index ----------------------------------------------------------------------------------------------------------

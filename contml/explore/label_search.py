@@ -134,7 +134,7 @@ def _label(labels: LabelSpace) -> dict[str, Any]:
         "axes": 1,
         "low": float(labels.values.min()),
         "high": float(labels.values.max()),
-        "printed": {"factor": factor, "ratio": linear.kind == "ratio", "after": linear.after},
+        "printed": {"factor": factor, "ratio": linear.kind == "ratio", "after": linear.after_label},
     }
 
 

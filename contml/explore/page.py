@@ -10,11 +10,13 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
@@ -22,9 +24,10 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.files import write_folder
 from contml._support.pages import page_template, picture_bytes
-from contml._support.text import page_text
+from contml._support.text import page_text, plain_text
 from contml.contracts import Measure
 from contml.data.decode import contained
+from contml.experiment.tags import TAGS
 from contml.explore.items import Explored, ItemNeighbours, ModelView
 from contml.explore.label_search import search_data
 from contml.report.gallery import draw
@@ -32,6 +35,8 @@ from contml.retrieval.index_images import SAME
 
 #: Side of a picture in pixels, and its quality as JPEG.
 SIDE, _QUALITY = 96, 82
+#: Numbers that differ by this factor have colours by ratio; a column of more different texts has no colours.
+_LOG_FROM, _MAX_CLASSES = 100, 200
 PAGE, DATA, LABELS, PICTURES, PARQUET = "index.html", "data.js", "labels.js", "images", "explore.parquet"
 FILES = (PAGE, DATA, LABELS, PICTURES, PARQUET)
 _BEFORE = "const DATA = "
@@ -44,6 +49,7 @@ def write_page(
     explored: Explored,
     *,
     own_images: str = NOT_SERVED,
+    tags_file: str = "",
     parquet: bool = True,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Path:
@@ -53,6 +59,7 @@ def write_page(
         folder: where to write: a new or an empty folder.
         explored: what it shows.
         own_images: why own images cannot be searched with; "" where a server embeds them.
+        tags_file: the file in which a server keeps tags; "": the browser keeps and downloads them.
         parquet: also write the data as `explore.parquet`.
         progress: called with the number of pictures written.
 
@@ -74,7 +81,7 @@ def write_page(
             embeddings = [view.embeddings for view in explored.views]
             searched = search_data(explored.labelled, labels, embeddings, explored.gallery)
             _write_script(temporary / LABELS, "const LABELS = ", searched)
-        _write_script(temporary / DATA, _BEFORE, _data(explored, own_images))
+        _write_script(temporary / DATA, _BEFORE, _data(explored, own_images, tags_file))
         (temporary / PAGE).write_text(_page(explored.title), encoding="utf-8")
 
     write_folder(folder, build, own=FILES, last=PAGE, same=_is_same)
@@ -145,7 +152,7 @@ def _jpeg(picture: Image.Image) -> bytes:
 # -- data.js -----------------------------------------------------------------------------------------------------------
 
 
-def _data(explored: Explored, own_images: str) -> dict[str, Any]:
+def _data(explored: Explored, own_images: str, tags_file: str) -> dict[str, Any]:
     """What the page reads. Numbers have five digits: the page shows three. Label distances are in their unit."""
     split, colours, metadata = explored.split, explored.colours, explored.metadata
     return {
@@ -157,6 +164,10 @@ def _data(explored: Explored, own_images: str) -> dict[str, Any]:
         "names": [page_text(name) for name in split.names],
         "texts": [_lines(text) for text in explored.texts],
         "metadata": None if metadata is None else [_pairs_of_texts(each) for each in metadata],
+        "columns": [] if metadata is None else _columns(metadata, "" if colours is None else colours.title),
+        "items": _items_of_tags(explored),
+        "tags": TAGS if explored.item_names else None,
+        "tagsFile": page_text(tags_file),
         "colour": None
         if colours is None
         else {
@@ -170,6 +181,59 @@ def _data(explored: Explored, own_images: str) -> dict[str, Any]:
         "same": SAME,
         "searchesLabels": bool(explored.labelled),
     }
+
+
+def _items_of_tags(explored: Explored) -> list[str] | None:
+    """The names that a file of tags has; None where they are those of the page."""
+    names = [plain_text(name) for name in explored.item_names]
+    return None if names == [page_text(name) for name in explored.split.names] else names
+
+
+def _columns(metadata: Sequence[Mapping[str, Any]], without: str) -> list[dict[str, Any]]:
+    """The values of each name, for colours and filters: numbers, classes, or texts, null where an item has none.
+
+    `without`: the name of the label, which has colours of its own.
+    """
+    names = dict.fromkeys(name for each in metadata for name in each)
+    columns = [_column(name, [each.get(name) for each in metadata]) for name in names if name != without]
+    return [column for column in columns if column is not None]
+
+
+def _column(name: str, values: Sequence[Any]) -> dict[str, Any] | None:
+    """Numbers, also written ones; texts of which there are few are classes. None without two different values."""
+    known = [value for value in values if value is not None and value != ""]
+    texts = [None if value is None or value == "" else page_text(str(value)) for value in values]
+    if len(set(texts) - {None}) < 2:
+        return None
+    about: dict[str, Any] = {"name": page_text(name), "scale": "linear", "classes": None}
+    numbers = [math.nan if value is None or value == "" else _as_number(value) for value in values]
+    if sum(map(math.isfinite, numbers)) == len(known):
+        low, high = np.nanquantile(numbers, [0.01, 0.99]).tolist()
+        scale = "log" if low > 0 and high >= _LOG_FROM * low else "linear"
+        return {
+            **about,
+            "kind": "number",
+            "scale": scale,
+            "values": _numbers(torch.tensor(numbers, dtype=torch.float64)),
+        }
+    counts = Counter(text for text in texts if text is not None)
+    if len(counts) > _MAX_CLASSES or len(counts) > len(known) / 2:
+        return {**about, "kind": "text", "values": texts}
+    classes = [text for text, _ in counts.most_common()]
+    number_of = {text: number for number, text in enumerate(classes)}
+    found = [None if text is None else number_of[text] for text in texts]
+    return {**about, "kind": "class", "classes": classes, "values": found}
+
+
+def _as_number(value: Any) -> float:
+    """A value as a number; NaN for what is none, such as a text, a truth value or infinity."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return math.nan
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return math.nan
+    return number if math.isfinite(number) else math.nan
 
 
 def _view(view: ModelView, measure: Measure) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class VectorLabels(MetricLabels):
             return given
         values = (self.values[row].cpu() * self._scales).tolist()
         words = " ".join([*map(self._written, values[:_WRITTEN]), *(["…"] if len(values) > _WRITTEN else [])])
-        return words + self.measure.after
+        return words + self.measure.after_label
 
     def plain(self, row: int) -> Any:
         """The number of an item in the unit of the data, or its numbers."""

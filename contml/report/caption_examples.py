@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,49 @@ from contml._support.text import csv_bytes, percent, score_text
 from contml.data.decode import resized
 from contml.data.split import Split
 from contml.data.transforms import centre, cut
+from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import Captions
 from contml.evaluation.metrics import title_of
+from contml.report.page import About, Page
 from contml.report.pictures import Album, narrowed
+from contml.report.rendering import texts
 
 _PICTURE, _WORD = 448, 176  # pixels; the page shows them at half of that
 #: Bootstrap samples of an interval.
 _RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class CaptionContent:
+    """Captions, as a report shows them: scores, captions under their images, facts, attention, curves.
+
+    Also `queries.csv`: the caption and the scores of each image.
+
+    Attributes:
+        captions: the captions of the images.
+        attention: where the captioner looked before each word `[T, P]`, by row.
+        size: side of the resized image and of its centre crop, which the captioner saw.
+    """
+
+    captions: Captions
+    attention: Mapping[str, Tensor]
+    size: tuple[int, int]
+
+    def page(self, split: Split, evaluated: Evaluated, about: About) -> Page:  # noqa: ARG002
+        """What the report shows."""
+        captions, album, positions = self.captions, Album(split), self.captions.shown()
+        places = {len(positions) - 1: "Worst", len(positions) // 2: "Median", 0: "Best"} if len(positions) else {}
+        first = sorted(places)
+        values = {
+            "intervals": texts(intervals(captions)),
+            "facts_stated": fact_table(captions),
+            "first": first,
+            "titles": [places[place] for place in first],
+            "examples": caption_examples(captions, album, self.attention, self.size),
+        }
+        shown = [(int(captions.queries[positions[n]]), captions.texts[positions[n]]) for n in first]
+        lines = [(album.picture(row), [], words) for row, words in shown]
+        return Page("captions.html", album, {}, lines, {"queries.csv": captions_csv(captions, split)}, values)
 
 
 def intervals(captions: Captions) -> list[list[str]]:

@@ -1,111 +1,148 @@
-"""Maps of the embeddings, with the pictures of some of them: their two principal components, and t-SNE."""
+"""Maps of the embeddings as dots in the colours of the labels: their two principal components, and t-SNE."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections import Counter
+from datetime import date, timedelta
+from typing import Any
 
 import matplotlib
 import numpy as np
 import torch
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
-from PIL import Image
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullLocator
 from torch import Tensor
 
-from contml._support.text import percent
-from contml.data.split import Split
+from contml._support.text import number, percent
+from contml.contracts import Colours
+from contml.data.renderers.text import class_colour
 from contml.distances.vectors import nearest_vectors
-from contml.report.gallery import draw
-from contml.report.plots import DPI, STYLE, WIDTH, Array, draw_note
+from contml.labels.base import LabelSpace
+from contml.report.plots import DPI, STYLE, WIDTH, Array, draw_note, plain
 
-MAX_PICTURES = 120
-MAX_COLUMNS = 22  # so that a picture is at least 40 px wide on the page
 #: t-SNE of more items takes longer than all else of a report; of fewer than ten it shows nothing.
 MAX_TSNE, MIN_TSNE = 2000, 10
 PERPLEXITY = 30
+#: Classes in a legend, characters of a name there, and the items whose label distances colour labels of other kinds.
+_CLASSES, _NAME, _LANDMARKS = 9, 22, 200
+_UNKNOWN = "#b9bec3"
 
 
-class Grid(NamedTuple):
-    """Square cells over a plane: lower left corner, side of a cell, columns and lines."""
+def map_plots(labels: LabelSpace, embeddings: Tensor, seed: int = 0) -> dict[str, Figure]:
+    """The maps "map", of the two principal components, and "tsne"; of many items, of a sample that the seed fixes.
 
-    corner: Array  # [2]
-    side: float
-    columns: int
-    lines: int
-
-
-class _Pixels(Artist):
-    """A picture that fills its axes. `imshow` would take half a second, and ten times the memory."""
-
-    def __init__(self, picture: Image.Image) -> None:
-        super().__init__()
-        self.picture = picture
-
-    def draw(self, renderer: Any) -> None:
-        """Draw the picture, resized to the axes."""
-        assert self.axes is not None
-        box = self.axes.get_window_extent(renderer)
-        left, bottom, right, top = (round(edge) for edge in box.extents)
-        picture = self.picture.resize((right - left, top - bottom), Image.Resampling.BILINEAR).convert("RGBA")
-        renderer.draw_image(renderer.new_gc(), left, bottom, np.asarray(picture)[::-1])
-
-
-def map_plot(split: Split, embeddings: Tensor, broken: dict[int, str]) -> Figure:
-    """Pictures at the place of their embeddings in the plane of the two principal components."""
-    rows = _finite_rows(embeddings)
-    points, shares = principal_components(embeddings[rows])
-    figure, axes = _draw_map(split, rows, points, broken)
+    Items whose embedding is not finite are left out.
+    """
+    finite = torch.isfinite(embeddings).all(dim=1).nonzero().flatten() if embeddings.numel() else torch.zeros(0).long()
+    generator = torch.Generator().manual_seed(seed)
+    sample = torch.randperm(len(finite), generator=generator)[:MAX_TSNE].sort().values
+    rows = finite[sample]
+    points, shares = principal_components(embeddings[finite])
+    colours = _colours_of(labels, rows)
+    main, axes = _dots(points[sample.numpy()], colours)
     axes.set_xlabel(f"first principal component ({percent(shares[0])} of the variance)")
     axes.set_ylabel(f"second ({percent(shares[1])})")
-    return figure
-
-
-def tsne_plot(split: Split, embeddings: Tensor, broken: dict[int, str], seed: int = 0) -> Figure:
-    """Pictures at the place of their embeddings on a t-SNE map; of many items, of a sample that the seed fixes."""
-    finite_rows = _finite_rows(embeddings)
-    generator = torch.Generator().manual_seed(seed)
-    rows = finite_rows[torch.randperm(len(finite_rows), generator=generator)[:MAX_TSNE].sort().values]
-    if too_few := 0 < len(rows) < MIN_TSNE:
-        rows = rows[:0]
-    figure, axes = _draw_map(
-        split, rows, tsne(embeddings[rows], seed), broken, f"t-SNE needs at least {MIN_TSNE} items" if too_few else ""
-    )
+    few = 0 < len(rows) < MIN_TSNE
+    mapped = tsne(embeddings[rows[:0] if few else rows], seed)
+    neighbours, axes = _dots(mapped, colours, f"t-SNE needs at least {MIN_TSNE} items" if few else "")
     axes.set_xticks([])
     axes.set_yticks([])
-    items = f"{len(finite_rows):,} item{'s' * (len(finite_rows) != 1)}"
-    if len(rows) < len(finite_rows) and not too_few:
-        items = f"{len(rows):,} of {len(finite_rows):,} items, drawn at random"
-    axes.set_xlabel(f"t-SNE of {items} (seed {seed}); the axes have no unit")
-    return figure
+    items = f"{len(finite):,} item{'s' * (len(finite) != 1)}"
+    if len(rows) < len(finite):
+        items = f"{len(rows):,} of {len(finite):,} items, drawn at random"
+    axes.set_xlabel(f"t-SNE of {items} (seed {seed})")
+    return {"map": main, "tsne": neighbours}
 
 
-def _finite_rows(embeddings: Tensor) -> Tensor:
-    return torch.isfinite(embeddings).all(dim=1).nonzero().flatten() if embeddings.numel() else torch.zeros(0).long()
+def _colours_of(labels: LabelSpace, rows: Tensor) -> Colours | None:
+    """The labels of some rows as colours; None of no rows."""
+    if not len(rows):
+        return None
+    colours = labels.colours()
+    if colours is None:
+        return main_direction(labels[rows].as_root())
+    return Colours(colours.values[rows], colours.title, colours.classes, colours.scale)
+
+
+def main_direction(labels: LabelSpace, seed: int = 0) -> Colours:
+    """The places, from 0 to 1, of the labels in their order along the direction in which they vary most.
+
+    The direction is that of multidimensional scaling by the label distances to some items (landmarks). Places, since a
+    few far labels would take most of a scale of coordinates.
+    """
+    from scipy.stats import rankdata  # here: it takes a second to import
+
+    generator = torch.Generator().manual_seed(seed)
+    landmarks = torch.randperm(len(labels), generator=generator)[:_LANDMARKS]
+    distances = labels.filled(None, landmarks).cpu().double()  # [N,L]
+    points = principal_components(distances - distances.mean(1, keepdim=True))[0][:, 0]
+    points = (points / (abs(points).max() or 1.0)).round(9)  # equal labels have equal places
+    places = (rankdata(points) - 1) / max(1, len(points) - 1)
+    return Colours(torch.from_numpy(places), f"{labels.title} (main direction)")
 
 
 @matplotlib.rc_context({**STYLE, "axes.grid": False})
-def _draw_map(split: Split, rows: Tensor, points: Array, broken: dict[int, str], note: str = "") -> tuple[Figure, Axes]:
-    """The pictures of `rows` at their `points`, at most one per cell of a grid; without points, a note."""
-    grid, placements = place_pictures(points)
-    height = (WIDTH - 0.65) * grid.lines / grid.columns + 0.55  # inches; the constants are the axes' labels
-    figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
+def _dots(points: Array, colours: Colours | None, note: str = "") -> tuple[Figure, Axes]:
+    """Items at their points `[N, 2]` in the colours of their labels, with a legend; without points, a note."""
+    figure = Figure(figsize=(WIDTH / 2, 0.46 * WIDTH), dpi=DPI, layout="constrained")
     axes = figure.subplots()
-    (left, bottom), (right, top) = grid.corner, grid.corner + grid.side * np.array([grid.columns, grid.lines])
-    cell = int(DPI * WIDTH / grid.columns)
-    canvas = Image.new("RGB", (cell * grid.columns, cell * grid.lines), "white")
-    for position, centre in placements:
-        x, y = (centre - [left, top]) / grid.side * [cell, -cell] - 0.46 * cell  # pixels from the upper left
-        picture = draw(split, int(rows[position]), int(0.92 * cell), broken)
-        canvas.paste(picture, (round(float(x)), round(float(y))))
-    axes.set_xlim(left, right)
-    axes.set_ylim(bottom, top)
-    axes.set_aspect("equal")
-    axes.add_artist(_Pixels(canvas))
-    if not placements:
+    if not len(points) or colours is None:
         draw_note(axes, note or "no embeddings recorded")
+        return figure, axes
+    axes.set_aspect("equal", adjustable="datalim")
+    size = max(4.0, min(26.0, 12000 / len(points)))
+    shown: Any = {"s": size, "linewidths": 0, "alpha": 0.85}
+    values = colours.values.double().numpy()
+    if colours.classes:
+        numbers = values.astype(np.int64)
+        axes.scatter(points[:, 0], points[:, 1], c=[_colour(n) for n in numbers.tolist()], **shown)
+        counts = Counter(numbers.tolist()).most_common()
+        keys = [_key(colours.classes[n], _colour(n)) for n, _ in counts[:_CLASSES]]
+        if len(counts) > _CLASSES:
+            keys.append(_key(f"and {len(counts) - _CLASSES:,} more", "none"))
+        figure.legend(handles=keys, loc="outside lower center", ncols=3, fontsize=9, handletextpad=0.1)
+        return figure, axes
+    known = np.isfinite(values)
+    axes.scatter(points[~known, 0], points[~known, 1], c=_UNKNOWN, **shown)
+    low, high = np.quantile(values[known], [0.01, 0.99]) if known.any() else (0.0, 1.0)
+    is_log = colours.scale == "log" and low > 0
+    norm: Normalize = (LogNorm if is_log else Normalize)(low, high if high > low else low + 1)
+    axes.scatter(points[known, 0], points[known, 1], c=values[known], norm=norm, cmap="viridis", **shown)
+    bar = figure.colorbar(ScalarMappable(norm, "viridis"), ax=axes, location="bottom", pad=0.02, aspect=36)
+    bar.set_label(plain(f"{colours.title}{' (log scale)' if is_log else ''}"))
+    bar.ax.xaxis.set_minor_locator(NullLocator())
+    bar.set_ticks(_ticks(low, float(norm.vmax or 0), is_log))
+    bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _written(value, colours)))
     return figure, axes
+
+
+def _colour(number: int) -> tuple[float, ...]:
+    return tuple(part / 255 for part in class_colour(number))
+
+
+def _key(name: str, colour: Any) -> Line2D:
+    name = " ".join(name.split())
+    name = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+    return Line2D([], [], marker="o", linestyle="", markersize=6, color=colour, label=plain(name))
+
+
+def _ticks(low: float, high: float, is_log: bool) -> list[float]:
+    """Five values at equal places of the scale."""
+    return list((np.geomspace if is_log else np.linspace)(low, high, 5))
+
+
+def _written(value: float, colours: Colours) -> str:
+    if colours.scale != "date":
+        return number(value)
+    try:
+        return (date(1970, 1, 1) + timedelta(days=round(value))).isoformat()
+    except OverflowError:
+        return number(value)
 
 
 def tsne(embeddings: Tensor, seed: int = 0) -> Array:
@@ -181,38 +218,3 @@ def principal_components(embeddings: Tensor) -> tuple[Array, tuple[float, float]
             points[:, axis] = centred @ direction
             shares[axis] = float(variances[-1 - axis]) / total
     return points.numpy(), (shares[0], shares[1])
-
-
-def place_pictures(points: Array, pictures: int = MAX_PICTURES) -> tuple[Grid, list[tuple[int, Array]]]:
-    """The finest grid with at most `pictures` occupied cells; for each of these, the point nearest to its centre.
-
-    The points are given as (position in `points`, centre of its cell). Pictures are placed at the centres, so they
-    never overlap.
-    """
-    if not len(points):
-        return Grid(np.zeros(2), 1.0, 4, 2), []
-    # With a few outliers in the frame, all other points would be close together: it cuts off 0.5 % at each side.
-    low, high = np.quantile(points, [0.005, 0.995], axis=0)
-    span = float((high - low).max()) or 1.0
-    extent = 1.02 * np.maximum(high - low, [0.6 * span, 0.3 * span])  # a thin cloud gets a wider frame
-    for columns in range(min(MAX_COLUMNS, 4 + int(2 * len(points) ** 0.5)), 0, -1):
-        side = float(extent[0]) / columns
-        shape = np.array([columns, np.ceil(extent[1] / side)], dtype=np.int64)
-        corner = (low + high) / 2 - side * shape / 2
-        placements = _nearest_to_centres(points, corner, side, shape)
-        if len(placements) <= pictures:
-            break
-    return Grid(corner, side, int(shape[0]), int(shape[1])), placements
-
-
-def _nearest_to_centres(
-    points: Array, corner: Array, side: float, shape: np.ndarray[Any, np.dtype[np.int64]]
-) -> list[tuple[int, Array]]:
-    cells = np.floor((points - corner) / side).astype(np.int64)
-    inside = np.flatnonzero(((cells >= 0) & (cells < shape)).all(axis=1))
-    centres = corner + (cells[inside] + 0.5) * side
-    distances = np.square(points[inside] - centres).sum(axis=1)
-    cell_ids = cells[inside, 0] + shape[0] * cells[inside, 1]
-    order = np.lexsort((distances, cell_ids))
-    _, first_in_cell = np.unique(cell_ids[order], return_index=True)
-    return [(int(inside[i]), centres[i]) for i in order[first_in_cell]]

@@ -44,13 +44,12 @@ class Examples:
 def examples(split: Split, evaluation: Evaluation, ranking: Ranking) -> Examples:
     """The queries that a page shows."""
     order, k = by_score(ranking, evaluation), len(ranking.queries)
-    best = [(int(order[0]), "Best query"), (int(order[min(1, k - 1)]), "Second best query")] if k else []
-    median = [(int(order[k // 2]), "Median query")] if k else []
-    titles = dict([*median, *reversed(best)])  # of few queries, one may be all of these
+    places = {k - 1: "Worst query", k // 2: "Median query", 0: "Best query"} if k else {}
+    titles = {int(order[place]): title for place, title in places.items()}  # of few queries, one may be all of these
     show = partial(_example, split, evaluation, ranking)
     spread = choose_queries(ranking.label_distances, QUERIES).tolist()
     return Examples(
-        first=[show(q, titles[q], oracle=False) for q in sorted(titles, key=order.tolist().index)],
+        first=[show(q, titles[q]) for q in sorted(titles, key=order.tolist().index)],
         spread=[show(q, f"Query {rank}") for rank, q in enumerate(spread, start=1)],
         worst=[show(q, f"Worst query {rank}") for rank, q in enumerate(worst(ranking), start=1)],
         surprises=[_pair(split, ranking, q) for q in surprises(ranking)],
@@ -90,14 +89,12 @@ def surprises(ranking: Ranking) -> list[int]:
     return list(pairs.values())[::-1][:SHOWN]
 
 
-def _example(
-    split: Split, evaluation: Evaluation, ranking: Ranking, q: int, title: str, *, oracle: bool = True
-) -> Example:
+def _example(split: Split, evaluation: Evaluation, ranking: Ranking, q: int, title: str) -> Example:
     """The query at position `q`."""
     model, best = ranking_lines(split, ranking, q)
     values = [float(values[q]) for values in (ranking.values, ranking.random_values, ranking.oracle_values)]
     details = unbroken(KINDS[evaluation.kind].details(evaluation, model.distances, values))
-    return Example(title, int(ranking.queries[q]), details, [model, best] if oracle else [model])
+    return Example(title, int(ranking.queries[q]), details, [model, best])
 
 
 def _pair(split: Split, ranking: Ranking, q: int) -> Example:

@@ -3,25 +3,69 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 
 from contml._support.text import csv_bytes, percent, score_text
 from contml.data.split import Split
+from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.judgments import Judged
 from contml.evaluation.metrics import title_of
 from contml.evaluation.results import Evaluation
+from contml.evaluation.table import scope
 from contml.labels.judgments import RankingLabels, TripletLabels
 from contml.labels.pairs import PairLabels
 from contml.report.examples import Example
 from contml.report.gallery import Line, ShownItem
+from contml.report.page import About, Page, card_line
+from contml.report.pictures import Album
+from contml.report.plots import density_plot
+from contml.report.rendering import texts
 
 _Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 _Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 #: Judgments of each kind that a page shows, and items of a list.
 _SPREAD, _WORST, _ITEMS = 8, 4, 10
+
+
+@dataclass(frozen=True)
+class JudgmentContent:
+    """Judgments, as a report shows them: metrics with intervals, judgments with their images, curves.
+
+    Also `queries.csv`: what judges and model say in each judgment.
+
+    Attributes:
+        judged: what the model says about the judgments.
+    """
+
+    judged: Judged
+
+    def page(self, split: Split, evaluated: Evaluated, about: About) -> Page:  # noqa: ARG002
+        """What the report shows."""
+        judged, metrics, album = self.judged, evaluated.evaluation, Album(split)
+        labels, (spread, worst) = judged.labels, judged_examples(judged)
+        first = [spread[n] for n in sorted({0, len(spread) // 2, len(spread) - 1})]
+        album.prepare([*spread, *worst])
+        values = {
+            "triplets": labels.kind == "triplets",
+            "pairs": isinstance(labels, PairLabels),
+            "value": labels.of if isinstance(labels, RankingLabels) else "",
+            "size": scope(metrics),
+            "intervals": texts(interval_rows(metrics)),
+            "first": first,
+            "spread": spread,
+            "worst": worst,
+        }
+        figures = {}
+        if isinstance(labels, PairLabels):
+            points = torch.stack((labels.judged_pairs.distances, judged.distances), 1)
+            figures["density"] = density_plot(points, metrics.main.model, None, metrics.measure)
+        files = {"queries.csv": judgments_csv(judged, split)}
+        return Page("judgments.html", album, figures, [card_line(album, each) for each in first], files, values)
 
 
 def interval_rows(evaluation: Evaluation) -> list[list[str]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from contml.evaluation.label_errors import LabelErrors, label_errors
 from contml.report.examples import Example
 from contml.report.gallery import TOP, line_of
 from contml.report.judgment_errors import JudgmentSuspects
+from contml.report.pictures import Album
+from contml.report.rendering import render, text, texts
 
 #: A split of fewer items, or of fewer groups, says too little about its labels.
 _LEAST = 20
@@ -40,11 +43,13 @@ class LabelSuspects:
     """The items of a split with the highest scores.
 
     Attributes:
+        tags: the tags of rows that a person has set.
         what: what one of them is called.
     """
 
     split: Split
     errors: LabelErrors
+    tags: Mapping[int, str] = field(default_factory=dict)
     what = "item"
 
     def words(self, row: int) -> str:
@@ -66,7 +71,7 @@ class LabelSuspects:
         return Example(title, row, f"{predicted} {number(mean_error)}; {quality}", [line])
 
     def csv(self, count: int) -> bytes:
-        """The items with the highest scores, their labels, and the names, labels and label distances of the nearest."""
+        """The items with the highest scores, their labels and tags, and names, labels and distances of the nearest."""
         split, errors = self.split, self.errors
 
         def words(row: int) -> list[str]:
@@ -74,7 +79,7 @@ class LabelSuspects:
 
         k = min(TOP, errors.neighbours.shape[1])
         nearest = [f"{column}_{n}" for n in range(1, k + 1) for column in ("neighbour", "label", "label_distance")]
-        lines: list[list[str | float]] = [["item", "score", "error", "label", "mean_label_distance", *nearest]]
+        lines: list[list[str | float]] = [["item", "score", "error", "label", "tag", "mean_label_distance", *nearest]]
         for row in errors.order[:count].tolist():
             rows, distances = errors.neighbours[row], errors.label_distances[row]
             name, label = words(row)
@@ -83,10 +88,45 @@ class LabelSuspects:
                 [*words(item), d] for item, d in zip(rows[:k].tolist(), distances[:k].tolist(), strict=True)
             ]
             cells = (cell for row_cells in nearest_cells for cell in row_cells)
-            lines.append([name, *numbers, label, float(distances.nanmean()), *cells])
+            lines.append([name, *numbers, label, self.tags.get(row, ""), float(distances.nanmean()), *cells])
         return csv_bytes(lines)
 
 
-def suspects_of(split: Split, errors: LabelErrors | JudgmentErrors) -> LabelSuspects | JudgmentSuspects:
-    """The items or judgments of a split, with their scores, as a page and a file show them."""
-    return JudgmentSuspects(split, errors) if isinstance(errors, JudgmentErrors) else LabelSuspects(split, errors)
+def suspects_of(
+    split: Split, errors: LabelErrors | JudgmentErrors, tags: Mapping[int, str]
+) -> LabelSuspects | JudgmentSuspects:
+    """The items or judgments of a split, with their scores, as a page and a file show them; `tags`: of rows."""
+    return JudgmentSuspects(split, errors) if isinstance(errors, JudgmentErrors) else LabelSuspects(split, errors, tags)
+
+
+def errors_page(
+    split: Split,
+    errors: LabelErrors | JudgmentErrors,
+    *,
+    title: str,
+    facts: Sequence[tuple[str, str]],
+    count: int,
+) -> bytes:
+    """The page of an audit: the items with the highest scores beside their nearest items, or such judgments.
+
+    Args:
+        split: the items.
+        errors: their scores and neighbours, or the scores of their judgments.
+        title: the heading.
+        facts: rows below the heading: name and text.
+        count: number of items or judgments.
+    """
+    split = split.with_short_names()
+    suspects = suspects_of(split, errors, {})
+    album, shown, labels = Album(split), suspects.examples(count), split.labels
+    album.prepare(shown)
+    return render(
+        "audit.html",
+        album,
+        title=text(title),
+        facts=texts(facts),
+        judged=suspects.what == "judgment",
+        unit=text(kind_of(labels).unit_of_numbers(labels.unit, labels.measure)),
+        legend=[(colour, text(name)) for colour, name in split.view.legend],
+        shown=shown,
+    )

@@ -321,7 +321,7 @@ def unit_axis(axis: Axis, measure: Measure | None) -> None:
 
 def distance_title(measure: Measure) -> str:
     """The title of an axis of label distances in the unit of the labels."""
-    unit = f", {measure.unit}" if measure.unit else ""
+    unit = f", {measure.distance_unit}" if measure.distance_unit else ""
     return plain(f"label distance{f' in {measure.name}' if measure.name else ''}{unit}")
 
 

@@ -15,12 +15,15 @@ LIMIT, QUALITIES = 2_000_000, (80, 65, 50, 35, 20)
 
 
 def render(template: str, album: Album, **values: Any) -> bytes:
-    """The page; the album encodes its pictures, and knows what could not be drawn."""
+    """The page; the album encodes its pictures, and knows what could not be drawn.
+
+    `contents` of the template collects the headings, for a list of them.
+    """
     whole, page = page_template(Path(__file__).with_name(template)), b""
     broken = [f"{album.name(row)}: {page_text(error)}" for row, error in album.broken.items()]
     for quality in QUALITIES:
         album.quality = quality
-        page = whole.render(**values, album=album, broken=broken).encode()
+        page = whole.render(**values, album=album, broken=broken, contents=[]).encode()
         if len(page) < LIMIT:
             break
     return page

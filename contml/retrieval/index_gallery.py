@@ -60,7 +60,9 @@ def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
                     "rank": hit.rank,
                     "name": page_text(hit.id),
                     "picture": _jpeg(_tile(hit.file, hit.answers)),
-                    "texts": [page_text(text) for text in (*_meaning(hit), *_answered(hit), *_about(hit))],
+                    "searched": [page_text(text) for text in _searched(query, hit)],
+                    "texts": [page_text(text) for text in (*_meaning(hit), *_answered(query, hit))],
+                    "folded": [page_text(text) for text in _about(query, hit)],
                 }
                 for hit in hits
             ],
@@ -73,8 +75,8 @@ def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
 
 def _picture(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
     num_columns = 1 + max((len(result.hits) for result in results), default=0)
-    lines = [len(_meaning(hit)) + len(_answered(hit)) for result in results for hit in result.hits]
-    num_lines = 1 + max([*lines, *(len(result.answers) for result in results)], default=0)
+    lines = [len(_lines(result.query, hit)) for result in results for hit in result.hits]
+    num_lines = max([*lines, *(1 + len(result.answers) for result in results)], default=1)
     width, height = num_columns * (_SIDE + _GAP) + _GAP, _SIDE + num_lines * _TEXT + 2 * _GAP
     canvas = Image.new("RGB", (max(width, 600), len(results) * height + 4 * _TEXT), "white")
     pen = ImageDraw.Draw(canvas)
@@ -91,9 +93,7 @@ def _picture(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
         top = q * height + 4 * _TEXT
         query_texts = [f"query: {query.name}", *map(str, answers)]
         cells = [(_query_tile(query, answers), query_texts)]
-        cells += [
-            (_tile(hit.file, hit.answers), [f"{hit.rank}. {hit.id}", *_meaning(hit), *_answered(hit)]) for hit in hits
-        ]
+        cells += [(_tile(hit.file, hit.answers), _lines(query, hit)) for hit in hits]
         for column, (tile, cell_texts) in enumerate(cells):
             left = _GAP + column * (_SIDE + _GAP)
             canvas.paste(tile, (left, top))
@@ -107,12 +107,32 @@ def _meaning(hit: SearchHit) -> list[str]:
     return [f"distance {score_text(hit.distance)}", *words]
 
 
-def _answered(hit: SearchHit) -> list[str]:
-    return [f"{title}: {text}" for title, text in hit.answer_texts.items()]
+def _searched(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
+    """Of a search by label, that label of the item: of its metadata, and as predicted."""
+    if not isinstance(query, TypedLabel):
+        return []
+    title = query.labels.title
+    known = [f"{title}: {hit.metadata[title]}"] if title in hit.metadata else []
+    return known + [f"{title} (predicted): {each.words}" for each in hit.answers if each.title == title]
 
 
-def _about(hit: SearchHit) -> list[str]:
-    return [f"{name}: {value}" for name, value in hit.metadata.items() if name != FILE]
+def _answered(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
+    """The other labels of the item, as predicted."""
+    first = _searched(query, hit)
+    texts = [f"{title}: {text}" for title, text in hit.answer_texts.items()]
+    return [text for text in texts if text not in first]
+
+
+def _about(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
+    """The other metadata of the item."""
+    first = _searched(query, hit)
+    texts = [f"{name}: {value}" for name, value in hit.metadata.items() if name != FILE]
+    return [text for text in texts if text not in first]
+
+
+def _lines(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
+    """The lines below a picture of a PNG, the first of them in bold."""
+    return [*_searched(query, hit), f"{hit.rank}. {hit.id}", *_meaning(hit), *_answered(query, hit)]
 
 
 def _query_tile(query: NamedImage | TypedLabel, answers: Sequence[Answer]) -> Image.Image:

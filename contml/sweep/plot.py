@@ -26,7 +26,7 @@ def sweep_plot(sweep: Sweep) -> Figure:
 
 def _draw_panel(axes: Axes, sweep: Sweep, part: Choice | Range) -> None:
     name = sweep.metric.replace("_", " ")
-    unit = f", {sweep.unit.unit}" if sweep.unit.unit else ""
+    unit = f", {sweep.unit.distance_unit}" if sweep.unit.distance_unit else ""
     axes.set_title(plain(f"{name[0].upper()}{name[1:]}{unit}, validation split"))
     axes.set_xlabel(plain(part.key))
     axes.set_ylabel(f"{sweep.better} is better")

@@ -88,7 +88,7 @@ class Sweep:
         keys = [dimension.key for dimension in self.space]
         is_averaged = len(self.trials[0].trainings) > 1
         name = "mean" if is_averaged else self.metric.replace("_", " ")
-        title = f"{name}, {self.unit.unit}" if self.unit.unit else name
+        title = f"{name}, {self.unit.distance_unit}" if self.unit.distance_unit else name
         rows = [["trial", *keys, "epoch", title, *(["std"] if is_averaged else [])]]
         for trial in self.trials:
             cells = [str(trial.number), *(value_text(trial.params[key]) for key in keys)]

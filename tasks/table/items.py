@@ -15,7 +15,7 @@ from contml._support.validation import as_rows
 from contml.data import draw, draw_queries, refuse_equal
 from contml.data.copies import joined, same_files
 from contml.data.draw import positions
-from contml.data.tables import Table
+from contml.data.tables import Column, Table
 
 from .._readers.folders import Missing, why_absent
 from .._readers.splits import TEST_PARTS, parts_of, queries_like
@@ -61,6 +61,7 @@ class Items:
             share one.
         excluded: how many rows of "train", "val" and "test" were omitted, by reason.
         omitted: all that was omitted, in words; "" for nothing.
+        metadata: the columns of texts or numbers, but for those of the images and of the split.
     """
 
     paths: Sequence[str]
@@ -73,6 +74,7 @@ class Items:
     groups: Sequence[str]
     excluded: Mapping[str, Mapping[str, int]]
     omitted: str
+    metadata: Mapping[str, Column]
 
     @property
     def is_class(self) -> bool:
@@ -161,7 +163,9 @@ def read_items(
     else:
         rows_by_part = _rows_of_parts(table, roles.split, np.arange(len(table)))
     excluded = {part: rows.excluded(part_rows) for part, part_rows in rows_by_part.items()}
-    return Items(paths, images, labels, means, parts, keys, texts, groups, excluded, rows.omitted)
+    others = {name: column for name, column in table.columns.items() if name not in (roles.image, roles.split)}
+    metadata = {name: column for name, column in others.items() if column.kind in ("text", "number")}
+    return Items(paths, images, labels, means, parts, keys, texts, groups, excluded, rows.omitted, metadata)
 
 
 class _Rows:

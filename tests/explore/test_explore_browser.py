@@ -14,6 +14,7 @@ from support.explored import NAMES, hostile
 
 import contml as library
 from contml.contracts import Colours
+from contml.experiment.tags import read_tags
 from contml.explore import explore_runs, server, write_page
 
 pytestmark = pytest.mark.slow
@@ -131,6 +132,10 @@ def test_hostile_names(chromium, tmp_path):
         page.click("#list [data-row='0']")
         assert query(page) == NAMES[0]
         assert f"<b>: {NAMES[0]}" in page.inner_text("#query")
+        page.select_option("#list-kind", "near")
+        assert rows(page, "#list") == [0, 2, 3]  # 0 and 1 are nearest to each other: one pair
+        assert f"{NAMES[0]} and {NAMES[1]}" in page.text_content("#list").replace(NAMES[2], "")
+        page.select_option("#list-kind", "worst")
         page.hover("#map", position=dict(zip("xy", page.evaluate("place(1)"), strict=True)))
         assert NAMES[1] in page.inner_text("#tip")
         page.fill("#search", "script")
@@ -208,3 +213,115 @@ def test_factors_have_colours_by_their_ratio(chromium, tmp_path):
             assert page.inner_text("#colour option[value=label]") == "price"
             assert page.evaluate("colours[1]") == page.evaluate(f"viridis({share})")
             assert page.evaluate("colours[3]") == page.evaluate("viridis(1)")
+
+
+METADATA = [
+    {"price": 7.0, "room": "kitchen <b>", "note": "first of 3"},
+    {"price": 17.0, "room": "bath", "note": "second"},
+    {"price": 70_000.0, "room": "bath", "note": "7"},
+    {"price": None, "room": "kitchen <b>", "note": "x7y"},
+]
+
+
+def test_colours_filters_and_search_by_other_values(chromium, tmp_path):
+    plain = [f"item {row}" for row in "abcd"]
+    write_page(tmp_path, hostile(texts=["1", "2", "3", "4"], names=plain, metadata=METADATA))
+    with opened(chromium, f"file://{tmp_path}/index.html") as page:
+        colours = []
+        for name in ("label", "column 0", "column 1"):
+            page.select_option("#colour", name)
+            colours.append(page.evaluate("colours"))
+        assert len({tuple(each) for each in colours}) == 3
+        assert colours[2][0] == colours[2][3] != colours[2][1]
+        assert page.inner_text("#legend").splitlines()[0] == "kitchen <b>"
+        page.select_option("#colour", "column 0")
+        assert "log scale" in page.inner_text("#legend")
+        assert colours[1][3] == page.evaluate("css('--faint')")  # without a value
+        # filters: a class, a range of numbers, a text; the list and the map follow
+        drawn = "$('map').toDataURL()"
+        whole = page.evaluate(drawn)
+        page.select_option("#filter", label="room")
+        page.select_option("#filter-value select", label="bath (2)")
+        assert sorted(rows(page, "#list")) == [1]  # 2 is no query
+        assert page.evaluate(drawn) != whole
+        assert page.evaluate("[0, 1, 2, 3].filter(kept)") == [1, 2]
+        page.select_option("#filter", label="price")
+        assert sorted(rows(page, "#list")) == [0, 1, 3]
+        page.fill("#filter-value input:nth-child(1)", "10")
+        page.fill("#filter-value input:nth-child(2)", "70000")
+        assert page.evaluate("[0, 1, 2, 3].filter(kept)") == [1, 2]
+        page.select_option("#filter", label="note")
+        page.fill("#filter-value input", "FIRST")
+        assert page.evaluate("[0, 1, 2, 3].filter(kept)") == [0]
+        page.select_option("#filter", "")
+        assert page.evaluate("[0, 1, 2, 3].filter(kept)") == [0, 1, 2, 3]
+        # search: the item of that number, then equal numbers, then words, then the rest
+        page.fill("#search", "7")
+        assert rows(page, "#found") == [0, 2, 1, 3]
+        page.fill("#search", "70,000")
+        assert rows(page, "#found") == [2]
+        page.fill("#search", "3")
+        assert rows(page, "#found") == [3, 2, 0]  # item 3, the label 3, the word 3
+
+
+def test_zoom_and_pan(chromium, tmp_path):
+    write_page(tmp_path, hostile())
+    with opened(chromium, f"file://{tmp_path}/index.html") as page:
+        box = page.locator("#map").bounding_box()
+        before = page.evaluate("place(1)")
+        page.mouse.move(box["x"] + before[0], box["y"] + before[1])
+        page.mouse.wheel(0, -400)
+        page.wait_for_function("camera.zoom > 2")
+        assert page.evaluate("place(1)") != before
+        page.click("#zoom-in")
+        moved = page.evaluate("place(1)")
+        page.mouse.move(box["x"] + 150, box["y"] + 200)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 200, box["y"] + 170, steps=5)
+        page.mouse.up()
+        after = page.evaluate("place(1)")
+        assert after[0] - moved[0] == pytest.approx(50, abs=8)
+        assert after[1] - moved[1] == pytest.approx(-30, abs=8)
+        assert page.evaluate("query") == 3  # dragging picks nothing
+        page.click("#zoom-all")
+        assert page.evaluate("place(1)") == before
+        assert page.evaluate("scrollY") == 0
+        page.click("#map", position=dict(zip("xy", before, strict=True)))
+        assert page.evaluate("query") == 1
+
+
+@pytest.mark.parametrize("kept_by_server", [False, True])
+def test_tags(chromium, tmp_path, kept_by_server):
+    """From disk they are downloaded, served they are in the file at once; both survive a reload."""
+    names = ["a, 1.jpg", "b.jpg", "c.jpg", "d.jpg"]
+    explored, file = hostile(names=names, item_names=names), tmp_path / "tags.csv"
+    folder = write_page(tmp_path / "page", explored, tags_file="RUN/audit/tags.csv" if kept_by_server else "").parent
+    with server(folder, explored, [], tags=file) as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{serving.server_address[1]}/" if kept_by_server else f"file://{folder}/index.html"
+            with opened(chromium, url) as page:
+                page.click("#list [data-row='0']")
+                page.click("#tags button:nth-child(1)")
+                page.click("#list [data-row='1']")
+                page.click("#tags button:nth-child(2)")
+                page.select_option("#list-kind", "tagged")
+                assert rows(page, "#list") == [0, 1]
+                assert page.inner_text("#list b") == "wrong label"
+                if kept_by_server:
+                    page.wait_for_timeout(300)
+                    assert page.inner_text("#tags-note") == "saved in RUN/audit/tags.csv"
+                else:
+                    with page.expect_download() as download:
+                        page.click("#tags a")
+                    download.value.save_as(file)
+                assert read_tags(file) == {"a, 1.jpg": "wrong label", "b.jpg": "right label"}
+                page.reload()
+                page.locator("#tags [aria-pressed=true]").wait_for()
+                page.click("#tags [aria-pressed=true]")
+                page.select_option("#list-kind", "tagged")
+                assert rows(page, "#list") == [0]
+        finally:
+            serving.shutdown()
+            thread.join()

@@ -15,8 +15,8 @@ from contml._support.tensors import load_tensors, save_tensors
 from contml.evaluation import evaluate
 from contml.experiment import load_run, read_evaluation
 from contml.explore import explore_index, explore_runs, items as items_module
-from contml.explore.items import _main_direction
 from contml.labels import ClassLabels, MultiHotLabels, VectorLabels
+from contml.report.embedding_map import main_direction
 from contml.retrieval import Index
 
 
@@ -129,12 +129,12 @@ def test_runs_that_cannot_be_explored(runs, copied, tmp_path):
 def test_the_main_direction_orders_the_labels():
     values = np.random.default_rng(0).normal(size=(300, 1)) ** 3  # a few far labels
     plane = VectorLabels(np.hstack([values, 0 * values]))
-    colour = _main_direction(plane).values.numpy()
+    colour = main_direction(plane).values.numpy()
     assert colour.min() == 0
     assert colour.max() == 1
     places = np.argsort(np.argsort(values[:, 0])) / 299
     assert min(abs(colour - places).max(), abs(1 - colour - places).max()) < 1e-9  # either end may be 0
-    equal = _main_direction(MultiHotLabels(torch.ones(5, 3))).values
+    equal = main_direction(MultiHotLabels(torch.ones(5, 3))).values
     assert equal.tolist() == [0.5] * 5
 
 

@@ -31,8 +31,9 @@ from support.refusals import refuses
 import contml as library
 from contml.contracts import Measure
 from contml.data.sources import ImageFile, Pixels
+from contml.experiment.tags import TAGS, read_tags, write_tags
 from contml.explore import server as make_server, write_page
-from contml.explore.serving import HEADER, LIMIT, SEARCH, search
+from contml.explore.serving import HEADER, LIMIT, SEARCH, TAG, search
 from contml.retrieval.index_images import SAME
 
 
@@ -182,9 +183,9 @@ class Model:
 
 
 @contextmanager
-def serving(folder, explored, models):
+def serving(folder, explored, models, tags=None):
     """A connection to a server of the page."""
-    with make_server(folder, explored, models) as server:
+    with make_server(folder, explored, models, tags=tags) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -387,3 +388,72 @@ def test_serve_until_ctrl_c(runs, tmp_path):
             assert process.stderr.read() == "stopped\n"
         finally:
             process.kill()
+
+
+# -- columns and tags --------------------------------------------------------------------------------------------------
+
+
+def columns_of(folder):
+    return {column["name"]: column for column in data_of(folder)["columns"]}
+
+
+def test_columns_of_metadata_are_numbers_classes_or_texts(tmp_path):
+    rows = [
+        {"price": 10.0, "year": "1990", "zip": "a<b>", "note": "one", "label": 1, "same": "x", "flag": True},
+        {"price": 20_000.0, "year": "2001", "zip": "a<b>", "note": "two", "label": 2, "same": "x", "flag": False},
+        {"price": 300.0, "zip": "c", "note": "three", "label": 3, "same": "x", "flag": True},
+        {"price": None, "year": "", "zip": "c", "note": "four", "label": 4, "same": "x", "flag": True},
+    ]
+    write_page(tmp_path, hostile(metadata=rows))
+    columns = columns_of(tmp_path)
+    assert list(columns) == ["price", "year", "zip", "note", "flag"]  # not the label, nor what is equal everywhere
+    assert (columns["price"]["kind"], columns["price"]["scale"]) == ("number", "log")
+    assert columns["price"]["values"] == [10, 20_000, 300, None]
+    assert (columns["year"]["scale"], columns["year"]["values"]) == ("linear", [1990, 2001, None, None])
+    assert (columns["zip"]["kind"], columns["zip"]["classes"], columns["zip"]["values"]) == (
+        "class",
+        ["a<b>", "c"],
+        [0, 0, 1, 1],
+    )
+    assert (columns["note"]["kind"], columns["note"]["values"]) == ("text", ["one", "two", "three", "four"])
+    assert columns["flag"]["classes"] == ["True", "False"]
+
+
+def test_tags_are_kept_in_a_file(tmp_path):
+    explored, file = (
+        hostile(item_names=[f"photos/{row}.jpg" for row in range(4)]),
+        tmp_path / "run" / "audit" / "tags.csv",
+    )
+    write_page(tmp_path / "page", explored, tags_file="run/audit/tags.csv")
+    found = data_of(tmp_path / "page")
+    assert (found["tags"], found["tagsFile"]) == (list(TAGS), "run/audit/tags.csv")
+    assert found["items"][3] == "photos/3.jpg"
+    write_tags(file, {"elsewhere.jpg": "wrong label"})
+    with serving(tmp_path / "page", explored, [], file) as connection:
+
+        def tag(row, word):
+            return ask(connection, "POST", TAG, json.dumps({"row": row, "tag": word}))[0]
+
+        assert json.loads(ask(connection, "GET", TAG)[1]) == {}
+        assert (tag(3, "wrong label"), tag(1, "right label"), tag(3, "bad image")) == (200, 200, 200)
+        assert json.loads(ask(connection, "GET", TAG)[1]) == {"1": "right label", "3": "bad image"}
+        assert read_tags(file) == {
+            "elsewhere.jpg": "wrong label", "photos/1.jpg": "right label", "photos/3.jpg": "bad image"
+        }  # fmt: skip
+        assert tag(1, "") == 200
+        assert "photos/1.jpg" not in read_tags(file)
+        before = file.read_bytes()
+        for row, word in ((4, "bad image"), (-1, "bad image"), (True, "bad image"), (0, "other"), (0, None), ("0", "")):
+            assert tag(row, word) == 400
+        for body in (b"", b"[]", b"{", b"[" * 100_000):
+            assert ask(connection, "POST", TAG, body)[0] == 400
+        assert ask(connection, "POST", TAG, b"{}", Host="evil.example")[0] == 403
+        connection.request("POST", TAG, b"{}")  # a form of another page cannot send the header
+        assert connection.getresponse().status == 404
+        assert file.read_bytes() == before
+        file.write_text("item,tag\na,other\n", encoding="utf-8")  # edited meanwhile: never overwritten
+        status, content, _ = ask(connection, "POST", TAG, json.dumps({"row": 0, "tag": "bad image"}))
+        assert (status, "tag 'other'" in json.loads(content)["error"]) == (400, True)
+    with serving(tmp_path / "page", explored, []) as connection:
+        assert ask(connection, "GET", TAG)[0] == 404
+        assert ask(connection, "POST", TAG, b"{}")[0] == 404

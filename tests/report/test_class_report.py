@@ -12,8 +12,9 @@ from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels
 from contml.report.gallery import choose_queries, gallery_strips
-from contml.report.page import write_report
+from contml.report.page import About, write_report
 from contml.report.plots import class_density_plot, png, training_plot
+from contml.report.ranking import RankingContent
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def test_the_texts_of_the_page_are_about_classes(tmp_path):
         {"event": "evaluation", "split": "test", "epoch": 0, "step": 0, "recall@1": 0.2, "label_distance@10": 0.5},
         {"event": "train", "epoch": 1, "step": 10, "loss": 0.5},
     ]
-    write_report(tmp_path, title="c", config="", rows=rows, evaluation=evaluation, ranking=ranking, split=split)
+    write_report(tmp_path, RankingContent(ranking), split, evaluation, About("c", rows=rows))
     page = (tmp_path / "report.html").read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
     for words in ("Recall@1 is 0.", "MAP@R", "0 within a class, 1 between classes", "items of the query&#39;s class"):
         assert words in page

@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,13 @@ from contml.evaluation import evaluate
 from contml.evaluation.evaluated import Evaluated, Selection
 from contml.evaluation.results import Curve, Evaluation, Ranking, headline_k
 from contml.evaluation.table import further, sentence, summary
-from contml.labels import VectorLabels
+from contml.labels import ClassLabels, DateLabels, VectorLabels
 from contml.report._tsne import descend
-from contml.report.embedding_map import _joint_probabilities, place_pictures, principal_components, tsne, tsne_plot
+from contml.report.embedding_map import _joint_probabilities, main_direction, map_plots, principal_components, tsne
 from contml.report.gallery import choose_queries, draw, gallery_strips, stack
-from contml.report.page import write_report
+from contml.report.page import About, write_report
 from contml.report.plots import binned_quartiles, density_plot, metrics_plot, png, smooth, training_plot
+from contml.report.ranking import RankingContent
 
 PNGS = ["curves.png", "metrics.png", "gallery.png", "density.png", "map.png", "tsne.png", "card.png", "match.png"]
 HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</script>"
@@ -133,7 +135,9 @@ def write(folder: Path, *, without: Sequence[str] = (), **change: Any) -> str:
         "split": colours(),
         **change,
     }
-    path = write_report(folder, **arguments)
+    about = About(arguments["title"], arguments["config"], arguments["rows"])
+    content = RankingContent(arguments["ranking"])
+    path = write_report(folder, content, arguments["split"], arguments["evaluation"], about)
     assert path == folder / "report.html"
     absent = [*without, *([] if arguments["rows"] else ["curves.png"])]  # no curves of no training
     pictures = [name for name in PNGS if name not in absent]
@@ -153,6 +157,7 @@ class Page(html.parser.HTMLParser):
         super().__init__()
         self.tags: list[str] = []
         self.links: list[str] = []
+        self.anchors: list[str] = []
         self.handlers: list[str] = []
         self.alts: list[str] = []
         self.text = ""
@@ -160,7 +165,9 @@ class Page(html.parser.HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.links += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        links = [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        self.links += [link for link in links if not link.startswith("#")]
+        self.anchors += [link for link in links if link.startswith("#")]
         self.handlers += [name for name, _ in attrs if name.startswith("on")]
         self.alts += [value or "" for name, value in attrs if name == "alt"]
 
@@ -187,9 +194,10 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_page_is_self_contained_and_holds_every_picture(usual: str) -> None:
     page = check_self_contained(usual)
-    # Panels of two plots, three other plots; queries with 5 items, or with 5 and 5; pairs, and the explained one; items
-    # that may have a wrong label, with 5 each.
-    assert len(page.links) == 3 + 2 + 3 + 3 * 6 + (6 + 3) * 11 + 3 * 2 + 2 + 3 * 6
+    # Panels of two plots, three other plots; queries with 4 and 4 items, or with 5 and 5; pairs, and the explained one;
+    # items that may have a wrong label, with 5 each.
+    assert len(page.links) == 3 + 2 + 3 + 3 * 9 + (6 + 3) * 11 + 3 * 2 + 2 + 3 * 6
+    assert page.anchors == [f"#s{n}" for n in range(page.tags.count("h2"))]
     assert len(page.alts) == len(page.links)
     assert page.text.count("60 queries \u00d7 59 gallery items") == 1
     assert "torso lengths" in page.text
@@ -206,7 +214,7 @@ def test_split_and_weights_are_named_in_the_header(usual: str, tmp_path: Path) -
     page = Page(usual)
     assert "test split, last weights (epoch 5)" in page.text
     assert "on the test split, which should fall from the random ranking (dotted)" in page.text
-    assert "The embeddings of the test split" in page.text
+    assert "Each dot is an item of the test split" in page.text
     chosen = Selection("label_distance@10", queries=300, best=0.41, last=0.42, difference=-0.01, interval=0.02)
     best = replace(of_test(), checkpoint="best", epoch=3, selection=chosen)
     rows = [*train_rows(), evaluation_row(10, "val", **{"label_distance@10": 0.9})]
@@ -217,7 +225,7 @@ def test_split_and_weights_are_named_in_the_header(usual: str, tmp_path: Path) -
     page = Page(write(tmp_path / "val", evaluation=on_val, rows=rows))
     assert "validation split (no test split was evaluated; the weights were chosen on it), best weights" in page.text
     assert "Note" not in page.text
-    assert "The embeddings of the validation split" in page.text
+    assert "Each dot is an item of the validation split" in page.text
     assert "test split," not in page.text
 
 
@@ -304,7 +312,7 @@ def test_page_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Path, "replace", fail)
     evaluation, ranking = of_test(), fake()[1]
     with refuses(str(tmp_path / "metrics.png"), got="no space left"):
-        write_report(tmp_path, title="b", config="", rows=[], evaluation=evaluation, ranking=ranking, split=colours())
+        write_report(tmp_path, RankingContent(ranking), colours(), evaluation, About("b"))
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*PNGS, "queries.csv", "report.html"])
 
@@ -502,30 +510,59 @@ def test_tsne_of_a_sample_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("contml.report.embedding_map.MAX_TSNE", 20)
     _, ranking = fake()
     ranking.embeddings[7] = math.nan
-    axes = tsne_plot(colours(), ranking.embeddings, {}).axes[0]
-    assert axes.get_xlabel() == "t-SNE of 20 of 59 items, drawn at random (seed 0); the axes have no unit"
+    axes = map_plots(colours().labels, ranking.embeddings)["tsne"].axes[0]
+    assert axes.get_xlabel() == "t-SNE of 20 of 59 items, drawn at random (seed 0)"
 
 
 @pytest.mark.parametrize("n", [1, 3, 9])
 def test_tsne_of_few_items_is_a_note(n: int) -> None:
-    axes = tsne_plot(colours(n), torch.randn(n, 4), {}).axes[0]
+    axes = map_plots(colours(n).labels, torch.randn(n, 4))["tsne"].axes[0]
     assert [text.get_text() for text in axes.texts] == ["t-SNE needs at least 10 items"]
     assert axes.get_xlabel().startswith(f"t-SNE of {n} item")
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 100, 3000])
-def test_map_pictures_never_overlap(n: int) -> None:
-    points = np.random.default_rng(0).normal(size=(n, 2)) * [3, 1]
-    grid, chosen = place_pictures(points)
-    assert 1 <= len(chosen) <= 120
-    centres = np.array([centre for _, centre in chosen])
-    cells = (centres - grid.corner) / grid.side - 0.5
-    np.testing.assert_allclose(cells, cells.round(), atol=1e-6)
-    assert len(np.unique(cells.round(), axis=0)) == len(chosen)
-    for position, centre in chosen:
-        off = np.abs(points - centre).max(axis=1) <= grid.side / 2
-        distances = np.square(points - centre).sum(axis=1)
-        assert distances[position] == distances[off].min()
+def dot_colours(labels: Any, count: int = 40) -> tuple[list[tuple[float, ...]], list[str]]:
+    """The colour of each dot of a map, and the texts of its legend."""
+    figure = map_plots(labels, torch.randn(count, 4, generator=torch.Generator().manual_seed(0)))["map"]
+    png(figure)
+    dots = figure.axes[0].collections[-1]
+    legend = [text.get_text() for each in figure.legends for text in each.get_texts()]
+    legend += [axes.get_xlabel() for axes in figure.axes[1:]] + [
+        text.get_text() for axes in figure.axes[1:] for text in axes.get_xticklabels()
+    ]
+    return [tuple(colour[:3]) for colour in dots.get_facecolors().tolist()], legend
+
+
+def test_dots_of_a_map_have_the_colours_of_the_labels() -> None:
+    """Numbers have a scale, with places by ratio where ratios count; classes a key each; dates are dates."""
+    numbers = VectorLabels([10.0**row for row in range(40)], squared=False)
+    numbers.title = "price $"
+    numbers.measure = replace(numbers.measure, kind="linear")
+    linear, legend = dot_colours(numbers)
+    assert legend[0] == r"price \$"
+    numbers.values = numbers.values.log()
+    numbers.measure = replace(numbers.measure, kind="ratio")
+    by_ratio, legend = dot_colours(numbers)
+    assert legend[0] == r"price \$ (log scale)"
+    assert len(set(linear)) < len(set(by_ratio))  # of 10^0 to 10^39, all but the last have one colour on a linear scale
+    classes, legend = dot_colours(ClassLabels([row % 12 for row in range(40)]))
+    assert len(set(classes)) == 12
+    assert legend[-1] == "and 3 more"
+    assert len(legend) == 10
+    assert classes[0] == classes[12] != classes[1]
+    _, legend = dot_colours(DateLabels([datetime(2020 + row // 12, row % 12 + 1, 1) for row in range(40)]))
+    assert legend[1].startswith("2020-01")
+
+
+def test_other_labels_have_colours_along_their_main_direction() -> None:
+    vectors = VectorLabels(torch.stack((torch.arange(40.0), torch.zeros(40)), 1))
+    assert vectors.colours() is None
+    places = main_direction(vectors).values
+    in_order = [row / 39 for row in range(40)]
+    assert places.tolist() == pytest.approx(in_order) or places.tolist() == pytest.approx(in_order[::-1])
+    colours_of_dots, legend = dot_colours(vectors)
+    assert len(set(colours_of_dots)) > 30
+    assert "main direction" in legend[0]
 
 
 def test_density_takes_few_and_degenerate_pairs() -> None:

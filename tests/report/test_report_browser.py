@@ -10,6 +10,7 @@ from contml.data import Pixels, Split, View
 from contml.evaluation import Evaluated, evaluate
 from contml.labels import ClassLabels, VectorLabels, WeightedLabels
 from contml.report.page import About, write_report
+from contml.report.ranking import RankingContent
 
 pytestmark = pytest.mark.slow
 
@@ -34,13 +35,10 @@ def page_file(tmp_path_factory):
     rows = [{"event": "train", "step": step, "loss": 1 / (step + 1), "learning_rate": 0.1} for step in range(9)]
     return write_report(
         tmp_path_factory.mktemp("report"),
-        title=HOSTILE,
-        config=HOSTILE,
-        rows=rows,
-        evaluation=Evaluated(evaluation, "test", "last", epoch=1, epochs=1),
-        ranking=ranking,
-        split=split,
-        about=About([HOSTILE], HOSTILE, [("Loss", HOSTILE)], HOSTILE, squared=False),
+        RankingContent(ranking),
+        split,
+        Evaluated(evaluation, "test", "last", epoch=1, epochs=1),
+        About(HOSTILE, HOSTILE, rows, [HOSTILE], HOSTILE, [("Loss", HOSTILE)], HOSTILE, squared=False),
     )
 
 
@@ -56,6 +54,17 @@ def test_nothing_is_wrong_or_cut(chromium, page_file, width, scheme):
         page.goto(f"file://{page_file}")
         page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
         assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+        links, headings = page.locator(".contents a"), page.locator("h2")
+        assert links.all_inner_texts() == headings.all_inner_texts()
+        targets = links.evaluate_all(
+            "all => all.map(each => document.querySelector(each.getAttribute('href')).innerText)"
+        )
+        assert targets == headings.all_inner_texts()
+        first = page.locator(".opening .query")
+        assert first.locator("h3").all_inner_texts() == ["Best query", "Median query", "Worst query"]
+        widths = first.locator(".item img").evaluate_all("all => all.map(each => each.getBoundingClientRect().width)")
+        assert len(widths) == 3 * 2 * 4  # by the embedding, and by the oracle
+        assert min(widths) >= 80
         assert page.evaluate("[...document.images].every(each => each.complete && each.naturalWidth > 0)")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == (
             "rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 24, 27)"

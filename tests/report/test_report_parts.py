@@ -26,6 +26,7 @@ from contml.report.gallery import draw
 from contml.report.page import About, write_report
 from contml.report.pictures import ITEM, Album, panel_pictures
 from contml.report.plots import density_plot, ideal_curve, metrics_plot, picture_of
+from contml.report.ranking import RankingContent
 from contml.report.rendering import LIMIT
 
 
@@ -92,15 +93,16 @@ def test_the_table_of_queries():
 # which queries are shown
 
 
-def test_the_first_screen_shows_the_best_two_and_the_median():
+def test_the_first_screen_shows_the_best_the_median_and_the_worst_query_beside_the_oracle():
     split, evaluation, ranking = found()
     shown = examples(split, evaluation, ranking)
     order = sorted(range(len(split)), key=lambda q: float(ranking.values[q]))
-    assert [each.row for each in shown.first] == [order[0], order[1], order[20]]
-    assert [each.title for each in shown.first] == ["Best query", "Second best query", "Median query"]
+    assert [each.row for each in shown.first] == [order[0], order[20], order[39]]
+    assert [each.title for each in shown.first] == ["Best query", "Median query", "Worst query"]
     gap = [float(ranking.values[q] - ranking.oracle_values[q]) for q in range(len(split))]
     assert [each.row for each in shown.worst] == sorted(range(len(split)), key=lambda q: -gap[q])[:3]
     for each in shown.first:
+        assert [item.row for item in each.lines[1].items] == ranking.oracle[each.row, :5].tolist()
         rows = [item.row for item in each.lines[0][1]]
         assert rows == ranking.model[each.row, :5].tolist()
         d = split.labels.pairwise([each.row], rows)[0].tolist()
@@ -271,15 +273,19 @@ def test_the_card():
 
 def test_a_page_that_is_too_large_gets_smaller_pictures(tmp_path, monkeypatch):
     split, evaluation, ranking = found()
-    arguments = {
-        "title": "t", "config": "", "rows": [], "split": split, "ranking": ranking,
-        "evaluation": Evaluated(evaluation, "test", "last", epoch=1, epochs=1),
-    }  # fmt: skip
-    whole = write_report(tmp_path / "a", **arguments).stat().st_size
+    found_here = RankingContent(ranking), split, Evaluated(evaluation, "test", "last", epoch=1, epochs=1)
+    whole = write_report(tmp_path / "a", *found_here, About("t")).stat().st_size
     assert whole < LIMIT
     monkeypatch.setattr("contml.report.rendering.LIMIT", whole - 1)
-    about = About(["1,000 test"], "contml train 'a <b>'", [("Loss", "log_ratio <b>")], "model = contml.load('a')", True)
-    page = write_report(tmp_path / "b", **arguments, about=about).read_text(encoding="utf-8")
+    about = About(
+        "t",
+        brief=["1,000 test"],
+        command="contml train 'a <b>'",
+        facts=[("Loss", "log_ratio <b>")],
+        usage="model = contml.load('a')",
+        squared=True,
+    )
+    page = write_report(tmp_path / "b", *found_here, about).read_text(encoding="utf-8")
     assert len(page.encode()) < whole
     for words in (
         "log_ratio &lt;b&gt;",

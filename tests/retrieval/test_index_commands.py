@@ -543,6 +543,24 @@ def test_a_gallery_of_hostile_names(tmp_path, suffix):
         assert Image.open(io.BytesIO(content)).width == 600
 
 
+def test_a_gallery_has_the_searched_label_first_and_folds_other_metadata(tmp_path):
+    labels = VectorLabels([12_000.0], unit="USD")
+    labels.title = "price"
+    predicted = Answer("price", "11,500 USD", 11_500.0, None, None, None, "", None, 3, None, True, labels)
+    hit = SearchHit(1, "a.jpg", 0.5, {}, {}, {"room": "kitchen", "price": 12_500, "zip": "<b>"}, answers=[predicted])
+    queries = (TypedLabel("price 12,000 USD", labels), NamedImage("q.jpg", tmp_path / "none"))
+    write_gallery(tmp_path / "a.html", "t", "n", [QueryResult(query, [hit], []) for query in queries])
+    by_label, by_image = re.findall(r"<figcaption>(.*?)</figcaption>", (tmp_path / "a.html").read_text())
+    first, folded = by_label.split("<details>")
+    assert re.findall(r">([^<>]+)<", first) == [
+        "price: 12500", "price (predicted): 11,500 USD", "1. a.jpg", "distance 0.500"
+    ]  # fmt: skip
+    assert re.findall(r">([^<>]+)<", folded) == ["2 other values", "room: kitchen", "zip: &lt;b&gt;"]
+    first, folded = by_image.split("<details>")
+    assert re.findall(r">([^<>]+)<", first) == ["1. a.jpg", "distance 0.500", "price (predicted): 11,500 USD"]
+    assert "price: 12500" in folded
+
+
 def test_every_option_is_on_the_page():
     page = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
     for registered in app.registered_commands:

@@ -19,7 +19,7 @@ def opened(chromium, url, width=1280, height=900, **options):
     page.goto(url)
     try:
         yield page
-        assert problems == []
+        assert problems == [], problems
         assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
     finally:
         page.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -208,3 +209,20 @@ def test_objects_of_json_are_no_texts(folder, rows, kind):
             task_of(folder, with_column(rows, "about", [*good[:4], bad, *good[5:]]), {"about": kind})
     numbers = with_column(rows, "about", [json.dumps([number % 3, 7]) for number in range(60)])
     assert task_of(folder, numbers, {"about": "tags"})
+
+
+def test_the_split_that_a_page_shows_has_the_columns_of_its_rows(tmp_path):
+    rows = [{**row, "note": f"note {number}", "floor": number} for number, row in enumerate(dials(tmp_path))]
+    write_table(tmp_path / "items.csv", rows)
+    task = file(str(tmp_path / "items.csv"), {"reading": "number"}, image="image")
+    assert task.train.metadata == {}  # worker processes receive it
+    metadata = task.test.metadata
+    assert {"note", "floor", "reading"} <= set(metadata) <= {*rows[0]} - {"image"}
+    note_of = {row["image"]: (row["note"], str(row["floor"])) for row in rows}
+    found = zip(metadata["note"], metadata["floor"], strict=True)
+    for name, values in zip(task.test.names, found, strict=True):
+        assert next(note for image, note in note_of.items() if name.endswith(image)) == values
+    some = task.test.subset([2, 0])
+    assert some.metadata["note"] == [metadata["note"][2], metadata["note"][0]]
+    with refuses("split: metadata note", "1 values", "must be 2"):
+        replace(some, metadata={"note": ["one"]})

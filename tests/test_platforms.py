@@ -1,0 +1,70 @@
+"""What other systems do differently, as far as Linux can imitate it: docs/install.md has the list."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import ntpath
+import os
+import sys
+from multiprocessing import Pipe
+
+import numpy as np
+import pytest
+
+from contml import work
+from contml._support.files import shared_folder, write
+from contml.cli import main
+from contml.data import Pixels, Split
+from contml.data.copies import _sizes
+from contml.labels import VectorLabels
+
+
+def test_a_file_is_synced_by_a_handle_that_can_write(tmp_path, monkeypatch):
+    """Windows refuses others: no file could be written."""
+    modes, sync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: modes.append(fcntl.fcntl(file, fcntl.F_GETFL)) or sync(file))
+    write(tmp_path / "a", lambda temporary: temporary.write_text("content"))
+    assert (tmp_path / "a").read_text() == "content"
+    assert [mode & os.O_ACCMODE for mode in modes] == [os.O_RDWR]
+
+
+def test_a_worker_process_starts_without_process_groups(monkeypatch):
+    monkeypatch.delattr(os, "setpgrp")
+    monkeypatch.setattr(work, "_end_with_parent", lambda: None)
+    ours, theirs = Pipe()
+    ours.close()  # the parent has no item: the worker ends
+    assert work._child(print, None, theirs) is None
+
+
+def test_items_on_two_drives_keep_their_names(monkeypatch):
+    drives = ["C:\\photos", "D:\\photos"]
+    with pytest.raises(ValueError, match="drive"):
+        ntpath.commonpath(drives)
+    monkeypatch.setattr(os.path, "commonpath", ntpath.commonpath)
+    assert shared_folder(drives) == ""
+    monkeypatch.setattr(os.path, "isabs", ntpath.isabs)
+    monkeypatch.setattr(os.path, "dirname", ntpath.dirname)
+    names = ["C:\\photos\\a.jpg", "D:\\photos\\b.jpg"]
+    split = Split([Pixels(np.zeros((4, 4, 3), np.uint8))] * 2, names, VectorLabels([0.0, 1.0]))
+    assert split.with_short_names().names == names
+
+
+def test_files_are_listed_by_paths_with_backslashes(tmp_path, monkeypatch):
+    """Equal files are found by their sizes first."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos\\").mkdir()  # Linux lists a folder of this name
+    (tmp_path / "photos\\" / "a.jpg").write_bytes(b"x" * 100)
+    monkeypatch.setattr(os.path, "basename", ntpath.basename)
+    assert _sizes(["photos\\a.jpg", "photos\\b.jpg"]).tolist() == [100, 0]
+
+
+def test_text_that_a_code_page_lacks_is_escaped(monkeypatch):
+    pipe = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "stderr", pipe)
+    monkeypatch.setattr(sys, "argv", ["contml", "train", "pose/≈"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    pipe.flush()
+    assert ended.value.code == 2
+    assert b"pose/\\u2248" in pipe.buffer.getvalue()
