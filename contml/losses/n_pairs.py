@@ -66,15 +66,18 @@ class NPairsLoss(PairLoss):
         if anchors is not None:
             rows = anchors[torch.isin(anchors, rows)]
         both = embeddings.index_select(0, torch.cat((rows, positives)))
-        return _chosen(both[: len(rows)], both[len(rows) :], classes, rows, positives)
+        chosen = _chosen(both[: len(rows)], both[len(rows) :], classes, rows, positives)
+        # Pair by pair: `penalty` need not look for the positive of an anchor.
+        return chosen if anchors is not None or not len(rows) else replace(chosen, item_class=chosen.anchor_class)
 
     def penalty(self, comparison: Comparison) -> Tensor | None:
         """L2 on the items of the pairs."""
         if self.l2 == 0:
             return None
         a, y = full_precision(comparison.x), full_precision(comparison.y)
-        p2 = y.square().sum(1).index_select(0, comparison.label_distances(ALL).argmin(1))
-        return self.l2 * (a.square().sum() + p2.sum()) / (2 * max(len(a), 1))
+        if comparison.item_class is not comparison.anchor_class:
+            y = y.index_select(0, comparison.label_distances(ALL).argmin(1))
+        return (a.square().sum() + y.square().sum()) * (self.l2 / (2 * max(len(a), 1)))
 
 
 class AngularLoss(PairLoss):
