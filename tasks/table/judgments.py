@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -110,7 +111,9 @@ def read_judgments(
                     drop(row, role, f"no image {error.filename}", "", str(error.strerror), "without an image file")
                 except InputError as error:
                     raise InputError(f"{table.where(row)}: {role}", error.got, error.allowed, error.hint) from None
-    _refuse_same(table, roles, cells, use)
+    # Two names of one image are one item: else it could be both in training and in the test.
+    item_of = {cell: known.item(cell) for cell in sources}
+    _refuse_same(table, roles, cells, item_of, use)
     if form in ("triplets", "odd one out"):
         values = _choices(table, roles, judged, cells, use)
     else:
@@ -121,9 +124,13 @@ def read_judgments(
     if len(rows) < 2:
         got = "1 judgment" if len(rows) else "no judgment that can be used"
         raise InputError(str(table.path), got, "needs at least 2, for training and for testing")
-    names = list(dict.fromkeys(cells[role][row] for row in rows.tolist() for role in roles))
-    number = {name: n for n, name in enumerate(names)}
-    members = np.array([[number[cells[role][row]] for role in roles] for row in rows.tolist()])
+    first_name: dict[str, str] = {}
+    for row in rows.tolist():
+        for role in roles:
+            first_name.setdefault(item_of[cells[role][row]], cells[role][row])
+    names = list(first_name.values())
+    number = {item_of[name]: n for n, name in enumerate(names)}
+    members = np.array([[number[item_of[cells[role][row]]] for role in roles] for row in rows.tolist()])
 
     def labels_of(part: _Array) -> JudgedItems:
         """The judgments of some of the `rows`, over all items."""
@@ -258,6 +265,10 @@ class _Images:
             raise FileNotFoundError(0, hint, path)
         return ImageFile(Path(path))
 
+    def item(self, name: str) -> str:
+        """What is the same for two names of one image."""
+        return os.path.normpath(self._path(name))
+
     def shown(self, name: str) -> str:
         """The name of an item on pages."""
         return self.files.key(self._path(name))
@@ -284,6 +295,10 @@ class _Vectors:
             hint = did_you_mean(name, self.values, "add it there, or remove the row")
             raise InputError("", f"no vector of '{name}' in {self.file}", hint=hint)
         return Vector(self.values[name])
+
+    def item(self, name: str) -> str:
+        """The name itself."""
+        return name
 
     def shown(self, name: str) -> str:
         """The name of an item on pages."""
@@ -344,15 +359,18 @@ def _listed_images(
     return _Images(files, table.path, dict(zip(ids, cells, strict=True)))
 
 
-def _refuse_same(table: Table, roles: Sequence[str], cells: Mapping[str, Sequence[str]], use: _Array) -> None:
+def _refuse_same(
+    table: Table, roles: Sequence[str], cells: Mapping[str, Sequence[str]], item_of: Mapping[str, str], use: _Array
+) -> None:
     """Refuse a row that names an item twice."""
     for row in np.flatnonzero(use).tolist():
-        names = [cells[role][row] for role in roles]
-        if len(set(names)) < len(names):
+        items = [item_of[cells[role][row]] for role in roles]
+        if len(set(items)) < len(items):
             first, second = next(
-                (a, b) for n, a in enumerate(roles) for b in roles[n + 1 :] if cells[a][row] == cells[b][row]
+                (a, b) for n, a in enumerate(roles) for b in roles[n + 1 :] if items[n] == item_of[cells[b][row]]
             )
-            got = f"{first} and {second} are the same item, {cells[first][row]}"
+            names = " and ".join(dict.fromkeys((cells[first][row], cells[second][row])))
+            got = f"{first} and {second} are the same item, {names}"
             raise InputError(table.where(row), got, "must be different items", "remove the row, or correct it")
 
 
@@ -399,8 +417,10 @@ def _numbers(table: Table, judged: str, use: _Array, decimal: Decimal, *, least:
     values, wrong = number_column(column, comma)
     for row in wrong[use[wrong]].tolist():
         cell = column.texts([row])[0]
-        hint = "set decimal=comma for decimal commas" if not comma and is_comma_pair(cell) else "omit units"
-        raise InputError(f"{table.where(row)}: {judged}", f"'{cell}'", "must be a number", hint)
+        hint = "omit units" if cell[:1].isdigit() and not cell[-1:].isdigit() else ""
+        if not comma and is_comma_pair(cell):
+            hint = "set decimal=comma for decimal commas"
+        raise InputError(f"{table.where(row)}: {judged}", f"'{cell}'", "must be a finite number", hint)
     for row in np.flatnonzero(use & (values < least)).tolist():
         raise InputError(
             f"{table.where(row)}: {judged}", f"{values[row]:g}", "must be at least 0", "add a constant to all"

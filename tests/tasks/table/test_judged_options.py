@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 from support.refusals import refuses
 
+from contml import InputError
 from contml.experiment import OwnData, load_table
 from contml.tasks.table.file import file
 
@@ -94,6 +95,34 @@ def test_items_are_vectors(folder):
         file("ids.csv", items="twice.npz")
     with refuses("root", got="'.'"):
         file("ids.csv", items="vectors.npz", root=".")
+
+
+def test_two_names_of_one_image_are_one_item(folder):
+    text = FORMS["pairs"] + "./0.png,7.png,3\n"
+    (folder / "twice.csv").write_text(text)
+    task = file("twice.csv", by="judgment")
+    names = {name for split in task.splits.values() for name in split.names}
+    assert names == {f"{n}.png" for n in range(8)}
+    assert sum(int(split.labels.judged_pairs.counts.sum()) for split in task.splits.values()) == len(ROWS) + 1
+    (folder / "twice.csv").write_text(FORMS["pairs"] + "./0.png,0.png,3\n")
+    with refuses("twice.csv:30", got="a and b are the same item, ./0.png and 0.png"):
+        file("twice.csv")
+    (folder / "items.csv").write_text("id,image\n" + "".join(f"i{n},{n // 2}.png\n" for n in range(8)))
+    (folder / "ids.csv").write_text("a,b,score\n" + "".join(f"i{a},i{b},{9 - d}\n" for a, b, d in ROWS))
+    with refuses("ids.csv:2", got="a and b are the same item, i1 and i0"):
+        file("ids.csv")
+
+
+@pytest.mark.parametrize(
+    ("cell", "hint"), [("inf", ""), ("1e999", ""), ("high", ""), ("7 points", "omit units"), ('"7,5"', "decimal=comma")]
+)
+def test_the_hint_about_a_number_fits_the_cell(folder, cell, hint):
+    (folder / "wrong.csv").write_text(FORMS["pairs"] + f"0.png,7.png,{cell}\n")
+    with pytest.raises(InputError) as caught:
+        file("wrong.csv")
+    assert caught.value.allowed == "must be a finite number"
+    assert hint in caught.value.hint
+    assert bool(caught.value.hint) == bool(hint)
 
 
 @pytest.mark.parametrize(
