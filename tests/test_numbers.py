@@ -587,6 +587,22 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             ],
         ),
         (
+            f"untrained features \\({N}\\) and within noise of the first one, `smooth_rank` with `metric: ndcg` \\({N}\\); "
+            f"`dense_triplet` has {N}, `graded_instance_cross_entropy` {N}, `smooth_rank` with `metric: ap` {N}, "
+            f"`log_ratio` {N} \\(",
+            lambda: [
+                suite_scores("held_out")["people", name]
+                for name in (
+                    "untrained features",
+                    "smooth_rank, ndcg",
+                    "dense_triplet",
+                    "graded_instance_cross_entropy",
+                    "smooth_rank, ap",
+                    "log_ratio",
+                )
+            ],
+        ),
+        (
             f"it has {N} on house prices, significantly above `log_ratio`, and {N} on gauges, significantly below it",
             lambda: [suite_scores("one_loss")[kind, "expected label distance"] for kind in ("house prices", "gauges")],
         ),
