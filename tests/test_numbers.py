@@ -587,8 +587,9 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             ],
         ),
         (
-            f"untrained features \\({N}\\) and within noise of the first one, `smooth_rank` with `metric: ndcg` \\({N}\\); "
-            f"`dense_triplet` has {N}, `graded_instance_cross_entropy` {N}, `smooth_rank` with `metric: ap` {N}, "
+            f"untrained features \\({N}\\) and within noise of the first one, "
+            f"`smooth_rank` with `metric: ndcg` \\({N}\\); `dense_triplet` has {N}, "
+            f"`graded_instance_cross_entropy` {N}, `smooth_rank` with `metric: ap` {N}, "
             f"`log_ratio` {N} \\(",
             lambda: [
                 suite_scores("held_out")["people", name]
