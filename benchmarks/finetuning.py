@@ -68,9 +68,7 @@ def missing() -> Iterator[tuple[str, str, float, int]]:
                 yield name, method, rate, 0
     for seed in SEEDS[1:]:
         for method, name in ((method, name) for method in METHODS for name in SETS):
-            rate = chosen(rows, name, method)
-            if rate is None:
-                rate = METHODS[method].rates[0]  # not known yet; it takes as long
+            rate = chosen(rows, name, method) or METHODS[method].rates[0]  # not known yet: another takes as long
             if (name, method, rate, seed) not in done:
                 yield name, method, rate, seed
 

@@ -80,7 +80,7 @@ def _pool_tokens(backbone: nn.Module, name: str, pooling: Pooling) -> None:
     parts = TOKENS[pooling]
 
     def forward(self: Any, images: Tensor) -> Tensor:
-        from timm.layers import global_pool_nlc
+        from timm.layers.pool1d import global_pool_nlc
 
         tokens = self.forward_features(images)
         pooled = [self.fc_norm(global_pool_nlc(tokens, part, self.num_prefix_tokens)) for part in parts]

@@ -275,7 +275,7 @@ class Trainer:
         """Update the moving average; `AveragedModel` starts it with the weights after the first step."""
         steps = self.steps_done
         decay = min(self.options.ema or 0.0, (1 + steps) / (10 + steps))
-        get_ema_multi_avg_fn(decay)(average, weights, count)
+        get_ema_multi_avg_fn(decay)(average, weights, count)  # type: ignore[no-untyped-call]
 
     def _changes_network(self) -> bool:
         """Whether the gradients of this step change the network."""
