@@ -74,10 +74,10 @@ def architecture_of(file: Path) -> Architecture:
     published = _published()
     if file.name in published:
         return Architecture(*published[file.name])
-    sides: dict[str, int] = {}
+    side_by_name: dict[str, int] = {}
     for name, side in published.values():
-        sides.setdefault(name, side)
-    for name in [*BACKBONES, *sides]:
+        side_by_name.setdefault(name, side)
+    for name in [*BACKBONES, *side_by_name]:
         # The constructor of RegNets computes with values, which "meta" has not: shapes alone, without memory.
         is_regnet = name.startswith("regnet")
         if is_regnet and not any("trunk_output" in key for key in state):
@@ -85,7 +85,7 @@ def architecture_of(file: Path) -> Architecture:
         with torch.device("cpu" if is_regnet else "meta"):
             backbone = build(name, "none").backbone
         if not misfits(backbone.state_dict(), state):
-            return Architecture(name, sides.get(name, _SIDE))
+            return Architecture(name, side_by_name.get(name, _SIDE))
     got = f"fits no network of torchvision ({len(state)} tensors, the first is {next(iter(state))})"
     raise InputError(subject, got, hint="name its network: model.backbone=timm:NAME or package.module:callable")
 
