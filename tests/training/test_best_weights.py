@@ -121,9 +121,9 @@ def test_best_and_last_weights_and_metrics_are_kept(tmp_path):
     seen = {}
     update = trainer.best.update
 
-    def remember(evaluation, ranking, epoch, state, *items):
+    def remember(evaluation, ranking, epoch, state, *items, **options):
         seen[epoch] = {name: value.clone() for name, value in state.items()}
-        return update(evaluation, ranking, epoch, state, *items)
+        return update(evaluation, ranking, epoch, state, *items, **options)
 
     trainer.best.update = remember
     trainer.fit()
