@@ -140,7 +140,7 @@ def plot() -> bytes:
         axis.set(title=name, xscale="log", xlabel="numbers of the embedding", xticks=(*DIMS, WHOLE))
         axis.set_xticks((*DIMS, WHOLE), map(str, (*DIMS, WHOLE)))
         axis.minorticks_off()
-    axes[0][0].set_ylabel("normalized score of label distance@10")
+    axes[0][0].set_ylabel("normalized score")
     axes[0][0].legend(fontsize=8)
     return png(figure)
 
