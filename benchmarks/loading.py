@@ -147,15 +147,17 @@ class Passes:
         wall, own = time.perf_counter() - start, time.process_time() - own
         return {"wall": wall, "own": own, "workers": busy_workers() - busy}
 
-    def pixels(self, name: str, path: Path) -> None:
-        """Saves the pixels of a pass, or of the bare decoder."""
+    def pixels(self, name: str, path: Path) -> list[int]:
+        """Saves the pixels of a pass, or of the bare decoder; returns their shape."""
         if name.startswith("bare"):
             side, corner = self.given.crop, (self.given.resize - self.given.crop) // 2
             box = (corner, corner, corner + side, corner + side)
             crops = [np.asarray(decoded(file, self.given.resize).crop(box)) for file in self.given.files]
-            np.save(path, np.stack(crops).transpose(0, 3, 1, 2))
+            pixels = np.stack(crops).transpose(0, 3, 1, 2)
         else:
-            np.save(path, torch.cat([batch.images for batch in self.batches(name)]).numpy())
+            pixels = torch.cat([batch.images for batch in self.batches(name)]).numpy()
+        np.save(path, pixels)
+        return list(pixels.shape)
 
 
 def busy_workers() -> float:
@@ -176,7 +178,7 @@ def serve(given: Set, folder: Path) -> None:
     passes = Passes(given, folder)
     for line in sys.stdin:
         name, _, path = line.rstrip("\n").partition(" > ")
-        answer = passes.pixels(name, Path(path)) if path else passes.measure(name)
+        answer: Any = passes.pixels(name, Path(path)) if path else passes.measure(name)
         os.write(answers, json.dumps(answer).encode() + b"\n")
     for images in passes.opened.values():
         images.close()

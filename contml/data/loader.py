@@ -330,7 +330,7 @@ class _Workers:
         self._decoder = decoder  # keeps the split alive, whose id is the key of this loader
         self._rows = max(1, min(_PART_ROWS, _PART_BYTES // decoder.empty().nbytes))
         places = workers * _PARTS_PER_WORKER + 1  # and one that is copied
-        self._shared = decoder.empty(places, self._rows).share_memory_()
+        self._shared = decoder.empty(places, self._rows).share_memory_()  # type: ignore[no-untyped-call]
         self._parts = _Parts()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="This DataLoader will create")  # the user chose the number
