@@ -1,6 +1,6 @@
 """Wrong judgments that were planted, found by the audit: precision at the number of planted ones.
 
-    python -m benchmarks.judgment_errors [--save benchmarks/results/judgment_errors.md]
+    python -m benchmarks.judgment_errors [--minutes M] [--save benchmarks/results/judgment_errors.md]
 
 Items are drawn as in `benchmarks.judged_pairs`: 300, each with two hidden numbers and 64 features. Judges perceive the
 true distances, from 0 to 10, with noise of standard deviation 1. Then 5 % of the judgments are made wrong:
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -188,30 +189,34 @@ def measure(kind: str, seed: int) -> dict[str, float]:
 
 def results(record: Record) -> str:
     """The table: a row for each kind of judgments, a column for each method."""
-    rows = [["judgments", *METHODS, "random order"]]
+    rows = [["judgments", "seeds", *METHODS, "random order"]]
     for kind in KINDS:
         found = [record[key] for seed in SEEDS if (key := f'["{kind}", {seed}]') in record]
         values = [[each[method] for each in found if method in each] for method in METHODS]
-        cells = [f"{statistics.fmean(v):.2f} ± {interval(v):.2f}" if len(v) > 1 else "-" for v in values]
-        rows.append([kind, *cells, f"{SHARE}"])
+        cells = [
+            f"{statistics.fmean(v):.2f} ± {interval(v):.2f}" if len(v) > 1 else f"{v[0]:.2f}" if v else "-"
+            for v in values
+        ]
+        rows.append([kind, str(len(found)), *cells, f"{SHARE}"])
     return table(rows)
 
 
 def main() -> None:
     """Train what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no training after so many minutes")
     parser.add_argument("--raw", type=Path, default=Path("benchmarks/results/raw/judgment_errors.jsonl"))
     parser.add_argument("--save", type=Path, help="the table")
     options = parser.parse_args()
-    record = Record(options.raw)
+    record, end = Record(options.raw), time.monotonic() + 60 * options.minutes
     for seed in SEEDS:
         for kind in KINDS:
             key = f'["{kind}", {seed}]'
-            if key not in record:
+            if key not in record and time.monotonic() < end:
                 record.add(key, measure(kind, seed))
     about = "\n\n".join(str(__doc__).split("\n\n")[2:])
     text = f"{heading('Wrong judgments')}\n`python -m benchmarks.judgment_errors`. {about}\n"
-    text += f"Mean and 95 % t interval over {len(SEEDS)} seeds.\n\n{results(record)}\n"
+    text += f"Mean and 95 % t interval over the seeds.\n\n{results(record)}\n"
     print(text)
     if options.save:
         write(options.save, lambda path: path.write_text(text, encoding="utf-8"))
