@@ -10,6 +10,7 @@ import base64
 import importlib.metadata
 import inspect
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,30 @@ PAGES = {
 MARKDOWN: dict[str, str] = {}
 
 
+def notebook(text: str) -> dict[str, Any]:
+    """A page as a Jupyter notebook: its blocks of Python are cells of code. Of links to other pages, the text stays."""
+    cells: list[dict[str, Any]] = []
+    for number, part in enumerate(re.split(r"```python\n(.*?)```\n?", text, flags=re.DOTALL)):
+        kind = "code" if number % 2 else "markdown"
+        source = part.strip("\n") if kind == "code" else re.sub(r"\[([^]]*)\]\(\.\.?/[^)]*\)", r"\1", part).strip()
+        if source:
+            extra = {"execution_count": None, "outputs": []} if kind == "code" else {}
+            lines = source.splitlines(keepends=True)
+            cells.append({"id": f"cell-{number}", "cell_type": kind, "metadata": {}, "source": lines, **extra})
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def write_notebooks(app: Any, error: Exception | None) -> None:
+    """Writes the pages of docs/notebooks/ as notebooks, which the pages link."""
+    if error is not None or app.builder.format != "html":
+        return
+    for page in sorted(Path(app.srcdir, "notebooks").glob("*.md")):
+        path = Path(app.outdir, "notebooks", f"{page.stem}.ipynb")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(notebook(page.read_text(encoding="utf-8")), indent=1), encoding="utf-8")
+
+
 def home() -> str:
     """The README up to its list of pages."""
     text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -163,6 +188,10 @@ def read_page(_app: Any, page: str, content: list[str]) -> None:
         content[0] = home() + content[0]
     if "/" not in page:
         content[0] = re.sub(r"(?<=\]\()[\w./]+", _target, content[0])
+    if page.startswith("notebooks/"):
+        name = page.removeprefix("notebooks/")
+        title, rest = content[0].split("\n", 1)
+        content[0] = f'{title}\n\n<a href="{name}.ipynb" download>This page as a notebook</a>\n{rest}'
     if page.startswith("losses/"):
         content[0] = loss_page(page.removeprefix("losses/"), content[0])
     elif page == "api/contml":
@@ -233,5 +262,6 @@ def setup(app: Any) -> None:
     app.add_lexer("csv", TextLexer)
     app.connect("source-read", read_page)
     app.connect("build-finished", write_markdown)
+    app.connect("build-finished", write_notebooks)
     app.connect("autodoc-process-docstring", read_docstring, priority=400)  # before napoleon's
     app.connect("autodoc-skip-member", skip_member)

@@ -108,6 +108,10 @@ def write_houses(folder):
     write_objects(folder)
 
 
+#: The columns of the tables of docs/recipes.md beside that of the images.
+NAMES = {"scans.csv": "grade,patient", "photographs.csv": "rating", "streets.csv": "lat,lon,east,north,drive"}
+
+
 def write_objects(folder):
     """COCO's instances: an image with one or two objects each."""
     (folder / "val2017").mkdir()
@@ -124,7 +128,17 @@ def write_objects(folder):
     (folder / "annotations/instances_val2017.json").write_text(json.dumps(content))
 
 
-def write_loss(folder):
+def write_recipes(folder):
+    """The loss of the page, and its tables: photographs of eyes, of a contest and of streets."""
+    photos = sorted(path.relative_to(folder).as_posix() for path in folder.glob("photos/*/*.jpg"))
+
+    def write(name, columns):
+        rows = [f"{photo},{','.join(map(str, columns(number)))}" for number, photo in enumerate(photos)]
+        (folder / name).write_text("\n".join([f"image,{NAMES[name]}", *rows]) + "\n")
+
+    write("scans.csv", lambda n: (n % 5, f"patient {n // 2}"))
+    write("photographs.csv", lambda n: (1 + (7 * n % 90) / 10,))
+    write("streets.csv", lambda n: (48 + n / 1000, 11 + n % 7 / 1000, 100 * n, 70 * (n % 7), f"drive {n // 3}"))
     (folder / "stress.py").write_text(next(block for block in python_blocks("docs/recipes.md") if "Stress" in block))
 
 
@@ -132,7 +146,7 @@ def write_loss(folder):
 OWN = {
     "CONTRIBUTING.md": write_birds,
     "docs/caption_distances.md": write_encoder,
-    "docs/recipes.md": write_loss,
+    "docs/recipes.md": write_recipes,
     "docs/table.md": write_houses,
     "docs/in_your_code.md": lambda folder: shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True),
 }

@@ -95,10 +95,44 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("page", sorted({*PAGES} - {*ELSEWHERE, "docs/in_your_code.md", "docs/labels.md"}))
+NOTEBOOKS = [page for page in PAGES if page.startswith("docs/notebooks/")]
+
+
+@pytest.mark.parametrize("page", sorted({*PAGES} - {*ELSEWHERE, *NOTEBOOKS, "docs/in_your_code.md", "docs/labels.md"}))
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(page)
+
+
+def test_there_are_six_notebooks_and_the_site_has_them():
+    assert [page.split("/")[-1] for page in NOTEBOOKS] == [
+        "captions.md", "classes.md", "judgments.md", "maps.md", "numbers.md", "poses.md"
+    ]  # fmt: skip
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for page in NOTEBOOKS:
+        assert f"\n{page.removeprefix('docs/').removesuffix('.md')}\n" in index
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS)
+def test_a_notebook_is_its_page_and_its_code_trains_an_embedding(page, tmp_path, monkeypatch):
+    """The cells of the notebook that the site offers are run in order, as Jupyter does."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    made = SITE["notebook"](text)
+    sources = {
+        kind: ["".join(c["source"]) for c in made["cells"] if c["cell_type"] == kind] for kind in ("code", "markdown")
+    }
+    assert [f"{source}\n" for source in sources["code"]] == python(page)
+    assert sources["markdown"][0].startswith("# ")
+    assert "](.." not in "".join(sources["markdown"])
+    assert len({cell["id"] for cell in made["cells"]}) == len(made["cells"])
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for source in sources["code"]:
+        exec(compile(source, page, "exec"), names)
+    before, after = names["before"], names["after"]
+    assert after.better == before.better
+    assert (after.model - before.model) * (1 if after.better == "higher" else -1) > 0
+    assert not [*tmp_path.iterdir()]  # nothing is left in the reader's folder
 
 
 @pytest.mark.parametrize("page", ELSEWHERE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -71,6 +72,8 @@ def test_the_site_builds_without_a_warning_and_has_every_public_name(tmp_path):
         assert f"loss={name}" in page
     assert "Search your own images" in (tmp_path / "index_and_search.html").read_text(encoding="utf-8")
     assert 'id="search-results"' in (tmp_path / "search.html").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "notebooks" / "poses.ipynb").read_text(encoding="utf-8"))["nbformat"] == 4
+    assert 'href="poses.ipynb"' in (tmp_path / "notebooks" / "poses.html").read_text(encoding="utf-8")
     pages = (tmp_path / "llms.txt").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^- \[(.+)\]\((.+)\)$", pages, re.MULTILINE))
     assert {"index.md", "losses.md", "losses/log_ratio.md", "contributing.md"} <= {*listed.values()}
