@@ -158,7 +158,8 @@ def truth(planted: Planted, found: JudgmentErrors, hidden: Floats) -> Floats:
         pairs = ANSWER_PAIRS[labels.counts.shape[1]]
         distances = np.stack([np.linalg.norm(hidden[items[:, i]] - hidden[items[:, j]], axis=1) for i, j in pairs], 1)
         chosen: Floats = distances[np.arange(len(items)), judged.astype(int)]
-        return chosen - distances.min(1)
+        error: Floats = chosen - distances.min(1)
+        return error
     distances = 10 / np.sqrt(2) * np.linalg.norm(hidden[items[:, 0]] - hidden[items[:, 1]], axis=1)
     given: Floats = abs(judged - (distances if isinstance(labels, PairLabels) else np.clip(4 - 0.8 * distances, 0, 4)))
     return given

@@ -109,7 +109,7 @@ def judgment_errors(
     fold = np.zeros(labels.count, dtype=np.int64) if folds is None else as_class_ids("folds", folds).numpy()
     if len(fold) != labels.count:
         raise InputError("folds", f"{len(fold)} for {labels.count} judgments", "must be one per judgment")
-    networks = [embeddings] if folds is None else list(embeddings)
+    networks: list[Any] = [embeddings] if folds is None else list(embeddings)
     if fold.max(initial=0) >= len(networks):
         allowed = f"must be 0 to {len(networks) - 1}: there are embeddings of {len(networks)} networks"
         raise InputError("folds", f"fold {fold.max()}", allowed)
@@ -145,7 +145,7 @@ def _pairs(labels: PairLabels, spaces: Sequence[Tensor], fold: Integers, readabl
 def _rankings(labels: RankingLabels, spaces: Sequence[Tensor], fold: Integers, readable: Mask) -> tuple[Any, ...]:
     owner, values = labels.judgment_of, labels.values
     pairs = np.stack((labels.queries[owner], labels.members), axis=1)
-    usable = readable[pairs].all(1)
+    usable: Mask = np.all(readable[pairs], axis=1)
     distances = _held_out(spaces, pairs, fold[owner], usable)
     predicted = np.full(len(pairs), math.nan)
     sign = -1 if labels.of == "grade" else 1
@@ -189,8 +189,8 @@ def _triplets(labels: TripletLabels, spaces: Sequence[Tensor], fold: Integers, r
     rows, counts = labels.triplets, labels.counts
     answers = counts.shape[1]
     pairs = np.sort(rows[:, ANSWER_PAIRS[answers]], axis=2)  # [T,answers,2]
-    repeated = (np.repeat(each, answers) for each in (fold, readable[rows].all(1)))
-    distances = _held_out(spaces, pairs.reshape(-1, 2), *repeated).reshape(counts.shape)
+    usable = np.repeat(readable[rows].all(1), answers)
+    distances = _held_out(spaces, pairs.reshape(-1, 2), np.repeat(fold, answers), usable).reshape(counts.shape)
     shares, implied = _shares(np.square(distances), counts), _implied(pairs, counts)
     triplet, answer = np.nonzero(counts)
     own, judges, share = counts[triplet, answer], counts.sum(1)[triplet], shares[triplet, answer]

@@ -424,7 +424,8 @@ class RankingLabels(JudgedItems):
         self.highest = float(mean.max())
         queries, starts = np.unique(unique[:, 0], return_index=True)
         offsets = np.append(starts, len(unique)) + np.arange(len(queries) + 1)
-        members, all_values = (np.zeros(len(unique) + len(queries), dtype) for dtype in (np.int64, np.float64))
+        members = np.zeros(len(unique) + len(queries), np.int64)
+        all_values = np.zeros(len(members))
         is_query = np.zeros(len(members), dtype=bool)
         is_query[offsets[:-1]] = True
         members[is_query], members[~is_query], all_values[~is_query] = queries, unique[:, 1], mean

@@ -55,7 +55,7 @@ class CaptionContent:
             "examples": caption_examples(captions, album, self.attention, self.size),
         }
         shown = [(int(captions.queries[positions[n]]), captions.texts[positions[n]]) for n in first]
-        lines = [(album.picture(row), [], words) for row, words in shown]
+        lines: list[tuple[Any, list[Any], Any]] = [(album.picture(row), [], words) for row, words in shown]
         return Page("captions.html", album, {}, lines, {"queries.csv": captions_csv(captions, split)}, values)
 
 

@@ -39,7 +39,8 @@ class JudgmentSuspects:
         """The item that an answer to a triplet names: a position in the three."""
         labels = self.split.labels
         assert isinstance(labels, TripletLabels)
-        return int(self.errors.judged[n]) + 3 - labels.counts.shape[1]
+        answers: int = labels.counts.shape[1]
+        return int(self.errors.judged[n]) + 3 - answers
 
     def _value(self, value: float) -> str:
         """A judged number in words."""

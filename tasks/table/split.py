@@ -44,7 +44,9 @@ def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | 
         groups=None if groups is None else group_ids,
         view=_view(items, space, names),
         # Of the split that a page shows: a training split goes to worker processes.
-        metadata={} if part == "train" else {name: column.values(rows) for name, column in items.metadata.items()},
+        metadata={}
+        if part == "train"
+        else {name: column.values(rows.tolist()) for name, column in items.metadata.items()},
     )
 
 
