@@ -562,6 +562,18 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             ).items()
             if ("8 numbers", name) in suite_scores("pose_networks") and title != "`dense_triplet`"
         ),
+        *(
+            (
+                rf"\| {re.escape(title)} \| {N} \[",
+                lambda name=name: suite_scores("caption_networks")["captions", name],
+            )
+            for title, name in (
+                ("`smooth_rank`, `metric: ap`", "smooth_rank, ap"),
+                ("`soft_info_nce`, `similarity: student_t`", "soft_info_nce, student_t"),
+                ("`log_ratio`, `model.normalize=true`", "log_ratio"),
+                ("`dense_triplet`, `margin: 0.4`", "dense_triplet"),
+            )
+        ),
         (
             rf"triplets of binarized labels, by {N}; that .* with 8 numbers the difference is {N}",
             lambda: [
@@ -1073,7 +1085,45 @@ def test_the_table_of_judged_pairs_is_that_of_the_trainings():
             assert cell == f"{statistics.mean(values):.3f} ± {interval(values):.3f}", (judgments, loss)
 
 
-@pytest.mark.parametrize("name", [name for name in RAW if name not in {*SUITES, "presets", "judged_pairs"}])
+def test_the_table_of_nested_lengths_is_that_of_the_trainings():
+    """The mean score of each length, trained alone, with the others, and as the first numbers of the longest."""
+    trained = [json.loads(line) for line in raw_lines("matryoshka")]
+    held = 0
+    for section in (ROOT / "benchmarks/results/matryoshka.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+        name, _, body = section.partition("\n")
+        for length, alone, nested, _, first, _ in re.findall(r"^\| (\d+) " + 5 * r"\| ([^|]+) " + r"\|$", body, re.M):
+            for cell, training in ((alone, f"alone {length}"), (nested, "matryoshka"), (first, "alone 128")):
+                scores = [
+                    statistics.mean(each["scores"][length])
+                    for each in trained
+                    if (each["set"], each["training"]) == (name, training)
+                ]
+                assert cell == f"{statistics.mean(scores):.3f}", (name, length, training)
+                held += 1
+    assert held == 18
+
+
+def test_the_table_of_wrong_judgments_is_that_of_the_trainings():
+    """The mean share that each method finds, over the seeds."""
+    trained = [json.loads(line) for line in raw_lines("judgment_errors")]
+    text = (ROOT / "benchmarks/results/judgment_errors.md").read_text(encoding="utf-8")
+    head, *rows = re.findall(r"^\| (.*) \|$", text, re.MULTILINE)
+    methods = head.split(" | ")[2:-1]
+    for judgments, seeds, *cells, _ in (row.split(" | ") for row in rows if not row.startswith("---")):
+        found = [each["metrics"] for each in trained if each["key"][0] == judgments]
+        assert len(found) == int(seeds)
+        for method, cell in zip(methods, cells, strict=True):
+            values = [metrics[method] for metrics in found if method in metrics]
+            mean_text = f"{statistics.mean(values):.2f}" if values else "-"
+            assert cell.split(" ± ")[0] == mean_text, (judgments, method)
+    assert len(rows) > 6
+
+
+#: Trainings whose lines and tables have another form.
+OWN_FORMS = {"presets", "judged_pairs", "matryoshka", "judgment_errors", "teachers"}
+
+
+@pytest.mark.parametrize("name", [name for name in RAW if name not in {*SUITES, *OWN_FORMS}])
 def test_tables_of_results_are_those_of_the_trainings(name):
     """Each mean on the test split, with its interval, is that of the recorded trainings."""
     text = (ROOT / f"benchmarks/results/{name}.md").read_text(encoding="utf-8")
