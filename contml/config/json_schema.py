@@ -73,7 +73,8 @@ def _option(option: Option) -> dict[str, Any]:
     parts = named_parts(option)
     allowed = _type(option.type) if parts is None else _by_name(parts)
     default = None if option.required else plain(option.default)
-    if default == "null" and '"null"' not in json.dumps(allowed):  # allowed also where the type does not have it
+    is_nullable = parts is None and '"null"' in json.dumps(allowed)
+    if default == "null" and not is_nullable:  # allowed also where the type does not have it
         allowed = {"anyOf": [allowed, {"type": "null"}]}
     if default is not None:
         allowed = {**allowed, "default": json.loads(default)}

@@ -19,7 +19,7 @@ from contml.config.document import Document
 from contml.config.schema import Option, checked_at
 
 #: What the annotations of numbers are made of, besides what their module defines.
-_WORDS: dict[str, Any] = {"int": int, "float": float, **vars(typing), **vars(validation)}
+_WORDS: dict[str, Any] = {"bool": bool, "int": int, "float": float, **vars(typing), **vars(validation)}
 
 
 class _Definition(NamedTuple):

@@ -152,7 +152,9 @@ OPTIONS = {
     "pooling": "max",
     "head": "mlp",
 }
-WITHOUT_EFFECT = {"weights", "freeze_batch_norm", "feature_dim", "pretrained", "frozen", "head_start"}
+#: Nested lengths are lengths of other models; adapters are merged into the weights.
+WITHOUT_EFFECT = {"weights", "freeze_batch_norm", "feature_dim", "pretrained", "frozen", "head_start", "nested_dims"}
+WITHOUT_EFFECT |= {"adapter", "adapter_rank", "adapter_alpha", "adapter_dropout", "adapter_targets"}
 
 
 def test_each_option_that_changes_embeddings_is_part_of_it():
