@@ -55,7 +55,7 @@ def test_the_header_has_the_essentials(run):
     page = (run.folder / "report.html").read_text(encoding="utf-8")
     header = page.partition("<header>")[2].partition("</header>")[0]
     assert all(html.escape(each) in header for each in (data, network, parameters, loss, trained, version))
-    assert "contml.load(" in header
+    assert "contml.load(" in page
     assert opened.command == ""  # it was started from Python
 
 
