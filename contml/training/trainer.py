@@ -236,7 +236,10 @@ class Trainer:
         # not changed.
         seed = np.random.SeedSequence([self.sampler.seed, self.steps_done, world()[0]]).generate_state(1)[0]
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(int(seed))
+            # `torch.manual_seed` formats the stack for each kind of device that is not there: long, for a small step.
+            torch.default_generator.manual_seed(int(seed))
+            if self.device.type != "cpu":
+                torch.get_device_module(self.device).manual_seed(int(seed))
             return self._train_step(batch)
 
     def _train_step(self, batch: Batch) -> Tensor:
