@@ -174,8 +174,9 @@ def test_a_second_command_is_refused_unless_it_joins(trials, capsys):
     assert found.done == len(calls) == 18
 
 
-#: Raw files that `contml benchmark` and `benchmarks.presets` wrote, in forms of their own.
-OTHERS = {*suite_names(), *(path.stem for path in (ROOT / "benchmarks/suites").glob("*.yaml")), "presets", "finetuning"}
+#: Raw files in forms of their own.
+OTHERS = {*suite_names(), *(path.stem for path in (ROOT / "benchmarks/suites").glob("*.yaml"))}
+OTHERS |= {"presets", "finetuning", "matryoshka", "teachers"}
 
 
 @pytest.mark.parametrize(

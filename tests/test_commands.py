@@ -15,6 +15,7 @@ import sys
 import tomllib
 from http.server import ThreadingHTTPServer
 
+import numpy as np
 import pytest
 import torch
 from support.commands import (
@@ -52,6 +53,8 @@ NOT_RUN = {
     "embedding-atlas": "another program, which serves until it is stopped",
     "python -m benchmarks.weights": "trains eleven networks",
     "python -m pytest": "runs this test",
+    "sbatch": "needs Slurm",
+    "contml --version": "is no command; test_imports.py calls it",
     "python -m pycocoevalcap": "downloads a parser of 400 MB",
 }
 
@@ -139,15 +142,34 @@ def write_recipes(folder):
     write("scans.csv", lambda n: (n % 5, f"patient {n // 2}"))
     write("photographs.csv", lambda n: (1 + (7 * n % 90) / 10,))
     write("streets.csv", lambda n: (48 + n / 1000, 11 + n % 7 / 1000, 100 * n, 70 * (n % 7), f"drive {n // 3}"))
+    shutil.copy(folder / "pairs.csv", folder / "judgments.csv")
     (folder / "stress.py").write_text(next(block for block in python_blocks("docs/recipes.md") if "Stress" in block))
+
+
+def write_words(folder):
+    """Vectors of the judged items."""
+    rows = (line.split(",")[:2] for line in (folder / "pairs.csv").read_text().splitlines()[1:])
+    write_vectors(folder / "words.npz", sorted({name for row in rows for name in row}))
+
+
+def write_teacher(folder):
+    """What a teacher has made of the photographs."""
+    write_vectors(folder / "teacher.npz", sorted(f"{path}" for path in folder.glob("photos/**/*.jpg")))
+
+
+def write_vectors(path, names):
+    features = np.random.default_rng(0).normal(size=(len(names), 4)).astype(np.float32)
+    np.savez(path, names=names, features=features)
 
 
 #: What a page assumes beside the files that its commands name.
 OWN = {
     "CONTRIBUTING.md": write_birds,
     "docs/caption_distances.md": write_encoder,
+    "docs/judgments.md": write_words,
     "docs/recipes.md": write_recipes,
     "docs/table.md": write_houses,
+    "docs/training.md": write_teacher,
     "docs/in_your_code.md": lambda folder: shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True),
 }
 TYPED = [page for page in PAGES if commands(page)]
