@@ -154,7 +154,10 @@ def write_words(folder):
 
 def write_teacher(folder):
     """What a teacher has made of the photographs."""
-    write_vectors(folder / "teacher.npz", sorted(f"{path}" for path in folder.glob("photos/**/*.jpg")))
+    write_vectors(
+        folder / "teacher.npz",
+        sorted(path.relative_to(folder / "photos").as_posix() for path in folder.glob("photos/*/*.jpg")),
+    )
 
 
 def write_vectors(path, names):
