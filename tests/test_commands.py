@@ -40,6 +40,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["p
 #: Commands that no test runs, by how they begin, and why.
 NOT_RUN = {
     "git clone": "needs a network",
+    "git config": "changes the settings of a user",
     "cd": "changes into the clone",
     "source": "prepares a terminal",
     "curl": "needs a network",
@@ -153,11 +154,13 @@ def write_words(folder):
 
 
 def write_teacher(folder):
-    """What a teacher has made of the photographs."""
+    """What a teacher has made of the photographs, and a table with a column for it."""
     write_vectors(
         folder / "teacher.npz",
         sorted(path.relative_to(folder / "photos").as_posix() for path in folder.glob("photos/*/*.jpg")),
     )
+    head, *rows = (folder / "items.csv").read_text().splitlines()
+    (folder / "items.csv").write_text("\n".join([f"{head},id", *(f"{row},{n}" for n, row in enumerate(rows))]) + "\n")
 
 
 def write_vectors(path, names):
