@@ -36,14 +36,14 @@ def run(
     on_done: Callable[[ItemT], object] = lambda _: None,
     on_wait: Callable[[int], object] = lambda _: None,
 ) -> None:
-    """Do the items that have no result, as many at a time as the cluster has processors; as `contml.work.run`.
+    """Do the items that have no result, as many at once as the cluster has processors, like `contml.work.run`.
 
     Machines can join and leave. An item whose machine is lost is begun again on another one.
 
     Args:
         address: "local" for the processors of this machine, "auto" for the cluster that this machine belongs to, or
             HOST:PORT of the first machine of a cluster. Ignored if this process is connected to a cluster already.
-        items: all of them, also those that have a result.
+        items: all items, including those that have a result.
         function: the result of an item. It is sent to each process once.
         results: the finished ones; they have all results of items that are needed when this returns.
         is_needed: asked before an item is begun.
@@ -51,7 +51,7 @@ def run(
         on_wait: called with the number of items that other commands do, when nothing else is left.
 
     Raises:
-        InputError: Ray is not installed, no cluster answers, the function raised it, or a process died again and again.
+        InputError: Ray is not installed, no cluster answers, the function raised it, or a process died several times.
     """
     ray, is_ours = _connected(address)
     do = ray.remote(max_retries=_RETRIES)(_do)

@@ -24,6 +24,9 @@ ALLOWED = {
     "cli/commands.py:_number_error: error": "errors of typer: those of a parameter alone have one",
     "config/source.py:_file: sys.modules.get(package)": "a module of Python is a package if it has a path",
     "training/setup.py:model_groups: model": "a model may list the parameters of its head",
+    "models/stages.py:stage_of: backbone": "networks of timm say what their stages are",
+    "models/pooling.py:_pool_tokens: backbone": "transformers of timm have tokens",
+    "models/adapter.py:_adapted: module": "layers of peft have matrices",
     # Objects of other libraries, in one version or another.
     "data/label_maps.py:_numbers: picture": "pictures of Pillow that were not read from a file have no tiles",
     "transport/vector_operations.py:_arithmetic.code: builder": "the instructions of llvmlite are methods by name",
@@ -39,6 +42,7 @@ ALLOWED = {
     "data/table_columns.py:TableBuilder.add: values": "an array of Arrow, whole or in chunks",
     "data/table_parquet.py:_unpacked_size: chunk": "arrays of Arrow: lists alone are flattened",
     "_support/signals.py:module: signal": "Windows has no SIGHUP",
+    "work.py:_child: os": "Windows has no process groups",
     # Modules, functions and records of our own, asked for a name that is a value.
     "config/__init__.py:_fits: contract": "a contract may be a protocol, of which issubclass checks no methods",
     "config/__init__.py:_fits: kind": "the user's own class",
@@ -46,6 +50,7 @@ ALLOWED = {
     "_support/imports.py:lazy_names.get: importlib.import_module(module_of[name])": "a name of a package",
     "config/schema.py:_help: source": "the text of a class or a function",
     "config/schema.py:words: kind": "the name of a type",
+    "training/options.py:Training.__post_init__: self": "an option by its name",
 }
 
 

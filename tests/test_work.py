@@ -32,7 +32,8 @@ def results(request, tmp_path):
 
 def start(folder, count, seconds, store="lines", *options, lease=None):
     environment = {**script_environment(), **({} if lease is None else {"LEASE": str(lease)})}
-    command = [sys.executable, "-m", "support.items", str(folder), str(count), str(seconds), store, *options]
+    script = "support.searches" if store == "neighbours" else "support.items"
+    command = [sys.executable, "-m", script, str(folder), str(count), str(seconds), store, *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 

@@ -362,18 +362,22 @@ def locked(folder: Path, busy: str = "", hint: str = "", *, name: str = ".lock",
     Raises:
         InputError: another process holds it, or the folder cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(Path(subject or folder), error) from None
-    try:
-        # filelock closes it in forked worker processes: they would keep it after this process is killed.
-        lock = FileLock(folder / name, timeout=0 if busy else -1, poll_interval=0.01).acquire()
-    except Timeout:
-        raise InputError(subject or str(folder), busy, hint=hint) from None
-    except (OSError, NotImplementedError) as error:
-        got = f"cannot be locked ({error.strerror if isinstance(error, OSError) else error})"
-        raise InputError(subject or str(folder), got, hint="copy it to a folder that can be written") from None
+    for attempt in range(10):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(Path(subject or folder), error) from None
+        try:
+            # filelock closes it in forked worker processes: they would keep it after this process is killed.
+            lock = FileLock(folder / name, timeout=0 if busy else -1, poll_interval=0.01).acquire()
+            break
+        except Timeout:
+            raise InputError(subject or str(folder), busy, hint=hint) from None
+        except (OSError, NotImplementedError) as error:
+            if isinstance(error, FileNotFoundError) and attempt < 9:
+                continue  # another process has removed the folder, whose work is done
+            got = f"cannot be locked ({error.strerror if isinstance(error, OSError) else error})"
+            raise InputError(subject or str(folder), got, hint="copy it to a folder that can be written") from None
     with lock:
         yield
 

@@ -92,7 +92,7 @@ Dim = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Embeddings of the first N numbers, one of model.nested_dims of the run. Default: the whole embeddings.",
+        help="Length of the embeddings: one of the run's model.nested_dims. Default: the full length.",
     ),
 ]
 Join = Annotated[bool, typer.Option("--join", help="Share the work with the same command that is already running.")]

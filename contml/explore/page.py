@@ -59,7 +59,8 @@ def write_page(
         folder: where to write: a new or an empty folder.
         explored: what it shows.
         own_images: why own images cannot be searched with; "" where a server embeds them.
-        tags_file: the file in which a server keeps tags; "": the browser keeps and downloads them.
+        tags_file: the file in which a server keeps tags; "": the browser keeps and downloads them, where the names on
+            the page are those in the record of the run.
         parquet: also write the data as `explore.parquet`.
         progress: called with the number of pictures written.
 
@@ -165,8 +166,7 @@ def _data(explored: Explored, own_images: str, tags_file: str) -> dict[str, Any]
         "texts": [_lines(text) for text in explored.texts],
         "metadata": None if metadata is None else [_pairs_of_texts(each) for each in metadata],
         "columns": [] if metadata is None else _columns(metadata, "" if colours is None else colours.title),
-        "items": _items_of_tags(explored),
-        "tags": TAGS if explored.item_names else None,
+        "tags": TAGS if explored.item_names and (tags_file or _shows_item_names(explored)) else None,
         "tagsFile": page_text(tags_file),
         "colour": None
         if colours is None
@@ -183,10 +183,9 @@ def _data(explored: Explored, own_images: str, tags_file: str) -> dict[str, Any]
     }
 
 
-def _items_of_tags(explored: Explored) -> list[str] | None:
-    """The names that a file of tags has; None where they are those of the page."""
-    names = [plain_text(name) for name in explored.item_names]
-    return None if names == [page_text(name) for name in explored.split.names] else names
+def _shows_item_names(explored: Explored) -> bool:
+    """Whether the page has the names that a file of tags needs: it shows no folder above those of the items."""
+    return [plain_text(name) for name in explored.item_names] == [page_text(name) for name in explored.split.names]
 
 
 def _columns(metadata: Sequence[Mapping[str, Any]], without: str) -> list[dict[str, Any]]:

@@ -22,8 +22,9 @@ _ROUNDING = 1e-12
 class TeacherLabels(MetricLabels):
     """Embeddings of a teacher as labels: a model learns the distances of another one, without labels of its own.
 
-    The label distance is the Euclidean distance of the embeddings scaled to length 1, 0 to 2; it has the order of their
-    cosines. Park et al., "Relational Knowledge Distillation" (CVPR 2019), transfer distances by a loss of their own;
+    The label distance is the Euclidean distance of the embeddings, scaled to unit length. It is between 0 and 2, and
+    ranks items as the cosine similarity does. Park et al., "Relational Knowledge Distillation" (CVPR 2019), transfer
+    distances by a loss of their own;
     here any loss for graded labels does.
 
     Args:

@@ -67,16 +67,16 @@ class EmbeddingModel(nn.Module):
             the other.
         frozen: true: the backbone keeps its weights and its statistics, and only the head is trained. Where nothing
             changes the images from epoch to epoch (no transform, no flip), each image passes the backbone once, and its
-            features are kept in a cache. A number: so many stages keep theirs, from the images on. Stages are the
-            blocks of a transformer after its stem, and the top-level modules of other networks.
+            features are kept in a cache. A number N: the first N stages are frozen. In networks of timm, stages are the
+            stem, then the blocks of a transformer or the stages of a convolutional network; else the top-level modules.
         head: "linear": one linear layer; "mlp": a linear layer, plus a hidden layer of 512 with ReLU whose output is 0
             at the start.
         head_start: How the linear layer starts: "random"; "orthogonal": a random orthonormal projection, which about
             keeps the distances of features; "pca": the first principal components of the features of training
             images; "whitening": these, divided by their standard deviations.
-        nested_dims: Matryoshka: lengths below `dim`, shortest first; the first so many numbers of an embedding are an
-            embedding too, scaled to length 1 as the whole one is. In training, each length and the whole embedding have
-            their own loss, with its own proxies and memory; the mean counts.
+        nested_dims: Matryoshka: lengths below `dim`, shortest first. The first numbers of an embedding, up to each of
+            these lengths, are an embedding too, scaled to unit length if the whole one is. In training, each length and
+            the whole embedding have their own loss, with its own proxies, miner and memory; their mean is minimized.
         adapter: "lora": the weights of the backbone stay, and low-rank matrices beside its linear layers and its
             convolutions (without groups, and not of pixels) are trained. They are merged into the weights that are
             saved. Needs `peft`. null: none.

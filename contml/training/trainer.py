@@ -251,7 +251,7 @@ class Trainer:
             positions = gather_rows(batch.positions.to(self.device))
             anchors = torch.arange(int((positions < self.sampler.anchors).sum()), device=self.device)
         images = batch.images.to(self.device)
-        if images.ndim == 4:  # channels last in memory: convolutions are up to 1.5 times as fast
+        if images.ndim == 4:  # channels last in memory, which convolutions prefer
             images = images.contiguous(memory_format=torch.channels_last)
         loss: Tensor = self.training_step(self.model, images, self.labels[rows], anchors)
         if not loss.requires_grad:

@@ -14,13 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from contml import InputError, work
 from contml._support.files import write
-from contml.labels import LabelSpace, VectorLabels
-
-cache = sys.modules["contml.distances.cache"]
 
 
 @dataclass(frozen=True)
@@ -112,38 +107,8 @@ def fails(item: Number, folder: Path | None = None) -> int:
     return item.value**2
 
 
-class Slow(LabelSpace):
-    """Numbers on a line; the distances of a row take about so many seconds, and add a line to `begun`."""
-
-    def __init__(self, count: int, folder: Path, seconds: float) -> None:
-        super().__init__(values=torch.arange(float(count)))
-        self.folder, self.seconds = folder, seconds
-
-    def distances(self, x, y):
-        for row in x.rows.tolist():
-            square(self.folder, self.seconds, Number(row))
-        return (x.values[:, None] - y.values).abs()
-
-    def fingerprint(self) -> str:
-        return f"{len(self)} numbers"
-
-
-def search(folder: Path, count: int, seconds: float) -> None:
-    """The three nearest of each row, which is an item."""
-    cache._ROWS = 1
-    print("ready", flush=True)
-    found = Slow(count, folder, seconds).nearest(3, cache=folder / "cache")
-    expected = VectorLabels(torch.arange(float(count)), squared=False).nearest(3)
-    assert torch.equal(found.rows, expected.rows)
-    assert torch.equal(found.distances, expected.distances)
-    assert [path.suffix for path in (folder / "cache").iterdir()] == [".safetensors"]
-
-
 def main(folder: Path, count: int, seconds: float, store: str, *options: str) -> None:
     """Do the items."""
-    if store == "neighbours":
-        search(folder, count, seconds)
-        return
     results = Squares(folder / "squares.jsonl") if store == "lines" else files(folder / "squares")
     items = [Number(value) for value in range(count)]
     with results.command("--join" in options, str(folder)):
