@@ -599,7 +599,8 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             ],
         ),
         (
-            rf"untrained features \({N}; only two of them by their 95 % intervals\), and are within noise of the first one, "
+            rf"untrained features \({N}; only two of them by their 95 % intervals\), "
+            "and are within noise of the first one, "
             f"`smooth_rank` with `metric: ndcg` \\({N}\\); `dense_triplet` has {N}, "
             f"`graded_instance_cross_entropy` {N}, `smooth_rank` with `metric: ap` {N}, "
             f"`log_ratio` {N} \\(",
@@ -616,8 +617,8 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             ],
         ),
         (
-            f"distance has {N} on house prices, significantly above `log_ratio`, and {N} on gauges, significantly below "
-            "it; "
+            f"distance has {N} on house prices, significantly above `log_ratio`, and {N} on gauges, "
+            "significantly below it; "
             f"smooth ranks plus `log_ratio` have {N} on poses, significantly above `log_ratio`, and {N} on rooms",
             lambda: [
                 *(suite_scores("one_loss")[kind, "expected label distance"] for kind in ("house prices", "gauges")),
