@@ -506,7 +506,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         ),
         *(
             (
-                rf"\| {re.escape(title)} \| {N} \| {N} \| {N} \| {N} \| {N} \[",
+                rf"Which anchors\.(?:(?!\*\*[A-Z]).)*\| {re.escape(title)} \| {N} \| {N} \| {N} \| {N} \| {N} \[",
                 lambda name=name: suite_means("one_anchor", name),
             )
             for title, name in LOSS_ROWS.items()
@@ -547,6 +547,21 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             )
             for title, name in LOSS_ROWS.items()
             if ("poses", name) in suite_scores("efficientnet_lite2")
+        ),
+        *(
+            (
+                rf"Small batches\.(?:(?!\*\*[A-Z]).)*\| {re.escape(title)} \| {N} \| {N} \| {N} \| {N} \| {N} \[",
+                lambda name=name: suite_means("small_batches", name),
+            )
+            for title, name in (LOSS_ROWS | {"`dense_triplet`, `margin: 0.9`": "dense_triplet"}).items()
+            if ("poses", name) in suite_scores("small_batches") and title != "`dense_triplet`"
+        ),
+        (
+            rf"on captions, `graded_instance_cross_entropy` \({N}\) and `smooth_rank` with `metric: ap` \({N}\)",
+            lambda: [
+                suite_scores("small_batches")["captions", name]
+                for name in ("graded_instance_cross_entropy", "smooth_rank, ap")
+            ],
         ),
         *(
             (
