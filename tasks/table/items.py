@@ -331,7 +331,7 @@ def split_by_draw(groups: Sequence[str], rows: Array, share: float, seed: int, w
     if num_groups < 2:
         raise InputError("group", f"all {len(rows)} rows have one {what}", "a split needs at least two")
     is_test = draw(keys, share, seed, "test", least=min(3 if what == "image" else 2, num_groups // 2))
-    description = f"drawn, about {share:.0%} for testing, no {what} in both (seed {seed})"
+    description = f"drawn, {is_test.mean():.0%} for testing, no {what} in both (seed {seed})"
     return Parts(rows[~is_test], rows[:0], rows[is_test], rows[:0], description)
 
 

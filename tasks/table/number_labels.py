@@ -54,13 +54,16 @@ class NumberLabel(TableLabel):
         name, comma = column.name, "; decimal comma" if any(column.cells.commas) else ""
         if self.scale == "log":
             spread = _spread(column, column.values[train], "std", lambda value: value_text(float(np.exp(value))))
-            mean, step = f"geometric mean {np.exp(spread.mean[0]):.4g}", f"a factor of {np.exp(spread.units[0]):.4g}"
+            mean, step = (
+                f"geometric mean {_rounded(np.exp(spread.mean[0]))}",
+                f"a factor of {np.exp(spread.units[0]):.4g}",
+            )
             by = f"{_by('std')} of the logarithms"
             step, unit = f"{step}{by}", f"{step} in {name}{by}"
             measure = Measure("", float(spread.units[0]), "ratio", name)
         else:
             spread = _spread(column, column.values[train], self.scale, value_text)
-            mean, step = f"mean {spread.mean[0]:.4g}", f"{spread.units[0]:.4g}{_by(self.scale)}"
+            mean, step = f"mean {_rounded(spread.mean[0])}", f"{spread.units[0]:.4g}{_by(self.scale)}"
             unit = f"difference of {name}" if self.scale == "none" else f"difference of {name} by {step}"
             measure = Measure("", float(spread.units[0]), name=name)
 
@@ -274,3 +277,8 @@ def _with_unit(labels: VectorLabels, unit: str, measure: Measure) -> VectorLabel
     """The labels, with what a label distance of 1 is, and how label distances are printed."""
     labels.unit, labels.measure = unit, measure
     return labels
+
+
+def _rounded(value: float) -> str:
+    """A mean with four digits, in the form of the numbers beside it."""
+    return value_text(float(f"{value:.4g}"))
