@@ -1130,6 +1130,7 @@ def test_the_table_of_wrong_judgments_is_that_of_the_trainings():
     text = (ROOT / "benchmarks/results/judgment_errors.md").read_text(encoding="utf-8")
     head, *rows = re.findall(r"^\| (.*) \|$", text, re.MULTILINE)
     methods = head.split(" | ")[2:-1]
+    pages_of_judgments = (ROOT / "docs/judgments.md").read_text(encoding="utf-8").splitlines()
     for judgments, seeds, *cells, _ in (row.split(" | ") for row in rows if not row.startswith("---")):
         found = [each["metrics"] for each in trained if each["key"][0] == judgments]
         assert len(found) == int(seeds)
@@ -1137,6 +1138,8 @@ def test_the_table_of_wrong_judgments_is_that_of_the_trainings():
             values = [metrics[method] for metrics in found if method in metrics]
             mean_text = f"{statistics.mean(values):.2f}" if values else "-"
             assert cell.split(" ± ")[0] == mean_text, (judgments, method)
+        shown = [cell for cell in cells if cell != "-"]
+        assert any(all(cell in line for cell in shown) for line in pages_of_judgments), judgments
     assert len(rows) > 6
 
 
