@@ -53,7 +53,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Planted(NamedTuple):
-    """Judgments, and those of them that were made wrong: the rows of the items and what was judged."""
+    """Judgments, and which of them were made wrong: the rows of the items and what was judged."""
 
     labels: JudgedItems
     wrong: set[tuple[float, ...]]

@@ -43,7 +43,7 @@ def run(
     Args:
         address: "local" for the processors of this machine, "auto" for the cluster that this machine belongs to, or
             HOST:PORT of the first machine of a cluster. Ignored if this process is connected to a cluster already.
-        items: all items, including those that have a result.
+        items: all items, also the ones that have a result.
         function: the result of an item. It is sent to each process once.
         results: the finished ones; they have all results of items that are needed when this returns.
         is_needed: asked before an item is begun.

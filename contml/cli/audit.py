@@ -46,7 +46,7 @@ def audit(
         Path | None,
         typer.Option(
             metavar="FILE.csv",
-            help="Tags of items from the page of 'contml explore': those tagged 'right label' are left out. "
+            help="Tags of items from the page of 'contml explore': items tagged 'right label' are left out.  "
             "Default: RUN/audit/tags.csv, if it is there.",
         ),
     ] = None,

@@ -191,7 +191,7 @@ def _opened(out: Path, model: Any, run: Path, kind: str | None) -> Index:
 
 
 def _with_dim(model: Any, out: Path, dim: int | None) -> Any:
-    """The model with embeddings of `dim` numbers; None: of as many as those of the index, if there is one."""
+    """The model with embeddings of `dim` numbers; None: of the length that the index has, if there is one."""
     from contml.retrieval import Index
 
     if (out / "index.sqlite").is_file():

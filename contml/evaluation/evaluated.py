@@ -52,7 +52,7 @@ class FeatureComparison:
 
 @dataclass(frozen=True)
 class AverageComparison:
-    """The moving average of the weights beside the weights themselves, on the validation split.
+    """The moving average of the weights beside the weights as they were trained, on the validation split.
 
     Attributes:
         value: the best metric of the averaged weights.
@@ -67,11 +67,9 @@ class AverageComparison:
     def sentence(self, evaluation: Evaluation, name: str) -> str:
         """Which of the two is the model, and the metric of this name, in the unit of an evaluation."""
         metric, value, weights = title_of(name), evaluation.text(name, self.value), evaluation.text(name, self.weights)
-        if self.chosen:
-            other = f"of the weights themselves it is {weights}"
-            return f"the averaged weights are the model: their {metric} on the validation split is {value}; {other}"
-        other = f"of the weights themselves it is at best {weights}"
-        return f"the averaged weights are not the model: their {metric} on the validation split is {value}; {other}"
+        verdict = "the model" if self.chosen else "not the model"
+        found = f"the averaged weights are {verdict}: their {metric} on the validation split is {value}"
+        return f"{found}; without averaging it is at best {weights}"
 
 
 @dataclass(frozen=True)

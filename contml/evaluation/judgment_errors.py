@@ -1,4 +1,4 @@
-"""Judgments that contradict the others: those of the same items, and an embedding that was trained without them.
+"""Judgments that contradict other judgments of the same items, or an embedding that was trained without them.
 
 A network that has not seen a judgment predicts it; judgments of the same items by other judges are evidence too.
 

@@ -80,5 +80,5 @@ def tags_of_rows(path: Path, names: Sequence[str], split: str) -> tuple[dict[int
     counts = Counter(found.values())
     words = ", ".join(f"{counts[tag]:,} '{tag}'" for tag in TAGS if counts[tag])
     others = f"; {len(tags) - len(found):,} tagged items are not in the {split} split" if len(found) < len(tags) else ""
-    left_out = f"; those with '{TAGS[1]}' are left out" if counts[TAGS[1]] else ""
+    left_out = f"; items with '{TAGS[1]}' are left out" if counts[TAGS[1]] else ""
     return found, f"{words}{left_out}{others}"

@@ -1,8 +1,8 @@
 """Stages of a backbone, from the images to the features: what can be frozen, and have learning rates of its own.
 
 A network of timm names its stages itself (`group_matcher`): the stem, then the blocks of a transformer or the stages of
-a convolutional network. Those of other networks are the modules at the top level, inside the module that has nearly all
-of the weights: `conv1`, `layer1` ... `layer4` of a ResNet, `features.0` ... `features.18` of MobileNetV2. A
+a convolutional network. In other networks, stages are the modules at the top level, inside the module that has nearly
+all of the weights: `conv1`, `layer1` ... `layer4` of a ResNet, `features.0` ... `features.18` of MobileNetV2. A
 normalization belongs to the layer before it.
 """
 

@@ -282,7 +282,7 @@ def test_items_with_a_right_label_are_left_out(contml, run):
     status, out, err = contml("audit", run, "--split", "test")
     assert status == 0, err
     assert (
-        "tags: 1 'wrong label', 1 'right label'; those with 'right label' are left out; 1 tagged items are not" in out
+        "tags: 1 'wrong label', 1 'right label'; items with 'right label' are left out; 1 tagged items are not" in out
     )
     assert "no score" not in out
     assert listed() == {second: "wrong label", **dict.fromkeys(others, "")}

@@ -16,7 +16,7 @@ def test_what_was_written_is_read(tmp_path):
     found, words = tags_of_rows(path, NAMES, "test")
     assert found == {1: "wrong label", 2: "right label"}
     assert words == (
-        "1 'wrong label', 1 'right label'; those with 'right label' are left out; "
+        "1 'wrong label', 1 'right label'; items with 'right label' are left out; "
         "1 tagged items are not in the test split"
     )
     assert tags_of_rows(path, ["other"], "training") == ({}, "none of the 3 tagged items is in the training split")

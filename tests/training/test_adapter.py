@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from support.miniature import assert_equal, small_trainer, weights
 from support.models import images
-from support.processes import run_two
 from support.refusals import refuses
 from support.runs import kill_at
-from test_layer_decay import DRAWN, Deep
+from test_layer_decay import DRAWN, Deep, check_two_processes
 
 import contml
 from contml.experiment import evaluate_run, load, read_evaluation, train
@@ -150,22 +148,4 @@ def deep_trainer():
 @pytest.mark.slow
 def test_two_processes_equal_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run_two(
-        """
-import torch
-from test_adapter import deep_trainer
-trainer = deep_trainer()
-trainer.fit()
-if trainer.accelerator.is_main_process:
-    torch.save(trainer.bare_model.state_dict(), "two.pth")
-""",
-        300,
-    )
-    one = deep_trainer()
-    start = weights(one)
-    one.fit()
-    two = torch.load(Path("two.pth"))
-    for name, value in weights(one).items():
-        if name != "head.bias":  # which changes no distance: its gradient is rounding
-            torch.testing.assert_close(two[name], value, rtol=1e-4, atol=2e-5, msg=name)
-            assert torch.equal(value, start[name]) == (".base_layer." in name), name
+    check_two_processes(deep_trainer, free=("head.bias",), frozen=".base_layer.")
