@@ -252,6 +252,8 @@ def kill(folder, store, commands, kills, count, seconds):
     if store == "lines":
         _, *rows = map(json.loads, (folder / "squares.jsonl").read_text().splitlines())
         assert sorted(row["square"] for row in rows) == [value**2 for value in range(count)]
+    if store == "neighbours":
+        assert [path.suffix for path in (folder / "cache").iterdir()] == [".safetensors"]
     assert not [*folder.rglob("*.lease")]
 
 

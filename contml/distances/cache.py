@@ -75,12 +75,12 @@ class NeighbourCache:
         def search_elsewhere(part: _Part, rows: Tensor = self.rows) -> _Found:
             return search(rows[part.start : part.end], None)
 
-        result = self.load(path, total)
+        result, found = self.load(path, total), _Parts(self)
         if result is None:
-            with suppress(OSError):
-                path.unlink()  # it is damaged
+            with locked(found.folder, name="write", subject=str(self.folder)), suppress(OSError):
+                if self.load(path, total) is None:  # another process may have written it by now
+                    path.unlink()  # it is damaged
             parts = [_Part(start, min(start + _ROWS, total)) for start in range(0, max(1, total), _ROWS)]
-            found = _Parts(self)
             for part in takewhile(lambda part: part.key in found, parts):
                 report(part.end)
             # A file that is there was written by another process, which has removed the parts.
@@ -102,7 +102,7 @@ class NeighbourCache:
                     blocks = [found[part.key] for part in parts]
                     result = torch.cat([block[0] for block in blocks]), torch.cat([block[1] for block in blocks])
                     save_tensors(path, {"distances": result[0], "rows": result[1]}, search=[self.key, path.name])
-            found.remove()
+        found.remove()  # a process that was killed may have left them
         report(total)
         return result
 

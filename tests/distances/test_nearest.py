@@ -318,6 +318,32 @@ def test_a_cache_is_read_and_not_computed_again(tmp_path):
     assert [p.suffix for p in (tmp_path / "a" / "b").iterdir()] == [".safetensors"]
 
 
+def test_a_result_that_another_process_writes_meanwhile_is_kept(tmp_path, monkeypatch):
+    expected = nearest(line(), 3)
+    read, stale = cache.NeighbourCache.load, []
+
+    def load(*arguments):
+        result = read(*arguments)
+        if not stale:
+            stale.append(result)
+            nearest(line(), 3, cache=tmp_path)  # by the other process
+        return result
+
+    Counted.computed = 0
+    monkeypatch.setattr(cache.NeighbourCache, "load", load)
+    assert same(nearest(line(), 3, cache=tmp_path), expected)
+    assert stale == [None]
+    assert Counted.computed == 35
+
+
+def test_parts_that_a_killed_process_left_are_removed(tmp_path):
+    nearest(line(), 3, cache=tmp_path)
+    (result,) = tmp_path.iterdir()
+    result.with_suffix(".parts").mkdir()
+    nearest(line(), 3, cache=tmp_path)
+    assert [*tmp_path.iterdir()] == [result]
+
+
 def test_an_interrupted_search_continues_where_it_stopped(tmp_path):
     expected = nearest(line(), 3)
     Counted.computed, Counted.limit = 0, 25
