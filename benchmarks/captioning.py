@@ -13,9 +13,9 @@ computed once; networks and features are kept in --folder. The controls are for 
 
 A captioner (lstm: on the global features; attention: top-down attention on the 4 x 4 feature map) has 256 units and
 words of 256 numbers. It is trained by cross entropy on all captions of an image, in batches of 50 images, and goes on
-from its best weights with self-critical training, five samples per image, whose rate falls to 0 along a cosine. Of two
-learning rates, all networks get the one with the better mean CIDEr-D on the validation images after cross entropy;
-weights are selected on the same images. Beside them: the first caption of the nearest training image, and one caption
+from its best weights with self-critical training, five samples per image, whose rate falls to 0 along a cosine. The
+learning rate is 0.001, which was better on the validation images than 0.0005 for both captioners in earlier trials.
+Weights are selected on the same images. Beside them: the first caption of the nearest training image, and one caption
 for all images, the best of 1,000 on the validation images.
 """
 
@@ -43,7 +43,7 @@ from contml.experiment import extract_features, load, read_evaluation, resume, t
 from contml.runs import Run, create
 
 _SIZES = ("decoder.hidden=256", "decoder.words=256")
-_RATES = (5e-4, 1e-3)
+_RATE = 1e-3
 _CONFIG = "captioning/flickr8k"
 
 
@@ -89,7 +89,7 @@ class Setup(NamedTuple):
 
 
 SETUPS = {
-    "lstm": Setup(maps=False, epochs=(12, 6), seeds=(1, 2, 3), seconds=720, networks=tuple(NETWORKS)),
+    "lstm": Setup(maps=False, epochs=(8, 3), seeds=(1, 2, 3), seconds=420, networks=tuple(NETWORKS)),
     "attention": Setup(
         maps=True, epochs=(6, 3), seeds=(1,), seconds=700, networks=("ImageNet", "triplets", "log-ratio")
     ),
@@ -146,9 +146,9 @@ def network(name: str, start: Start, given: argparse.Namespace) -> Path:
                     f"model.weights={given.weights}",
                     "images.resize=128",
                     "images.crop=120",
-                    "sampler.batches=100",
-                    "training.epochs=5",
-                    "training.evaluate_every=5",
+                    "sampler.batches=80",
+                    "training.epochs=3",
+                    "training.evaluate_every=3",
                     *start.changes,
                     f"optimizer.lr={rate:g}",
                 ],
@@ -180,14 +180,14 @@ def setup(name: str, given: argparse.Namespace, record: Record) -> tuple[Trials,
     first, second = chosen.epochs
     epochs = (f"training.epochs={first + second}", f"step.cross_entropy_epochs={first}", "schedule=constant")
     sizes = (*_SIZES, "decoder.attention=256") if chosen.maps else _SIZES
-    tried = tuple(f"optimizer.lr={rate:g}" for rate in _RATES)
+    tried = (f"optimizer.lr={_RATE:g}",)
     methods = []
     for each in chosen.networks:
         file = given.folder / f"{each}{'-maps' if chosen.maps else ''}.npz"
         own = (f"images.features={file}", "model.backbone=features", "model.weights=none")
         methods.append(Method(f"{name}, {each}", _CONFIG, tried, (f"decoder={name}", *sizes, *epochs, *own)))
     changes = tuple(places(given))
-    return Trials(methods, train, record, "higher", changes, changes, seeds=chosen.seeds, shared=True), chosen.seconds
+    return Trials(methods, train, record, "higher", changes, changes, seeds=chosen.seeds), chosen.seconds
 
 
 def train(job: Job) -> Metrics:

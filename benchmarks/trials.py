@@ -1,7 +1,7 @@
 """Equal trials for every method: options are chosen on the validation split, only those are measured on the test split.
 
     for each method, each of its options:   train with seed 0, measure on the validation split
-    for each method, its best option:       train with seeds 1, 2, 3, measure on the test split
+    for seeds 1, 2, 3, for each method:     train its best option, measure on the test split
 
 Every method has the same number of options to try; with one option there is nothing to choose, and only the second line
 is trained. Options that were not chosen are never measured on the test split.
@@ -113,7 +113,6 @@ class Trials:
         workers: trainings at a time; each has a process of its own if there are several.
         deadline: no training is started after this `time.monotonic()`.
         seeds: of the trainings that are measured on the test split.
-        shared: all methods get the same options, those with the best mean result.
     """
 
     methods: Sequence[Method]
@@ -125,7 +124,6 @@ class Trials:
     workers: int = 1
     deadline: float = math.inf
     seeds: tuple[int, ...] = SEEDS
-    shared: bool = False
 
     def __post_init__(self) -> None:
         if len({len(method.tried) for method in self.methods}) != 1:
@@ -138,7 +136,8 @@ class Trials:
             OutOfTimeError: the time limit has passed; what is finished is in the record.
         """
         self._train(self.trial_jobs())
-        self._train(job for method in self.methods for job in self.test_jobs(method))
+        by_seed = zip(*(self.test_jobs(method) for method in self.methods), strict=True)  # comparable if it ends early
+        self._train(job for jobs in by_seed for job in jobs)
 
     @property
     def chooses(self) -> bool:
@@ -163,9 +162,8 @@ class Trials:
         """The options with the best validation result; of equal ones the first."""
         if not self.chooses:
             return method.tried[0]
-        sign = 1 if self.better == "lower" else -1
-        results = [self.tried(each) for each in (self.methods if self.shared else [method])]
-        return min(method.tried, key=lambda options: sign * sum(result[options] for result in results))
+        sign, results = 1 if self.better == "lower" else -1, self.tried(method)
+        return min(method.tried, key=lambda options: sign * results[options])
 
     def tried(self, method: Method) -> dict[str, float]:
         """The validation result of each of the options; the worst possible one where training failed."""
@@ -271,8 +269,7 @@ def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
         return "\n".join([table([head, *rows]), "", f"Seeds {', '.join(map(str, trials.seeds))}. ±: 95 % t interval."])
     rows.sort(key=lambda row: float(row[2].split()[0]), reverse=trials.better == "higher")
     number = len(trials.methods[0].tried)
-    chosen_text = "the one with the best mean over the methods" if trials.shared else "the chosen one"
-    remark = f"Each method: {number} options tried on the validation split with seed {TRIAL_SEED}; {chosen_text} was"
+    remark = f"Each method: {number} options tried on the validation split with seed {TRIAL_SEED}; the chosen one was"
     if len(trials.seeds) > 1:
         remark += f" trained with seeds {', '.join(map(str, trials.seeds))} and measured on the test split."
         remark += " ±: 95 % t interval."
