@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 from contml._support.errors import InputError
 from contml._support.validation import PositiveInt, check_ranges
 from contml.models.decoders import AttentionDecoder, Decoder, attention_of
-from contml.models.decoding import beam_search, sample
+from contml.models.decoding import beam_search, greedy, sample
 from contml.models.embedding import EmbeddingModel
 from contml.models.vocabulary import Vocabulary
 from contml.models.weights import read
@@ -120,6 +120,7 @@ class Captioner(nn.Module):
         samples: int = 1,
         sampling: float = 0.0,
         *,
+        most_probable: bool = False,
         embed: bool = False,
     ) -> Any:
         """Returns the logits of captions, or captions that are drawn, or embeddings.
@@ -128,9 +129,10 @@ class Captioner(nn.Module):
             images: `[B, 3, H, W]`.
             tokens: M tokens of captions that begin with BEGIN; each image has the same number of captions, in adjacent
                 rows: the logits `[M, V]` of the word after each are returned. None: captions are drawn without dropout,
-                and (tokens, log-probabilities) are returned, each `[B, samples, T]`.
+                and (tokens, log-probabilities) are returned, each `[B, samples, T]`, and None.
             samples: how many captions are drawn for each image.
             sampling: the probability that a word of the model itself replaces a word of `tokens` as input.
+            most_probable: in place of None, the caption of the most probable words `[B, T]` is returned.
             embed: the embeddings `[B, d]` of the visual network are returned, with gradients also if it is frozen.
         """
         # All in one call, since data parallelism only handles forward.
@@ -139,9 +141,10 @@ class Captioner(nn.Module):
         features = self.visual(images)
         if tokens is None:
             was_training = self.decoder.training
-            drawn = sample(self.decoder.eval(), features, samples, self.length + 1)
+            drawn, logs = sample(self.decoder.eval(), features, samples, self.length + 1)
+            best = greedy(self.decoder, features, self.length + 1) if most_probable else None
             self.decoder.train(was_training)
-            return tuple(tensor.view(len(images), samples, -1) for tensor in drawn)
+            return drawn.view(len(images), samples, -1), logs.view(len(images), samples, -1), best
         return self.decoder(features, tokens, sampling).data
 
     @torch.no_grad()

@@ -3,16 +3,17 @@
     embedding:      a loss on the embeddings of the visual network and the label distances of captions
     cross entropy:  - mean over words of log p(word | words before it, image)
     self-critical:  - mean over words of (r - b) log p(word),  r = CIDEr-D of a drawn caption,
-                    b = mean r of the other captions drawn for the same image
+                    b = mean r of the other captions drawn for the same image, or r of the greedy caption
 
-Rennie et al., "Self-Critical Sequence Training for Image Captioning", CVPR 2017, with the baseline of Luo, "A Better
-Variant of Self-Critical Sequence Training", 2020. Scheduled sampling: Bengio et al., NeurIPS 2015.
+Rennie et al., "Self-Critical Sequence Training for Image Captioning", CVPR 2017: the greedy caption is the baseline.
+Luo, "A Better Variant of Self-Critical Sequence Training", 2020: the mean of the others is. Scheduled sampling: Bengio
+et al., NeurIPS 2015.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from contml._support.errors import InputError
-from contml._support.validation import NonNegativeInt, Range, check_ranges
+from contml._support.validation import NonNegativeInt, PositiveInt, Range, check_ranges
 from contml.labels.base import LabelSpace
 from contml.models.captioner import Captioner
 from contml.models.vocabulary import Vocabulary
@@ -43,6 +44,8 @@ class CaptioningStep(TrainingStep):
             such section.
         cross_entropy_epochs: number of epochs of cross entropy after these; null: all that remain.
         samples: captions drawn for each image in self-critical training.
+        baseline: what the reward of a caption is compared with: the mean of the other "samples", or the caption of the
+            most probable words, "greedy", as in the paper, which draws one caption.
         label_smoothing: share of the target distribution that is spread over all words.
         scheduled_sampling: probability that a word of the model itself takes the place of a word of the caption as
             input; it rises linearly from 0 to this value at the last epoch of cross entropy.
@@ -65,7 +68,8 @@ class CaptioningStep(TrainingStep):
         self,
         embedding_epochs: NonNegativeInt = 0,
         cross_entropy_epochs: NonNegativeInt | None = None,
-        samples: Annotated[int, Range(2, whole=True)] = 5,
+        samples: PositiveInt = 5,
+        baseline: Literal["samples", "greedy"] = "samples",
         label_smoothing: _Share = 0.0,
         scheduled_sampling: _Share = 0.0,
         *,
@@ -82,7 +86,11 @@ class CaptioningStep(TrainingStep):
             raise InputError(
                 "embedding_epochs", f"{embedding_epochs} {'without' if loss is None else 'with'} a loss", hint=hint
             )
-        self.samples, self.label_smoothing, self.scheduled_sampling = samples, label_smoothing, scheduled_sampling
+        if baseline == "samples" and samples < 2:
+            hint = "the mean of the other samples is the baseline; baseline=greedy works with one"
+            raise InputError("samples", str(samples), "must be at least 2", hint)
+        self.samples, self.baseline = samples, baseline
+        self.label_smoothing, self.scheduled_sampling = label_smoothing, scheduled_sampling
         #: The steps at which cross entropy and self-critical training begin.
         self.begin = embedding_epochs * steps_per_epoch
         self.critical = steps_per_epoch * (
@@ -159,18 +167,24 @@ class CaptioningStep(TrainingStep):
 
     def _self_critical(self, model: nn.Module, images: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The terms of each image, and the number of words that were drawn for it."""
-        tokens, log_probabilities = model(images, samples=self.samples)  # [B,S,T]
+        drawn = model(images, samples=self.samples, most_probable=self.baseline == "greedy")
+        tokens, log_probabilities, most_probable = drawn  # [B,S,T] twice, [B,T']
+        rewards = self._rewards(tokens, rows).to(log_probabilities.dtype)  # [B,S]
+        if most_probable is None:
+            baseline = (rewards.sum(1, keepdim=True) - rewards) / (self.samples - 1)
+        else:
+            baseline = self._rewards(most_probable[:, None], rows).to(rewards.dtype)  # [B,1]
         mask = tokens != Vocabulary.PAD
-        reward = self._reward(
-            tokens.flatten(0, 1).cpu().numpy(),
-            mask.flatten(0, 1).sum(1).cpu().numpy(),
-            np.repeat(rows.cpu().numpy(), self.samples),
-        )
-        rewards = torch.from_numpy(reward).to(images.device, log_probabilities.dtype).view(len(images), self.samples)
-        baseline = (rewards.sum(1, keepdim=True) - rewards) / (self.samples - 1)
         self._logs = {"reward": rewards.mean()}
         terms = -((rewards - baseline)[:, :, None] * log_probabilities * mask)
         return terms.flatten(1).sum(1), mask.flatten(1).sum(1)
+
+    def _rewards(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        """CIDEr-D `[B, S]` of captions `[B, S, T]` of images."""
+        lengths = (tokens != Vocabulary.PAD).flatten(0, 1).sum(1)
+        images = np.repeat(rows.cpu().numpy(), tokens.shape[1])
+        reward = self._reward(tokens.flatten(0, 1).cpu().numpy(), lengths.cpu().numpy(), images)
+        return torch.from_numpy(reward).to(tokens.device).view(tokens.shape[:2])
 
 
 def _padded(captions: Sequence[Sequence[Sequence[int]]]) -> Tensor:

@@ -55,25 +55,30 @@ def test_cross_entropy_equals_a_slow_loop(decoder, smoothing, length):
         torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-12)
 
 
-def test_self_critical_training_equals_a_slow_loop_without_dropout():
+@pytest.mark.parametrize(("samples", "compared_with"), [(4, "samples"), (4, "greedy"), (1, "greedy")])
+def test_self_critical_training_equals_a_slow_loop_without_dropout(samples, compared_with):
     split = described_squares()
     captioner = small_captioner(split, dropout=0.5).double().train()
-    step = small_step(split, captioner, cross_entropy_epochs=0, samples=4)
+    step = small_step(split, captioner, cross_entropy_epochs=0, samples=samples, baseline=compared_with)
     images, labels = batch(split)
     torch.manual_seed(5)
     value = step(captioner, images, labels)
     assert captioner.decoder.training
     captioner.eval()
     torch.manual_seed(5)
-    tokens, _ = captioner(images, samples=4)
+    tokens, _, _ = captioner(images, samples=samples)
+    most_probable = captioner.describe(images, beam=1)
     ids = [[[*captioner.vocabulary.encode(w), Vocabulary.END] for w in of_image] for of_image in words_of(split)]
     reward = CiderDReward(ids)
     total, words = 0.0, 0
     for position, row in enumerate(ROWS):
         drawn = [[t for t in caption.tolist() if t != Vocabulary.PAD] for caption in tokens[position]]
-        rewards = [reward(np.array([d]), np.array([len(d)]), np.array([row]))[0] for d in drawn]
+        greedy = [t for t in most_probable[position].tolist() if t != Vocabulary.PAD]
+        *rewards, of_greedy = (reward(np.array([d]), np.array([len(d)]), np.array([row]))[0] for d in [*drawn, greedy])
         for number, caption in enumerate(drawn):
-            baseline = sum(r for other, r in enumerate(rewards) if other != number) / 3
+            baseline = of_greedy
+            if compared_with == "samples":
+                baseline = sum(r for other, r in enumerate(rewards) if other != number) / (samples - 1)
             inputs = torch.tensor([[Vocabulary.BEGIN, *caption[:-1]]])
             logits = forced(captioner.decoder, captioner.visual(images[position : position + 1]), inputs)[0]
             logits[:, [Vocabulary.PAD, Vocabulary.BEGIN, Vocabulary.UNKNOWN]] = -math.inf  # never drawn
@@ -189,6 +194,8 @@ def test_bad_options():
     captioner = small_captioner(split)
     for options, subject in (
         ({"samples": 1}, "samples"),
+        ({"samples": 0, "baseline": "greedy"}, "samples"),
+        ({"baseline": "mean"}, "baseline"),
         ({"label_smoothing": 1.5}, "label_smoothing"),
         ({"scheduled_sampling": -0.1}, "scheduled_sampling"),
         ({"cross_entropy_epochs": -1}, "cross_entropy_epochs"),
