@@ -1,97 +1,92 @@
-"""Items of work on a Ray cluster: `contml.work`, with the processes of several machines.
+"""A connection to a Ray cluster, whose processes call functions: where `contml.work` does items on several machines.
 
+    contml sweep pose/synthetic --try loss=log_ratio,dense_triplet --cluster 10.0.0.5:6379
     labels.nearest(k, cache="neighbours", cluster="10.0.0.5:6379")
 
-Each process of the cluster needs the same version of contml. The results go to the process that calls: for
-neighbours, the machines need no shared folder.
+Each process of the cluster needs the same version of contml.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any
 
-from contml import work
 from contml._support.errors import InputError, one_line
 
-ResultT = TypeVar("ResultT")
-ItemT = TypeVar("ItemT", bound=work.Item)
-
-#: How often an item is begun again after its process or its machine was lost.
+#: How often a call is begun again after its process or its machine was lost.
 _RETRIES = 3
+#: Seconds in which a call that is stopped may save its state.
+_STOP = 10.0
 
 
-def run(
-    address: str,
-    items: Iterable[ItemT],
-    function: Callable[[ItemT], ResultT],
-    results: work.Results[ResultT],
-    *,
-    is_needed: Callable[[ItemT], bool] = lambda _: True,
-    on_done: Callable[[ItemT], object] = lambda _: None,
-    on_wait: Callable[[int], object] = lambda _: None,
-) -> None:
-    """Do the items that have no result, as many at once as the cluster has processors, like `contml.work.run`.
-
-    Machines can join and leave. An item whose machine is lost is begun again on another one.
+class Cluster:
+    """A connection to a cluster. Machines can join and leave; a call whose machine is lost is begun again elsewhere.
 
     Args:
         address: "local" for the processors of this machine, "auto" for the cluster that this machine belongs to, or
             HOST:PORT of the first machine of a cluster. Ignored if this process is connected to a cluster already.
-        items: all items, also the ones that have a result.
-        function: the result of an item. It is sent to each process once.
-        results: the finished ones; they have all results of items that are needed when this returns.
-        is_needed: asked before an item is begun.
-        on_done: called in this process after an item of this call is recorded.
-        on_wait: called with the number of items that other commands do, when nothing else is left.
+        function: what is called. It is sent to each process once.
+        gpus: each call has a GPU, if the cluster has any; else a processor.
 
     Raises:
-        InputError: Ray is not installed, no cluster answers, the function raised it, or a process died several times.
+        InputError: Ray is not installed, or no cluster answers.
     """
-    ray, is_ours = _connected(address)
-    do = ray.remote(max_retries=_RETRIES)(_do)
-    sent = ray.put(function)
-    waiting, held = deque(items := [*items]), deque[ItemT]()
-    leases = {item.key: results.lease(item.key) for item in items}
-    running: dict[Any, ItemT] = {}
-    is_waiting = False
-    try:
-        while True:
-            results.refresh()
-            while waiting and len(running) < max(1, int(ray.cluster_resources().get("CPU", 1))):
-                item = waiting.popleft()
-                if item.key in results or not is_needed(item):
-                    continue
-                if leases[item.key].acquire():
-                    running[do.remote([sent], item)] = item
-                else:
-                    held.append(item)
-            if not running and not held:
-                results.clean(item.key for item in items)
-                return
-            if not running:
-                if not is_waiting:
-                    on_wait(len(held))
-                is_waiting = True
-                time.sleep(work._POLL)
-            for task in ray.wait([*running], timeout=work._POLL)[0] if running else ():
-                item = running[task]
-                results.add(item.key, _result(ray, task, item))
-                leases[running.pop(task).key].release()
-                on_done(item)
-            if not waiting:
-                waiting, held = held, waiting
-    finally:
-        for task, item in running.items():
-            ray.cancel(task, force=True)
-            leases[item.key].release()
-        if is_ours:
-            ray.shutdown()
+
+    def __init__(self, address: str, function: Callable[..., Any], gpus: bool) -> None:
+        self._ray, self._is_ours = _connected(address)
+        self._unit = "GPU" if gpus and self._ray.cluster_resources().get("GPU", 0) >= 1 else "CPU"
+        self._call = self._ray.remote(max_retries=_RETRIES, num_gpus=int(self._unit == "GPU"))(_call)
+        self._sent = self._ray.put(function)
+
+    @property
+    def size(self) -> int:
+        """The number of calls that it can do at a time now."""
+        return max(1, int(self._ray.cluster_resources().get(self._unit, 1)))
+
+    def begin(self, *args: Any) -> Any:
+        """Call the function; returns the call."""
+        return self._call.remote([self._sent], *args)
+
+    def ended(self, calls: Collection[Any], seconds: float) -> list[Any]:
+        """The calls that have ended; it waits up to so many seconds for the first one."""
+        waiting = [*calls]
+        if not waiting:
+            return []
+        self._ray.wait(waiting, timeout=seconds)
+        ended: list[Any] = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)[0]
+        return ended
+
+    def result(self, call: Any, name: str) -> Any:
+        """What a call that has ended returned; `name` names it in messages.
+
+        Raises:
+            InputError: the function raised it, or its process died several times.
+        """
+        exceptions = self._ray.exceptions
+        try:
+            return self._ray.get(call)
+        except exceptions.RayTaskError as error:
+            if isinstance(error.cause, InputError):
+                raise error.cause from None
+            raise
+        except exceptions.RayError as error:
+            got = f"its process died {_RETRIES + 1} times ({one_line(error):.80})"
+            raise InputError(name, got, hint="the same command continues; see the logs of Ray") from None
+
+    def stop(self, calls: Collection[Any]) -> None:
+        """Interrupt calls as Ctrl-C does, so that a training saves its state, and end the connection."""
+        calls = [*calls]
+        for call in calls:
+            self._ray.cancel(call)
+        if calls:
+            _, running = self._ray.wait(calls, num_returns=len(calls), timeout=_STOP)
+            for call in running:
+                self._ray.cancel(call, force=True)
+        if self._is_ours:
+            self._ray.shutdown()
 
 
 def _connected(address: str) -> tuple[Any, bool]:
@@ -115,28 +110,16 @@ def _connected(address: str) -> tuple[Any, bool]:
     return ray, True
 
 
-#: The function of the last items that this process of the cluster did.
-_functions: dict[str, Callable[[Any], Any]] = {}
+#: The function that this process of the cluster called last.
+_functions: dict[str, Callable[..., Any]] = {}
 
 
-def _do(sent: list[Any], item: Any) -> Any:
-    """The result of an item, in a process of the cluster; `sent` is a reference, which is read once per process."""
+def _call(sent: list[Any], *args: Any) -> Any:
+    """Call a function in a process of the cluster; `sent` is a reference to it, which is read once per process."""
     import ray
 
     name = sent[0].hex()
     if name not in _functions:
         _functions.clear()
         _functions[name] = ray.get(sent[0])
-    return _functions[name](item)
-
-
-def _result(ray: Any, task: Any, item: ResultT) -> Any:
-    try:
-        return ray.get(task)
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, InputError):
-            raise error.cause from None
-        raise
-    except ray.exceptions.RayError as error:
-        got = f"its process died {_RETRIES + 1} times ({one_line(error):.80})"
-        raise InputError(str(item), got, hint="the same command continues; see the logs of Ray") from None
+    return _functions[name](*args)

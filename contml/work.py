@@ -2,7 +2,8 @@
 
     items      a list. Each has a key, and can be pickled. Its result depends on the item alone.
     results    `Lines`: one file, a line of JSON per result. `Files`: a folder, a file per result.
-    run        does the items that have no result; it returns when all of them have one
+    run        does the items that have no result; it returns when all of them have one. They are done in this process,
+               in several processes of this machine, or in those of a Ray cluster
 
 A result is there as a whole or not at all. The first result of an item counts; a later one is ignored. A returned
 value is recorded, even if it describes a failure. An exception ends the command and records nothing.
@@ -21,14 +22,16 @@ import math
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -38,6 +41,7 @@ from filelock import SoftFileLease, Timeout
 
 from contml._support.errors import InputError
 from contml._support.files import append_line, locked, unwritable
+from contml.cluster import Cluster
 
 #: Seconds without a sign of its holder after which a lease is free. All processes that share a folder need the same.
 LEASE = 120.0
@@ -80,13 +84,18 @@ class Lease:
         self._folder = folder
         self._lease = SoftFileLease(folder / f"{_digest(key)}.lease", lease_duration=LEASE)
 
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self._lease.lock_file)
+
     def acquire(self) -> bool:
         """Take it, unless another process holds it.
 
         Raises:
             InputError: the folder cannot be written.
         """
-        path = Path(self._lease.lock_file)
+        path = self.path
         with self._alone():
             try:
                 # Files of a process that was killed while it acquired the lease; filelock would count them as a holder.
@@ -330,7 +339,9 @@ def run(
     function: Callable[[ItemT], ResultT],
     results: Results[ResultT],
     *,
-    processes: int = 1,
+    processes: int | None = None,
+    cluster: str = "",
+    pure: bool = False,
     deadline: float = math.inf,
     is_needed: Callable[[ItemT], bool] = lambda _: True,
     on_done: Callable[[ItemT], object] = lambda _: None,
@@ -341,9 +352,12 @@ def run(
 
     Args:
         items: all of them, also those that have a result.
-        function: the result of an item. Other processes import it by name.
+        function: the result of an item. Other processes import it by name; those of a cluster also take a closure.
         results: the finished ones; they have all results of items that are needed when this returns.
-        processes: so many items at a time, each in a new process; 1: in this process.
+        processes: so many items at a time, each in a process of its own. None or 1: in this process; None with a
+            cluster: as many as it has processors.
+        cluster: the address of a Ray cluster that does the items, as in `contml.cluster.Cluster`. Empty: this machine.
+        pure: an item reads and writes no file, and needs no GPU: the machines of a cluster share no folder.
         deadline: no item is begun after this `time.monotonic()`.
         is_needed: asked before an item is begun.
         on_done: called in this process after an item of this call is recorded.
@@ -353,11 +367,15 @@ def run(
     Raises:
         OutOfTimeError: items are left after the deadline.
         KeyboardInterrupt: a signal stopped an item. The others are asked to stop.
-        InputError: the function raised it, or a process died.
+        InputError: the function raised it, a process died, or no cluster answers.
     """
     waiting, held = deque(items := [*items]), deque[ItemT]()
     leases: dict[str, Lease] = {}  # of held items: one object sees for how long a file has not changed
-    workers = [_Worker(function, results, log, here=processes == 1) for _ in range(processes)]
+    workers: _Workers[ItemT] = _Here(function, results)
+    if cluster:
+        workers = _Cluster(cluster, function, results, log, processes, pure)
+    elif processes not in (None, 1):
+        workers = _Processes(function, results, log, processes)
 
     def next_item() -> ItemT | None:
         results.refresh()
@@ -381,22 +399,19 @@ def run(
     is_waiting = False
     try:
         while True:
-            for worker in workers:
-                if worker.item is None and (item := next_item()) is not None:
-                    worker.begin(item)
-            busy = [worker for worker in workers if worker.item is not None]
-            if not busy and (waiting or (held and time.monotonic() >= deadline)):
+            while workers.busy < workers.size and (item := next_item()) is not None:
+                workers.begin(item)
+            if not workers.busy and (waiting or (held and time.monotonic() >= deadline)):
                 raise OutOfTimeError
-            if not busy and not held:
+            if not workers.busy and not held:
                 results.clean(item.key for item in items)
                 return
-            if not busy:
+            if not workers.busy:
                 if not is_waiting:
                     on_wait(len(held))
                 is_waiting = True
                 time.sleep(_POLL)
-            for worker in _ended(busy, _POLL if held and not waiting else None):
-                item, outcome = worker.end()
+            for item, outcome in workers.ended(_POLL if held and not waiting else None):
                 if outcome == "held":
                     held.append(item)
                     leases[item.key] = results.lease(item.key)
@@ -406,10 +421,7 @@ def run(
             if not waiting:
                 waiting, held = held, waiting
     finally:
-        for worker in workers:
-            worker.stop()
-        for worker in workers:
-            worker.join()
+        workers.stop()
 
 
 def _attempt(function: Callable[[ItemT], ResultT], results: Results[ResultT], item: ItemT) -> Outcome:
@@ -427,14 +439,64 @@ def _attempt(function: Callable[[ItemT], ResultT], results: Results[ResultT], it
         lease.release()
 
 
-class _Worker(Generic[ItemT, ResultT]):
-    """Does one item after another, in this process or in a process of its own.
+class _Workers(ABC, Generic[ItemT]):
+    """Does items, several at a time."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of items at a time."""
+
+    @property
+    @abstractmethod
+    def busy(self) -> int:
+        """The number of items that have begun, and that `ended` has not returned."""
+
+    @abstractmethod
+    def begin(self, item: ItemT) -> None:
+        """Begin an item, unless another command does it."""
+
+    @abstractmethod
+    def ended(self, seconds: float | None) -> Iterator[tuple[ItemT, Outcome]]:
+        """The items that have ended; it waits up to so many seconds for the first one."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask all items to stop, and wait for that."""
+
+
+class _Here(_Workers[ItemT]):
+    """Does one item after another in this process."""
+
+    size = 1
+
+    def __init__(self, function: Callable[[ItemT], ResultT], results: Results[ResultT]) -> None:
+        self._attempt = lambda item: _attempt(function, results, item)
+        self._ended: list[tuple[ItemT, Outcome]] = []
+
+    @property
+    def busy(self) -> int:
+        return len(self._ended)
+
+    def begin(self, item: ItemT) -> None:
+        self._ended = [(item, self._attempt(item))]
+
+    def ended(self, seconds: float | None) -> Iterator[tuple[ItemT, Outcome]]:  # noqa: ARG002
+        ended, self._ended = self._ended, []
+        yield from ended
+
+    def stop(self) -> None:
+        pass
+
+
+class _Processes(_Workers[ItemT]):
+    """Does items in processes of this machine; each records its results itself.
 
     Args:
         function: the result of an item.
         results: the finished ones.
-        log: the file for what another process prints about an item.
-        here: in this process.
+        log: the file for what a process prints about an item.
+        count: the number of processes.
     """
 
     def __init__(
@@ -442,20 +504,50 @@ class _Worker(Generic[ItemT, ResultT]):
         function: Callable[[ItemT], ResultT],
         results: Results[ResultT],
         log: Callable[[ItemT], Path | None],
-        here: bool,
+        count: int,
     ) -> None:
-        self._function, self._results, self._log, self._here = function, results, log, here
-        self._outcome: Outcome = "held"
+        self._processes = [_Process(function, results, log) for _ in range(count)]
+
+    @property
+    def size(self) -> int:
+        return len(self._processes)
+
+    @property
+    def busy(self) -> int:
+        return sum(process.item is not None for process in self._processes)
+
+    def begin(self, item: ItemT) -> None:
+        next(process for process in self._processes if process.item is None).begin(item)
+
+    def ended(self, seconds: float | None) -> Iterator[tuple[ItemT, Outcome]]:
+        connections = {process.connection: process for process in self._processes if process.item is not None}
+        for connection in wait([*connections], seconds) if connections else ():
+            yield connections[connection].end()
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.stop()
+        for process in self._processes:
+            process.join()
+
+
+class _Process(Generic[ItemT, ResultT]):
+    """Does one item after another in a process of its own."""
+
+    def __init__(
+        self,
+        function: Callable[[ItemT], ResultT],
+        results: Results[ResultT],
+        log: Callable[[ItemT], Path | None],
+    ) -> None:
+        self._function, self._results, self._log = function, results, log
         self._process: BaseProcess | None = None
         self.connection: Connection | None = None
         self.item: ItemT | None = None
 
     def begin(self, item: ItemT) -> None:
-        """Begin an item; in this process, do it."""
+        """Begin an item."""
         self.item = item
-        if self._here:
-            self._outcome = _attempt(self._function, self._results, item)
-            return
         if self.connection is None:
             self.connection, other = multiprocessing.Pipe()
             self._process = _start(self._function, self._results, other)
@@ -466,8 +558,7 @@ class _Worker(Generic[ItemT, ResultT]):
         """What became of the item."""
         item, self.item = self.item, None
         assert item is not None
-        if self.connection is None:
-            return item, self._outcome
+        assert self.connection is not None
         log = self._log(item)
         try:
             outcome = self.connection.recv()
@@ -497,17 +588,105 @@ class _Worker(Generic[ItemT, ResultT]):
             self._process.join()
 
 
+class _Cluster(_Workers[ItemT]):
+    """Does items in processes of a cluster. This process holds their leases, and records the results.
+
+    Args:
+        address: of the cluster.
+        function: the result of an item.
+        results: the finished ones.
+        log: the file for what a process prints about an item.
+        most: the largest number of items at a time; None: as many as the cluster can do.
+        pure: as in `run`.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        function: Callable[[ItemT], ResultT],
+        results: Results[ResultT],
+        log: Callable[[ItemT], Path | None],
+        most: int | None,
+        pure: bool,
+    ) -> None:
+        self._connect = partial(Cluster, address, partial(_do_there, function), gpus=not pure)
+        self._connected: Cluster | None = None  # not before there is something to do
+        self._results, self._log, self._most = results, log, most
+        self._folder = None if pure else Path.cwd()
+        self._running: dict[Any, tuple[ItemT, Lease]] = {}
+        self._others: list[tuple[ItemT, Outcome]] = []  # items that this command does not do
+
+    @property
+    def size(self) -> int:
+        size = 1 if self._connected is None else self._connected.size
+        return size if self._most is None else min(self._most, size)
+
+    @property
+    def busy(self) -> int:
+        return len(self._running) + len(self._others)
+
+    def begin(self, item: ItemT) -> None:
+        lease = self._results.lease(item.key)
+        if not lease.acquire():
+            self._others.append((item, "held"))
+            return
+        self._results.refresh()
+        if item.key in self._results:
+            lease.release()
+            self._others.append((item, "found"))
+            return
+        if self._connected is None:
+            try:
+                self._connected = self._connect()
+            except BaseException:
+                lease.release()
+                raise
+        call = self._connected.begin(item, self._log(item), self._folder, lease.path.absolute())
+        self._running[call] = item, lease
+
+    def ended(self, seconds: float | None) -> Iterator[tuple[ItemT, Outcome]]:
+        others, self._others = self._others, []
+        yield from others
+        if self._connected is None or not self._running:
+            return
+        # A machine may join meanwhile.
+        for call in self._connected.ended(self._running, 0 if others else _POLL if seconds is None else seconds):
+            item, lease = self._running[call]
+            self._results.add(item.key, self._connected.result(call, str(item)))
+            del self._running[call]
+            lease.release()
+            yield item, "done"
+
+    def stop(self) -> None:
+        try:
+            if self._connected is not None:
+                self._connected.stop(self._running)
+        finally:
+            for _, lease in self._running.values():
+                lease.release()
+
+
+def _do_there(
+    function: Callable[[ItemT], ResultT], item: ItemT, log: Path | None, folder: Path | None, lease: Path
+) -> ResultT:
+    """The result of an item in a process of a cluster; with `folder`, in that folder, which its machine must share."""
+    if folder is not None:
+        if not (folder.is_dir() and lease.exists()):
+            raise InputError(
+                f"machine {socket.gethostname()}",
+                f"does not share {folder if not folder.is_dir() else lease.parent}",
+                hint="call the command in a folder that all machines of the cluster share, and write its results there",
+            )
+        os.chdir(folder)
+    if log is not None:
+        _print_to(log)
+    return function(item)
+
+
 class _Failure(NamedTuple):
     """An error that is none of the input: the traceback of another process."""
 
     text: str
-
-
-def _ended(workers: Sequence[_Worker[ItemT, ResultT]], seconds: float | None) -> list[_Worker[ItemT, ResultT]]:
-    """The workers that have finished their item."""
-    connections = [worker.connection for worker in workers if worker.connection is not None]
-    ready = wait(connections, seconds) if connections else []
-    return [worker for worker in workers if worker.connection is None or worker.connection in ready]
 
 
 def _start(function: Callable[[ItemT], ResultT], results: Results[ResultT], connection: Connection) -> BaseProcess:

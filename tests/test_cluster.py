@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import os
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
+from support import searches, sweeps
 from support.items import Number, Squares, begun, square
 from support.processes import script_environment
 from support.refusals import refuses
 
-from contml import InputError, cluster
+from contml import InputError, cluster, work
+from contml.benchmark import Output, benchmark
+from contml.evaluation import embed_parts
 from contml.labels import CaptionLabels, VectorLabels
+from contml.retrieval import Index
+from contml.sweep import sweep
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning"
 )
 
 
-def machines():
+@pytest.fixture(scope="module")
+def ray():
     """A cluster of two machines with a processor each."""
     cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
-    return cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-
-
-@pytest.fixture
-def ray(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", script_environment()["PYTHONPATH"])
-    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    started = machines()
-    started.add_node(num_cpus=1)
-    yield started
-    started.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", script_environment()["PYTHONPATH"])
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        started = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        started.add_node(num_cpus=1)
+        yield started
+        started.shutdown()
 
 
 def fails(item):
@@ -71,7 +75,7 @@ def test_neighbours_and_a_machine_that_is_lost(ray, tmp_path, monkeypatch):
             ray.remove_node(lost, allow_graceful=False)
 
     items, results = [Number(value) for value in range(24)], Squares(tmp_path / "squares.jsonl")
-    cluster.run(ray.address, items, partial(square, tmp_path, 0.5), results, on_done=on_done)
+    work.run(items, partial(square, tmp_path, 0.5), results, cluster=ray.address, on_done=on_done)
     assert [results[item.key] for item in items] == [item.value**2 for item in items]
     assert len(done) == 24
     times = [len(processes) for processes in begun(tmp_path).values()]
@@ -84,21 +88,103 @@ def test_items_that_fail(ray, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "_RETRIES", 1)
     results = Squares(tmp_path / "squares.jsonl")
     with refuses("number 1", got="is odd"):
-        cluster.run(ray.address, [Number(0), Number(1)], fails, results)
+        work.run([Number(0), Number(1)], fails, results, cluster=ray.address)
     with refuses("number 2", got="its process died 2 times"):
-        cluster.run(ray.address, [Number(0), Number(2), Number(3)], fails, results)
+        work.run([Number(0), Number(2), Number(3)], fails, results, cluster=ray.address)
     assert results[Number(0).key] == 0
     assert not [*results.folder.glob("*.lease")]
+
+
+@pytest.mark.slow
+def test_a_machine_that_does_not_share_the_folder(ray, tmp_path, monkeypatch):
+    """It would train on no data, and the failed trainings would be results."""
+    monkeypatch.setattr(Path, "cwd", lambda: tmp_path / "elsewhere")
+    with refuses("machine", got="does not share", hint="call the command in a folder that all machines"):
+        work.run([Number(0)], fails, Squares(tmp_path / "squares.jsonl"), cluster=ray.address)
+
+
+@pytest.mark.slow
+def test_trainings_of_a_sweep_and_a_machine_that_is_lost(ray, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sweeps.config(tmp_path)
+    arguments = ("own.yaml", [f"task.folder={tmp_path}", "task.name=support.sweeps:counted_task"])
+    tries, options = ["loss.margin=0.01,0.1,0.3", "optimizer.lr=1e-4..1e-1"], {"trials": 3, "seeds": 2}
+    serial = sweep(*arguments, tries, sampler="random", name="serial", **options)
+    (tmp_path / "begun").unlink()
+    lost, lines = ray.add_node(num_cpus=1), []
+
+    def on_line(line):
+        lines.append(line)
+        if len(lines) == 2:
+            ray.remove_node(lost, allow_graceful=False)
+
+    found = sweep(*arguments, tries, sampler="random", cluster=ray.address, on_line=on_line, **options)
+    assert [(trial.number, trial.params, trial.values) for trial in found.trials] == [
+        (trial.number, trial.params, trial.values) for trial in serial.trials
+    ]
+    assert len(lines) == 6
+    processes = [int(process) for process in (tmp_path / "begun").read_text().splitlines()]
+    assert 6 <= sum(process != os.getpid() for process in processes) <= 7  # at most one was lost
+    assert all((found.folder / f"trial_{n:03d}_seed_{seed}.log").exists() for n in range(3) for seed in (3, 4))
+    with refuses("--processes", got="missing with --cluster", hint="sampler tpe"):
+        sweep(*arguments, tries, sampler="tpe", name="tpe", cluster=ray.address, **options)
+
+
+@pytest.mark.slow
+def test_trainings_of_a_benchmark(ray, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parent / "benchmark/tiny.yaml").read_text()
+    (tmp_path / "tiny.yaml").write_text(text)
+    rows = []
+    for options in ({}, {"cluster": ray.address}):
+        results = tmp_path / f"results{len(rows)}"
+        benchmark(
+            "tiny.yaml",
+            ["data=."],
+            inputs=tmp_path / "inputs",
+            results=results,
+            only=["wide", "cosent"],
+            on_line=lambda _: None,
+            **options,
+        )
+        lines = Output.of(results, "tiny").trainings.read_text().splitlines()
+        rows.append(sorted(({**json.loads(line), "seconds": 0} for line in lines), key=lambda row: row["key"]))
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 8
+
+
+@pytest.mark.slow
+def test_embeddings_and_an_index(ray, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(embed_parts, "_PART", 5)
+    for store in (searches.embeddings, searches.index):
+        folder = tmp_path / store.__name__
+        Index.create(folder / "index", 1).close()
+        store(folder, 40, 0.02, ray.address)
+        found = begun(folder)
+        assert {len(processes) for processes in found.values()} == {1}
+        assert os.getpid() not in {processes[0] for processes in found.values()}
+        assert len(found) == (40 if store is searches.embeddings else 36)
+
+
+@pytest.mark.slow
+def test_a_machine_with_other_images(ray, tmp_path, monkeypatch):
+    """It would leave out all images."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(embed_parts, "_fingerprint", lambda split, rows: str(os.getpid()))
+    Index.create(tmp_path / "index", 1).close()
+    with refuses("images 0 to 3 of images", got="other files on", hint="the same files, at the same paths"):
+        searches.index(tmp_path, 4, 0, ray.address)
 
 
 def test_no_cluster_answers(tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed")
     for address in ("127.0.0.1:1", "nobody.invalid:6379", "127.0.0.1:99999"):
         with refuses("cluster", got="no cluster answers"):
-            cluster.run(address, [Number(0)], fails, Squares(tmp_path / "squares.jsonl"))
+            work.run([Number(0)], fails, Squares(tmp_path / "squares.jsonl"), cluster=address)
     for address in ("127.0.0.1", "remote", ":", "host:port"):
         with refuses("cluster", got=address, allowed="HOST:PORT"):
-            cluster.run(address, [Number(0)], fails, Squares(tmp_path / "squares.jsonl"))
+            work.run([Number(0)], fails, Squares(tmp_path / "squares.jsonl"), cluster=address)
 
 
 def test_ray_is_not_installed(tmp_path, monkeypatch):

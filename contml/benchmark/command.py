@@ -134,8 +134,9 @@ def benchmark(
     results: Path,
     only: Sequence[str] = (),
     plan: bool = False,
-    processes: int = 1,
+    processes: int | None = None,
     join: bool = False,
+    cluster: str = "",
     minutes: float = math.inf,
     on_line: Callable[[str], object] = print,
 ) -> Benchmark:
@@ -148,8 +149,11 @@ def benchmark(
         results: the folder for the finished trainings, the page and the plot.
         only: names of sets and methods.
         plan: train nothing.
-        processes: so many trainings at a time.
+        processes: so many trainings at a time; None: 1, or with a cluster as many as it has processors (GPUs, if it
+            has any).
         join: other commands may train at the same time.
+        cluster: the address of a Ray cluster that trains, as in `contml.cluster.Cluster`: its machines share the
+            current folder, the data, `inputs` and `results`. Empty: this machine trains.
         minutes: no training is begun after so many.
         on_line: called with what to print meanwhile.
 
@@ -188,6 +192,7 @@ def benchmark(
                     measure,
                     trainings,
                     processes=processes,
+                    cluster=cluster,
                     deadline=deadline,
                     on_done=on_done,
                     on_wait=lambda count: on_line(f"waits for {count} trainings of other commands"),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from contml.cli.options import Join
+from contml.cli.options import Cluster, Join
 from contml.cli.printing import echo
 
 EXAMPLE = """Example: contml benchmark graded_features --plan"""
@@ -29,8 +29,12 @@ def benchmark(
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print how long it takes, and stop.")] = False,
     minutes: Annotated[float, typer.Option(metavar="M", help="Begin no training after so many minutes.")] = math.inf,
-    processes: Annotated[int, typer.Option(metavar="P", min=1, help="Number of trainings at a time.")] = 1,
+    processes: Annotated[
+        int | None,
+        typer.Option(metavar="P", min=1, help="Trainings at a time. Default: 1; with --cluster, all that fit."),
+    ] = None,
     join: Join = False,
+    cluster: Cluster = "",
     inputs: Annotated[
         Path, typer.Option(metavar="FOLDER", help="The folder for features and label distances, computed once.")
     ] = Path("runs/benchmark"),
@@ -58,6 +62,7 @@ def benchmark(
             plan=plan,
             processes=processes,
             join=join,
+            cluster=cluster,
             minutes=minutes,
             on_line=lambda line: echo(line, err=not plan),
         )

@@ -11,7 +11,7 @@ import typer
 from contml._support.endings import EMBEDDINGS, PREDICTIONS, check_suffix
 from contml._support.errors import InputError
 from contml._support.files import write_new
-from contml.cli.options import Dim, Join, Json, Tables, Trust, table_options
+from contml.cli.options import Cluster, Dim, Join, Json, Tables, Trust, table_options
 from contml.cli.printing import complete, echo, print_broken, print_table
 
 EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
@@ -99,6 +99,7 @@ def embed(
     batch_size: BatchSize = 128,
     workers: Workers = 0,
     join: Join = False,
+    cluster: Cluster = "",
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
@@ -119,7 +120,8 @@ def embed(
     model = model if dim is None else with_dim(model, dim)
     note_on_model(run, model, "the file holds", as_json=as_json)
     with progress_bar(len(items), "embeddings") as progress:
-        written = embed_to_file(model, items, out, batch_size=batch_size, workers=workers, join=join, progress=progress)
+        options: Any = {"batch_size": batch_size, "workers": workers, "join": join, "cluster": cluster}
+        written = embed_to_file(model, items, out, **options, progress=progress)
     for name, cause in written.broken.items():
         print_broken(name, cause)
     if as_json:

@@ -14,7 +14,7 @@ from contml._support.endings import GALLERIES, check_suffix
 from contml._support.errors import InputError
 from contml._support.text import score_text
 from contml.cli.embed import note_on_model, note_on_weights, with_dim
-from contml.cli.options import Dim, Json, Tables, Trust, table_options
+from contml.cli.options import Cluster, Dim, Join, Json, Tables, Trust, table_options
 from contml.cli.printing import complete, echo, print_broken, print_table
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def index(
             "index. Some images are embedded again and compared.",
         ),
     ] = False,
+    join: Join = False,
+    cluster: Cluster = "",
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
@@ -74,6 +76,9 @@ def index(
     adds = kind is not None or metadata is not None or dim is not None
     if change_options and (run is not None or adds):
         raise InputError(change_options[0], "used with RUN, --kind, --dim or --metadata", hint="omit one of them")
+    for option, value in (("--join", join), ("--cluster", cluster)):
+        if value and (change_options or bind):
+            raise InputError(option, f"used with {(change_options or ['--bind'])[0]}", hint="omit one of them")
     if bind and (change_options or run is None or images or adds):
         hint = f"contml index RUN --out {out} --bind"
         raise InputError("--bind", "takes RUN and --out alone", hint=hint)
@@ -87,7 +92,7 @@ def index(
         elif bind:
             _bind(run, out, as_json, trust)
         else:
-            _add(run, images or [], out, kind, metadata, dim, tables, as_json, trust)
+            _add(run, images or [], out, kind, metadata, dim, tables, join, cluster, as_json, trust)
     except KeyboardInterrupt:
         echo("contml: stopped; the same command continues", err=True)
         raise typer.Exit(130) from None
@@ -118,6 +123,8 @@ def _add(
     metadata: Path | None,
     dim: int | None,
     tables: list[str] | None,
+    join: bool,
+    cluster: str,
     as_json: bool,
     trust: bool,
 ) -> None:
@@ -131,22 +138,30 @@ def _add(
     table = None if metadata is None else read_metadata(metadata, image_files, options=options)
     model = _with_dim(_load(run, trust), out, dim)
     note_on_model(run, model, "the index holds", as_json=as_json)
-    with _opened(out, model, run, kind) as index, index.lock():
+    with _opened(out, model, run, kind) as index:
         with progress_bar(len(image_files), "images") as progress:
-            result = add_images(index, model, image_files, table, progress)
+            result = add_images(index, model, image_files, table, progress, join=join, cluster=cluster)
         for name, cause in result.broken.items():
             print_broken(name, cause)
         if not len(index):
             raise InputError(str(out), "none of the images could be read", hint="check the image files")
-        with progress_bar(len(index), "search structure") as progress:
+        with index.lock(wait=True), progress_bar(len(index), "search structure") as progress:
             index.build(progress)
         if as_json:
-            counts = {"added": result.added, "present": result.present, "removed": result.removed, "items": len(index)}
+            counts = {
+                "added": result.added,
+                "resumed": result.resumed,
+                "present": result.present,
+                "removed": result.removed,
+                "items": len(index),
+            }
             broken = [{"image": name, "cause": cause} for name, cause in result.broken.items()]
             facts = {"structure": index.structure, "recall@10": index.found, "bytes_per_item": index.bytes_per_item}
             echo(json.dumps({"index": str(out), **counts, **facts, "broken": broken}))
             return
-        echo(f"{out}: {result.added:,} images added, {len(index):,} in all")
+        source = "an interrupted run or other commands" if join else "an interrupted run"
+        resumed = f" ({result.resumed:,} from {source})" if result.resumed else ""
+        echo(f"{out}: {result.added:,} images added{resumed}, {len(index):,} in all")
         if table is not None and (without := sum(image.name not in table for image in image_files)):
             echo(f"{metadata}: no row for {without:,} of {len(image_files):,} images")
         if result.present:

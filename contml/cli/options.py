@@ -97,6 +97,14 @@ Dim = Annotated[
 ]
 Join = Annotated[bool, typer.Option("--join", help="Share the work with the same command that is already running.")]
 
+Cluster = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Do the work on a Ray cluster: 'auto', HOST:PORT, or 'local' for the processors of this machine.",
+    ),
+]
+
 
 Tables = Annotated[
     list[str] | None,

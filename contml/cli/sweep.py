@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from contml.cli.options import (
+    Cluster,
     Config,
     Data,
     ImageColumn,
@@ -60,8 +61,12 @@ def sweep(
             metavar="K", help="K-fold cross-validation: each of K parts of the training split validates once."
         ),
     ] = 1,
-    processes: Annotated[int, typer.Option(metavar="P", help="Number of trainings at a time.")] = 1,
+    processes: Annotated[
+        int | None,
+        typer.Option(metavar="P", help="Trainings at a time. Default: 1; with --cluster, all that fit."),
+    ] = None,
     join: Join = False,
+    cluster: Cluster = "",
     name: Annotated[str, typer.Option(help="The sweep's folder is RUNS/CONFIG/sweep_NAME.")] = "",
     data: Data = None,
     label: Labels = None,
@@ -96,6 +101,7 @@ def sweep(
             folds=folds,
             processes=processes,
             join=join,
+            cluster=cluster,
             runs=runs,
             name=name,
             own=user_data,

@@ -17,6 +17,7 @@ from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError
 from contml._support.files import check_new_file, write_new
 from contml.cli.options import (
+    Cluster,
     Config,
     Data,
     DecodedImages,
@@ -170,6 +171,7 @@ def features(
         bool, typer.Option("--maps", help="Write the last feature maps, for a captioner with attention.")
     ] = False,
     join: Join = False,
+    cluster: Cluster = "",
 ) -> None:
     """Write the backbone features of all images of a config, to train a head on them in seconds.
 
@@ -188,7 +190,7 @@ def features(
     total = sum(map(len, task.splits.values()))
     with progress_bar(total, "features") as progress:
         written = experiment.extract_features(
-            replace(loaded_experiment, task=task), out, progress, maps=maps, join=join
+            replace(loaded_experiment, task=task), out, progress, maps=maps, join=join, cluster=cluster
         )
     source = "an interrupted run or other commands" if join else "an interrupted run"
     resumed = f" ({written.resumed:,} from {source})" if written.resumed else ""

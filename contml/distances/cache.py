@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml import cluster, work
+from contml import work
 from contml._support.errors import InputError
 from contml._support.files import locked
 from contml._support.tensors import load_tensors, save_tensors
@@ -57,7 +57,7 @@ class NeighbourCache:
         Args:
             search: the neighbours of some rows.
             progress: called with the number of rows finished so far.
-            address: of a cluster that computes the parts, as in `contml.cluster.run`; empty: this process.
+            address: of a cluster that computes the parts, as in `contml.cluster.Cluster`; empty: this process.
 
         Raises:
             InputError: the folder cannot be written, or the cluster does not answer.
@@ -84,18 +84,16 @@ class NeighbourCache:
             for part in takewhile(lambda part: part.key in found, parts):
                 report(part.end)
             # A file that is there was written by another process, which has removed the parts.
-            if address:
-                done = count(1)
-                cluster.run(
-                    address,
-                    parts,
-                    search_elsewhere,
-                    found,
-                    is_needed=lambda _: not path.exists(),
-                    on_done=lambda _: report(min(next(done) * _ROWS, total)),
-                )
-            else:
-                work.run(parts, search_part, found, is_needed=lambda _: not path.exists())
+            done = count(1)
+            work.run(
+                parts,
+                search_elsewhere if address else search_part,
+                found,
+                cluster=address,
+                pure=True,
+                is_needed=lambda _: not path.exists(),
+                on_done=lambda _: report(min(next(done) * _ROWS, total)),
+            )
             with locked(found.folder, name="write", subject=str(self.folder)):
                 result = self.load(path, total)
                 if result is None:

@@ -1,15 +1,21 @@
-"""Embeddings of many images in a file, made in parts: an interrupted command continues, and several may share them."""
+"""Embeddings of many images, made in parts: an interrupted command continues, and several may share them.
+
+A part is an item of work (`contml.work`), of up to 512 consecutive images. Its embeddings are in a hidden folder beside
+the file or the index that they are for, until that has all of them.
+"""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,32 +36,48 @@ _PART = 512
 class Part(NamedTuple):
     """The embeddings of some rows of a split."""
 
-    embeddings: Tensor  # [n,d] of the rows that could be read, in order
+    rows: Tensor  # [n] ascending: those that could be read
+    embeddings: Tensor  # [n,d]
     broken: dict[int, str]  # why the others could not be read
 
 
 class Parts(work.Files[Part]):
-    """The parts for one file, in a folder beside it.
+    """The parts for one file or index, in a folder beside it.
 
     Args:
-        out: the file that the embeddings are for.
+        out: the file or the index that the embeddings are for.
         key: a hash of all that the embeddings depend on but the images: parts from different settings are not mixed.
         splits: the splits that are embedded, by name.
+        skip: rows that are not embedded, where there is one split.
     """
 
     suffix = ".safetensors"
 
-    def __init__(self, out: Path, key: str, splits: Mapping[str, Split]) -> None:
+    def __init__(self, out: Path, key: str, splits: Mapping[str, Split], skip: Container[int] = ()) -> None:
         self._root = out.with_name(f".{out.name}.parts")
         super().__init__(self._root / key, self._root / ".work")
         self.settings = key
-        self.items: list[_Rows] = []
+        self._skip = skip
+        self.items: list[Rows] = []
         end = 0
         for name, split in splits.items():
             for start in range(0, len(split), _PART):
-                rows = range(start, min(start + _PART, len(split)))
-                end += len(rows)
-                self.items.append(_Rows(name, split, rows, end))
+                span = range(start, min(start + _PART, len(split)))
+                if rows := self._wanted(span):
+                    end += len(rows)
+                    self.items.append(Rows(name, split, span, rows, end))
+
+    def _wanted(self, span: range) -> list[int]:
+        return [row for row in span if row not in self._skip]
+
+    def begin(self) -> None:
+        """Make the folder, which is there until the output is written."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the folder is there: another command removes it when the output is written."""
+        return self.folder.is_dir()
 
     def key(self) -> str:
         """A hash of all that the embeddings depend on: settings, names and files of the images."""
@@ -63,20 +85,24 @@ class Parts(work.Files[Part]):
 
     def load(self, key: str, path: Path) -> Part | None:
         """A part on disk; None if there is none, or it is damaged."""
-        rows = range(*map(int, key.split("-")[-3:-1]))
+        span = range(*map(int, key.split("-")[-3:-1]))
         try:
             tensors, values = load_tensors(path)
-            embeddings, broken = tensors["embeddings"], dict(values["broken"])
+            rows, embeddings, broken = tensors["rows"], tensors["embeddings"], dict(values["broken"])
         except (FileNotFoundError, InputError, KeyError, TypeError, ValueError):
             return None
         is_complete = embeddings.dtype == torch.float32 and embeddings.ndim in (2, 3)
-        is_complete &= len(embeddings) + len(broken) == len(rows)
-        is_complete &= broken.keys() <= {*rows} and all(isinstance(cause, str) for cause in broken.values())
-        return Part(embeddings, broken) if is_complete and bool(torch.isfinite(embeddings).all()) else None
+        is_complete &= rows.dtype == torch.int64 and rows.shape == embeddings.shape[:1]
+        is_complete &= all(isinstance(cause, str) for cause in broken.values())
+        if not is_complete or not bool(torch.isfinite(embeddings).all()) or not bool((rows.diff() > 0).all()):
+            return None
+        found = {*rows.tolist(), *broken}
+        is_complete = {*self._wanted(span)} <= found <= {*span} and len(found) == len(rows) + len(broken)
+        return Part(rows, embeddings, broken) if is_complete else None
 
     def save(self, value: Part, path: Path) -> None:
         """Write a part."""
-        save_tensors(path, {"embeddings": value.embeddings}, broken=[*value.broken.items()])
+        save_tensors(path, {"rows": value.rows, "embeddings": value.embeddings}, broken=[*value.broken.items()])
 
     def joined(self) -> tuple[list[str], Floats, dict[str, str]]:
         """The names of the images that could be read, their embeddings, and name and cause of the others.
@@ -90,7 +116,7 @@ class Parts(work.Files[Part]):
         for item in self.items:
             part = self[item.key]
             broken |= {item.split.name(row): cause for row, cause in part.broken.items()}
-            names += [item.split.name(row) for row in item.rows if row not in part.broken]
+            names += [item.split.name(row) for row in part.rows.tolist()]
             if not len(part.embeddings):
                 continue
             if embeddings and part.embeddings.shape[1:] != embeddings[0].shape[1:]:
@@ -108,20 +134,91 @@ class Parts(work.Files[Part]):
         shutil.rmtree(self._root, ignore_errors=True)
 
 
-class _Rows:
-    """Some rows of a split, which a part is for; `end` counts the images of all parts up to this one."""
+class Rows:
+    """Some rows of a split, which a part is for.
 
-    def __init__(self, split_name: str, split: Split, rows: range, end: int) -> None:
-        self.split_name, self.split, self.rows, self.end = split_name, split, rows, end
+    Args:
+        split_name: the name of the split.
+        split: the split. Another process gets it once, not with each part.
+        span: consecutive rows.
+        rows: those of them that are embedded.
+        end: the number of images of all parts up to this one.
+    """
+
+    def __init__(self, split_name: str, split: Split, span: range, rows: list[int], end: int) -> None:
+        self.split_name, self.split, self.span, self.rows, self.end = split_name, split, span, rows, end
 
     def __str__(self) -> str:
-        return f"images {self.rows.start} to {self.rows.stop - 1} of {self.split_name}"
+        return f"images {self.span.start} to {self.span.stop - 1} of {self.split_name}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "split": None, "key": self.key}
 
     @cached_property
     def key(self) -> str:
         """Names the rows and the state of their files: an image that was replaced is embedded again."""
-        rows = self.rows
-        return f"{self.split_name}-{rows.start:09d}-{rows.stop:09d}-{_fingerprint(self.split, rows)}"
+        span = self.span
+        return f"{self.split_name}-{span.start:09d}-{span.stop:09d}-{_fingerprint(self.split, span)}"
+
+    def check(self, split: Split) -> None:
+        """Check that this machine has the files that the part is for: one without them would leave all images out.
+
+        Raises:
+            InputError: a file differs.
+        """
+        if _fingerprint(split, self.span) != self.key.rpartition("-")[2]:
+            hint = "all machines need the same files, at the same paths; call the same command again"
+            raise InputError(str(self), f"other files on {socket.gethostname()}, or changed meanwhile", hint=hint)
+
+
+class _Embed:
+    """Embeds the rows of a part, in this process or on another machine."""
+
+    def __init__(
+        self,
+        splits: Mapping[str, Split],
+        model: nn.Module,
+        images: Images,
+        device: torch.device | str,
+        batch_size: int,
+        maps: bool,
+        refuse_broken: bool,
+    ) -> None:
+        self.splits, self.model, self.images, self.device = splits, model, images, device
+        self.batch_size, self.maps, self.refuse_broken = batch_size, maps, refuse_broken
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "model": copy.deepcopy(self.model).cpu()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.device = device_here()
+        self.model.to(self.device)
+
+    def __call__(self, item: Rows) -> Part:
+        split, model = self.splits[item.split_name], self.model
+        item.check(split)
+        rows, embeddings = embed_rows(
+            model,
+            split,
+            self.images,
+            item.rows,
+            device=self.device,
+            batch_size=self.batch_size,
+            function=model.maps if self.maps else None,  # type: ignore[arg-type]  # an `EmbeddingModel`
+        )
+        broken = {row: self.images.left_out[split.name(row)] for row in sorted({*item.rows} - {*rows.tolist()})}
+        if broken and self.refuse_broken:
+            got = f"cannot be decoded ({len(broken)} such images)"
+            raise InputError(split.name(next(iter(broken))), got, hint="replace or remove it")
+        for row in rows[~torch.isfinite(embeddings).flatten(1).all(1)].tolist():
+            raise InputError(split.name(row), "its embedding is not finite", hint="train the model again")
+        return Part(rows, embeddings, broken)
+
+
+def device_here() -> torch.device:
+    """Where this process embeds: on a GPU, if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def embed_to(
@@ -134,9 +231,10 @@ def embed_to(
     *,
     device: torch.device | str = "cpu",
     batch_size: int = BATCH,
-    function: Callable[[Tensor], Tensor] | None = None,
+    maps: bool = False,
     refuse_broken: bool = False,
     join: bool = False,
+    cluster: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Made, int]:
     """Embed splits into a file. Parts are kept beside it until it is written; a complete one stays as it is.
@@ -150,9 +248,11 @@ def embed_to(
         write: writes names, embeddings, and what they were made from to the file.
         device: the device of the model.
         batch_size: images at a time.
-        function: as in `contml.evaluation.embed.embed`.
+        maps: the last feature maps of the model, an `EmbeddingModel`, in place of its embeddings.
         refuse_broken: an image that cannot be read is an error; else it is left out.
         join: share the parts with other commands that write this file.
+        cluster: the address of a Ray cluster that embeds, as in `contml.cluster.Cluster`: its machines share the
+            current folder, that of the file, and the images. Empty: this process.
         progress: called with the number of images finished so far.
 
     Returns:
@@ -166,30 +266,25 @@ def embed_to(
     if made := finished_file(out, parts.key):
         parts.remove()  # a kill may have come first
         return made, 0
-    embedded = 0
+    embedded = furthest = 0
 
-    def embed(item: _Rows) -> Part:
-        rows, embeddings = embed_rows(
-            model, item.split, images, item.rows, device=device, batch_size=batch_size, function=function
-        )
-        name = item.split.name
-        broken = {row: images.left_out[name(row)] for row in sorted({*item.rows} - {*rows.tolist()})}
-        if broken and refuse_broken:
-            got = f"cannot be decoded ({len(broken)} such images)"
-            raise InputError(name(next(iter(broken))), got, hint="replace or remove it")
-        for row in rows[~torch.isfinite(embeddings).flatten(1).all(1)].tolist():
-            raise InputError(name(row), "its embedding is not finite", hint="train the model again")
-        return Part(embeddings, broken)
-
-    def on_done(item: _Rows) -> None:
-        nonlocal embedded
+    def on_done(item: Rows) -> None:
+        nonlocal embedded, furthest
         embedded += len(item.rows)
-        progress(item.end)
+        furthest = max(furthest, item.end)
+        progress(furthest)
 
     try:
         with parts.command(join, str(out)):
             # A file that is there was written by another command, which has removed the parts.
-            work.run(parts.items, embed, parts, is_needed=lambda _: not os.path.lexists(out), on_done=on_done)
+            work.run(
+                parts.items,
+                _Embed(splits, model, images, device, batch_size, maps, refuse_broken),
+                parts,
+                cluster=cluster,
+                is_needed=lambda _: not os.path.lexists(out),
+                on_done=on_done,
+            )
             with locked(parts.folder, name="write", subject=str(out)):
                 made = finished_file(out, parts.key)
                 if made is None:

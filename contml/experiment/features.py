@@ -13,7 +13,7 @@ import torch
 from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError
 from contml.data.features import Floats, Made, finished_file, write_features
-from contml.evaluation.embed_parts import embed_to
+from contml.evaluation.embed_parts import device_here, embed_to
 from contml.experiment.building import Experiment
 
 
@@ -32,11 +32,13 @@ def extract_features(
     *,
     maps: bool = False,
     join: bool = False,
+    cluster: str = "",
 ) -> Extracted:
     """Write the backbone features of every image of an experiment's splits: centre crops, no head.
 
     With `maps`, the last feature maps of the backbone are written, for a captioner that attends to places. With `join`,
-    several processes that call this with the same arguments share the images.
+    several processes that call this with the same arguments share the images. With `cluster`, the address of a Ray
+    cluster (`contml.cluster.Cluster`), its machines extract the features: they share the current folder and the images.
 
     Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
     that is complete, with these features, stays as it is.
@@ -53,12 +55,11 @@ def extract_features(
     if task.train.feature_dim is not None:
         raise InputError("images.features", "the data are features already", hint="omit it")
     model = experiment.build_network(task)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_here()
     images = experiment.build_images()
     model.check_size(images.crop)
     model.head, model.normalize = torch.nn.Identity(), False  # its output is now the features
     model = model.to(device)
-    function = model.maps if maps else None
     content = [maps, experiment.values["task"], experiment.identity_of(model)]
     key = hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16]
     split_names = [name for name, split in splits.items() for _ in range(len(split))]
@@ -74,9 +75,10 @@ def extract_features(
         images,
         write,
         device=device,
-        function=function,
+        maps=maps,
         refuse_broken=True,
         join=join,
+        cluster=cluster,
         progress=progress,
     )
     return Extracted(made.items, made.dim, resumed)

@@ -425,8 +425,8 @@ class LabelSpace(ABC):
             progress: called with the number of rows finished so far; `progress_bar` shows it.
             cache: a folder for the result, found again by a hash of the labels and the options of their distance;
                 an interrupted search continues where it stopped, and processes that search the same share the work.
-            cluster: a Ray cluster that searches, by an address as in `contml.cluster.run`; it needs a `cache`. Empty:
-                this process searches.
+            cluster: a Ray cluster that searches, by an address as in `contml.cluster.Cluster`; it needs a `cache`.
+                Empty: this process searches.
 
         Raises:
             InputError: k is not 1 to the number of candidates, a label distance is negative or not a number, the

@@ -49,13 +49,15 @@ def embed_to_file(
     batch_size: int = BATCH,
     workers: int = 0,
     join: bool = False,
+    cluster: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> Written:
     """Write the names and the embeddings of images; broken images are left out.
 
     Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
     that is complete, with these images embedded by this model, stays as it is. With `join`, several processes that call
-    this with the same arguments share the images.
+    this with the same arguments share the images. With `cluster`, the address of a Ray cluster
+    (`contml.cluster.Cluster`), its machines embed: they share the current folder, that of the file, and the images.
     `progress` is called with the number of images finished so far.
 
     Raises:
@@ -84,6 +86,7 @@ def embed_to_file(
         device=embedder.device,
         batch_size=batch_size,
         join=join,
+        cluster=cluster,
         progress=progress,
     )
     return Written(made.items, made.dim, resumed, made.broken)

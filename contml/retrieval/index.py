@@ -246,7 +246,7 @@ class Index:
     @property
     def removed_ids(self) -> set[str]:
         """The ids that were removed and not added again."""
-        return self._store.removed_ids() - set(self.ids)
+        return {name for name in self._store.removed_ids() if name not in self}
 
     def metadata(self, ids: Sequence[str]) -> list[dict[str, Any]]:
         """The metadata of items; {} for items without."""
@@ -328,13 +328,16 @@ class Index:
     # -- changing --------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, *, wait: bool = False) -> Iterator[None]:
         """Keeps other processes from changing the index during several calls. They can still search it.
+
+        Args:
+            wait: wait for another process that changes it.
 
         Raises:
             InputError: another process changes it, or the folder cannot be written.
         """
-        with self._store.lock():
+        with self._store.lock(wait=wait):
             yield
 
     def add(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from filecmp import cmp
@@ -10,11 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from unicodedata import normalize
 
 import numpy as np
+import torch
 
+from contml import work
 from contml._support.errors import InputError
 from contml._support.text import percent
+from contml.data import ImageFile, Split
 from contml.data.text_files import written_path
+from contml.evaluation.embed_parts import Part, Parts, Rows, device_here
 from contml.labels.base import LabelSpace
+from contml.retrieval.images import SourceItem, split_of
 from contml.retrieval.index import ImageEmbedder, Index, SearchResult
 from contml.retrieval.index_store import Floats
 from contml.retrieval.labelled_items import Answer
@@ -24,8 +31,6 @@ if TYPE_CHECKING:
 
 #: The labels of items by their ids.
 Answering: TypeAlias = "Callable[[list[str]], list[list[Answer]]]"
-#: Images that are embedded and added at a time: an interrupted build loses at most so many.
-CHUNK = 512
 #: Images that `bind` embeds again, and the largest `Bound.difference` that it accepts. Convolutions of a GPU in TF32
 #: change embeddings by about 0.002; another training changes them by far more.
 _CHECKED, _TOLERANCE = 32, 0.005
@@ -59,19 +64,25 @@ class Model(ImageEmbedder, Protocol):
         """Returns the embeddings `[N, d]` in float32 of N images."""
         ...
 
+    def to(self, device: Any) -> Any:
+        """Moves it to a device."""
+        ...
+
 
 @dataclass
 class Added:
     """What `add_images` did.
 
     Args:
-        added: number of images that were added.
+        added: number of images that were added, by this call or by others that it shared the work with.
+        resumed: number of these that others embedded, or an interrupted call.
         present: number of images that were in the index before.
         removed: number of images that are left out because they were removed from the index before.
         broken: name and cause of each image that could not be added.
     """
 
     added: int = 0
+    resumed: int = 0
     present: int = 0
     removed: int = 0
     broken: dict[str, str] = field(default_factory=dict)
@@ -96,10 +107,14 @@ def add_images(
     images: Sequence[NamedImage],
     metadata: Mapping[str, Mapping[str, str]] | None = None,
     progress: Callable[[int], None] = lambda _: None,
+    *,
+    join: bool = False,
+    cluster: str = "",
 ) -> Added:
     """Adds images that are not in the index. If it is interrupted, the next call continues.
 
-    Images that were removed from the index stay out of it: `Index.add` adds them again.
+    Embeddings are kept in a hidden folder beside the index until all are added. They are added in the order of the
+    images, whoever embeds them. Images that were removed from the index stay out of it: `Index.add` adds them again.
 
     Args:
         index: the index.
@@ -107,36 +122,135 @@ def add_images(
         images: files, each with a name of its own.
         metadata: of images by name, as `read_metadata` returns it; the path of the file is added to it.
         progress: called with the number of images done.
+        join: share the images with other processes that call this with the same arguments.
+        cluster: the address of a Ray cluster that embeds, as in `contml.cluster.Cluster`: its machines share the
+            current folder, that of the index, and the images. Empty: this process.
 
     Raises:
-        InputError: an image has the name of another file in the index.
+        InputError: an image has the name of another file in the index, or another process adds images and this one
+            does not `join`.
     """
-    result, metadata = Added(), metadata or {}
-    present, removed_ids = [image for image in images if image.name in index], index.removed_ids
-    for image, stored in zip(present, index.metadata([image.name for image in present]), strict=True):
-        if (stored_path := stored.get(FILE)) != str(image.file.absolute()):
+    result, metadata, embedded = Added(), metadata or {}, 0
+    split = split_of([SourceItem(image.name, ImageFile(image.file)) for image in images])
+    key = f"{model.identity[:16]}-{index.dim}"
+    with Parts(index.path, key, {}).command(join, str(index.path)):
+        first = new = _new_rows(index, images)
+        removed_ids = index.removed_ids
+        result.removed = sum(image.name in removed_ids for image in images)
+        result.present = len(images) - len(new) - result.removed
+        while True:
+            parts = Parts(index.path, key, {"images": split}, {*range(len(images))} - new)
+            parts.begin()
+            adding = _Adding(index, parts, images, metadata, result)
+
+            def on_done(item: Rows, adding: _Adding = adding) -> None:
+                nonlocal embedded
+                embedded += len(item.rows)
+                adding.add()
+                progress(adding.done)
+
+            # Without its folder, another command has added all of them.
+            work.run(
+                parts.items,
+                _Embed(model, split, [image.file for image in images]),
+                parts,
+                cluster=cluster,
+                is_needed=lambda _, parts=parts: parts.is_begun,
+                on_done=on_done,
+            )
+            if adding.add():
+                break
+            new = _new_rows(index, images)
+        parts.remove()
+    result.added = len(first - _new_rows(index, images))
+    result.resumed = max(0, len(first) - embedded)
+    progress(len(first))
+    return result
+
+
+def _new_rows(index: Index, images: Sequence[NamedImage]) -> set[int]:
+    """The rows of the images that are neither in the index nor removed from it."""
+    present = {row: image for row, image in enumerate(images) if image.name in index}
+    stored = index.metadata([image.name for image in present.values()])
+    for image, entry in zip(present.values(), stored, strict=True):
+        if (stored_path := entry.get(FILE)) != str(image.file.absolute()):
             problem = f"the name of {image.file.absolute()}, and of {stored_path}, which is in {index.path}"
             raise InputError(image.name, problem, hint="remove that one first, or give a folder that holds both")
-    present_names = {image.name for image in present}
-    new_images = [image for image in images if image.name not in present_names and image.name not in removed_ids]
-    result.present, result.removed = len(present), len(images) - len(present) - len(new_images)
-    for start in range(0, len(new_images), CHUNK):
-        chunk = new_images[start : start + CHUNK]
-        embeddings = model.embed([image.file for image in chunk], broken="skip")
-        rows, new_metadata = [], []
-        for row, (name, file) in enumerate(chunk):
-            path = str(file.absolute())
-            if not np.isfinite(embeddings[row]).all():
-                result.broken[name] = model.left_out.get(str(file), "its embedding is not finite")
-            elif path != path.encode(errors="replace").decode():
-                result.broken[name] = "its name is not valid Unicode: rename it"
-            else:
-                rows.append(row)
-                new_metadata.append({**metadata.get(name, {}), FILE: path})
-        index.add([chunk[row].name for row in rows], embeddings[rows], new_metadata)
-        result.added += len(rows)
-        progress(min(start + CHUNK, len(new_images)))
-    return result
+    removed_ids = index.removed_ids
+    return {row for row, image in enumerate(images) if row not in present and image.name not in removed_ids}
+
+
+class _Adding:
+    """Adds the embeddings of finished parts to an index, in order.
+
+    Attributes:
+        done: the number of images of the parts that are added.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        parts: Parts,
+        images: Sequence[NamedImage],
+        metadata: Mapping[str, Mapping[str, str]],
+        result: Added,
+    ) -> None:
+        self._index, self._parts, self._images, self._metadata, self._result = index, parts, images, metadata, result
+        self._left = deque(parts.items)
+        self.done = 0
+
+    def add(self) -> bool:
+        """Add what is finished, up to the first part that is not; returns whether that is all."""
+        index = self._index
+        with index.lock(wait=True):  # of several commands, each adds what the others have not added yet
+            removed_ids = index.removed_ids
+            while self._left and self._left[0].key in self._parts:
+                item = self._left.popleft()
+                part = self._parts[item.key]
+                wanted = {*item.rows}
+                names, vectors, new_metadata = [], [], []
+                for row, vector in zip(part.rows.tolist(), part.embeddings.numpy(), strict=True):
+                    if row not in wanted:
+                        continue
+                    name, file = self._images[row]
+                    path = str(file.absolute())
+                    if path != path.encode(errors="replace").decode():
+                        self._result.broken[name] = "its name is not valid Unicode: rename it"
+                    elif name not in index and name not in removed_ids:
+                        names.append(name)
+                        vectors.append(vector)
+                        new_metadata.append({**self._metadata.get(name, {}), FILE: path})
+                self._result.broken |= {self._images[row].name: cause for row, cause in part.broken.items()}
+                if names:
+                    index.add(names, np.stack(vectors), new_metadata)
+                self.done = item.end
+        return not self._left
+
+
+class _Embed:
+    """Embeds the images of a part, in this process or on another machine."""
+
+    def __init__(self, model: Model, split: Split, files: Sequence[Path]) -> None:
+        self.model, self.split, self.files = model, split, files
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "model": copy.deepcopy(self.model).to("cpu")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.model.to(device_here())
+
+    def __call__(self, item: Rows) -> Part:
+        item.check(self.split)
+        files = [self.files[row] for row in item.rows]
+        embeddings = self.model.embed(files, broken="skip")
+        is_read = np.isfinite(embeddings).all(1)
+        broken = {
+            row: self.model.left_out.get(str(file), "its embedding is not finite")
+            for row, file, found in zip(item.rows, files, is_read, strict=True)
+            if not found
+        }
+        return Part(torch.tensor(item.rows)[torch.from_numpy(is_read)], torch.from_numpy(embeddings[is_read]), broken)
 
 
 def bind(index: Index, model: Model, run: str) -> Bound:

@@ -393,17 +393,20 @@ class Store:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def lock(self) -> Iterator[Content]:
+    def lock(self, *, wait: bool = False) -> Iterator[Content]:
         """Holds the lock of the folder, and yields its content; may be nested.
 
+        Args:
+            wait: wait for another process that holds it.
+
         Raises:
-            InputError: another process or thread changes the index, or the folder cannot be written.
+            InputError: another process changes the index, or the folder cannot be written.
         """
         with self._writer:
             if self._depth:
                 yield self.content()
                 return
-            with locked(self.folder, *_BUSY):
+            with locked(self.folder, *(() if wait else _BUSY)):
                 self._depth = 1
                 try:
                     content = self.content()

@@ -50,8 +50,9 @@ def sweep(
     sampler: Sampler | None = None,
     seeds: int = 1,
     folds: int = 1,
-    processes: int = 1,
+    processes: int | None = None,
     join: bool = False,
+    cluster: str = "",
     runs: Path = Path("runs"),
     name: str = "",
     file: Path | None = None,
@@ -70,8 +71,11 @@ def sweep(
         sampler: default: "grid" if all `tries` are choices and `trials` suffices for all combinations, else "tpe".
         seeds: number of trainings of a trial, with consecutive seeds.
         folds: number of parts of the training split; each is the validation split of one training. 1: no folds.
-        processes: number of trainings at a time.
+        processes: number of trainings at a time; None: 1, or with a cluster as many as it has processors (GPUs, if it
+            has any).
         join: share the trainings with other processes that call this with the same arguments.
+        cluster: the address of a Ray cluster that trains, as in `contml.cluster.Cluster`: its machines share the
+            current folder, the data and `runs`. Empty: this machine trains.
         runs: the folder of the sweep is `runs/CONFIG/sweep_NAME`.
         name: distinguishes sweeps of one config.
         file: the file of the trainings; default `trials.jsonl` in the folder of the sweep.
@@ -98,13 +102,16 @@ def sweep(
     task: Task = base.config.parts["task"].build() if base.task is None else base.task
     if folds > 1 and task.val is not None:
         raise InputError("--folds", str(folds), hint="omit it: these data have a validation split of their own")
+    if sampler_name == "tpe" and cluster and processes is None:
+        hint = "give the number of trainings at a time, which the trials of sampler tpe depend on"
+        raise InputError("--processes", "missing with --cluster", hint=hint)
     spec = {
         "config": _comparable(base),
         "space": {dimension.key: str(dimension) for dimension in space},
         "sampler": sampler_name,
         "seeds": seeds,
         "folds": folds,
-        ROUND: math.ceil(processes / len(runs_of_trial)) if sampler_name == "tpe" else None,
+        ROUND: math.ceil((processes or 1) / len(runs_of_trial)) if sampler_name == "tpe" else None,
         "data": _digest(task, base.root),
         "optuna": None if sampler_name == "grid" else optuna_version(sampler_name),
     }
@@ -135,6 +142,7 @@ def sweep(
                 partial(run_job, source),
                 record,
                 processes=processes,
+                cluster=cluster,
                 is_needed=search.is_needed,
                 on_done=search.on_done,
                 on_wait=lambda count: on_line(f"waits for {count} trainings of other commands"),

@@ -20,29 +20,7 @@ from contml.data import Split
 from contml.evaluation import evaluate, mean_average_precision_at_r, recall_at_k
 from contml.labels import ClassLabels, VectorLabels
 
-SUITE = """
-title: Two losses on drawn gauges
-places: {data: nothing}
-inputs: {changes: [model.backbone=small_cnn, model.weights=none, images.resize=36, images.crop=32], components: 8}
-train: [model.backbone=features, model.weights=none, model.dim=4, transform=null, images.workers=0, sampler=uniform,
-  sampler.batch_size=12, sampler.batches=2, training.epochs=1]
-sets:
-  gauges: {config: scalar/synthetic, changes: [task.train=40, task.val=30, task.test=34, task.size=36, task.queries=7]}
-  wide:
-    config: scalar/synthetic
-    changes: [task.train=30, task.val=30, task.test=30, task.size=36, task.queries=0]
-methods:
-  raw: {baseline: features, grid: [[normalize=false, normalize=true]]}
-  regression: {baseline: regression, grid: [{strength: [0.01, 1]}], sets: [gauges]}
-  log_ratio:
-    changes: [loss=log_ratio, loss.squared=false]
-    grid: [[model.normalize=false, model.normalize=true], {optimizer.lr: [0.01, 0.02]}]
-  cosent: {changes: [loss=cosent], grid: [{loss.scale: [5, 20]}, {optimizer.lr: [0.01, 0.02]}]}
-reference: log_ratio
-trials: 4
-further: 2
-seeds: [1, 2]
-"""
+SUITE = (Path(__file__).parent / "tiny.yaml").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -310,14 +310,15 @@ def test_parts_of_other_values_are_refused_or_embedded_again(exported, trained, 
         embed_to_file(model, items, out)
     out.unlink()
     (path,) = tmp_path.glob(".f.npz.parts/*/images-000000008*")
-    embeddings, broken = load_tensors(path)[0]["embeddings"], []
+    tensors, broken = load_tensors(path)[0], []
+    rows, embeddings = tensors["rows"], tensors["embeddings"]
     if change == "dimension":
         embeddings = embeddings[:, :-1].contiguous()
     elif change == "NaN":
         embeddings[2] = float("nan")
     else:
-        embeddings, broken = embeddings[1:].contiguous(), [[8, {"cause": 1}]]
-    save_tensors(path, {"embeddings": embeddings}, broken=broken)
+        rows, embeddings, broken = rows[1:].contiguous(), embeddings[1:].contiguous(), [[8, {"cause": 1}]]
+    save_tensors(path, {"rows": rows, "embeddings": embeddings}, broken=broken)
     if change == "dimension":
         with refuses(".f.npz.parts", "after others of", hint="remove this folder"):
             embed_to_file(model, items, out)

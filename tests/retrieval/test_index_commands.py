@@ -22,6 +22,7 @@ from contml import InputError
 from contml.cli.commands import app
 from contml.contracts import PLAIN, Measure
 from contml.data.tables import TableOptions
+from contml.evaluation import embed_parts
 from contml.labels import VectorLabels
 from contml.retrieval import Index, index as index_module, index_images, index_structure
 from contml.retrieval.index import IndexModel
@@ -159,6 +160,7 @@ def test_what_is_in_the_index_is_not_embedded_again(contml, model, photos):
     assert data == {
         "index": "i",
         "added": 0,
+        "resumed": 0,
         "present": 12,
         "removed": 1,
         "items": 12,
@@ -171,7 +173,7 @@ def test_what_is_in_the_index_is_not_embedded_again(contml, model, photos):
 
 @pytest.mark.parametrize("stop", [0, 1, 2])
 def test_an_interrupted_build_continues(contml, model, photos, monkeypatch, stop):
-    monkeypatch.setattr(index_images, "CHUNK", 4)
+    monkeypatch.setattr(embed_parts, "_PART", 4)
     embed, calls = model.embed, []
 
     def interrupted(images, **options):

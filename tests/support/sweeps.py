@@ -51,6 +51,13 @@ def task(own_val: bool = False) -> Task:
     return Task(squares(100), test, squares(12, seed=2) if own_val else None)
 
 
+def counted_task(folder: str) -> Task:
+    """The same task; the file `begun` of the folder has the process of each call, a line each."""
+    with (Path(folder) / "begun").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    return task()
+
+
 def failing_task(dies: bool) -> Task:
     """A task that can be built only in the process of the sweep.
 
