@@ -471,7 +471,7 @@ class _Here(_Workers[ItemT]):
     size = 1
 
     def __init__(self, function: Callable[[ItemT], ResultT], results: Results[ResultT]) -> None:
-        self._attempt = lambda item: _attempt(function, results, item)
+        self._attempt: Callable[[ItemT], Outcome] = partial(_attempt, function, results)
         self._ended: list[tuple[ItemT, Outcome]] = []
 
     @property
@@ -520,9 +520,13 @@ class _Processes(_Workers[ItemT]):
         next(process for process in self._processes if process.item is None).begin(item)
 
     def ended(self, seconds: float | None) -> Iterator[tuple[ItemT, Outcome]]:
-        connections = {process.connection: process for process in self._processes if process.item is not None}
-        for connection in wait([*connections], seconds) if connections else ():
-            yield connections[connection].end()
+        busy = [process for process in self._processes if process.item is not None]
+        ready = (
+            wait([process.connection for process in busy if process.connection is not None], seconds) if busy else []
+        )
+        for process in busy:
+            if process.connection in ready:
+                yield process.end()
 
     def stop(self) -> None:
         for process in self._processes:

@@ -149,13 +149,15 @@ def add_images(
                 adding.add()
                 progress(adding.done)
 
-            # Without its folder, another command has added all of them.
+            def is_needed(_: Rows, parts: Parts = parts) -> bool:
+                return parts.is_begun  # else another command has added all of them
+
             work.run(
                 parts.items,
                 _Embed(model, split, [image.file for image in images]),
                 parts,
                 cluster=cluster,
-                is_needed=lambda _, parts=parts: parts.is_begun,
+                is_needed=is_needed,
                 on_done=on_done,
             )
             if adding.add():
@@ -244,10 +246,10 @@ class _Embed:
         item.check(self.split)
         files = [self.files[row] for row in item.rows]
         embeddings = self.model.embed(files, broken="skip")
-        is_read = np.isfinite(embeddings).all(1)
+        is_read = np.asarray(np.isfinite(embeddings).all(1))
         broken = {
             row: self.model.left_out.get(str(file), "its embedding is not finite")
-            for row, file, found in zip(item.rows, files, is_read, strict=True)
+            for row, file, found in zip(item.rows, files, is_read.tolist(), strict=True)
             if not found
         }
         return Part(torch.tensor(item.rows)[torch.from_numpy(is_read)], torch.from_numpy(embeddings[is_read]), broken)
