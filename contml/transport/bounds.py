@@ -89,21 +89,41 @@ def one_sided_set_bounds(pairs: CaptionPairs, nearest: Floats, out: Floats) -> N
 
 
 @compiled
-def two_sided_bounds(pairs: CaptionPairs, nearest: Floats, i: int, j: int, bounds: Floats) -> float:
-    """Fill `bounds` with the bounds of the caption pairs of sets i and j; returns the bound of D that follows."""
-    x, y, cost = pairs.x, pairs.y, pairs.cost
+def costs_of_set(pairs: CaptionPairs, i: int, out: Floats) -> None:
+    """out[w, p]: the distance of column w to word p of set i of x; its captions follow each other."""
+    first = pairs.x.starts[pairs.x.sets[i]]
+    for w in range(pairs.columns):
+        for p in range(first, pairs.x.starts[pairs.x.sets[i + 1]]):
+            out[w, p - first] = pairs.cost[pairs.rows[p] * pairs.columns + w]
+
+
+@compiled
+def two_sided_bounds(
+    pairs: CaptionPairs, nearest: Floats, own_costs: Floats, i: int, j: int, bounds: Floats, least: Floats
+) -> float:
+    """Fill `bounds` with the bounds of the caption pairs of sets i and j; returns the bound of D that follows.
+
+    `own_costs` is that of `costs_of_set`, so that one word of y is compared with all words of set i at once. `least` is
+    scratch memory for as many numbers as set i has words.
+    """
+    x, y = pairs.x, pairs.y
     a0, a1, b0, b1 = x.sets[i], x.sets[i + 1], y.sets[j], y.sets[j + 1]
+    first, last = x.starts[a0], x.starts[a1]
     for b in range(b0, b1):
+        for a in range(a1 - a0):
+            bounds[a, b - b0] = 0.0
+        least[: last - first] = np.inf
+        for q in range(y.starts[b], y.starts[b + 1]):
+            word, count = pairs.cols[q], y.counts[q]
+            for p in range(last - first):
+                least[p] = min(least[p], own_costs[word, p])
+            for a in range(a0, a1):
+                bounds[a - a0, b - b0] += count * nearest[word, a]
         for a in range(a0, a1):
-            of_x, of_y = 0.0, 0.0
+            of_x = 0.0
             for p in range(x.starts[a], x.starts[a + 1]):
-                row, least = pairs.rows[p] * pairs.columns, np.float32(np.inf)
-                for q in range(y.starts[b], y.starts[b + 1]):
-                    least = min(least, cost[row + pairs.cols[q]])
-                of_x += x.counts[p] * least
-            for q in range(y.starts[b], y.starts[b + 1]):
-                of_y += y.counts[q] * nearest[pairs.cols[q], a]
-            bounds[a - a0, b - b0] = max(of_x / x.totals[a], of_y / y.totals[b]) * _SLACK
+                of_x += x.counts[p] * least[p - first]
+            bounds[a - a0, b - b0] = max(of_x / x.totals[a], bounds[a - a0, b - b0] / y.totals[b]) * _SLACK
     return sum_of_minima(bounds, a1 - a0, b1 - b0)
 
 

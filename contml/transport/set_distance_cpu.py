@@ -19,6 +19,7 @@ from torch import Tensor
 from contml.distances._compiled import Floats, Ints, compiled, in_threads, inlined
 from contml.transport.bags import Bags, CaptionPairs, most_words, split_sets, take
 from contml.transport.bounds import (
+    costs_of_set,
     nearest_words,
     one_sided_bounds,
     one_sided_set_bounds,
@@ -30,9 +31,9 @@ from contml.transport.vector_operations import pointer
 from contml.transport.word_costs import WordCosts
 
 #: Hash of vector_operations.py, solver_cpu.py and bounds.py; see `compiled`.
-DIGEST = "a52c2d0a4c69"
-#: Captions of queries whose bounds are computed together: one vector register of float32.
-_GROUP = 16
+DIGEST = "0a77abdaf1b3"
+#: Captions of queries whose bounds are computed together, and numbers of float32 in a vector register.
+_GROUP, _LANES = 48, 16
 #: State of a caption pair in the table of bounds: 0, the relaxed distance; _DUAL, the solver's dual start; _EXACT, W.
 _DUAL, _EXACT = 1, 2
 
@@ -193,6 +194,15 @@ def _most_captions(bags: Bags) -> int:
 
 
 @compiled
+def _most_entries(bags: Bags) -> int:
+    """Entries of the largest set."""
+    most = 1
+    for s in range(len(bags.sets) - 1):
+        most = max(most, bags.starts[bags.sets[s + 1]] - bags.starts[bags.sets[s]])
+    return most
+
+
+@compiled
 def _set_distance_rows(
     arrays: CaptionPairs,
     workspace: Workspace,
@@ -245,18 +255,21 @@ def _nearest_rows(
     """
     pairs, problem = _pointers(arrays), problem_in(workspace)
     x, k = arrays.x, rows.shape[1]
-    lanes = (len(x.totals) + _GROUP - 1) // _GROUP * _GROUP
+    lanes = (len(x.totals) + _LANES - 1) // _LANES * _LANES
     nearest = np.empty((arrays.columns, lanes), np.float32)
     nearest_words(arrays, nearest)
     one_sided = np.empty((len(own), len(ids)), np.float32)
     one_sided_set_bounds(arrays, nearest, one_sided)
     bounds = np.empty((_most_captions(x), _most_captions(arrays.y)))
     known = np.empty(bounds.shape, np.int8)
+    own_costs = np.empty((arrays.columns, _most_entries(x)), np.float32)
+    least = np.empty(own_costs.shape[1], np.float32)
     candidates = np.empty(len(ids), np.int64)
     two_sided = np.empty(len(ids))
     seeds, seed_bounds = np.empty(min(len(ids), 2 * k + 16), np.int64), np.empty(min(len(ids), 2 * k + 16))
     for i in range(len(own)):
         best, best_ids, bound_of = distances[i], rows[i], one_sided[i]
+        costs_of_set(pairs, i, own_costs)
         best[:] = np.inf
         best_ids[:] = np.iinfo(np.int64).max
         seeds[:] = np.iinfo(np.int64).max
@@ -271,7 +284,7 @@ def _nearest_rows(
             for index in range(len(ids) if stage else len(seeds)):
                 j = index if stage else seeds[index]
                 if j < len(ids) and bound_of[j] < np.inf and bound_of[j] * slack <= limit:
-                    bound = two_sided_bounds(pairs, nearest, i, j, bounds)
+                    bound = two_sided_bounds(pairs, nearest, own_costs, i, j, bounds, least)
                     if bound <= limit:
                         candidates[count], two_sided[count] = j, bound
                         count += 1
@@ -280,7 +293,7 @@ def _nearest_rows(
                 if two_sided[index] > limit:
                     break
                 j = candidates[index]
-                two_sided_bounds(pairs, nearest, i, j, bounds)
+                two_sided_bounds(pairs, nearest, own_costs, i, j, bounds, least)
                 distance = float(np.float32(_set_distance(problem, pairs, i, j, bounds, known, limit)))
                 if distance < np.inf:
                     _insert(best, best_ids, distance, ids[j])
@@ -334,8 +347,8 @@ def nearest_sets(
     slack = 1 - (size + 16) * 1.2e-7
     vocabulary, cols = np.unique(y.words, return_inverse=True)
     groups = split_sets(np.diff(x.sets), _GROUP)
-    # Bytes of a thread: the costs of a group's words, their minima, and the bounds and candidates of its queries.
-    bytes_per_thread = 4 * (len(vocabulary) * 10 * _GROUP + len(ids) * (2 * 4 + _GROUP))
+    # Bytes of a thread: the costs of a group's words and of a set's, their minima, the bounds and candidates.
+    bytes_per_thread = 4 * (len(vocabulary) * (10 * _GROUP + _most_entries(x)) + len(ids) * (2 * 4 + _GROUP))
     threads = max(1, min(torch.get_num_threads(), memory // bytes_per_thread))
 
     def search(group: Ints) -> int:

@@ -171,6 +171,9 @@ class TableLabel(ABC):
     unusable: ClassVar[str] = ""
     #: With more training rows, finding the nearest by label takes too long: for a single label, for labels in a sum.
     most_rows: ClassVar[tuple[int, int]] = (50_000, 50_000)
+    #: The section `loss` where this label is the only one, if another loss than that of table/default was better in
+    #: the comparisons of docs/losses.md; "": that of table/default.
+    loss: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         check_arguments(type(self), vars(self))

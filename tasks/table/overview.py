@@ -113,6 +113,8 @@ def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[
             f"sampler.classes={classes}",
             f"sampler.instances={min(6, num_rows // classes)}",
         ]
+    if len(items.labels) == 1 and (loss := items.labels[0].kind.loss):
+        changes.append(f"loss={loss}")
     batch_size, neighbours = min(100, num_rows), min(5, num_rows - 1)
     if num_rows > min(label.kind.most_rows[len(items.labels) > 1] for label in items.labels):
         return "table/default", [*changes, f"sampler={{name: uniform, batch_size: {batch_size}, batches: 25}}"]

@@ -163,6 +163,7 @@ class CaptionsLabel(TableLabel):
     needs = "a word that has a vector"
     unusable = "has no word that has a vector"
     most_rows = (20_000, 3_000)
+    loss = "{name: smooth_rank, temperature: 0.03}"
 
     def read(self, cells: Cells) -> LabelColumn:
         """The captions of each row."""

@@ -319,6 +319,13 @@ def test_captions_in_rows_columns_and_lists(folder, rows):
         own(folder, by_row, labels={"text": "captions", "colour": "class"})
 
 
+def test_captions_alone_have_their_own_loss(folder):
+    caption_loss = "loss={name: smooth_rank, temperature: 0.03}"
+    assert caption_loss in suggested(table(folder, {"text": "captions"}))[1]
+    for labels in ({"map": "map"}, {"text": "captions", "reading": "number"}):
+        assert not [change for change in suggested(table(folder, labels))[1] if change.startswith("loss")]
+
+
 # What is missing
 
 
