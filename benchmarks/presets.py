@@ -1,9 +1,10 @@
-"""The preset `features` against the untrained features, on four data sets: `benchmarks/results/presets.md`.
+"""The preset `features` against the untrained features, and its head against others: `benchmarks/results/presets.md`.
 
     python -m benchmarks.presets data=FOLDER weights=FILE
 
-FOLDER holds the data packs of the maintainers, FILE is `mobilenet_v2-b0353104.pth` of torchvision. A finished training
-a line of `benchmarks/results/raw/presets.jsonl`; the same command goes on. Every item of the test split is a query
+FOLDER holds the data packs of the maintainers, FILE is `mobilenet_v2-b0353104.pth` of torchvision; EfficientNet-Lite2
+is that of `benchmarks/efficientnet.py`. A finished training is a line of `benchmarks/results/raw/presets.jsonl`; the
+same command goes on. Every item of the test split is a query
 against all others, without those of its own group. The untrained features are normalized or not, as is better on
 the validation split. Intervals draw seeds and groups of queries (`contml.benchmark.statistics`).
 """
@@ -14,6 +15,7 @@ import argparse
 import itertools
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from benchmarks.efficientnet import lite2
 from contml.benchmark.statistics import draw, estimate
 from contml.data import Split, Task
 from contml.evaluation.evaluators import Found
@@ -54,6 +58,17 @@ SETS = {
     "rooms": ("layout/nyuv2", ("task.root=$/rooms_nyuv2", "task.frame=nyu_index", "task.exclude_group=true")),
     "poses": ("pose/lspet", ("task.root=$/pose_lspet",)),
 }
+_LITE2 = "model.backbone=benchmarks.efficientnet:lite2"
+_LARGE = ("images.resize=224", "images.crop=224")  # as the preset has them
+#: Networks, on all sets, and heads in place of the preset's, on two: changes to the preset.
+NETWORKS = {"MobileNetV2, 128 px": (), "EfficientNet-Lite2, 128 px": (_LITE2,), "MobileNetV2, 224 px": _LARGE}
+HEADS = {
+    "linear, from whitened components": ("model.head_start=whitening",),
+    "linear, from an orthogonal projection": ("model.head_start=orthogonal",),
+    "linear, from random numbers": ("model.head_start=random",),
+    "MLP, from principal components": ("model.head=mlp",),
+}
+PRESET, HEAD_SETS = next(iter(NETWORKS)), ("houses", "poses")
 #: Own data are trained by `table/default`: its sampler, optimizer and length, for every set.
 TABLE = ("sampler", "optimizer", "schedule", "training")
 RAW = Path(__file__).parent / "results" / "raw" / "presets.jsonl"
@@ -64,7 +79,7 @@ def experiment_of(name: str, data: str, weights: str, seed: int, more: Sequence[
     config, changes = SETS[name]
     table = load("table/default").values
     same = [f"{section}={json.dumps(table[section])}" for section in TABLE]
-    preset = choose("features", Path(weights), None, [])
+    preset = choose("features", Path(weights), None, more)
     model = ["model.freeze_batch_norm=false", f"images.resize={SIDE}", f"images.crop={SIDE}"]
     return load(
         config, [*(c.replace("$", data) for c in changes), *same, *preset.changes, *model, *more, f"seed={seed}"]
@@ -72,15 +87,27 @@ def experiment_of(name: str, data: str, weights: str, seed: int, more: Sequence[
 
 
 def trainings(data: str, weights: str) -> Iterator[dict[str, Any]]:
-    """Trains each set with each seed that has no line yet."""
-    done = {(row["set"], row["seed"]) for row in read()}
+    """Trains each variant on its sets with each seed that has no line yet."""
+    done = {(row["variant"], row["set"], row["seed"]) for row in read()}
     tasks: dict[str, Task] = {}
-    for seed, name in itertools.product(SEEDS, SETS):
-        if (name, seed) not in done:
-            experiment = experiment_of(name, data, weights, seed)
-            if name not in tasks:
-                tasks[name] = with_matrices(experiment.build_task())
-            yield {"set": name, "seed": seed, **train(experiment, tasks[name])}
+    with tempfile.TemporaryDirectory() as folder:
+        for variant, changes in (NETWORKS | HEADS).items():
+            for seed, name in itertools.product(SEEDS, SETS if variant in NETWORKS else HEAD_SETS):
+                if (variant, name, seed) in done:
+                    continue
+                file = _lite2_file(Path(folder)) if _LITE2 in changes else weights
+                experiment = experiment_of(name, data, file, seed, changes)
+                if name not in tasks:
+                    tasks[name] = with_matrices(experiment.build_task())
+                yield {"variant": variant, "set": name, "seed": seed, **train(experiment, tasks[name])}
+
+
+def _lite2_file(folder: Path) -> str:
+    """The weights of EfficientNet-Lite2 as `--weights` takes them."""
+    file = folder / "efficientnet_lite2.pth"
+    if not file.exists():
+        torch.save(lite2().state_dict(), file)
+    return str(file)
 
 
 def with_matrices(task: Task) -> Task:
@@ -139,25 +166,52 @@ def read() -> list[dict[str, Any]]:
 
 
 def table() -> str:
-    """The table of the page."""
-    heads = ("set", "queries", "untrained features", "preset `features`", "difference", "seconds")
+    """The first table of the page: the preset against the untrained features, with each network."""
+    heads = ("network", "set", "queries", "untrained features", "preset `features`", "difference", "seconds")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for name in SETS:
-        rows = [row for row in read() if row["set"] == name]
+    for variant, name in itertools.product(NETWORKS, SETS):
+        rows = rows_of(variant, name)
         if len(rows) < len(SEEDS):
             continue
         model, features = (np.array([row[key] for row in rows]) for key in ("model", "features"))
-        draws = draw(len(rows), rows[0]["groups"], 0)
-        found = estimate(float((model - features).mean()), draws.means(model - features))
-        difference = f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
-        seconds = f"{np.mean([row['seconds'] for row in rows]):.0f}"
-        cells = (name, f"{model.shape[1]:,}", f"{features.mean():.3f}", f"{model.mean():.3f}", difference, seconds)
+        means = (f"{features.mean():.3f}", f"{model.mean():.3f}", difference(model, features, rows[0]["groups"]))
+        cells = (variant, name, f"{model.shape[1]:,}", *means, f"{np.mean([row['seconds'] for row in rows]):.0f}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
+def table_of_heads() -> str:
+    """The second table: other heads against that of the preset."""
+    names = ("head", *(f"{name}{what}" for name in HEAD_SETS for what in ("", ", minus the preset's")))
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    for variant in (PRESET, *HEADS):
+        cells = ["linear, from principal components (preset)" if variant == PRESET else variant]
+        for name in HEAD_SETS:
+            rows, preset = rows_of(variant, name), rows_of(PRESET, name)
+            if len(rows) < len(SEEDS):
+                break
+            scores, others = (np.array([row["model"] for row in each]) for each in (rows, preset))
+            minus = "" if variant == PRESET else difference(scores, others, rows[0]["groups"])
+            cells += [f"{scores.mean():.3f}", minus]
+        else:
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def rows_of(variant: str, name: str) -> list[dict[str, Any]]:
+    """The trainings of a variant on a set, by seed."""
+    found = [row for row in read() if (row["variant"], row["set"]) == (variant, name)]
+    return sorted(found, key=lambda row: int(row["seed"]))
+
+
+def difference(scores: Any, others: Any, groups: Sequence[int]) -> str:
+    """The mean difference of scores `[seeds, queries]` with its 95 % interval over seeds and groups of queries."""
+    found = estimate(float((scores - others).mean()), draw(len(scores), groups, 0).means(scores - others))
+    return f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+
+
 def main() -> None:
-    """Train what is missing, and print the table."""
+    """Train what is missing, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("places", nargs=2, metavar="NAME=PATH", help="data=FOLDER weights=FILE")
     places = dict(word.split("=", 1) for word in parser.parse_args().places)
@@ -165,8 +219,8 @@ def main() -> None:
         with RAW.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         means = " ".join(f"{np.mean(row[key]):.4f}" for key in ("features", "model"))
-        sys.stderr.write(f"{row['set']}, seed {row['seed']}: {means}\n")
-    sys.stdout.write(table() + "\n")
+        sys.stderr.write(f"{row['variant']}, {row['set']}, seed {row['seed']}: {means}\n")
+    sys.stdout.write(f"{table()}\n\n{table_of_heads()}\n")
 
 
 if __name__ == "__main__":
