@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from support.commands import commands, experiment_of, parsed, short, use_counts_of_miniatures, write_files
 from support.paths import ROOT
 from support.tables import write_items, write_judgments
 
-from contml.config import difference, dump, read, resolved, validate
+from contml.config import difference, dump, named_parts, options, read, resolved, validate
 from contml.experiment import check, config_names, config_text, load, schema, task_table
 
 #: Further overrides of one config.
@@ -76,6 +79,52 @@ def test_resolved_config_reads_back_the_same(name, tmp_path):
     path.write_text(dump(values))
     again = resolved(validate(read(path), schema()))
     assert difference(values, again, again) == []
+
+
+def path_options(constructor):
+    """The options of a part that are paths, and those of the parts that it holds by name."""
+    for option in options(constructor):
+        named = named_parts(option)
+        if Path in (option.type, *get_args(option.type)):
+            yield option.name, "=here/f.npz", ()
+        for kind, part in named.parts.items() if named is not None else ():
+            for name, _, _ in path_options(part):
+                yield option.name, f"={{a: {{kind: {kind}, {name}: here/f.npz}}}}", ("a", name)
+
+
+def test_paths_are_absolute_in_a_run(tmp_path, monkeypatch):
+    """Of every part that has any: a run is resumed from another folder."""
+    monkeypatch.chdir(tmp_path)
+    found = set()
+    for section, entry in schema().items():
+        table = getattr(entry, "parts", {})
+        for name, constructor in (table if isinstance(table, Mapping) else {"": table}).items():
+            for option, value, inner in path_options(constructor):
+                choice = [f"{section}={name}"] if name else []
+                if section == "task" and name == "table/file":
+                    choice.append("task.data=items.csv")
+                text = load("table/default", [*choice, f"{section}.{option}{value}"]).values[section][option]
+                for key in inner:
+                    text = text[key]
+                assert text == str(tmp_path / "here/f.npz"), (section, name, option)
+                found.add(".".join((section, option, *inner)))
+    assert {"images.features", "images.cache", "sampler.cache", "task.items", "task.labels.a.model"} <= found
+
+
+def test_a_teacher_in_short_and_word_vectors(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = load("table/default", ["task.labels={id: 'teacher:runs/t.npz:0.5'}"]).values
+    assert values["task"]["labels"]["id"] == {"kind": "teacher", "weight": 0.5, "model": str(tmp_path / "runs/t.npz")}
+
+    def vectors():
+        return load("captions/files", ["task.root=data", "task.vectors=v.bin"]).values["task"]["vectors"]
+
+    assert vectors() == "v.bin"  # no such file
+    (tmp_path / "v.bin").touch()
+    assert vectors() == str(tmp_path / "v.bin")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "v.bin").touch()
+    assert vectors() == "v.bin"  # that of the data set
 
 
 def test_every_task_has_a_config():

@@ -95,6 +95,10 @@ def embed(
     images: Images,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .parquet, .npz, or .h5 for hloc.")],
     dim: Dim = None,
+    kind: Annotated[
+        Literal["int8", "binary"] | None,
+        typer.Option(help="Write short codes: a byte per number ('int8') or a bit ('binary'); .npz only."),
+    ] = None,
     tables: Tables = None,
     batch_size: BatchSize = 128,
     workers: Workers = 0,
@@ -114,26 +118,27 @@ def embed(
     from contml.retrieval import embed_to_file, load, named_images
     from contml.retrieval.embedding_files import check_file
 
-    check_file(out)
+    check_file(out, kind)
     before, items = complete(out), named_images(images, table_options(tables))
     model = load(run, trust=trust)
     model = model if dim is None else with_dim(model, dim)
     note_on_model(run, model, "the file holds", as_json=as_json)
     with progress_bar(len(items), "embeddings") as progress:
         options: Any = {"batch_size": batch_size, "workers": workers, "join": join, "cluster": cluster}
-        written = embed_to_file(model, items, out, **options, progress=progress)
+        written = embed_to_file(model, items, out, kind=kind, **options, progress=progress)
     for name, cause in written.broken.items():
         print_broken(name, cause)
     if as_json:
         broken = [{"image": name, "cause": cause} for name, cause in written.broken.items()]
-        numbers = {"images": written.images, "dim": written.dim, "resumed": written.resumed}
+        numbers = {"images": written.images, "dim": written.dim, "kind": kind, "resumed": written.resumed}
         echo(json.dumps({"file": str(out), **numbers, "broken": broken}))
         return
     source = "an interrupted run or other commands" if join else "an interrupted run"
     resumed = f" ({written.resumed:,} images from {source})" if written.resumed else ""
     count = len(written.broken)
     left_out = f"; {count:,} image{'s' if count > 1 else ''} could not be read" if count else ""
-    echo(f"{out}: {before}{written.images:,} embeddings of {written.dim:,} numbers{resumed}{left_out}")
+    what = "embeddings" if kind is None else f"{kind} codes"
+    echo(f"{out}: {before}{written.images:,} {what} of {written.dim:,} numbers{resumed}{left_out}")
 
 
 def predict(

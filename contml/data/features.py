@@ -191,6 +191,8 @@ def _read(path: Path) -> tuple[list[str] | None, np.ndarray[Any, Any]]:
         return None, np.load(path, mmap_mode="r", allow_pickle=False)  # its header may ask for any amount of memory
     if path.suffix == ".npz":
         arrays = read_arrays(path, (1 << 20) + _UNPACKED * path.stat().st_size)
+        if "codes" in arrays:
+            raise InputError(str(path), "short codes", "must be features", "'contml embed' without --kind writes them")
         return [str(name) for name in arrays["names"]], arrays["features"]
     from pyarrow import parquet
 

@@ -44,6 +44,13 @@ from contml.training.trackers import check_installed
 CaptionWords: TypeAlias = Sequence[Sequence[Sequence[str]]]
 
 
+def _absolute(value: Any) -> Any:
+    """An option with its paths absolute, also those in sections by name (`task.labels`)."""
+    if isinstance(value, Path):
+        return value.expanduser().absolute()
+    return {key: _absolute(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A validated config, its name, and its document for the origin of errors.
@@ -59,15 +66,28 @@ class Experiment:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The resolved config as plain values, with absolute paths, so that a run can be resumed from anywhere."""
-        values = resolved(self.config)
-        for key in PLACES:
+        """The resolved config as plain values, with absolute paths, so that a run can be resumed from anywhere.
+
+        Paths are the options of the type `Path`, and the texts at `PLACES` and `task.vectors` that name a file.
+        """
+        parts = {key: replace(part, options=_absolute(part.options)) for key, part in self.config.parts.items()}
+        values = resolved(replace(self.config, parts=parts))
+        for key in (*PLACES, "task.vectors"):
             section, _, option = key.partition(".")
             options = values.get(section)
             value = options.get(option) if isinstance(options, dict) else None
-            if isinstance(options, dict) and isinstance(value, str) and Path(value).expanduser().exists():
+            if isinstance(options, dict) and isinstance(value, str) and self._in_current_folder(key, value):
                 options[option] = str(Path(value).expanduser().absolute())
         return values
+
+    def _in_current_folder(self, key: str, text: str) -> bool:
+        """Whether a text names a file in the current folder; `vectors`, also in a .zip, are in `root` first."""
+        path = Path(text).expanduser()
+        if key != "task.vectors":
+            return path.exists()
+        root = Path(self.root or os.devnull) / path
+        is_below_root, is_here = (any(map(Path.is_file, (place, *place.parents))) for place in (root, path))
+        return is_here and not is_below_root
 
     @property
     def recorded(self) -> dict[str, Any]:

@@ -326,16 +326,16 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
     )
     split = split_of([SourceItem(name, ImageFile(Path(file))) for name, file in zip(ids, files, strict=True)])
     split = split.with_short_names()
-    labelled, remarks = training_items([partial(_labelled_items, made_with)], None, [embeddings])
+    labelled, remarks = training_items([partial(_labelled_items, made_with, embeddings.shape[1])], None, [embeddings])
     notes += remarks
     return Explored(str(folder), split, [""] * len(ids), [view], metadata=metadata, notes=notes, labelled=labelled)
 
 
-def _labelled_items(made_with: IndexModel) -> LabelledItems | None:
+def _labelled_items(made_with: IndexModel, dim: int) -> LabelledItems | None:
     """The training items of the model of an index, if it is still there and has them."""
     if made_with.folder is None:
         return None
     try:
-        return LabelledItems.read(made_with.folder / LABELS, made_with.identity)
+        return LabelledItems.read(made_with.folder / LABELS, made_with.identity, dim)
     except FileNotFoundError:
         return None

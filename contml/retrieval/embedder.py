@@ -34,7 +34,7 @@ from contml.retrieval.bundle import Bundle, SavedModel, Transform
 from contml.retrieval.calibration import Array, Calibration, LabelDistance
 from contml.retrieval.graph import Graph, write_graph
 from contml.retrieval.images import ImageInput, SourceItem, items_of, split_of
-from contml.retrieval.labelled_items import Answer, LabelledItems
+from contml.retrieval.labelled_items import Answer, LabelledItems, no_labels_of_shorter
 from contml.retrieval.model_card import PLACE, Card, make_card
 
 
@@ -108,6 +108,7 @@ class Embedder:
         self._config = config
         self._card = card
         self._labels = labels
+        self._whole_dim: int | None = None  # of a shorter model: the length of the whole embeddings
 
     @property
     def identity(self) -> str:
@@ -152,7 +153,9 @@ class Embedder:
         model = self.model.with_dim(dim)
         options = {**self._config["model"], "dim": dim, "nested_dims": model.nested_dims[:-1] or None}
         config, bundle = {**self._config, "model": options}, self.bundle.model_copy(update={"calibration": None})
-        return Embedder(model, bundle, config, make_card(bundle, config)).to(self.device)
+        shorter = Embedder(model, bundle, config, make_card(bundle, config)).to(self.device)
+        shorter._whole_dim = self._whole_dim or self.embedding_dim
+        return shorter
 
     def fitted_to(self, dim: int) -> Embedder:
         """The model with embeddings of `dim` numbers, such as those of an index, if it was trained for this length."""
@@ -178,6 +181,8 @@ class Embedder:
         Raises:
             InputError: the model has none, or their file is damaged or of another model.
         """
+        if self._whole_dim is not None:
+            raise no_labels_of_shorter(self.bundle.name, self.embedding_dim, self._whole_dim)
         try:
             if self._labels is not None:
                 return LabelledItems.read(self._labels, self.identity)

@@ -13,7 +13,7 @@ is searched is measured: `tuned` tries items as queries.
 The codes of int8 and binary cover all rows, and are compared with every query: they take a quarter or a 32nd of the
 memory of the vectors.
 
-    int8      round(255 (x - low) / (high - low)) of each number; low and high are those of all rows
+    int8      floor(255 (x - low) / (high - low)) of each number; low and high are those of all rows
     binary    x > mean over the rows, 8 numbers in a byte; compared by the number of bits that differ
 
 The file of a structure holds arrays, which are checked: graph or codes may come from somebody else, and FAISS trusts
@@ -41,7 +41,7 @@ import torch
 from contml._support.errors import InputError, one_line
 from contml._support.files import write
 from contml.distances import squared_distances_of
-from contml.retrieval.index_store import Flags, Floats, Kind, StructureFile
+from contml.retrieval.index_store import CodeKind, Flags, Floats, Kind, StructureFile
 
 Positions: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Squares: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -70,6 +70,8 @@ IVF_TRAINING = 64
 GROWTH = 2
 #: Where no structure finds enough, another one is built when there are so many times as many rows.
 COMPARED_GROWTH = 2
+#: Kinds that are codes of the vectors.
+CODE_KINDS: tuple[CodeKind, ...] = ("int8", "binary")
 #: Rows that are added to a structure at a time; after each part it is saved, so that a kill loses at most one.
 PART = 1 << 17
 #: Candidates beyond k of the exact search, and at most so many more for removed items.
@@ -242,12 +244,12 @@ def _int8_of(ranges: Floats) -> Any:
 
 def _new_binary(vectors: Floats) -> _New:
     mean = np.asarray(vectors.mean(0, dtype=np.float64), np.float32)  # numbers may all be positive
-    return _New(_faiss().IndexBinaryFlat(8 * _code_bytes(len(mean))), len(vectors), mean)
+    return _New(_faiss().IndexBinaryFlat(8 * code_bytes("binary", len(mean))), len(vectors), mean)
 
 
-def _code_bytes(dim: int) -> int:
-    """The bytes of a binary code; the bits beyond the dimension are 0 in all of them."""
-    return -(-dim // 8)
+def code_bytes(kind: CodeKind, dim: int) -> int:
+    """The bytes of an int8 or binary code; the bits beyond the dimension are 0 in all of them."""
+    return -(-dim // 8) if kind == "binary" else dim
 
 
 def _new_ivf_pq(vectors: Floats) -> _New:
@@ -339,6 +341,26 @@ _ARRAYS: Mapping[Kind, Callable[[Any, Any], Arrays]] = {
     "int8": _int8_arrays,
     "binary": _binary_arrays,
 }
+
+
+def encode(kind: CodeKind, vectors: Floats) -> Arrays:
+    """The arrays of int8 or binary codes of vectors `[N, d]`: codes, and `ranges` or `mean` of all vectors."""
+    index, parts = _filled(kind, vectors)
+    return _ARRAYS[kind](index, parts)
+
+
+def nearest_codes(kind: CodeKind, vectors: Floats, queries: Floats, count: int) -> Positions:
+    """Positions `[Q, count]` of the vectors `[N, d]` whose int8 or binary codes are nearest to queries `[Q, d]`."""
+    index, parts = _filled(kind, vectors)
+    search = getattr(index, "search_numpy", index.search)  # as in `Searcher`
+    positions: Positions = search(_as_input(kind, queries, parts), count)[1]
+    return positions
+
+
+def _filled(kind: CodeKind, vectors: Floats) -> tuple[Any, Any]:
+    index, _, parts = _NEW[kind](vectors)
+    index.add(_as_input(kind, vectors, parts))
+    return index, parts
 
 
 def _save(arrays: Arrays, path: Path) -> None:
@@ -466,7 +488,9 @@ def _int8_problem(arrays: Arrays, rows: int, dim: int) -> str | None:
 
 def _binary_problem(arrays: Arrays, rows: int, dim: int) -> str | None:
     """What is wrong with binary codes."""
-    problem = _shape_problem(arrays, {"mean": (np.float32, (dim,)), "codes": (np.uint8, (rows, _code_bytes(dim)))})
+    problem = _shape_problem(
+        arrays, {"mean": (np.float32, (dim,)), "codes": (np.uint8, (rows, code_bytes("binary", dim)))}
+    )
     return "a mean that is not finite" if problem is None and not np.isfinite(arrays["mean"]).all() else problem
 
 

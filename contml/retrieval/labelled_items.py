@@ -238,12 +238,13 @@ class LabelledItems:
         save_tensors(path, tensors, record=record.model_dump(mode="json"))
 
     @classmethod
-    def read(cls, path: Path, identity: str) -> LabelledItems:
+    def read(cls, path: Path, identity: str, dim: int | None = None) -> LabelledItems:
         """Read what `save` wrote.
 
         Args:
             path: the file.
             identity: of the model that the items must be embedded by.
+            dim: the length of its embeddings, for the error of a model that was shortened.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -256,10 +257,12 @@ class LabelledItems:
             record = Record.model_validate_json(json.dumps(values.get("record")))
         except (ValidationError, ValueError) as error:
             raise unreadable(path, error, _DAMAGED) from None
+        embeddings = tensors.get("embeddings")
         if record.identity != identity:
+            if dim is not None and embeddings is not None and embeddings.ndim == 2 and embeddings.shape[1] > dim:
+                raise no_labels_of_shorter(str(path), dim, embeddings.shape[1])
             hint = "run 'contml evaluate' again; to save the model without them, give labels=False"
             raise InputError(str(path), "has labels for another model", hint=hint)
-        embeddings = tensors.get("embeddings")
         if embeddings is None or embeddings.dtype != torch.float16 or embeddings.ndim != 2 or len(embeddings) < 3:
             raise InputError(str(path), "has no embeddings of training items", hint=_DAMAGED)
         labels, n = from_saved(record.labels, tensors, str(path)), len(embeddings)
@@ -391,6 +394,14 @@ class LabelledItems:
                     f"{start}: {percent(calibration.level or 0)} interval holds for {share}, mean bound {width}"
                 )
         return found
+
+
+def no_labels_of_shorter(subject: str, dim: int, whole_dim: int) -> InputError:
+    """The error of a model whose embeddings were shortened: labels of training items belong to the whole ones."""
+    got = f"embeddings of {dim} numbers, the first of {whole_dim}, have no labels of training items"
+    return InputError(
+        subject, got, hint="'contml index RUN IMAGES --out INDEX' without --dim keeps the whole embedding"
+    )
 
 
 def _answer_of(found: Answers, q: int, space: LabelSpace, record: AnswerRecord, row: int | None, same: bool) -> Answer:

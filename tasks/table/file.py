@@ -37,7 +37,7 @@ def file(
     group: str | None = None,
     exclude_group: bool | None = None,
     queries: NonNegativeInt | None = None,
-    items: str | None = None,
+    items: Path | None = None,
     id_column: str | None = None,
     by: DivideBy | None = None,
     largest: FiniteFloat | None = None,

@@ -44,7 +44,7 @@ def read_judgments(
     table: Table,
     options: TableOptions,
     *,
-    items: str | None,
+    items: Path | None,
     id_column: str | None,
     image: str | None,
     root: str | None,

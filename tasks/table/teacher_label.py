@@ -26,16 +26,16 @@ class TeacherLabel(TableLabel):
             for these images (.npz, .parquet).
     """
 
-    model: str = ""
+    model: Path | None = None
 
     short = "model"
     content = "an embedding of the teacher"
 
     def read(self, cells: Cells) -> LabelColumn:
         """The embeddings `[N, D]`, NaN where the teacher has none."""
-        if not self.model:
+        if self.model is None:
             raise cells.error("no teacher", "must name a run or a file", f"{cells.name}=teacher:RUN")
-        path = Path(self.model).expanduser()
+        path = self.model.expanduser()
         values = _embedded(path, cells.images) if path.is_dir() else _from_file(path, cells.images)
         present = np.asarray(np.isfinite(values).all(1))
         if not present.any():

@@ -17,6 +17,7 @@ import contml as library
 from contml import MatryoshkaLoss
 from contml.data.features import read_features
 from contml.experiment import load, train
+from contml.explore import explore_index
 from contml.labels import ClassLabels, VectorLabels
 from contml.losses import LOSSES, CrossBatchMemory, LogRatioLoss, ProxyAnchorLoss
 from contml.models import EmbeddingModel
@@ -267,6 +268,15 @@ def test_commands_with_shorter_embeddings(contml, refused, run, photos, tmp_path
     assert found["found"][0]["id"] == "0003.png"
     assert "label_distance" not in found["found"][1]
     assert contml("index", run, "--out", "i", "--bind")[0] == 0
+    # Labels of training items are those of the whole embedding; the error says so.
+    says = "embeddings of 4 numbers, the first of 8, have no labels of training items; 'contml index"
+    assert says in refused("search", "i", "--label", "pose=pose.json")
+    assert any(says in note for note in explore_index(tmp_path / "i").notes)
+    with refuses(library.load(run).bundle.name, says.partition(";")[0], hint="without --dim"):
+        library.load(run).with_dim(4).with_dim(2 + 2).predict(photos)
+    # A short code of a shorter embedding.
+    assert contml("embed", run, "photos", "--out", "c.npz", "--dim", 4, "--kind", "binary")[0] == 0
+    np.testing.assert_array_equal(np.load("c.npz")["codes"], np.packbits(expected > expected.mean(0), axis=1))
 
 
 def test_a_model_without_nested_lengths_refuses_them(refused, tiny_run, photos):

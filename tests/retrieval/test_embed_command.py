@@ -61,7 +61,41 @@ def test_names_and_embeddings_of_a_folder(contml, trained, exported, images, tmp
 def test_a_run_folder_as_json(contml, trained, images):
     status, out, _ = contml("embed", trained.run, "photos", "--out", "f.npz", "--json", "--batch-size", 5)
     assert status == 0
-    assert json.loads(out) == {"file": "f.npz", "images": 24, "dim": 8, "resumed": 0, "broken": []}
+    assert json.loads(out) == {"file": "f.npz", "images": 24, "dim": 8, "kind": None, "resumed": 0, "broken": []}
+
+
+@pytest.mark.parametrize("kind", ["int8", "binary"])
+def test_short_codes(contml, refused, trained, exported, images, tmp_path, kind):
+    """As an index of this kind keeps them; a file says how another vector is encoded."""
+    (images / "0001.png").write_text("no image")
+    command = ["embed", exported, "photos", "--out", "c.npz", "--kind", kind]
+    status, out, _ = contml(*command)
+    assert (status, out) == (0, f"c.npz: 23 {kind} codes of 8 numbers; 1 image could not be read\n")
+    arrays = np.load("c.npz")
+    kept = [row for row in range(24) if row != 1]
+    assert arrays["names"].tolist() == [f"{row:04d}.png" for row in kept]
+    assert contml("embed", exported, "photos", "--out", "f.npz")[0] == 0
+    x = read(tmp_path / "f.npz")[1]
+    if kind == "int8":
+        low, width = arrays["ranges"]
+        assert np.array_equal(low, x.min(0))
+        assert (np.abs(low + (arrays["codes"] + 0.5) / 255 * width - x) <= width / 255).all()
+    else:
+        assert np.array_equal(arrays["codes"], np.packbits(x > x.mean(0, dtype=np.float64), axis=1))
+    assert contml(*command)[1].startswith("c.npz: complete already: 23 ")
+    for other in (("--kind", {"int8": "binary", "binary": "int8"}[kind]), ()):
+        assert "c.npz: exists already" in refused(*command[:5], *other)
+    assert json.loads(contml(*command, "--json")[1])["kind"] == kind
+    with refuses("c.npz", "short codes", "must be features", hint="without --kind"):
+        read_features(tmp_path / "c.npz")
+
+
+def test_which_short_codes_are_written(refused, exported, images):
+    command = ["embed", exported, "photos", "--out"]
+    assert "'--kind': 'int4' is not one of 'int8', 'binary'" in refused(*command, "c.npz", "--kind", "int4")
+    for suffix in ("parquet", "h5"):
+        says = f"c.{suffix}: int8 codes in .{suffix}; must end in .npz; or omit --kind"
+        assert says in refused(*command, f"c.{suffix}", "--kind", "int8")
 
 
 @pytest.mark.usefixtures("no_reports")

@@ -1,6 +1,7 @@
 """Trainings and commands that are stopped by signals and killed at random moments, and must end like whole ones.
 
 python -m tests.support.interruptions --kills 50 --signals 200 --pairs 20 --commands 20
+python -m tests.support.interruptions --kills 50 --of ema
 """
 
 from __future__ import annotations
@@ -18,23 +19,27 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
+from contml.models import EmbeddingModel
 from contml.runs import Run, create
+from contml.training import Trainer
 
 from . import sweeps
-from .miniature import TINY, assert_equal
+from .miniature import TINY, Flat, assert_equal, small_trainer, squares
 from .processes import script_environment, start_two
 
-#: Trains, and goes on after every signal. Arguments: run folder, number of epochs, minutes between checkpoints.
+#: Trains, and goes on after every signal. Arguments: run folder, number of epochs, minutes between checkpoints, a key
+#: of `TRAININGS`.
 SCRIPT = """
 import signal, sys
 from pathlib import Path
-from support.miniature import *
+from support.interruptions import TRAININGS
 from contml.runs import Run
 from contml.training import Interrupted
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, lambda *_: None)  # between two trainings
 while True:
-    trainer = small_trainer(Run(Path(sys.argv[1])), epochs=int(sys.argv[2]), checkpoint_minutes=float(sys.argv[3]))
+    train = TRAININGS[sys.argv[4]]
+    trainer = train(Run(Path(sys.argv[1])), epochs=int(sys.argv[2]), checkpoint_minutes=float(sys.argv[3]))
     trainer.resume()
     print("ready", flush=True)
     try:
@@ -43,6 +48,19 @@ while True:
     except Interrupted as stop:
         print(trainer.steps_done, flush=True)
 """
+
+
+def _averaged(run: Run, **options) -> Trainer:
+    return small_trainer(run, model=Flat(dropout=0.2), val=squares(20, seed=2), ema=0.7, **options)
+
+
+def _adapted(run: Run, **options) -> Trainer:
+    model = EmbeddingModel("small_cnn", dim=4, adapter="lora", adapter_rank=2, adapter_dropout=0.1)
+    return small_trainer(run, model=model, val=squares(20, seed=2), **options)
+
+
+#: What is interrupted: a plain training, one with a moving average of the weights, one of low-rank matrices.
+TRAININGS = {"plain": small_trainer, "ema": _averaged, "lora": _adapted}
 
 
 def signals(folder: Path, times: int) -> None:
@@ -56,7 +74,7 @@ def signals(folder: Path, times: int) -> None:
 
 def _signals(run: Run, times: int, epochs: int) -> None:
     choice, stops = random.Random(0), 0
-    processes = start_two(SCRIPT, str(run.folder), str(epochs), "10")
+    processes = start_two(SCRIPT, str(run.folder), str(epochs), "10", "plain")
     try:
         for line in processes[0].stdout:
             if line != "ready\n":
@@ -74,22 +92,22 @@ def _signals(run: Run, times: int, epochs: int) -> None:
     assert stops == times, f"only {stops} stops before the end"
 
 
-def kills(folder: Path, times: int) -> None:
-    """Kills trainings that save after every step so many times, and continues them."""
+def kills(folder: Path, times: int, of: str = "plain") -> None:
+    """Kills trainings that save after every step so many times, and continues them; `of` is a key of `TRAININGS`."""
     choice, epochs, done = random.Random(0), 12, 0
     whole = create(folder, "whole")
-    assert _train(whole, epochs) is None
+    assert _train(whole, epochs, of) is None
     while done < times:
         run = create(folder, f"killed {done}")
-        while (step := _train(run, epochs, choice.uniform(0, 2) if done < times else None)) is not None:
+        while (step := _train(run, epochs, of, choice.uniform(0, 2) if done < times else None)) is not None:
             done += 1
             print(f"kill {done}, with {step} steps saved", flush=True)
         _compare(whole, run, epochs)
 
 
-def _train(run: Run, epochs: int, seconds: float | None = None) -> int | None:
+def _train(run: Run, epochs: int, of: str, seconds: float | None = None) -> int | None:
     """Trains, and kills it after some seconds. Returns the number of rows; None if training was finished."""
-    command = [sys.executable, "-c", SCRIPT, run.folder, str(epochs), "0"]
+    command = [sys.executable, "-c", SCRIPT, run.folder, str(epochs), "0", of]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=script_environment())
     assert process.stdout.readline() == "ready\n"
     try:
@@ -124,7 +142,7 @@ def _train_two(run: Run, epochs: int, seconds: float | None = None) -> int | Non
 
     Returns the number of rows; None if training was finished.
     """
-    processes = start_two(SCRIPT, str(run.folder), str(epochs), "0")
+    processes = start_two(SCRIPT, str(run.folder), str(epochs), "0", "plain")
     try:
         if seconds is not None:
             assert processes[0].stdout.readline() == "ready\n"
@@ -243,7 +261,10 @@ def _sweep_of(folder: Path) -> object:
 
 
 def _compare(whole: Run, run: Run, epochs: int) -> None:
-    assert_equal(*(load_file(each.checkpoints / "last.safetensors") for each in (whole, run)))
+    names = [sorted(path.name for path in each.checkpoints.glob("*.safetensors")) for each in (whole, run)]
+    assert names[0] == names[1]
+    for name in names[0]:
+        assert_equal(*(load_file(each.checkpoints / name) for each in (whole, run)))
     steps = [row["step"] for row in run.rows() if row["event"] == "train"]
     assert steps == list(range(1, 5 * epochs + 1))
 
@@ -254,6 +275,7 @@ if __name__ == "__main__":
     parser.add_argument("--signals", type=int, default=200)
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--commands", type=int, default=20)
+    parser.add_argument("--of", choices=TRAININGS, default="plain", help="which training --kills kills")
     given = parser.parse_args()
     for function in (signals, kills, pairs, commands):
         count = getattr(given, function.__name__)
@@ -261,5 +283,5 @@ if __name__ == "__main__":
             continue
         with tempfile.TemporaryDirectory() as folder:
             start = time.monotonic()
-            function(Path(folder), count)
+            function(Path(folder), count, *([given.of] if function is kills else []))
             print(f"{count} {function.__name__}: equal to the last bit, {time.monotonic() - start:.0f} s")

@@ -247,6 +247,14 @@ def test_kills(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("of", ["ema", "lora"])
+def test_ten_kills_of_a_fine_tuning(tmp_path, of):
+    if of == "lora":
+        pytest.importorskip("peft")
+    kills(tmp_path, 10, of)
+
+
+@pytest.mark.slow
 def test_kills_of_two_processes(tmp_path):
     pairs(tmp_path, 2)
 
