@@ -21,7 +21,7 @@ import typer.main
 from PIL import Image
 from support.paths import ROOT
 
-from benchmarks import classes_synthetic, label_errors as planted, presets
+from benchmarks import classes_synthetic, finetuning, label_errors as planted, presets
 from benchmarks.trials import interval
 from contml._support import files
 from contml.benchmark.suite import suite_names
@@ -1142,7 +1142,7 @@ def test_the_table_of_wrong_judgments_is_that_of_the_trainings():
 
 
 #: Trainings whose lines and tables have another form.
-OWN_FORMS = {"presets", "judged_pairs", "matryoshka", "judgment_errors", "teachers"}
+OWN_FORMS = {"presets", "finetuning", "judged_pairs", "matryoshka", "judgment_errors", "teachers"}
 
 
 @pytest.mark.parametrize("name", [name for name in RAW if name not in {*SUITES, *OWN_FORMS}])
@@ -1165,9 +1165,12 @@ def test_tables_of_results_are_those_of_the_trainings(name):
     assert held >= 2 or name == "label_errors"
 
 
-@pytest.mark.parametrize("page", ["benchmarks/results/presets.md", "docs/finetuning.md"])
-def test_the_table_of_presets_is_that_of_the_trainings(page):
-    assert presets.table() in (ROOT / page).read_text(encoding="utf-8")
+@pytest.mark.parametrize("make", [presets.table, finetuning.table])
+@pytest.mark.parametrize("page", ["benchmarks/results", "docs/finetuning.md"])
+def test_tables_of_finetuning_are_those_of_the_trainings(make, page):
+    name = make.__module__.removeprefix("benchmarks.")
+    path = ROOT / (page if page.endswith(".md") else f"{page}/{name}.md")
+    assert make() in path.read_text(encoding="utf-8")
 
 
 ROWS = [(page, phrase, true) for page, claims in CLAIMS.items() for phrase, true in claims]
