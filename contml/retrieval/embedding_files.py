@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -116,5 +116,6 @@ def _write_hloc(out: Path, names: Sequence[str], values: Floats, made: Made) -> 
 def _write_codes(out: Path, names: Sequence[str], arrays: Arrays, made: Made) -> None:
     """Codes, and what encodes another vector in the same way."""
     about = np.frombuffer(json.dumps(made).encode(), np.uint8)
+    content: dict[str, Any] = {"names": np.array(names), "made": about, **arrays}
     with atomic(out) as temporary:
-        np.savez(temporary, names=np.array(names), made=about, **arrays)  # type: ignore[arg-type]
+        np.savez(temporary, **content)
