@@ -48,18 +48,24 @@ def save(picture: Image.Image, name: str, width: int) -> None:
 
 
 def pages(run: Path) -> None:
-    """The page of `contml explore`: a query, and a pose that is dragged."""
+    """The page of `contml explore`."""
+    with tempfile.TemporaryDirectory() as folder:
+        page_pictures(write_page(Path(folder) / "page", explore_runs([run]), parquet=False))
+
+
+def page_pictures(file: Path) -> None:
+    """A query on the whole page, and beside its lists a pose that is dragged."""
     from playwright.sync_api import sync_playwright
 
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        address = f"file://{write_page(Path(folder) / 'page', explore_runs([run]), parquet=False)}"
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 760})
-        page.goto(address)
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(0)  # the machine may be busy
+        page.goto(f"file://{file}")
         page.locator("#own-label:not([hidden])").wait_for()
         page.click("#list li:nth-child(2) button")
         save(Image.open(BytesIO(page.screenshot())), "explore.png", 1280)
-        page.goto(f"{address}#{_standing(page)}")
+        page.goto(f"file://{file}#{_standing(page)}")
         page.reload()
         page.locator("#own-label:not([hidden])").wait_for()
         # Both arms up: the elbow, which the wrist follows, and then the wrist.
@@ -70,7 +76,10 @@ def pages(run: Path) -> None:
             "right_wrist": (-0.65, -0.75),
         }.items():
             drag(page, joint, x, y)
-        save(Image.open(BytesIO(page.screenshot())), "pose_search.png", 1280)
+        box = page.locator("#query").bounding_box()
+        left, top = round(box["x"]) - 12, round(box["y"]) - 12  # without the map, so that a phone shows it large enough
+        picture = Image.open(BytesIO(page.screenshot())).crop((left, top, 1280, 800))
+        save(picture, "pose_search.png", picture.width)
         browser.close()
 
 

@@ -25,7 +25,8 @@ MINUTES = 5
 def commands():
     """The lines that start with `contml`, without their remarks."""
     (block,) = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
-    return [line.split("  #")[0] for line in block.splitlines() if line.startswith("contml ")]
+    lines = block.replace("\\\n", "").splitlines()
+    return [line.split("  #")[0] for line in lines if line.startswith("contml ")]
 
 
 @pytest.fixture

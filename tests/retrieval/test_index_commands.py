@@ -557,6 +557,7 @@ def test_a_gallery_has_the_searched_label_first_and_folds_other_metadata(tmp_pat
     assert re.findall(r">([^<>]+)<", first) == [
         "price: 12500", "price (predicted): 11,500 USD", "1. a.jpg", "distance 0.500"
     ]  # fmt: skip
+    assert re.findall(r"<b>(.*?)</b>", first) == ["price: 12500"]
     assert re.findall(r">([^<>]+)<", folded) == ["2 other values", "room: kitchen", "zip: &lt;b&gt;"]
     first, folded = by_image.split("<details>")
     assert re.findall(r">([^<>]+)<", first) == ["1. a.jpg", "distance 0.500", "price (predicted): 11,500 USD"]

@@ -74,6 +74,7 @@ def _of_markdown(text: str) -> list[Command]:
     sentences: list[str] = []
     language, block = None, 0  # of the code block; None: outside
     loop: tuple[str, list[str]] = ("", [])
+    text = re.sub(r"(?<!\\)\\\n\s*", "", text)  # a command on several lines
     for line in [*text.splitlines(), ""]:
         if match := re.match(r"\s*```(\w*)", line):
             language = match[1] if language is None else None
