@@ -72,8 +72,10 @@ def test_nothing_is_wrong_or_cut(chromium, page_file, width, scheme):
         assert page.inner_text("h1") == HOSTILE
         texts = page.eval_on_selector_all(".opening .label", "all => all.map(each => each.textContent)")
         assert any("歳" in text for text in texts)
-        sides = page.eval_on_selector_all(".item b, .item .label", "all => all.map(e => getComputedStyle(e).textAlign)")
-        assert len(set(sides)) == 1
+        alignments = page.eval_on_selector_all(
+            ".item b, .item .label", "all => all.map(e => getComputedStyle(e).textAlign)"
+        )
+        assert len(set(alignments)) == 1
         page.emulate_media(media="print")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         assert problems == []
