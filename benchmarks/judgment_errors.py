@@ -35,10 +35,10 @@ from benchmarks.judged_pairs import FEATURES, draw_items
 from benchmarks.measure import heading, table
 from benchmarks.trials import Record, interval
 from contml._support.files import write
-from contml.evaluation.judgment_errors import JudgmentErrors, judgment_errors
+from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
 from contml.experiment.audit import draw_folds
 from contml.labels import JudgedItems, PairLabels, RankingLabels, TripletLabels
-from contml.labels.judgments import ANSWER_PAIRS
+from contml.labels.triplets import ANSWER_PAIRS
 from contml.losses import LogRatioLoss, SmoothRankLoss
 from contml.sampling import JudgedSampler
 from contml.training import EmbeddingStep, RankingStep, TrainingStep, TripletStep
@@ -140,7 +140,7 @@ def precision(scores: Tensor, is_planted: Tensor, count: int) -> float:
     return float(is_planted[scores.sort(descending=True, stable=True).indices[:count]].double().mean())
 
 
-def planted_mask(planted: Planted, found: JudgmentErrors) -> Tensor:
+def planted_mask(planted: Planted, found: ScoredJudgments) -> Tensor:
     """Which of the judgments were made wrong `[A]`."""
     labels, keys = planted.labels, []
     for items, value in zip(found.items.tolist(), found.judged.tolist(), strict=True):
@@ -151,7 +151,7 @@ def planted_mask(planted: Planted, found: JudgmentErrors) -> Tensor:
     return torch.tensor([key in planted.wrong for key in keys])
 
 
-def truth(planted: Planted, found: JudgmentErrors, hidden: Floats) -> Floats:
+def truth(planted: Planted, found: ScoredJudgments, hidden: Floats) -> Floats:
     """How far each judgment is from the true distances `[A]`."""
     items, judged, labels = found.items.numpy(), found.judged.numpy(), planted.labels
     if isinstance(labels, TripletLabels):
@@ -181,7 +181,7 @@ def measure(kind: str, seed: int) -> dict[str, float]:
         "network alone": -found.predicted if is_triplets else (found.judged - found.predicted).abs(),
         "hidden truth": torch.from_numpy(truth(planted, found, hidden)),
     }
-    if int((found.judgments > 1).sum() + (found.paths > 0).sum()) > len(found.scores) / 10:
+    if int((found.judgments > 1).sum() + (found.implied_otherwise > 0).sum()) > len(found.scores) / 10:
         scores["others alone"] = blind.scores
     is_planted = planted_mask(planted, found)
     count = int(is_planted.sum())

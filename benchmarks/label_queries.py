@@ -2,7 +2,8 @@
 
     python -m benchmarks.label_queries DATA --features FOLDER --weights FILE [--only NAME ...] [--save FILE]
 
-DATA holds the packs `pose_lspet`, `rooms_nyuv2`, `flickr8k_1500` and `houses_535` (the maintainers' `shared/data`).
+DATA holds the packs `pose_lspet`, `rooms_nyuv2`, `labelmaps_camvid`, `flickr8k_1500` and `houses_535` (the maintainers'
+`shared/data`).
 FOLDER keeps the features: the first 512 principal components of MobileNetV2's 4 x 4 feature maps, of which test images
 have no part. FILE of weights is torchvision's `mobilenet_v2-b0353104.pth`.
 
@@ -55,6 +56,7 @@ _HOUSES = (
 SETS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "poses": ("pose/lspet", "pose_lspet", ("task.root={root}",)),
     "rooms": ("layout/nyuv2", "rooms_nyuv2", ("task.root={root}",)),
+    "streets": ("layout/camvid", "labelmaps_camvid", ("task.root={root}",)),
     "captions": ("captions/flickr8k", "flickr8k_1500", ("task.root={root}", *FLICKR8K_PACK)),
     "house prices": ("table/default", "houses_535", _HOUSES),
 }

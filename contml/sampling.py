@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import nullcontext
+from itertools import count, islice
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias
 
@@ -221,7 +222,7 @@ class JudgedSampler(BatchSampler):
         # The item of each group that is in the most groups.
         often, owner = np.bincount(self.rows)[self.rows], np.repeat(np.arange(len(sizes)), sizes)
         self.shared = self.rows[np.lexsort((-often, owner))[self.starts[:-1]]]  # [G]
-        self._planned: tuple[tuple[int, int], list[list[int]]] | None = None
+        self._planned: tuple[tuple[int, int], list[list[int]], Iterator[list[int]]] | None = None
 
     def __len__(self) -> int:
         if self.batches is not None:
@@ -236,38 +237,32 @@ class JudgedSampler(BatchSampler):
         """The rows of one batch: groups one after another, then other items."""
         key = (self.seed, epoch)
         if self._planned is None or self._planned[0] != key:  # kept: all batches of an epoch share it
-            self._planned = key, self._plan(epoch)
-        rows = self._planned[1][step]
+            self._planned = key, [], self._plan(epoch)
+        _, planned, plan = self._planned
+        planned.extend(islice(plan, max(0, step + 1 - len(planned))))
+        rows = planned[step]
         candidates = self._random(_FILL, epoch, step).choice(self.items, self.batch_size, replace=False)
         used = set(rows)
         return [*rows, *[row for row in candidates.tolist() if row not in used][: self.batch_size - len(rows)]]
 
-    def _plan(self, epoch: int) -> list[list[int]]:
-        """The judged rows of each batch of an epoch: the groups in random order, as many as fit in each."""
-        batches: list[list[int]] = []
-        rows: dict[int, None] = {}  # of the current batch, in order
-        pass_number = 0
-        while len(batches) < len(self):
+    def _plan(self, epoch: int) -> Iterator[list[int]]:
+        """The judged rows of each batch of an epoch, without end: the groups in random order, as many as fit."""
+        for pass_number in count():
+            rows: dict[int, None] = {}  # of the current batch, in order
             random = self._random(_DIVIDE, epoch, pass_number)
             for group in self._group_order(epoch, pass_number).tolist():
                 head, *others = self.rows[self.starts[group] : self.starts[group + 1]].tolist()
                 if not self.whole:
                     random.shuffle(others)
                 while others:
-                    count = self._fitting(rows, head, others)
-                    rows.update(dict.fromkeys([head, *others[:count]] if count else []))
-                    others = others[count:]
-                    if not others:
-                        break
-                    batches.append(list(rows))
-                    rows = {}
-                    if len(batches) == len(self):
-                        return batches
+                    fitting = self._fitting(rows, head, others)
+                    rows.update(dict.fromkeys([head, *others[:fitting]] if fitting else []))
+                    others = others[fitting:]
+                    if others:
+                        yield list(rows)
+                        rows = {}
             if rows:
-                batches.append(list(rows))
-                rows = {}
-            pass_number += 1
-        return batches
+                yield list(rows)
 
     def _group_order(self, epoch: int, pass_number: int) -> _Integers:
         """The groups in random order; whole groups that share an item come one after another, some at a time."""
@@ -289,7 +284,7 @@ class JudgedSampler(BatchSampler):
         room = self.batch_size - len(rows) - (head not in rows)
         if self.whole:
             return len(others) * (sum(row not in rows for row in others) <= room)
-        is_new = np.cumsum([row not in rows for row in others])
+        is_new = np.cumsum([row not in rows for row in others[: self.batch_size + 1]])  # more cannot fit
         count = int(np.searchsorted(is_new, room, side="right")) if room >= 0 else 0
         # Part of a group has at least three items, so that two of them can be compared with the head.
         fits = count == len(others) or count >= 2 or not rows

@@ -456,3 +456,10 @@ def test_a_hundred_thousand_triplets_are_planned_in_seconds():
     for step in range(50):
         assert len(labels[sampler.batch(0, step)].within()) >= 32
     assert time.process_time() - start < 20
+
+
+def test_the_first_batch_of_an_epoch_does_not_plan_the_others(monkeypatch):
+    groups, fitting = [], JudgedSampler._fitting
+    monkeypatch.setattr(JudgedSampler, "_fitting", lambda *arguments: groups.append(1) or fitting(*arguments))
+    JudgedSampler(30, labels=judged_triplets(200, 3000)).batch(0, 0)
+    assert 10 <= len(groups) <= 200

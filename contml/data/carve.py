@@ -12,7 +12,7 @@ from contml.data.copies import joined, same_images, stamps_of
 from contml.data.draw import Array, draw, draw_queries, folds
 from contml.data.judged_split import divide, with_judgments
 from contml.data.split import Split, Task, query_split
-from contml.labels.judgments import JudgedItems
+from contml.labels.judged_items import JudgedItems
 
 #: With more validation items than the first number, the second is the number of queries, where labels are graded.
 _MANY, _QUERIES = 5_000, 1_000

@@ -132,9 +132,12 @@ def find_copies(splits: Mapping[str, Split]) -> Copies:
         rows = [row for same in repeated for split_name, row in same if split_name == name]
         digests |= zip(((name, row) for row in rows), split.labels[rows].digests() if rows else [], strict=True)
     for same in repeated:
-        for number, (later, _) in enumerate(same):
-            for earlier in dict.fromkeys(name for name, _ in same[:number] if name != later):
-                divided[earlier, later] = divided.get((earlier, later), 0) + 1
+        names: dict[str, None] = {}  # of the splits so far
+        for later, _ in same:
+            for earlier in names:
+                if earlier != later:
+                    divided[earlier, later] = divided.get((earlier, later), 0) + 1
+            names[later] = None
     contradictions = [same for same in repeated if len({digests[item] for item in same}) > 1]
     example = None
     if contradictions:

@@ -51,25 +51,25 @@ class FeatureComparison:
 
 
 @dataclass(frozen=True)
-class AverageComparison:
+class AveragingComparison:
     """The moving average of the weights beside the weights as they were trained, on the validation split.
 
     Attributes:
-        value: the best metric of the averaged weights.
-        weights: the best metric of the weights, of the epochs in which there is an average.
+        averaged: the best metric of the averaged weights.
+        unaveraged: the best metric of the weights, of the epochs in which there is an average.
         chosen: whether an average is the model.
     """
 
-    value: float
-    weights: float
+    averaged: float
+    unaveraged: float
     chosen: bool
 
     def sentence(self, evaluation: Evaluation, name: str) -> str:
         """Which of the two is the model, and the metric of this name, in the unit of an evaluation."""
-        metric, value, weights = title_of(name), evaluation.text(name, self.value), evaluation.text(name, self.weights)
+        averaged, unaveraged = (evaluation.text(name, value) for value in (self.averaged, self.unaveraged))
         verdict = "the model" if self.chosen else "not the model"
-        found = f"the averaged weights are {verdict}: their {metric} on the validation split is {value}"
-        return f"{found}; without averaging it is at best {weights}"
+        found = f"the averaged weights are {verdict}: their {title_of(name)} on the validation split is {averaged}"
+        return f"{found}; without averaging it is at best {unaveraged}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Selection:
     difference: float
     interval: float | None
     features: FeatureComparison | None = None
-    averages: AverageComparison | None = None
+    averages: AveragingComparison | None = None
 
     @property
     def without_head(self) -> bool:

@@ -35,8 +35,10 @@ from contml._support.conversion import Numbers
 from contml._support.errors import InputError
 from contml.evaluation.inputs import as_class_ids, as_embeddings, as_row_numbers
 from contml.evaluation.judgments import squared_distances
-from contml.labels.judgments import ANSWER_PAIRS, JudgedItems, RankingLabels, TripletLabels
+from contml.labels.judged_items import JudgedItems
 from contml.labels.pairs import PairLabels
+from contml.labels.rankings import RankingLabels
+from contml.labels.triplets import ANSWER_PAIRS, TripletLabels
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -52,7 +54,7 @@ _LEAST = 1e-3
 _TEMPERATURES = np.logspace(-3, 2, 51)
 
 
-class JudgmentErrors(NamedTuple):
+class ScoredJudgments(NamedTuple):
     """How much each judgment contradicts the others.
 
     A judgment is a judged distance of a pair; an answer to a triplet, by one judge or more; or an item of a query.
@@ -63,9 +65,10 @@ class JudgmentErrors(NamedTuple):
         judged: `[A]`, float64: the distance or grade; of triplets the number of the answer.
         predicted: `[A]`, float64: the distance or grade that the network predicts; of triplets the share of the answer.
         judgments: `[A]`, how many judgments there are of the same items, with this one.
-        others: `[A]`, how many of these say otherwise; of a query and an item, whose values are put together, 1 if they
-            differ.
-        paths: `[A]`, of triplets the number of pairs of other triplets that imply another answer; 0 of others.
+        others_differ: `[A]`, how many of these say otherwise; of a query and an item, whose values are put together, 1
+            if they differ.
+        implied_otherwise: `[A]`, of triplets the number of pairs of other triplets that imply another answer; 0 of
+            others.
     """
 
     scores: Tensor
@@ -73,8 +76,8 @@ class JudgmentErrors(NamedTuple):
     judged: Tensor
     predicted: Tensor
     judgments: Tensor
-    others: Tensor
-    paths: Tensor
+    others_differ: Tensor
+    implied_otherwise: Tensor
 
     @property
     def order(self) -> Tensor:
@@ -89,7 +92,7 @@ def judgment_errors(
     *,
     folds: Numbers | None = None,
     missing: Numbers | None = None,
-) -> JudgmentErrors:
+) -> ScoredJudgments:
     """Score each judgment by how much it contradicts the others, and what an embedding predicts.
 
     Args:
@@ -126,7 +129,7 @@ def judgment_errors(
         found = _triplets(labels, spaces, fold, readable)
     else:
         found = _rankings(labels, spaces, fold, readable)
-    return JudgmentErrors(*(torch.from_numpy(np.asarray(each)) for each in found))
+    return ScoredJudgments(*(torch.from_numpy(np.asarray(each)) for each in found))
 
 
 def _pairs(labels: PairLabels, spaces: Sequence[Tensor], fold: Integers, readable: Mask) -> tuple[Any, ...]:
@@ -161,7 +164,7 @@ def _rankings(labels: RankingLabels, spaces: Sequence[Tensor], fold: Integers, r
 
 
 def _scored_numbers(judged: Floats, of: Integers, predicted: Floats, items: Integers) -> tuple[Any, ...]:
-    """The fields of `JudgmentErrors` of judged numbers `[A]`; equal numbers `of`: of the same items."""
+    """The fields of `ScoredJudgments` of judged numbers `[A]`; equal numbers `of`: of the same items."""
     counts, sums = np.bincount(of), np.bincount(of, judged)
     n = counts[of] - 1
     mean_of_others = (sums[of] - judged) / np.maximum(n, 1)

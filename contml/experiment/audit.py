@@ -36,14 +36,14 @@ from contml.data.judged_split import with_judgments
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import is_untrained
-from contml.evaluation.judgment_errors import JudgmentErrors, judgment_errors
+from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
 from contml.evaluation.label_errors import LabelErrors, label_errors, neighbour_count
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.run_results import read_training
 from contml.experiment.saved_run import check_config, read_evaluation, recorded_task, saved_numbers, trained_model
 from contml.experiment.tags import TAGS, tags_file, tags_of_rows
-from contml.labels.judgments import JudgedItems
+from contml.labels.judged_items import JudgedItems
 from contml.models import EmbeddingModel
 from contml.runs import Run
 from contml.training import load_weights
@@ -67,7 +67,7 @@ class Audit:
     run: Run
     split_name: str
     split: Split
-    errors: LabelErrors | JudgmentErrors
+    errors: LabelErrors | ScoredJudgments
     facts: Sequence[tuple[str, str]]
     untrained: str = ""
     tags: Mapping[int, str] = field(default_factory=dict)
@@ -173,18 +173,25 @@ def _audited(
     task: Task,
     name: str,
     network: str,
-    errors: LabelErrors | JudgmentErrors,
+    errors: LabelErrors | ScoredJudgments,
     untrained: str,
     tags: _Tags,
 ) -> Audit:
     split, title = task.splits[name], SPLIT_TITLES[name]
-    if isinstance(errors, JudgmentErrors):
+    if isinstance(errors, ScoredJudgments):
         several = int((errors.judgments > 1).sum())
         facts = [
             ("Judgments", f"{len(errors.order):,} of the {title} split"),
             ("Predicted by", network),
-            ("Several judgments of the same items", f"{several:,}, of which {int((errors.others > 0).sum()):,} differ"),
-            *([("Implied otherwise", f"{n:,} by two other triplets")] if (n := int((errors.paths > 0).sum())) else []),
+            (
+                "Several judgments of the same items",
+                f"{several:,}, of which {int((errors.others_differ > 0).sum()):,} differ",
+            ),
+            *(
+                [("Implied otherwise", f"{n:,} by two other triplets")]
+                if (n := int((errors.implied_otherwise > 0).sum()))
+                else []
+            ),
         ]
     else:
         right = [row for row, tag in tags.rows.items() if tag == TAGS[1]]
@@ -229,7 +236,7 @@ def _scored(
     missing: Tensor,
     outputs: Tensor | Iterable[Tensor],
     folds: Tensor | None = None,
-) -> LabelErrors | JudgmentErrors:
+) -> LabelErrors | ScoredJudgments:
     labels = split.labels
     if isinstance(labels, JudgedItems):
         return judgment_errors(outputs, labels, folds=folds, missing=missing)

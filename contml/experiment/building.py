@@ -25,7 +25,7 @@ from contml.experiment.parts import schema
 from contml.experiment.presets import Preset
 from contml.experiment.run_results import CaptionResults, JudgmentResults, RetrievalResults, RunEvaluator
 from contml.labels.base import LabelSpace
-from contml.labels.judgments import JudgedItems
+from contml.labels.judged_items import JudgedItems
 from contml.losses import LOSSES
 from contml.losses.inputs import check_loss, check_requirement
 from contml.losses.levels import LevelLosses, MatryoshkaLoss

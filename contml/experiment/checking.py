@@ -20,7 +20,7 @@ from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.experiment.building import Experiment, first_process
 from contml.labels.base import LabelSpace
 from contml.labels.captions import CaptionLabels
-from contml.labels.judgments import JudgedItems
+from contml.labels.judged_items import JudgedItems
 from contml.labels.pairs import PairLabels
 from contml.retrieval.labelled_items import MAX_ITEMS
 from contml.training import Trainer

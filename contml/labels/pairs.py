@@ -16,7 +16,7 @@ from contml._support.text import MISSING
 from contml._support.validation import check_whole
 from contml.contracts import JudgedTogether, Measure, Part
 from contml.labels.base import JudgedPairs, LabelSpace
-from contml.labels.judgments import JudgedItems
+from contml.labels.judged_items import JudgedItems
 
 _Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 _Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

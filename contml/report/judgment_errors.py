@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from contml._support.text import csv_bytes, number, percent
 from contml.data.split import Split
-from contml.evaluation.judgment_errors import JudgmentErrors
-from contml.labels.judgments import RankingLabels, TripletLabels
+from contml.evaluation.judgment_errors import ScoredJudgments
+from contml.labels.rankings import RankingLabels
+from contml.labels.triplets import TripletLabels
 from contml.report.examples import Example
 from contml.report.gallery import Line, ShownItem
 
@@ -22,7 +23,7 @@ class JudgmentSuspects:
     """
 
     split: Split
-    errors: JudgmentErrors
+    errors: ScoredJudgments
     what = "judgment"
 
     @property
@@ -63,7 +64,9 @@ class JudgmentSuspects:
     def _example(self, n: int, rank: int) -> Example:
         errors, labels = self.errors, self.split.labels
         predicted, rows = float(errors.predicted[n]), errors.items[n].tolist()
-        count, differing, paths = (int(each[n]) for each in (errors.judgments, errors.others, errors.paths))
+        count, differing, paths = (
+            int(each[n]) for each in (errors.judgments, errors.others_differ, errors.implied_otherwise)
+        )
         facts = []
         if isinstance(labels, TripletLabels):
             facts.append(f"predicted for {percent(predicted)} of answers")
@@ -94,7 +97,7 @@ class JudgmentSuspects:
         for n in errors.order[:count].tolist():
             names = self._names(n)
             judged = names[self._chosen(n)] if is_triplet else float(errors.judged[n])
-            numbers = [int(each[n]) for each in (errors.judgments, errors.others, errors.paths)]
+            numbers = [int(each[n]) for each in (errors.judgments, errors.others_differ, errors.implied_otherwise)]
             cells = [float(errors.scores[n]), judged, float(errors.predicted[n]), *numbers[: 3 if is_triplet else 2]]
             lines.append([*names, *cells])
         return csv_bytes(lines)

@@ -16,8 +16,9 @@ from contml.evaluation.judgments import Judged
 from contml.evaluation.metrics import title_of
 from contml.evaluation.results import Evaluation
 from contml.evaluation.table import scope
-from contml.labels.judgments import RankingLabels, TripletLabels
 from contml.labels.pairs import PairLabels
+from contml.labels.rankings import RankingLabels
+from contml.labels.triplets import TripletLabels
 from contml.report.examples import Example
 from contml.report.gallery import Line, ShownItem
 from contml.report.page import About, Page, card_line

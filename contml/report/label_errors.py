@@ -10,7 +10,7 @@ from torch import Tensor
 
 from contml._support.text import csv_bytes, number
 from contml.data.split import Split
-from contml.evaluation.judgment_errors import JudgmentErrors
+from contml.evaluation.judgment_errors import ScoredJudgments
 from contml.evaluation.kinds import kind_of
 from contml.evaluation.label_errors import LabelErrors, label_errors
 from contml.report.examples import Example
@@ -93,15 +93,17 @@ class LabelSuspects:
 
 
 def suspects_of(
-    split: Split, errors: LabelErrors | JudgmentErrors, tags: Mapping[int, str]
+    split: Split, errors: LabelErrors | ScoredJudgments, tags: Mapping[int, str]
 ) -> LabelSuspects | JudgmentSuspects:
     """The items or judgments of a split, with their scores, as a page and a file show them; `tags`: of rows."""
-    return JudgmentSuspects(split, errors) if isinstance(errors, JudgmentErrors) else LabelSuspects(split, errors, tags)
+    return (
+        JudgmentSuspects(split, errors) if isinstance(errors, ScoredJudgments) else LabelSuspects(split, errors, tags)
+    )
 
 
 def errors_page(
     split: Split,
-    errors: LabelErrors | JudgmentErrors,
+    errors: LabelErrors | ScoredJudgments,
     *,
     title: str,
     facts: Sequence[tuple[str, str]],

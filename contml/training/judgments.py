@@ -23,8 +23,9 @@ from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
 from contml.contracts import Requirement
 from contml.distances.unit_vectors import normalize
 from contml.labels.base import LabelSpace
-from contml.labels.judgments import ANSWER_PAIRS, RankingLabels, TripletLabels
 from contml.labels.matrices import MatrixLabels
+from contml.labels.rankings import RankingLabels
+from contml.labels.triplets import ANSWER_PAIRS, TripletLabels
 from contml.losses.inputs import check_embeddings, check_loss, check_requirement, nan_unless_finite
 from contml.training.processes import gather_rows
 from contml.training.step import TrainingStep

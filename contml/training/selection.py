@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contml.evaluation.evaluated import AverageComparison, FeatureComparison, Selection
+from contml.evaluation.evaluated import AveragingComparison, FeatureComparison, Selection
 from contml.evaluation.metrics import paired_interval
 from contml.evaluation.results import Evaluation
 
@@ -37,7 +37,7 @@ class BestWeights:
         #: The untrained features beside the best result of the model itself; None: they were not evaluated.
         self.features: FeatureComparison | None = None
         #: The best results of the averaged weights and of the weights themselves; None: there is no average.
-        self.averages: AverageComparison | None = None
+        self.averages: AveragingComparison | None = None
         self._values = self._last = torch.zeros(0, dtype=torch.float64)  # the metric of each query [Q]
         self._items: Tensor | None = None  # of each query [Q, m]
 
@@ -80,13 +80,13 @@ class BestWeights:
         """Take the results of the weights and of their average into account; returns whether the average is better."""
         value, average = evaluation.main.model, averaged.main.model
         if self.averages is None:
-            self.averages = AverageComparison(average, value, False)
+            self.averages = AveragingComparison(average, value, False)
         else:
             best = self.averages
             self.averages = replace(
                 best,
-                value=average if _better(averaged, average, best.value) else best.value,
-                weights=value if _better(evaluation, value, best.weights) else best.weights,
+                averaged=average if _better(averaged, average, best.averaged) else best.averaged,
+                unaveraged=value if _better(evaluation, value, best.unaveraged) else best.unaveraged,
             )
         return _better(averaged, average, value)
 
@@ -144,7 +144,7 @@ class BestWeights:
         self.metric = numbers["metric"]
         self.features = None if numbers["features"] is None else FeatureComparison(**numbers["features"])
         averages = numbers.get("averages")  # absent from states of older versions
-        self.averages = None if averages is None else AverageComparison(**averages)
+        self.averages = None if averages is None else AveragingComparison(**averages)
         self._values, self._last, self.weights = tensors["best"], tensors["last"], dict(weights)
         self._items = tensors.get("items")
 

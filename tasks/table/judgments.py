@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -64,7 +65,7 @@ def read_judgments(
     """
     form, columns = _form(table)
     roles, judged = columns[:-1], columns[-1]
-    cells = {role: table.texts(role, "items") for role in roles}
+    names, cells = _distinct_names(table, roles)
     if largest is not None and form != "scores of pairs":
         raise InputError(
             "largest", f"{largest:g}, but the table has {form}", "is an option of scores of pairs", "omit it"
@@ -72,7 +73,7 @@ def read_judgments(
     if unit and form not in ("scores of pairs", "distances of pairs"):
         raise InputError("unit", f"'{unit}', but the table has {form}", "is an option of judged pairs", "omit it")
     own = _own_images(table, root)
-    beside = _items_beside(table, own, cells) if items is None else Path(items).expanduser()
+    beside = _items_beside(table, own, names) if items is None else Path(items).expanduser()
     if beside is None or beside.suffix.lower() == ".npz":
         given = {"id_column": id_column, "image": image, **({} if beside is None else {"root": root})}
         for name, value in given.items():
@@ -89,48 +90,63 @@ def read_judgments(
     use = np.ones(len(table), dtype=bool)
     omitted: Counter[str] = Counter()
 
-    def drop(row: int, column: str, got: str, allowed: str, hint: str, reason: str) -> None:
-        """Refuse a row, or omit it and count it."""
+    def drop(rows: _Array, column: str, got: str, hint: str, reason: str) -> None:
+        """Refuse the first of some rows, or omit them and count them."""
+        if not len(rows):
+            return
         if missing == "refuse":
             other = "or set missing=drop to omit such judgments"
-            raise InputError(f"{table.where(row)}: {column}", got, allowed, f"{hint}, {other}" if hint else other)
-        use[row] = False
-        omitted[reason] += 1
+            raise InputError(f"{table.where(rows[0])}: {column}", got, "", f"{hint}, {other}" if hint else other)
+        use[rows] = False
+        omitted[reason] += len(rows)
 
     for column in columns:
-        for row in np.flatnonzero(~table.columns[column].filled & use).tolist():
-            drop(row, column, "empty", "", "complete the row", "with an empty cell")
-    sources: dict[str, ImageSource] = {}
-    for role in roles:
-        for row in np.flatnonzero(use).tolist():
-            cell = cells[role][row]
-            if cell not in sources:
-                try:
-                    sources[cell] = known.source(cell)
-                except FileNotFoundError as error:
-                    drop(row, role, f"no image {error.filename}", "", str(error.strerror), "without an image file")
-                except InputError as error:
-                    raise InputError(f"{table.where(row)}: {role}", error.got, error.allowed, error.hint) from None
+        rows = np.flatnonzero(~table.columns[column].filled & use)
+        words = " or ".join(f"'{word}'" for word in table.columns[column].missing)
+        got = f"empty, or {words}, which means a missing value" if words else "empty"
+        drop(rows, column, got, "complete the row", "with an empty cell")
+    sources: dict[int, ImageSource] = {}  # by the number of the name
+    for role, numbers in zip(roles, cells.T, strict=True):
+        rows = np.flatnonzero(use)
+        first = np.unique(numbers[rows], return_index=True)[1]
+        absent: dict[int, FileNotFoundError] = {}
+        for row in rows[np.sort(first)].tolist():
+            number = int(numbers[row])
+            if number in sources:
+                continue
+            try:
+                sources[number] = known.source(names[number])
+            except FileNotFoundError as error:
+                absent[number] = error
+                if missing == "refuse":
+                    break
+            except InputError as error:
+                raise InputError(f"{table.where(row)}: {role}", error.got, error.allowed, error.hint) from None
+        for missing_file in list(absent.values())[:1]:
+            rows = rows[np.isin(numbers[rows], list(absent))]
+            drop(rows, role, f"no image {missing_file.filename}", str(missing_file.strerror), "without an image file")
     # Two names of one image are one item: else it could be both in training and in the test.
-    item_of = {cell: known.item(cell) for cell in sources}
-    _refuse_same(table, roles, cells, item_of, use)
+    first_number: dict[str, int] = {}
+    item_of = np.full(len(names), -1)
+    for number in sources:
+        item_of[number] = first_number.setdefault(known.item(names[number]), number)
+    rows = np.flatnonzero(use)
+    items_of_rows = item_of[cells[rows]]  # [J, roles]
+    _refuse_same(table, roles, names, cells, items_of_rows, rows)
     if form in ("triplets", "odd one out"):
-        values = _choices(table, roles, judged, cells, use)
+        values = _choices(table, roles, judged, names, cells, use)
     else:
         values = _numbers(table, judged, use, decimal, least=-np.inf if form == "scores of pairs" else 0)
     if form == "scores of pairs" and use.any():
         values = _from_largest(table, judged, values, use, largest)
-    rows = np.flatnonzero(use)
     if len(rows) < 2:
         got = "1 judgment" if len(rows) else "no judgment that can be used"
         raise InputError(str(table.path), got, "needs at least 2, for training and for testing")
-    first_name: dict[str, str] = {}
-    for row in rows.tolist():
-        for role in roles:
-            first_name.setdefault(item_of[cells[role][row]], cells[role][row])
-    names = list(first_name.values())
-    number = {item_of[name]: n for n, name in enumerate(names)}
-    members = np.array([[number[item_of[cells[role][row]]] for role in roles] for row in rows.tolist()])
+    # Items in the order in which the rows name them, by the first of their names.
+    _, first, place = np.unique(items_of_rows, return_index=True, return_inverse=True)
+    members = np.argsort(np.argsort(first))[place].reshape(items_of_rows.shape)
+    numbers = cells[rows].ravel()[np.sort(first)]
+    names = [names[number] for number in numbers.tolist()]
 
     def labels_of(part: _Array) -> JudgedItems:
         """The judgments of some of the `rows`, over all items."""
@@ -141,9 +157,9 @@ def read_judgments(
 
     everything = np.ones(len(rows), dtype=bool)
     labels = labels_of(everything)
-    identity = _identity(members, [f"{values[row]:g}" for row in rows.tolist()], names)
+    identity = _identity(members, values[rows], names)
     shown = [known.shown(name) for name in names]
-    whole = Split([sources[name] for name in names], shown, labels)
+    whole = Split([sources[number] for number in numbers.tolist()], shown, labels)
 
     def part_of(part_labels: JudgedItems, left_out: int = 0) -> Split:
         """The split of some of the judgments, and their items."""
@@ -174,7 +190,10 @@ def read_judgments(
         description = f"drawn by {by}; {_shared(splits)}"
         if left_out:
             description += f"; {left_out:,} judgments left out, whose items are in both parts (task.by=judgment: none)"
-    used_as = [*([role, "item", "by its name", f"{len(set(cells[role])):,} different"] for role in roles)]
+    distinct = [len(np.unique(column)) for column in cells.T]
+    used_as = [
+        [role, "item", "by its name", f"{count:,} different"] for role, count in zip(roles, distinct, strict=True)
+    ]
     lines = [
         ["column", "used as", "because", "values"],
         ["", "table", table.form, f"{len(table):,} rows; {len(names):,} items"],
@@ -202,6 +221,16 @@ def _suggest_config(form: str, train: Split) -> tuple[str, list[str]]:
     return f"table/{name.get(form, 'triplets')}", changes
 
 
+def _distinct_names(table: Table, roles: Sequence[str]) -> tuple[list[str], _Array]:
+    """The different cells of the columns of items, and the number of each cell `[N, roles]`; -1: empty."""
+    number_of: dict[str, int] = {}
+    columns = []
+    for role in roles:
+        texts, numbers = table.column(role, "items").distinct()
+        columns.append(np.array([*(number_of.setdefault(text, len(number_of)) for text in texts), -1])[numbers])
+    return list(number_of), np.stack(columns, axis=1)
+
+
 def has_judgments(table: Table) -> bool:
     """Whether the columns of a table are those of judgments."""
     names = {name.lower() for name in table.columns}
@@ -225,6 +254,10 @@ def _form(table: Table) -> tuple[str, tuple[str, ...]]:
     found = [form for form, (items, judged) in FORMS.items() if {*items, judged} <= by_name.keys()]
     if len(found) == 1:
         items, judged = FORMS[found[0]]
+        for name in (*items, judged):
+            if len(alike := [column for column in table.columns if column.lower() == name]) > 1:
+                got = f"columns {' and '.join(alike)}"
+                raise InputError(str(table.path), got, f"must have one '{name}', in upper or lower case", "rename one")
         return found[0], tuple(by_name[name] for name in (*items, judged))
     forms = "; or ".join(", ".join((*items, judged)) for items, judged in FORMS.values())
     if found:
@@ -325,9 +358,8 @@ def _own_images(table: Table, root: str | None) -> _Images:
     return _Images(CellFiles(table.root if root is None else data_folder(root, "the images")), None, {})
 
 
-def _items_beside(table: Table, own: _Images, cells: Mapping[str, Sequence[str]]) -> Path | None:
+def _items_beside(table: Table, own: _Images, names: Sequence[str]) -> Path | None:
     """The table "items" beside the judgments, if no cell is the path of an image; None: there is none."""
-    names = {name for role in cells.values() for name in role if name}
     if any(own.files.has(own.files.place(name)) for name in names):
         return None
     beside = [path for path in sorted(table.path.parent.glob("items.*")) if table_suffix(path) and path != table.path]
@@ -360,42 +392,37 @@ def _listed_images(
 
 
 def _refuse_same(
-    table: Table, roles: Sequence[str], cells: Mapping[str, Sequence[str]], item_of: Mapping[str, str], use: _Array
+    table: Table, roles: Sequence[str], names: Sequence[str], cells: _Array, items: _Array, rows: _Array
 ) -> None:
-    """Refuse a row that names an item twice."""
-    for row in np.flatnonzero(use).tolist():
-        items = [item_of[cells[role][row]] for role in roles]
-        if len(set(items)) < len(items):
-            first, second = next(
-                (a, b) for n, a in enumerate(roles) for b in roles[n + 1 :] if items[n] == item_of[cells[b][row]]
-            )
-            names = " and ".join(dict.fromkeys((cells[first][row], cells[second][row])))
-            got = f"{first} and {second} are the same item, {names}"
-            raise InputError(table.where(row), got, "must be different items", "remove the row, or correct it")
+    """Refuse a row that names an item twice, by the items `[J, roles]` of the rows `[J]` that are used."""
+    pairs = list(combinations(range(len(roles)), 2))
+    same = np.stack([items[:, a] == items[:, b] for a, b in pairs], axis=1)
+    for number in np.flatnonzero(same.any(1))[:1].tolist():
+        row, (a, b) = rows[number], pairs[same[number].argmax()]
+        named = " and ".join(dict.fromkeys(names[cells[row, place]] for place in (a, b)))
+        got = f"{roles[a]} and {roles[b]} are the same item, {named}"
+        raise InputError(table.where(row), got, "must be different items", "remove the row, or correct it")
 
 
 def _choices(
-    table: Table,
-    roles: Sequence[str],
-    judged: str,
-    cells: Mapping[str, Sequence[str]],
-    use: _Array,
+    table: Table, roles: Sequence[str], judged: str, names: Sequence[str], cells: _Array, use: _Array
 ) -> _Array:
     """The position of the chosen item of each row: of x and y, or of the odd one out; by role or by item."""
-    choosable = roles[1:] if len(roles) == 3 and roles[0].lower() == "anchor" else roles
-    values = np.full(len(table), -1)
-    for row, cell in enumerate(table.texts(judged, "choices")):
-        if not use[row]:
-            continue
-        fits = {n for n, role in enumerate(choosable) if cell.lower() == role.lower() or cell == cells[role][row]}
-        if len(fits) != 1:
-            allowed = (
-                f"must be {' or '.join(choosable)}, or one of the items {', '.join(cells[r][row] for r in choosable)}"
-            )
-            hint = "an item has the name of another column: rename it" if fits else ""
-            raise InputError(f"{table.where(row)}: {judged}", f"'{cell}'", allowed, hint)
-        (values[row],) = fits
-    return values
+    first = 1 if roles[0].lower() == "anchor" else 0
+    choosable, own = roles[first:], cells[:, first:]
+    texts, numbers = table.column(judged, "choices").distinct()
+    number_of = {name: number for number, name in enumerate(names)}
+    as_item = np.array([*(number_of.get(text, -2) for text in texts), -2])[numbers]
+    fits = own == as_item[:, None]  # [N, choosable]
+    for place, role in enumerate(choosable):
+        fits[:, place] |= np.array([*(text.lower() == role.lower() for text in texts), False])[numbers]
+    for row in np.flatnonzero(use & (fits.sum(1) != 1))[:1].tolist():
+        items = ", ".join(names[number] for number in own[row])
+        hint = "an item has the name of another column: rename it" if fits[row].any() else ""
+        allowed = f"must be {' or '.join(choosable)}, or one of the items {items}"
+        raise InputError(f"{table.where(row)}: {judged}", f"'{texts[numbers[row]]}'", allowed, hint)
+    chosen: _Array = fits.argmax(1)
+    return chosen
 
 
 def _from_largest(table: Table, judged: str, values: _Array, use: _Array, largest: float | None) -> _Array:
@@ -436,15 +463,18 @@ def _labels(form: str, items: int, members: _Array, values: _Array, unit: str | 
     return TripletLabels(members, values.astype(np.int64), items, odd_one_out=form == "odd one out")
 
 
-def _identity(members: _Array, values: Sequence[str], names: Sequence[str]) -> list[str]:
+def _identity(members: _Array, values: _Array, names: Sequence[str]) -> list[str]:
     """What identifies the judgments of each item: a sum of hashes, so that their order does not count."""
-    sums = [0] * len(names)
-    for rows, value in zip(members.tolist(), values, strict=True):
-        text = "\t".join([*(names[row] for row in rows), value]).encode(errors="surrogateescape")
-        content = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
-        for row in rows:
-            sums[row] = (sums[row] + content) % 2**64
-    return [f"{total:016x}" for total in sums]
+    encoded = [name.encode(errors="surrogateescape") for name in names]
+    numbers, number_of = np.unique(values, return_inverse=True)
+    answers = [f"{number:g}".encode() for number in numbers.tolist()]
+    columns = [*([encoded[row] for row in column] for column in members.T.tolist())]
+    texts = zip(*columns, [answers[number] for number in number_of.tolist()], strict=True)
+    hashes = b"".join(hashlib.blake2b(b"\t".join(text), digest_size=8).digest() for text in texts)
+    sums = np.zeros(len(names), np.uint64)
+    for column in members.T:
+        np.add.at(sums, column, np.frombuffer(hashes, ">u8").astype(np.uint64))
+    return [f"{total:016x}" for total in sums.tolist()]
 
 
 def _count(split: Split) -> int:

@@ -52,7 +52,7 @@ def test_a_judgment_that_differs_from_its_repeats_is_found_without_an_embedding(
     found = judgment_errors(torch.zeros(ITEMS, 2), PairLabels(np.repeat(rows, 3, axis=0), judged, ITEMS))
     assert found.judged[found.order[:2]].tolist() in (judged[[30, 301]].tolist(), judged[[301, 30]].tolist())
     assert found.judgments.tolist() == [3] * len(judged)
-    assert found.others.tolist() == [2] * len(judged)
+    assert found.others_differ.tolist() == [2] * len(judged)
 
 
 @pytest.mark.parametrize("answers", [2, 3])
@@ -68,21 +68,21 @@ def test_wrong_answers_to_triplets_are_found(x, answers):
     found = judgment_errors(x, TripletLabels(rows, answer, ITEMS, odd_one_out=answers == 3))
     assert found_items(found, 4) == {tuple(rows[n]) for n in clear}
     assert (found.predicted[found.order[:4]] < 0.1).all()
-    assert (found.others == 0).all()
+    assert (found.others_differ == 0).all()
 
 
 def test_an_answer_that_two_other_triplets_contradict_counts_them():
     """By the first two, (0, 1) is nearer than (0, 2), and that than (0, 3); the last one says the opposite."""
     labels = TripletLabels([[0, 1, 2], [0, 2, 3], [0, 3, 1]], [0, 0, 0], 4)
     found = judgment_errors(torch.zeros(4, 2), labels)
-    assert found.paths.tolist() == [1, 1, 1]  # a circle: each is contradicted by the other two
+    assert found.implied_otherwise.tolist() == [1, 1, 1]  # a circle: each is contradicted by the other two
     consistent = judgment_errors(torch.zeros(4, 2), TripletLabels(labels.triplets, [0, 0, 0], 4))
-    assert consistent.paths.tolist() == [0, 0, 0]
+    assert consistent.implied_otherwise.tolist() == [0, 0, 0]
     assert (found.scores > consistent.scores).all()
     repeated = TripletLabels([[0, 1, 2], [0, 1, 2], [0, 1, 2]], [0, 0, 1], 3, odd_one_out=True)
     votes = judgment_errors(torch.zeros(3, 2), repeated)
     assert votes.judged.tolist() == [0, 1]
-    assert votes.others.tolist() == [1, 2]
+    assert votes.others_differ.tolist() == [1, 2]
     assert votes.order.tolist() == [1, 0]
 
 

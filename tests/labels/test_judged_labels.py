@@ -10,6 +10,7 @@ import torch
 from support.refusals import refuses
 
 from contml.labels import RankingLabels, TripletLabels
+from contml.labels.judged_items import unique_rows
 
 
 def random_triplets(items, count, seed=0):
@@ -25,6 +26,16 @@ def loop_counts(triplets, answers, number):
         key = (row[0] if anchored else None, frozenset(row[1:] if anchored else row))
         votes[key][row[answer + anchored]] += 1
     return votes
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_different_rows_are_those_of_numpy(columns):
+    random = np.random.default_rng(columns)
+    for count in (1, 2, 50):
+        rows = random.integers(0, 4, (count, columns))
+        expected, place = np.unique(rows, axis=0, return_inverse=True)
+        for found, wanted in zip(unique_rows(rows), (expected, place.reshape(-1)), strict=True):
+            np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("number", [2, 3])

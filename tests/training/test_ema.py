@@ -13,7 +13,7 @@ from support.runs import kill_at
 from test_layer_decay import DRAWN
 
 import contml
-from contml.evaluation.evaluated import AverageComparison
+from contml.evaluation.evaluated import AveragingComparison
 from contml.experiment import evaluate_run, load, read_evaluation, train
 from contml.runs import create
 from contml.training import Training
@@ -103,7 +103,7 @@ def test_the_better_one_is_the_model(tmp_path, monkeypatch, no_reports, capsys, 
     averages = evaluated.selection.averages
     if evaluated.epoch:
         assert averages.chosen == (better == "average")
-    assert (averages.value < averages.weights) == (better == "average")
+    assert (averages.averaged < averages.unaveraged) == (better == "average")
     assert f"the averaged weights are {'the model' if averages.chosen else 'not the model'}: their " in printed
     assert "averaged weights: " in printed
     average, _ = load_weights(run.checkpoints / "ema.safetensors")
@@ -129,7 +129,7 @@ def test_comparisons():
         assert best.compare_average(poses(weight), poses(average)) == (average < weight)
         taken = min(weight, average)
         best.update(poses(taken), values, 1, {}, averaged=average < weight)
-    assert best.averages == AverageComparison(poses(0.4).main.model, poses(0.45).main.model, True)
+    assert best.averages == AveragingComparison(poses(0.4).main.model, poses(0.45).main.model, True)
     assert best.value == poses(0.4).main.model
 
 

@@ -137,6 +137,7 @@ def test_an_item_that_has_the_name_of_the_other_column_is_refused(read):
             "table.csv: test split by item",
             "2 judgments",
         ),
+        ("anchor,x,y,X,choice\n0.png,1.png,2.png,3.png,x\n", "table.csv", "columns x and X"),
         (GRADES.replace(",2\n", ",good\n"), "table.csv:3: grade", "'good'"),
         (GRADES.replace(",2\n", ",-2\n"), "table.csv:3: grade", "-2"),
         (GRADES.replace(",2\n", ",inf\n"), "table.csv:3: grade", "'inf'"),

@@ -107,6 +107,12 @@ BAD = {
     "an item with itself": ("dials/3.png,dials/3.png,4", ":3", "the same item", "remove"),
     "a score that is no number": ("dials/3.png,dials/4.png,very", ":3: score", "'very'", ""),
     "an empty score": ("dials/3.png,dials/4.png,", ":3: score", "empty", "missing=drop"),
+    "a missing score": (
+        "dials/3.png,dials/4.png,NaN",
+        ":3: score",
+        "'NaN', which means a missing value",
+        "missing=drop",
+    ),
     "an empty item": (",dials/4.png,3", ":3: a", "empty", "missing=drop"),
     "an infinite score": ("dials/3.png,dials/4.png,inf", ":3: score", "'inf'", ""),
     "an item of the network": ("https://a.b/c.png,dials/4.png,3", ":3: a", "a URL", "save"),
