@@ -216,6 +216,7 @@ class JudgedSampler(BatchSampler):
             raise InputError("JudgedSampler", f"no judgment of {len(labels):,} items", "needs at least one")
         self.rows, self.starts = groups.rows.cpu().numpy(), groups.starts.cpu().numpy()
         self.whole, self.batches = groups.whole, batches
+        self.judged_items = len(np.unique(self.rows))
         sizes = np.diff(self.starts)
         if self.whole and len(sizes) and batch_size < (largest := int(sizes.max())):
             raise InputError("batch_size", str(batch_size), f"must be at least {largest}, the items judged together")
@@ -231,7 +232,7 @@ class JudgedSampler(BatchSampler):
         if self.whole:
             return one_pass
         # Where most pairs were judged, a batch of random items holds many of them.
-        return min(one_pass, math.ceil((len(np.unique(self.rows)) / self.batch_size) ** 2))
+        return min(one_pass, math.ceil((self.judged_items / self.batch_size) ** 2))
 
     def batch(self, epoch: int, step: int) -> list[int]:
         """The rows of one batch: groups one after another, then other items."""
