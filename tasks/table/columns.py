@@ -103,6 +103,8 @@ def choose_columns(
     roles = guess_roles(table, reading, image=image, split=split, taken=taken, group=group)
     if roles.image is None:
         hint = "name it: image=COLUMN (--image); the first line of the file names the columns"
+        if table.delimiter is not None and len(table.columns) == 1:
+            hint = "one column: if another character is between its cells, name it: task.delimiter=CHARACTER"
         raise InputError(str(table.path), f"no column of image paths (it has {', '.join(table.columns)})", hint=hint)
     if not parts:
         only = _only_label(table, roles, group)

@@ -150,6 +150,14 @@ def test_a_wrong_table_is_one_line(read, text, subject, got):
         read(text)
 
 
+@pytest.mark.parametrize("mark", ["&", " ", ":"])
+def test_a_delimiter_that_is_not_found_is_named(read, mark):
+    text = GRADES.replace(",", mark)
+    with refuses("table.csv", got=f"query{mark}item{mark}grade", hint="task.delimiter"):
+        read(text)
+    assert len(read(text, delimiter=mark).train) == 3
+
+
 def test_incomplete_judgments_are_dropped_and_counted(read):
     task = read(TRIPLETS + "0.png,,2.png,x\n0.png,99.png,2.png,x\n0.png,98.png,2.png,x\n", missing="drop")
     assert ["", "excluded", "missing=drop", "1 with an empty cell, 2 without an image file"] in task.columns
