@@ -1165,12 +1165,32 @@ def test_tables_of_results_are_those_of_the_trainings(name):
     assert held >= 2 or name == "label_errors"
 
 
-@pytest.mark.parametrize("make", [presets.table, finetuning.table])
-@pytest.mark.parametrize("page", ["benchmarks/results", "docs/finetuning.md"])
+@pytest.mark.parametrize(
+    ("make", "page"),
+    [
+        (presets.table, "benchmarks/results/presets.md"),
+        (presets.table, "docs/finetuning.md"),
+        (presets.table_of_heads, "benchmarks/results/presets.md"),
+        (finetuning.table, "benchmarks/results/finetuning.md"),
+        (finetuning.table, "docs/finetuning.md"),
+    ],
+)
 def test_tables_of_finetuning_are_those_of_the_trainings(make, page):
-    name = make.__module__.removeprefix("benchmarks.")
-    path = ROOT / (page if page.endswith(".md") else f"{page}/{name}.md")
-    assert make() in path.read_text(encoding="utf-8")
+    assert make() in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_the_page_on_finetuning_says_what_the_tables_say():
+    """In words: the preset is above the features in all rows, larger images are better, one head differs."""
+    page, rows = text_of("docs/finetuning.md"), [line.split(" | ") for line in presets.table().splitlines()[2:]]
+    assert all(float(row[5].split("(")[1].split(" ")[0]) > 0 for row in rows)
+    assert f"in all {len(rows)} rows" in page
+    small, _, large = ([float(row[4]) for row in rows[start : start + 4]] for start in (0, 4, 8))
+    assert all(a < b for a, b in zip(small, large, strict=True))
+    heads = [line.strip("| ").split(" | ") for line in presets.table_of_heads().splitlines()[3:]]
+    clear = [(head[0], cell) for head in heads for cell in (head[2], head[4]) if "(+" in cell or "to -" in cell]
+    ((head, difference),) = clear
+    assert head == "linear, from random numbers"
+    assert f"except for `random` on houses, by {difference.split(' ')[0].removeprefix('+')}" in page
 
 
 ROWS = [(page, phrase, true) for page, claims in CLAIMS.items() for phrase, true in claims]
