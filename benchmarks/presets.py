@@ -67,6 +67,8 @@ HEADS = {
     "linear, from an orthogonal projection": ("model.head_start=orthogonal",),
     "linear, from random numbers": ("model.head_start=random",),
     "MLP, from principal components": ("model.head=mlp",),
+    "the preset's, averaged weights": ("training.ema=0.99",),
+    "the preset's, averaged weights as teacher": ("training.ema=0.99", "step.ema_weight=10"),
 }
 PRESET, HEAD_SETS = next(iter(NETWORKS)), ("houses", "poses")
 #: Own data are trained by `table/default`: its sampler, optimizer and length, for every set.

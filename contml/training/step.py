@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
-from contml._support.validation import PositiveInt, check_ranges
+from contml._support.errors import InputError
+from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
 from contml.contracts import Requirement
+from contml.distances import euclidean
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import check_loss, check_requirement
 from contml.training.chunks import embed_in_chunks
@@ -66,6 +70,9 @@ class TrainingStep(nn.Module):
         """
         check_requirement(type(self.loss or self).__name__, self.requires, labels.kind)
 
+    def use_average(self, average: AveragedModel | None) -> None:
+        """Called by the trainer before the first step: the moving average of the weights, or None."""
+
     def embed(self, model: nn.Module, images: Tensor, **options: Any) -> Any:
         """What the model returns for images, `chunk_size` of them at a time."""
         with embed_in_chunks(model, self.chunk_size):
@@ -87,14 +94,50 @@ class TrainingStep(nn.Module):
 
 
 class EmbeddingStep(TrainingStep):
-    """The default step: embed the images, gather the embeddings of all processes, compute the loss."""
+    """The default step: embed the images, gather the embeddings of all processes, compute the loss.
+
+        loss(embeddings, labels) + ema_weight mean_{i != j} ((d_ij - d'_ij) / mean d')^2
+
+    The second term is self-distillation: d are the Euclidean distances of the embeddings of the batch, d' those by the
+    moving average of the weights, which is the teacher, from the second step on.
+
+    Args:
+        ema_weight: weight of the second term; it needs a moving average of the weights (training.ema). null: no term.
+    """
 
     @check_ranges
-    def __init__(self, chunk_size: PositiveInt | None = None, *, loss: nn.Module) -> None:
+    def __init__(
+        self, chunk_size: PositiveInt | None = None, ema_weight: PositiveFloat | None = None, *, loss: nn.Module
+    ) -> None:
         check_loss(loss)
         super().__init__(chunk_size, loss=loss)
+        self.ema_weight = ema_weight
+        self._teacher: tuple[AveragedModel | None] = (None,)  # in a tuple: it is not a module of the step
+
+    def use_average(self, average: AveragedModel | None) -> None:
+        """Take the teacher of the second term.
+
+        Raises:
+            InputError: there is none, but the term has a weight.
+        """
+        if self.ema_weight is not None and average is None:
+            got = f"{self.ema_weight:g}, without a moving average of the weights"
+            raise InputError("ema_weight", got, hint="set training.ema=0.99")
+        self._teacher = (average,)
 
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
         """The loss of a batch."""
-        loss: Tensor = self.loss(gather_rows(self.embed(model, images)), labels, anchors=anchors)
-        return loss
+        embeddings = gather_rows(self.embed(model, images))
+        loss: Tensor = self.loss(embeddings, labels, anchors=anchors)
+        (teacher,) = self._teacher
+        if self.ema_weight is None or teacher is None or not int(teacher.n_averaged):
+            return loss
+        teacher.eval()
+        with torch.no_grad():
+            parts = [teacher(part) for part in images.split(self.chunk_size or len(images))]
+            target = gather_rows(torch.cat(parts))
+            target_distances = euclidean(target, target)
+        pairs = ~torch.eye(len(embeddings), dtype=torch.bool, device=embeddings.device)
+        differences = (euclidean(embeddings, embeddings) - target_distances)[pairs]
+        scale = target_distances[pairs].mean().clamp(min=torch.finfo(target_distances.dtype).tiny)
+        return loss + self.ema_weight * (differences / scale).square().mean()

@@ -131,6 +131,7 @@ class Trainer:
             if self.best is None:
                 raise InputError("ema", f"{self.options.ema:g}", hint="give a validation split, which chooses")
             self.average = AveragedModel(model, self.device, multi_avg_fn=self._average, use_buffers=True)
+        step.use_average(self.average)
         bare_optimizer = optimizer(groups)
         self.model, self.optimizer = self.accelerator.prepare(model, bare_optimizer)
         self.steps = len(sampler)

@@ -15,8 +15,9 @@ from test_layer_decay import DRAWN
 import contml
 from contml.evaluation.evaluated import AveragingComparison
 from contml.experiment import evaluate_run, load, read_evaluation, train
+from contml.losses import LogRatioLoss
 from contml.runs import create
-from contml.training import Training
+from contml.training import EmbeddingStep, Training
 from contml.training.checkpoint import load_weights
 
 
@@ -63,13 +64,40 @@ def test_the_training_itself_is_the_same():
     assert plain.best.averages is None
 
 
-@pytest.mark.parametrize("position", [(0, 1), (1, 2)])
-def test_a_killed_training_gives_the_same_average(tmp_path, position):
-    whole = trainer_of(checkpoint_minutes=0)
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_self_distillation_by_loops(chunk_size):
+    step = EmbeddingStep(chunk_size, 3.0, loss=LogRatioLoss())
+    trainer = small_trainer(model=Flat(), val=squares(20, seed=2), ema=0.7, step=step)
+    for done, batch in enumerate(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)):
+        embeddings, target = trainer.bare_model(batch.images), trainer.average.module(batch.images)
+        anchors = torch.arange(int((batch.positions < trainer.sampler.anchors).sum()))
+        expected = step.loss(embeddings, trainer.labels[batch.rows], anchors=anchors).item()
+        pairs = [(i, j) for i in range(len(target)) for j in range(len(target)) if i != j]
+        own, other = ([(x[i] - x[j]).double().norm().item() for i, j in pairs] for x in (embeddings, target))
+        mean = sum(other) / len(other)
+        if done:
+            expected += 3 * sum(((a - b) / mean) ** 2 for a, b in zip(own, other, strict=True)) / len(pairs)
+        assert trainer.train_step(batch).item() == pytest.approx(expected, rel=1e-4)
+        trainer.step += 1
+    assert not any(parameter.grad is not None for parameter in trainer.average.parameters())
+    assert not any("teacher" in key for key in step.state_dict())
+
+
+def test_self_distillation_needs_an_average():
+    with refuses("ema_weight", "3, without a moving average", hint="training.ema"):
+        small_trainer(val=squares(20, seed=2), step=EmbeddingStep(None, 3.0, loss=LogRatioLoss()))
+
+
+@pytest.mark.parametrize(("position", "weight"), [((0, 1), None), ((1, 2), None), ((1, 2), 3.0)])
+def test_a_killed_training_gives_the_same_average(tmp_path, position, weight):
+    def trainer_of_step(run=None):
+        return trainer_of(run, checkpoint_minutes=0, step=EmbeddingStep(None, weight, loss=LogRatioLoss()))
+
+    whole = trainer_of_step()
     whole.fit()
     run = create(tmp_path, "killed")
-    kill_at(trainer_of(run, checkpoint_minutes=0), *position)
-    resumed = trainer_of(run, checkpoint_minutes=0)
+    kill_at(trainer_of_step(run), *position)
+    resumed = trainer_of_step(run)
     resumed.resume()
     resumed.fit()
     assert_equal(weights(whole), weights(resumed))
@@ -153,14 +181,18 @@ def test_two_processes_equal_one(tmp_path, monkeypatch):
         """
 import torch
 from support.miniature import Flat, small_trainer, squares
-trainer = small_trainer(model=Flat(), val=squares(20, seed=2), ema=0.7)
+from contml.losses import LogRatioLoss
+from contml.training import EmbeddingStep
+step = EmbeddingStep(None, 3.0, loss=LogRatioLoss())
+trainer = small_trainer(model=Flat(), val=squares(20, seed=2), ema=0.7, step=step)
 trainer.fit()
 if trainer.accelerator.is_main_process:
     torch.save(trainer.average.module.state_dict(), "two.pth")
 """,
         300,
     )
-    one = small_trainer(model=Flat(), val=squares(20, seed=2), ema=0.7)
+    step = EmbeddingStep(None, 3.0, loss=LogRatioLoss())
+    one = small_trainer(model=Flat(), val=squares(20, seed=2), ema=0.7, step=step)
     one.fit()
     two = torch.load(Path("two.pth"))
     for name, value in one.average.module.state_dict().items():
