@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import types
 from collections.abc import Callable, Collection, Mapping
@@ -133,12 +134,13 @@ def check(option: Option, value: Any) -> Any:
         ValidationError: it has another type.
         InputError: it is not in the range of the type.
     """
-    if not option.required and plain(option.default) == json.dumps(value):
+    text = json.dumps(value, default=os.fspath)  # a path: the options of labels are read again by their task
+    if not option.required and plain(option.default) == text:
         return option.default  # the default itself is accepted, even if it does not fit the annotation
     # Strict JSON fits YAML: a list may be a tuple and text a path, but "0.1" and true are not numbers.
     model_config = ConfigDict(strict=True, arbitrary_types_allowed=True)
     model = create_model("Value", __config__=model_config, value=(option.type, ...))
-    converted = model.model_validate_json(json.dumps({"value": value})).__dict__["value"]
+    converted = model.model_validate_json(f'{{"value": {text}}}').__dict__["value"]
     check_range(option.type, option.name, converted)
     return converted
 

@@ -134,7 +134,7 @@ class EmbeddingStep(TrainingStep):
             return loss
         teacher.eval()
         with torch.no_grad():
-            parts = [teacher(part) for part in images.split(self.chunk_size or len(images))]
+            parts = [teacher(part) for part in torch.split(images, self.chunk_size or len(images))]
             target = gather_rows(torch.cat(parts))
             target_distances = euclidean(target, target)
         pairs = ~torch.eye(len(embeddings), dtype=torch.bool, device=embeddings.device)

@@ -10,6 +10,7 @@ from support.refusals import refuses
 
 from contml import InputError
 from contml.data.features import write_features
+from contml.experiment import load
 from contml.labels import TeacherLabels, WeightedLabels
 from contml.tasks.table.file import file
 
@@ -46,6 +47,16 @@ def test_the_embeddings_of_a_file_by_name(photos, tmp_path, suffix):
         expected = TeacherLabels(torch.from_numpy(np.stack(rows)))
         torch.testing.assert_close(split.labels.pairwise(), expected.pairwise())
     assert any("embeddings of 6 numbers" in cell for row in task.columns for cell in row)
+
+
+def test_in_a_config(photos, tmp_path, monkeypatch):
+    """A relative path, which the run keeps as an absolute one."""
+    monkeypatch.chdir(tmp_path)
+    teacher(tmp_path)
+    changes = ["task.data=photos", "task.pattern='{name}.png'", "task.labels={name: teacher:teacher.npz}"]
+    experiment = load("table/default", changes)
+    assert isinstance(experiment.build_task().train.labels, TeacherLabels)
+    assert experiment.values["task"]["labels"]["name"]["model"] == str(tmp_path / "teacher.npz")
 
 
 def test_in_short_and_in_a_sum(photos, tmp_path):
