@@ -7,6 +7,8 @@ make 20 batches of 150 items: 10 items per class for the class sampler. The tabl
 number; its images are not created, the list of names in the folder stands for them. The exponent of a row is the slope
 of log time over log items, by least squares: 1 is linear growth.
 
+Memory is what the task of that table keeps, and the most that is allocated while the table is read.
+
 Evaluation ranks all items for each item, with ages as labels and 512 dimensions, and is divided by the float32 product
 of the embeddings with themselves, in blocks of 512 x 2,048. Times are processor seconds of one thread, the best of a
 few calls if they are short, so that other work on the machine does not count.
@@ -15,9 +17,12 @@ few calls if they are short, so that other work on the machine does not count.
 from __future__ import annotations
 
 import argparse
+import gc
 import tempfile
 import time
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -81,7 +86,9 @@ def classes(items: int) -> ClassLabels:
     return ClassLabels.from_ids(torch.arange(items) % (items // 10))
 
 
-def table_reading(items: int) -> float:
+@contextmanager
+def numbers_table(items: int) -> Iterator[str]:
+    """The file of a table of image names and numbers."""
     names = [f"{row:07d}.jpg" for row in range(items)]
     numbers = np.random.default_rng(0).integers(0, 100, items).tolist()
     with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +96,26 @@ def table_reading(items: int) -> float:
         path.write_text("image,age\n" + "".join(f"{n},{age}\n" for n, age in zip(names, numbers, strict=True)))
         listed = frozenset(names)
         with patch.object(DiskFiles, "names", lambda _files, _folder: listed):
-            return seconds(lambda: file(str(path)))
+            yield str(path)
+
+
+def table_reading(items: int) -> float:
+    with numbers_table(items) as path:
+        return seconds(lambda: file(path))
+
+
+def table_memory(items: int) -> tuple[float, float]:
+    """Bytes per row that the task of a table keeps, and the most while it is read."""
+    with numbers_table(items) as path:
+        file(path)  # what is computed once is no memory of the task
+        gc.collect()
+        tracemalloc.start()
+        task = file(path)
+        gc.collect()
+        kept, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(task.train) + len(task.evaluated) == items
+        return kept / items, most / items
 
 
 #: What is measured for each number of items, in seconds.
@@ -148,10 +174,17 @@ def evaluation_table(items: list[int]) -> str:
     return table(rows)
 
 
+def memory_table(items: list[int]) -> str:
+    rows = [["rows of a table", "bytes per row kept", "the most while it is read"]]
+    rows += [[f"{count:,}", *(f"{each:,.0f}" for each in table_memory(count))] for count in items]
+    return table(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, nargs="*", default=[10**4, 10**5, 10**6])
     parser.add_argument("--evaluated", type=int, nargs="*", default=[10**4, 3 * 10**4, 10**5])
+    parser.add_argument("--measured", type=int, nargs="*", default=[10**4, 10**5], help="rows whose memory is measured")
     parser.add_argument("--save", type=Path, help="write the tables to this file too")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -159,6 +192,8 @@ def main() -> None:
     parts = [heading("Growth with the number of items")]
     if given.items:
         parts.append(growth_table(given.items) + "\n")
+    if given.measured:
+        parts.append(memory_table(given.measured) + "\n")
     if given.evaluated:
         parts.append(evaluation_table(given.evaluated) + "\n")
     text = "\n".join(parts)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, overload, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch.utils import data
 
 from contml._support.errors import InputError
 from contml._support.progress import note
+from contml._support.texts import Texts
 from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY, ImageItem, PixelArray, decode
 
 #: Left, top, right, bottom in pixels of the image file.
@@ -131,6 +132,33 @@ class ImageFile:
         return self.file
 
 
+class ImageFiles(Sequence[ImageFile]):
+    """Many image files, in the memory of their paths; a list of `ImageFile` needs 800 bytes more for each.
+
+    Args:
+        paths: the path of each file.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.paths = paths if isinstance(paths, Texts) else Texts(paths)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, row: int) -> ImageFile: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> ImageFiles: ...
+
+    def __getitem__(self, row: int | slice) -> ImageFile | ImageFiles:
+        return ImageFiles(self.paths[row]) if isinstance(row, slice) else ImageFile(Path(self.paths[row]))
+
+    def taken(self, rows: Iterable[int]) -> ImageFiles:
+        """The files of some rows, in this order."""
+        return ImageFiles(self.paths.taken(rows))
+
+
 @dataclass(frozen=True, eq=False)
 class Pixels:
     """An image in memory: a picture, or its pixels `[H, W]` or `[H, W, C]` as `contml.data.decode` takes them."""
@@ -224,6 +252,8 @@ def as_sources(images: Any) -> Sequence[ImageSource]:
     Raises:
         InputError: there is something else among them.
     """
+    if isinstance(images, ImageFiles):
+        return images
     if isinstance(images, data.Dataset) and not isinstance(images, Sequence):
         if isinstance(images, data.IterableDataset) or not isinstance(images, Sized):
             got, allowed = f"a {type(images).__name__} without row numbers", "must be a map-style data set of torch"

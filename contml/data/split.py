@@ -13,11 +13,12 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.files import shared_folder
+from contml._support.texts import taken
 from contml._support.validation import as_rows
 from contml.contracts import Rows
 from contml.data.decode import ImageItem, decode
 from contml.data.renderers.text import class_colour, draw_words
-from contml.data.sources import ImageSource, Stamp, Vector, as_sources
+from contml.data.sources import ImageFiles, ImageSource, Stamp, Vector, as_sources
 from contml.labels.base import LabelSpace, check_label_space
 
 #: `renderer(picture, row, size)` returns the picture of a row, `size` pixels square, with its label drawn on it.
@@ -135,7 +136,8 @@ class Split:
         for name, values in self.metadata.items():
             if len(values) != len(self.images):
                 raise InputError(f"split: metadata {name}", f"{len(values)} values", f"must be {len(self.images)}")
-        shapes = {source.values.shape if isinstance(source, Vector) else () for source in self.images}
+        sources = () if isinstance(self.images, ImageFiles) else self.images
+        shapes = {source.values.shape if isinstance(source, Vector) else () for source in sources}
         if len(shapes) > 1:
             got = f"features of shapes {sorted(map(list, shapes))}, where [] is an image"
             raise InputError("split", got, "must be images, or features of one shape")
@@ -185,9 +187,9 @@ class Split:
     def subset(self, rows: Rows) -> Split:
         """Returns a split of some rows, in this order. Its queries and gallery are ascending."""
         index = as_rows(rows, len(self))
-        kept_rows = index.tolist()
-        if kept_rows == list(range(len(self))):
+        if len(index) == len(self) and bool((index == torch.arange(len(self))).all()):
             return self
+        kept_rows = index.tolist()
         new_rows = torch.full((len(self),), -1)
         new_rows[index] = torch.arange(len(kept_rows))
 
@@ -196,8 +198,10 @@ class Split:
 
         return replace(
             self,
-            images=[self.images[row] for row in kept_rows],
-            names=[self.names[row] for row in kept_rows],
+            images=self.images.taken(kept_rows)
+            if isinstance(self.images, ImageFiles)
+            else [self.images[row] for row in kept_rows],
+            names=taken(self.names, kept_rows),
             labels=self.labels[index].as_root(),
             queries=moved(self.queries),
             gallery=moved(self.gallery),

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
+from contml._support.texts import Texts, taken
 from contml._support.validation import as_rows, is_whole
 from contml.contracts import PLAIN, Colours, LabelKind, Measure, Part, Rows
 from contml.distances.cache import NeighbourCache, fingerprint
@@ -221,7 +222,7 @@ class LabelSpace(ABC):
             if len(given) not in (0, len(self)):
                 raise InputError(name, f"{len(given)} for {len(self)} items", "must be one for each item")
             if len(given):
-                setattr(root, f"_{name}", list(map(str, given)))
+                setattr(root, f"_{name}", given if isinstance(given, Texts) else list(map(str, given)))
         return root
 
     def arguments(self) -> dict[str, Any]:
@@ -322,8 +323,7 @@ class LabelSpace(ABC):
         root.rows, root._root = torch.arange(len(self), device=self.device), None
         if self.rows is not None:
             root._texts, root._identity = (
-                [kept[row] for row in self.rows.tolist()] if kept else ()
-                for kept in (self.root._texts, self.root._identity)
+                taken(kept, self.rows.tolist()) if kept else () for kept in (self.root._texts, self.root._identity)
             )
         return root
 

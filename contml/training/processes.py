@@ -16,6 +16,9 @@ from contml._support.errors import InputError, one_line
 #: Words of the errors that PyTorch's backends raise when another process is gone.
 _LOST = ("connection closed", "connection reset", "broken pipe", "remote process exited", "socket timeout")
 
+#: Bytes of outputs that the processes sum at a time.
+_BLOCK_BYTES = 1 << 24
+
 
 def world() -> tuple[int, int]:
     """(rank, number of processes); (0, 1) without a process group."""
@@ -85,11 +88,24 @@ def gather_rows(x: Tensor) -> Tensor:
     return torch.cat(rows)
 
 
-def gather_outputs(outputs: Tensor, missing: Tensor) -> tuple[Tensor, Tensor]:
-    """The outputs `[n, ...]` and unreadable rows of every process; a process has zeros for the rows of the others."""
+def gather_outputs(outputs: Tensor, missing: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The outputs `[n, ...]` and the unreadable rows of all processes; a process has zeros for the rows of the others.
+
+    Blocks of rows are summed over the processes, in place: each holds one copy of the outputs.
+
+    Args:
+        outputs: of this process, on the CPU; they are changed.
+        missing: its unreadable rows.
+        device: that of the process group.
+    """
     if world()[1] == 1:
         return outputs, missing
-    from accelerate.utils import gather_object  # here: the import is slow
-
-    gathered = gather_object([(outputs, missing)])
-    return torch.stack([pair[0] for pair in gathered]).sum(0), torch.cat([pair[1] for pair in gathered])
+    is_missing = torch.zeros(len(outputs), dtype=torch.uint8)
+    is_missing[missing] = 1
+    for values in (outputs, is_missing):
+        row_bytes = max(1, values[:1].nbytes)
+        for block in torch.split(values, max(1, _BLOCK_BYTES // row_bytes)):
+            total = block.to(device, copy=True)
+            dist.all_reduce(total)
+            block.copy_(total)
+    return outputs, is_missing.nonzero()[:, 0]

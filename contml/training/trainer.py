@@ -317,7 +317,7 @@ class Trainer:
                 model or self.bare_model, split, self.images, rows, device=self.device
             )
         with connected():
-            return gather_outputs(outputs, missing)
+            return gather_outputs(outputs, missing, self.device)
 
     def check_images(self, split: Split) -> None:
         """Decode every image of a split, divided between the processes, if broken images are errors.

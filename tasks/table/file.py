@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,7 +19,7 @@ from .items import choose_queries, read_items
 from .judgments import has_judgments, read_judgments, refuse_almost_judgments
 from .kinds import LABEL_SECTIONS, label_parts
 from .label import Reading
-from .overview import describe_columns, suggest_config
+from .overview import describe_columns, suggestion
 from .reading import read_data
 from .split import make_split
 
@@ -157,7 +156,7 @@ def file(
         splits.get("val"),
         val_groups=None if group is None and not rows.shared_images else [rows.groups[r] for r in rows.parts.train],
         columns=columns,
-        suggested=partial(suggest_config, roles, rows),
+        suggested=suggestion(roles, rows),
     )
 
 

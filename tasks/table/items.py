@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from contml import InputError
+from contml._support.texts import Texts
 from contml._support.validation import as_rows
 from contml.data import draw, draw_queries, refuse_equal
 from contml.data.copies import joined, same_files
@@ -126,7 +127,7 @@ def read_items(
     """
     files, seed, column = reading.files, reading.seed, str(roles.image)
     image_cells = table.texts(column, "image")
-    paths = [files.place(cell) if cell else "" for cell in image_cells]
+    paths = Texts(files.place(cell) if cell else "" for cell in image_cells)
     rows = _Rows(table, missing)
     rows.drop_without_image(column, paths, files)
     own_tables = [replace(table, columns={name: table.columns[name] for name in spec.columns}) for spec in specs]
@@ -154,7 +155,7 @@ def read_items(
     rows.check_sizes(parts, split)
     for label in labels:
         refuse_equal(label.space(label.known(parts.train)), label.cells.part.section)
-    keys = [f"{image}\t{text}" for image, text in zip(images, texts, strict=True)]
+    keys = Texts(f"{image}\t{text}" for image, text in zip(images, texts, strict=True))
     means = [1.0]
     if len(labels) > 1:
         means = [_mean_distance(label, label.known(parts.train), keys, seed) for label in labels]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from contml._support.text import number
 from contml.data import Split
@@ -100,10 +102,20 @@ def _classes_without_items(label: FittedLabel, parts: Parts) -> str:
     return f"; no {part} item of class {names} ({len(missing_classes):,} such)" if missing_classes else ""
 
 
-def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[str]]:
-    """The config that suits the labels, and changes to it: the columns found, and batches that fit the rows."""
+def suggestion(roles: Roles, items: Items) -> Callable[[Split], tuple[str, list[str]]]:
+    """Returns a function: the config that suits the labels of a training split, and changes to it.
+
+    The changes are the columns found, and batches that fit the rows. The function does not keep the items.
+    """
     labels = {label.name: {"kind": label.cells.part.name, **label.cells.part.options} for label in items.labels}
     task_options = {"labels": labels, "image": roles.image, "split": roles.split}
+    most_rows = min(label.kind.most_rows[len(items.labels) > 1] for label in items.labels)
+    loss = items.labels[0].kind.loss if len(items.labels) == 1 else ""
+    return partial(_suggest, task_options, loss, most_rows)
+
+
+def _suggest(task_options: Mapping[str, Any], loss: str, most_rows: int, train: Split) -> tuple[str, list[str]]:
+    """The config and all changes, where sampling by label distance is for up to `most_rows` rows."""
     changes = [f"task.{name}={json.dumps(value, ensure_ascii=False)}" for name, value in task_options.items() if value]
     num_rows, class_ids = len(train), train.labels.class_ids  # without a drawn validation split
     if class_ids is not None:
@@ -113,10 +125,10 @@ def suggest_config(roles: Roles, items: Items, train: Split) -> tuple[str, list[
             f"sampler.classes={classes}",
             f"sampler.instances={min(6, num_rows // classes)}",
         ]
-    if len(items.labels) == 1 and (loss := items.labels[0].kind.loss):
+    if loss:
         changes.append(f"loss={loss}")
     batch_size, neighbours = min(100, num_rows), min(5, num_rows - 1)
-    if num_rows > min(label.kind.most_rows[len(items.labels) > 1] for label in items.labels):
+    if num_rows > most_rows:
         return "table/default", [*changes, f"sampler={{name: uniform, batch_size: {batch_size}, batches: 25}}"]
     anchors = max(1, min(16, batch_size // (1 + neighbours)))
     sizes = {"batch_size": batch_size, "anchors_per_batch": anchors, "neighbours": neighbours}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from contml._support.text import number
-from contml.data import ImageFile, Split, View, query_split
+from contml._support.texts import Texts
+from contml.data import Split, View, query_split
 from contml.data.renderers.caption_explainer import CaptionExplainer
 from contml.data.renderers.label_maps import LabelMapExplainer, map_legend
+from contml.data.sources import ImageFiles
 from contml.labels import CaptionLabels, LabelSpace, WeightedLabels
 
 from .drawing import SumRenderer
@@ -29,13 +30,13 @@ def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | 
         groups: the group of each row of the table, where the gallery of a query excludes its own group.
     """
     rows = items.parts.used[part]
-    names = [items.names[row] for row in rows]
-    space = _label_space(items, rows).with_texts(identity=[items.texts[row] for row in rows])
+    names = Texts(items.names[row] for row in rows)
+    space = _label_space(items, rows).with_texts(identity=Texts(items.texts[row] for row in rows))
     query_rows, gallery = query_split(queries.tolist(), len(rows))
     if groups is not None:
         group_ids = torch.from_numpy(np.unique([groups[row] for row in rows], return_inverse=True)[1])
     return Split(
-        images=[ImageFile(Path(items.paths[row])) for row in rows],
+        images=ImageFiles(items.paths[row] for row in rows),
         names=names,
         labels=space,
         queries=query_rows,
@@ -69,7 +70,7 @@ def _label_space(items: Items, rows: Array) -> LabelSpace:
     return WeightedLabels(weights, unit, present=None if present.all() else torch.from_numpy(present))
 
 
-def _view(items: Items, space: LabelSpace, names: list[str]) -> View:
+def _view(items: Items, space: LabelSpace, names: Sequence[str]) -> View:
     if isinstance(space, CaptionLabels):
         return View(explainer=CaptionExplainer(space, names))
     spaces = space.spaces if isinstance(space, WeightedLabels) else (space,)
