@@ -52,10 +52,10 @@ def divide(
     Raises:
         InputError: a part has no judgment.
     """
+    keys = labels.judgment_names(names) if by == "judgment" else ()
+    if labels.count < 2 or (by == "judgment" and len(set(keys)) < 2):
+        raise InputError(f"{purpose} split by {by}", "one judgment to divide", "needs at least 2")
     if by == "judgment":
-        keys = labels.judgment_names(names)
-        if len(set(keys)) < 2:
-            raise InputError(f"{purpose} split by judgment", "one judgment to divide", "needs at least 2")
         drawn = draw(keys, share, seed, purpose, fold=fold)
         return labels.keep(~drawn), labels.keep(drawn)
     drawn = _drawn_items(labels, names, share, seed, purpose, fold)

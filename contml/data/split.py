@@ -62,6 +62,9 @@ def refuse_equal(labels: LabelSpace, subject: str = "labels") -> None:
         differs = any(bool((labels.pairwise([0], rows) > 0).any()) for rows in blocks)
     if differs:
         return
+    if judged is not None:
+        got = f"all {len(judged.rows):,} judged pairs of training are at distance 0"
+        raise InputError(subject, got, "some must differ", "add judgments that differ")
     raise InputError(subject, f"equal in all of {count:,} training rows", hint="choose another label")
 
 

@@ -85,8 +85,9 @@ def test_a_part_without_judgments_is_refused():
     labels = TripletLabels([[0, 1, 2], [0, 1, 3]], [0, 1], 4)
     with refuses("test split by item", got="2 judgments", hint="by judgment"):
         divide(labels, names_of(4), 0.3, "item", 0, "test")
-    with refuses("test split by judgment", got="one judgment"):
-        divide(TripletLabels([[0, 1, 2]], [0], 3), names_of(3), 0.3, "judgment", 0, "test")
+    for by in ("item", "judgment"):
+        with refuses(f"test split by {by}", got="one judgment"):
+            divide(TripletLabels([[0, 1, 2]], [0], 3), names_of(3), 0.3, by, 0, "test")
 
 
 @pytest.mark.parametrize("by", ["item", "judgment"])

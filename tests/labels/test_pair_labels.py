@@ -210,7 +210,7 @@ def test_the_median_is_that_of_the_judged_pairs():
 
 def test_equal_labels_are_those_of_judged_pairs():
     refuse_equal(PairLabels([[3, 4], [1, 2]], [0.0, 0.5], 5))
-    with refuses("labels", got="equal"):
+    with refuses("labels", got="all 2 judged pairs", hint="judgments that differ"):
         refuse_equal(PairLabels([[3, 4], [1, 2]], [0.0, 0.0], 5))
     with refuses("labels", got="no judged pair"):
         refuse_equal(PairLabels([[3, 4], [1, 2]], [0.0, 0.5], 5)[[0, 1, 3]])

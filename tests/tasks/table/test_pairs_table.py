@@ -145,7 +145,7 @@ def test_bad_tables_are_one_line(folder):
     refused("a,b,score\nx,y,5\nx,z,4\n", "j.csv:3: b", "no item 'z'")
     equal = "".join(f"dials/{a}.png,dials/{a + 1}.png,5\n" for a in range(0, 30, 2))
     (folder / "j.csv").write_text("a,b,score\n" + equal)
-    with refuses("labels", "equal"):
+    with refuses("labels", "at distance 0"):
         refuse_equal(file(str(folder / "j.csv")).train.labels)
 
 
