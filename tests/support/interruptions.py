@@ -17,6 +17,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file
 
 from contml.models import EmbeddingModel
@@ -55,6 +56,7 @@ def _averaged(run: Run, **options) -> Trainer:
 
 
 def _adapted(run: Run, **options) -> Trainer:
+    torch.manual_seed(0)
     model = EmbeddingModel("small_cnn", dim=4, adapter="lora", adapter_rank=2, adapter_dropout=0.1)
     return small_trainer(run, model=model, val=squares(20, seed=2), **options)
 
