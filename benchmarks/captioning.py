@@ -8,8 +8,9 @@ ImageNet, and the same after training on the caption distances of the training i
 labels (the 60 nearest images of an anchor are its positives), with the log-ratio loss, and with dense triplets. Two
 controls see as many images: MobileNetV2 fine-tuned by the cross entropy of a captioner, and the log-ratio loss on
 shuffled captions, where each training image has those of another one. Each has two learning rates, chosen on the
-validation images by caption distance@10, or by CIDEr-D for the captioner. The networks are frozen, and their features
-computed once; networks and features are kept in --folder. The captioner lstm has the controls, attention the triplets.
+validation images by caption distance@10, or by CIDEr-D for the captioner; the last weights count. The networks are
+frozen, and their features computed once; networks and features are kept in --folder. The captioner lstm has the
+controls, attention the triplets.
 
 A captioner (lstm: on the global features; attention: top-down attention on the 4 x 4 feature map) has 256 units and
 words of 256 numbers. It is trained by cross entropy on all captions of an image, in batches of 50 images, and goes on
@@ -154,6 +155,7 @@ def network(name: str, start: Start, given: argparse.Namespace) -> Path:
                     "images.crop=120",
                     "sampler.batches=80",
                     "training.epochs=3",
+                    "training.select=none",  # also where it was better before: as many steps for each
                     "training.evaluate_every=3",
                     *start.changes,
                     f"optimizer.lr={rate:g}",
