@@ -34,6 +34,7 @@ from contml.experiment import Experiment, load
 from contml.experiment.presets import choose
 from contml.labels import MatrixLabels
 from contml.models import EmbeddingModel
+from contml.tasks.table.text_labels import CaptionsLabel
 
 #: The images of the packs are of about this side: larger ones would only be blurred.
 SIDE = 128
@@ -53,6 +54,7 @@ SETS = {
                 for split, name in (("train", "train"), ("val", "dev"), ("test", "test"))
             ),
             "task.vectors=word_vectors/glove.6B.50d.flickr8k.txt.gz",
+            f"loss={CaptionsLabel.loss}",  # as for a table with captions
         ),
     ),
     "rooms": ("layout/nyuv2", ("task.root=$/rooms_nyuv2", "task.frame=nyu_index", "task.exclude_group=true")),
