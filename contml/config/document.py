@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -278,7 +279,7 @@ def _override(values: dict[str, Any], lines: dict[Key, int], key: Key, text: str
 
 def show(value: Any) -> str:
     """A value as errors show it."""
-    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=os.fspath)
     return text if len(text) <= 80 else text[:77] + "..."
 
 

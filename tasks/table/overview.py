@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -116,7 +117,8 @@ def suggestion(roles: Roles, items: Items) -> Callable[[Split], tuple[str, list[
 
 def _suggest(task_options: Mapping[str, Any], loss: str, most_rows: int, train: Split) -> tuple[str, list[str]]:
     """The config and all changes, where sampling by label distance is for up to `most_rows` rows."""
-    changes = [f"task.{name}={json.dumps(value, ensure_ascii=False)}" for name, value in task_options.items() if value]
+    texts = {name: json.dumps(value, ensure_ascii=False, default=os.fspath) for name, value in task_options.items()}
+    changes = [f"task.{name}={texts[name]}" for name, value in task_options.items() if value]
     num_rows, class_ids = len(train), train.labels.class_ids  # without a drawn validation split
     if class_ids is not None:
         classes = min(16, len(set(class_ids.tolist())), num_rows // 2)
