@@ -76,6 +76,10 @@ def test_nothing_is_wrong_or_cut(chromium, page_file, width, scheme):
             ".item b, .item .label", "all => all.map(e => getComputedStyle(e).textAlign)"
         )
         assert len(set(alignments)) == 1
+        for cells, least in ((".named td:first-child", 160), ("td:last-child", 54)):
+            drawn = page.eval_on_selector_all(cells, "all => all.map(each => each.getBoundingClientRect().width)")
+            assert drawn
+            assert width > 640 or min(drawn) >= least
         page.emulate_media(media="print")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         assert problems == []
