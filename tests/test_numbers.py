@@ -318,7 +318,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         ),
         (f"rows of the file, {N} unless set", lambda: typed("audit", "--top")),
         (f"{N} % of the labels were made wrong", lambda: 100 * planted.SHARE),
-        (f"a random order has {N}. Features", lambda: planted.SHARE),
+        (f"a random order has {N}. The features", lambda: planted.SHARE),
         *(
             (
                 rf"\| {title} \([\d,]+\) \| {N} \| {N} \| {N} \| {N} \|",
