@@ -32,6 +32,7 @@ ALLOWED = {
     "transport/vector_operations.py:_arithmetic.code: builder": "the instructions of llvmlite are methods by name",
     "transport/vector_operations.py:pointer: array": "types of Numba: arrays alone have a layout",
     "retrieval/index_structure.py:Searcher._propose: structure.index": "faiss.contrib.torch_utils replaces its search",
+    "retrieval/index_structure.py:nearest_codes: index": "as there",
     "distances/vectors.py:rounded_inputs: products": "torch 2.9 and later",
     "distances/vectors.py:rounded_inputs: torch.backends.mkldnn": "torch 2.9 and later",
     "labels/scales.py:_ordered_categories: labels": "a column of pandas",
