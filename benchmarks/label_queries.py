@@ -118,7 +118,7 @@ def find(name: str, given: argparse.Namespace, seed: int, is_unit: bool) -> Foun
     trainer = experiment.build_trainer(fast_task, quiet=True)
     trainer.fit()
     assert trainer.best is not None
-    trainer.bare_model.load_state_dict(trainer.best.weights or {})
+    trainer.take_best()
     embeddings, test = trainer.outputs(task.train)[0], task.test
     val_outputs, test_outputs = (trainer.outputs(split)[0] for split in (task.val, test))
     missing = torch.empty(0, dtype=torch.int64)
@@ -202,6 +202,8 @@ def answer_row(name: str, runs: list[Found]) -> list[str]:
         f"{100 * check.observed:.1f} [{100 * check.interval[0]:.1f}, {100 * check.interval[1]:.1f}]" for check in checks
     ]
     ks = "/".join(str(each.neighbours) for each in records)
+    if not checks:  # without a calibration: too few queries of the validation split
+        return [name, ks, *errors, MISSING, MISSING]
     bound = f"{measure.before}{number(fmean([check.width or 0 for check in checks]))}{measure.after}"
     return [name, ks, *errors, "; ".join(shares), bound]
 

@@ -77,6 +77,7 @@ def page_pictures(file: Path) -> None:
         }.items():
             drag(page, joint, x, y)
         box = page.locator("#query").bounding_box()
+        assert box is not None
         left, top = round(box["x"]) - 12, round(box["y"]) - 12  # without the map, so that a phone shows it large enough
         picture = Image.open(BytesIO(page.screenshot())).crop((left, top, 1280, 800))
         save(picture, "pose_search.png", picture.width)
