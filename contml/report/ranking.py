@@ -105,6 +105,8 @@ class RankingContent:
         if self.missing is not None:
             gallery[self.missing] = False
         recalls = code_recall(embeddings, queries, gallery.nonzero()[:, 0], self.nested_dims)
+        if not recalls:
+            return []
         whole = ["float32, all numbers", f"{4 * embeddings.shape[1]:,}", *["100 %"] * len(CANDIDATES)]
         return [
             whole,

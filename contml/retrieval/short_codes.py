@@ -35,18 +35,24 @@ def code_recall(
 ) -> list[CodeRecall]:
     """The share of the 10 nearest items by exact distance that codes find, for at most 200 of the queries.
 
+    Embeddings that are not finite are left out. Without a query and two items there is nothing to measure.
+
     Args:
         embeddings: `[N, d]`.
         queries: rows of the queries; one that is in the gallery does not find itself.
-        gallery: rows of the items that are searched, at least two.
+        gallery: rows of the items that are searched.
         nested_dims: shorter lengths that the model was trained for. Where all embeddings have length 1, the shorter
             ones are scaled to it too, as the model does.
     """
+    x = embeddings.cpu().float()
+    queries, gallery = (rows.cpu()[x[rows.cpu()].isfinite().all(1)] for rows in (queries, gallery))
+    if not len(queries) or len(gallery) < 2:
+        return []
     chosen = np.random.default_rng(0).choice(len(queries), min(RECALL_QUERIES, len(queries)), replace=False)
-    query_rows, x = queries.cpu()[np.sort(chosen)], embeddings.cpu().float()
+    query_rows = queries[np.sort(chosen)]
     position = torch.full((len(x),), -1)
-    position[gallery.cpu()] = torch.arange(len(gallery))
-    own, items, q = position[query_rows], x[gallery.cpu()], x[query_rows]
+    position[gallery] = torch.arange(len(gallery))
+    own, items, q = position[query_rows], x[gallery], x[query_rows]
     available = len(items) - int(bool((own >= 0).any()))
     k = min(RECALL_K, available)
     most = min(k * max(CANDIDATES), available)
@@ -59,16 +65,16 @@ def code_recall(
         shares = [near[:, : k * each].sum(1).clamp(max=k).double().mean().item() / k for each in CANDIDATES]
         return [share if k * each < available else None for each, share in zip(CANDIDATES, shares, strict=True)]
 
-    is_unit = bool(((x.norm(dim=1) - 1).abs() < 1e-4)[gallery.cpu()].all())
+    is_unit = bool(((x.norm(dim=1) - 1).abs() < 1e-4)[gallery].all())
     results = []
     for kind in CODE_KINDS:
         nearest = nearest_codes(kind, items.numpy(), q.numpy(), min(most + 1, len(items)))
-        candidates = torch.from_numpy(nearest)
+        candidates = torch.from_numpy(nearest).clamp(min=0)  # -1 stands for a distance beyond float32
         others_first = (candidates == own[:, None]).int().argsort(dim=1, stable=True)
         candidates = candidates.gather(1, others_first)[:, :most]
         results.append(CodeRecall(kind, code_bytes(kind, x.shape[1]), found(candidates)))
     for dim in nested_dims:
         short = normalize(x[:, :dim]) if is_unit else x[:, :dim]
-        candidates = nearest_vectors(short[query_rows], short[gallery.cpu()], most, self_index=own).positions
+        candidates = nearest_vectors(short[query_rows], short[gallery], most, self_index=own).positions
         results.append(CodeRecall(f"first {dim} numbers", 4 * dim, found(candidates)))
     return results

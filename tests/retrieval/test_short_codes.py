@@ -63,3 +63,15 @@ def test_two_items():
 def test_equal_embeddings():
     recalls = code_recall(torch.ones(30, 4), torch.arange(30), torch.arange(30))
     assert [each.found[0] for each in recalls] == [1, 1]
+
+
+def test_recall_of_embeddings_that_are_not_finite_or_very_large():
+    x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    rows = torch.arange(40)
+    some = x.clone()
+    some[[3, 7], 1] = torch.nan
+    finite = rows[some.isfinite().all(1)]
+    assert code_recall(some, rows, rows) == code_recall(x[finite], torch.arange(38), torch.arange(38))
+    assert code_recall(torch.full_like(x, torch.nan), rows, rows) == []
+    assert code_recall(x, rows[:0], rows) == []
+    assert {each.code for each in code_recall(x * 1e30, rows, rows)} == {"int8", "binary"}
