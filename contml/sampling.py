@@ -225,6 +225,9 @@ class JudgedSampler(BatchSampler):
         self.shared = self.rows[np.lexsort((-often, owner))[self.starts[:-1]]]  # [G]
         self._planned: tuple[tuple[int, int], list[list[int]], Iterator[list[int]]] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_planned": None}  # a copy, as in a worker process, plans again
+
     def __len__(self) -> int:
         if self.batches is not None:
             return self.batches

@@ -104,6 +104,8 @@ class RankingContent:
             gallery[split.gallery] = True
         if self.missing is not None:
             gallery[self.missing] = False
+        if not len(embeddings):
+            return []  # nothing was ranked
         recalls = code_recall(embeddings, queries, gallery.nonzero()[:, 0], self.nested_dims)
         if not recalls:
             return []

@@ -45,7 +45,7 @@ Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 #: Ids `[N]`: text, or None for an item that was removed.
 Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"
 CodeKind: TypeAlias = Literal["int8", "binary"]
-Kind: TypeAlias = Literal["auto", "flat", "hnsw", "ivf_pq"] | CodeKind
+Kind: TypeAlias = Literal["auto", "flat", "hnsw", "ivf_pq", "int8", "binary"]
 
 FILE = "index.sqlite"
 #: The format of the files: a reader refuses another one.

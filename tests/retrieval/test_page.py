@@ -18,7 +18,7 @@ def test_the_page_runs(contml, trained, tmp_path, capsys):
     shutil.copytree(trained.run, tmp_path / "RUN")
     shutil.copytree(trained.images, tmp_path / "photos")
     commands = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
-    assert len(commands) == 6
+    assert len(commands) == 7
     for command in commands:
         name, *arguments = shlex.split(command)
         assert name == "contml"
