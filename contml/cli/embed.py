@@ -238,7 +238,7 @@ def note_on_model(run: Path, model: Any, holds: str, *, as_json: bool) -> None:
 def note_on_weights(run: Path, model: Any) -> None:
     """Print that the weights are the initial ones: distances say nothing about the labels then."""
     if not model.bundle.epoch:
-        echo(f"note: {run} has untrained weights: no training changed or improved them", err=True)
+        echo(f"note: {run} has its initial weights: no training changed or improved them", err=True)
 
 
 def caption(

@@ -131,7 +131,7 @@ def test_index_and_search(contml, model, photos, tmp_path):
 
 
 def test_index_and_search_say_that_weights_are_untrained(contml, model, photos):
-    note = "note: run has untrained weights: no training changed or improved them"
+    note = "note: run has its initial weights: no training changed or improved them"
     assert contml("index", "run", "photos", "--out", "i")[2] == ""
     model.bundle.epoch = 0.0
     assert note in contml("index", "run", "photos", "--out", "j")[2]
