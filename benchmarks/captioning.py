@@ -318,7 +318,7 @@ def main() -> None:
             for name in SETUPS[each].networks:
                 features(name, SETUPS[each].maps, given)
         baselines = baseline_scores(given)
-    record = Record(given.raw / "captioning.jsonl")
+    record = Record(given.raw / "captioning_controls.jsonl")
     parts = {name: setup(name, given, record) for name in given.only}
     title = "Captions of Flickr8k by the initial network of the captioner"
     print_tables(title, parts, COLUMNS, given, partial(remark, baselines=baselines))
