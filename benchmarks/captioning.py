@@ -7,7 +7,7 @@ DATA holds the packs `flickr8k_1500` and `flickr8k_rest`: all 8,091 images, 128 
 ImageNet, and the same after training on the caption distances of the training images: with triplets of binarized
 labels (the 60 nearest images of an anchor are its positives), with the log-ratio loss, and with dense triplets. Two
 controls see as many images: MobileNetV2 fine-tuned by the cross entropy of a captioner, and the log-ratio loss on
-shuffled captions, where each training image has those of another one. Each has two learning rates, chosen on the
+shuffled captions: each training image has the captions of another one. Each has two learning rates, chosen on the
 validation images by caption distance@10, or by CIDEr-D for the captioner; the last weights count. The networks are
 frozen, and their features computed once; networks and features are kept in --folder. The captioner lstm has the
 controls, attention the triplets.

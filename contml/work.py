@@ -3,7 +3,7 @@
     items      a list. Each has a key, and can be pickled. Its result depends on the item alone.
     results    `Lines`: one file, a line of JSON per result. `Files`: a folder, a file per result.
     run        does the items that have no result; it returns when all of them have one. They are done in this process,
-               in several processes of this machine, or in those of a Ray cluster
+               in several processes of this machine, or of a Ray cluster
 
 A result is there as a whole or not at all. The first result of an item counts; a later one is ignored. A returned
 value is recorded, even if it describes a failure. An exception ends the command and records nothing.
@@ -352,7 +352,7 @@ def run(
 
     Args:
         items: all of them, also those that have a result.
-        function: the result of an item. Other processes import it by name; those of a cluster also take a closure.
+        function: the result of an item. Processes of this machine import it by name; a cluster also takes a closure.
         results: the finished ones; they have all results of items that are needed when this returns.
         processes: so many items at a time, each in a process of its own. None or 1: in this process; None with a
             cluster: as many as it has processors.

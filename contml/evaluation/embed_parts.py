@@ -36,7 +36,7 @@ _PART = 512
 class Part(NamedTuple):
     """The embeddings of some rows of a split."""
 
-    rows: Tensor  # [n] ascending: those that could be read
+    rows: Tensor  # [n] the rows that could be read, ascending
     embeddings: Tensor  # [n,d]
     broken: dict[int, str]  # why the others could not be read
 
@@ -141,7 +141,7 @@ class Rows:
         split_name: the name of the split.
         split: the split. Another process gets it once, not with each part.
         span: consecutive rows.
-        rows: those of them that are embedded.
+        rows: the rows of the span that are embedded.
         end: the number of images of all parts up to this one.
     """
 

@@ -98,8 +98,8 @@ class EmbeddingStep(TrainingStep):
 
         loss(embeddings, labels) + ema_weight mean_{i != j} ((d_ij - d'_ij) / mean d')^2
 
-    The second term is self-distillation: d are the Euclidean distances of the embeddings of the batch, d' those by the
-    moving average of the weights, which is the teacher, from the second step on.
+    The second term is self-distillation. d are the Euclidean distances in the batch by the model, d' by the moving
+    average of the weights, which is the teacher from the second step on.
 
     Args:
         ema_weight: weight of the second term; it needs a moving average of the weights (training.ema). null: no term.
