@@ -1,4 +1,4 @@
-"""The accelerator of a trainer, and the parameter groups of a model."""
+"""The accelerator of a trainer, synchronized batch norm, and the parameter groups of a model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from contml._support.errors import InputError, one_line
+from contml._support.imports import import_by_name
 from contml._support.validation import check_range
 from contml.models import EmbeddingModel
 from contml.models.stages import stage_of
@@ -53,6 +55,41 @@ def accelerator(precision: str, every_parameter: bool = True, device: str = "aut
         )
     except ValueError as error:
         raise InputError("precision", f"{precision} is not supported here ({error})", hint="use float32") from None
+
+
+def synchronize_batch_norm(model: nn.Module, device: torch.device, chunk_size: int | None = None) -> None:
+    """Replace the batch norm of a model, in place, by one that normalizes by the images of all processes.
+
+    Parameters, statistics and the keys of the state stay the same: one process reads the weights as they are.
+
+    Args:
+        model: its layers are replaced.
+        device: where it is trained.
+        chunk_size: that of the training step.
+
+    Raises:
+        InputError: the device has no synchronized batch norm, the model has no batch norm that is trained, a layer is of
+            a kind that cannot be replaced, or each process normalizes chunks of its batch.
+    """
+    name = "sync_batch_norm"
+    if device.type != "cuda":
+        raise InputError(name, "true, on a CPU", "PyTorch's synchronized batch norm needs GPUs", "omit it")
+    if chunk_size is not None:
+        got = f"true, with chunk_size={chunk_size}"
+        raise InputError(name, got, "processes may have different numbers of chunks", "omit one of them")
+    was_training = model.training
+    layers = [module for module in model.train().modules() if isinstance(module, _BatchNorm) and module.training]
+    model.train(was_training)
+    if not layers:
+        raise InputError(name, "true, but the model has no batch norm that is trained", hint="omit it")
+    kinds = {type(layer) for layer in layers} - {nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm}
+    of_timm = {kind for kind in kinds if kind.__module__.startswith("timm.")}
+    for kind in kinds - of_timm:  # PyTorch would replace it by a layer that does less
+        raise InputError(name, f"true, but the model has {kind.__name__}", "must be PyTorch's batch norm", "omit it")
+    if of_timm:
+        import_by_name("timm.layers:convert_sync_batchnorm")(model)
+    else:
+        nn.SyncBatchNorm.convert_sync_batchnorm(model)
 
 
 def model_groups(model: nn.Module) -> ParameterGroups:

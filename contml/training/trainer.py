@@ -38,7 +38,7 @@ from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training
 from contml.training.processes import any_process, connected, gather_outputs, gather_rows, other_process_error, world
 from contml.training.selection import BestWeights
-from contml.training.setup import accelerator, model_groups, why_not_compiled
+from contml.training.setup import accelerator, model_groups, synchronize_batch_norm, why_not_compiled
 from contml.training.step import TrainingStep
 from contml.training.trackers import RunLog
 
@@ -116,6 +116,8 @@ class Trainer:
         for module in [*model.modules()]:
             if isinstance(module, EmbeddingModel):
                 module.add_adapter(sampler.seed)
+        if self.options.sync_batch_norm:
+            synchronize_batch_norm(model, self.device, step.chunk_size)
         step.check(model, self.labels)
         self.training_step = step.to(self.device)
         groups = [*model_groups(model), *step.parameter_groups()]
@@ -191,6 +193,8 @@ class Trainer:
         ):
             self._report_excluded(progress)
             self._report_frozen(progress)
+            if self.options.sync_batch_norm and world()[1] == 1:
+                progress.line("training.sync_batch_norm changes nothing: one process trains")
             self._compile(progress)
             if not self._started:
                 self._start_head()
