@@ -68,8 +68,8 @@ def synchronize_batch_norm(model: nn.Module, device: torch.device, chunk_size: i
         chunk_size: that of the training step.
 
     Raises:
-        InputError: the device has no synchronized batch norm, the model has no batch norm that is trained, a layer is of
-            a kind that cannot be replaced, or each process normalizes chunks of its batch.
+        InputError: the device has no synchronized batch norm, the model has no batch norm that is trained, a layer is
+            of a kind that cannot be replaced, or each process normalizes chunks of its batch.
     """
     name = "sync_batch_norm"
     if device.type != "cuda":
