@@ -30,7 +30,7 @@ from contml.data.decode import contained
 from contml.experiment.tags import TAGS
 from contml.explore.items import Explored, ItemNeighbours, ModelView
 from contml.explore.label_search import search_data
-from contml.report.gallery import draw
+from contml.report.gallery import drawn
 from contml.retrieval.index_images import SAME
 
 #: Side of a picture in pixels, and its quality as JPEG.
@@ -136,7 +136,7 @@ def _picture(explored: Explored, row: int) -> Image.Image:
     """The picture of an item: with what the renderer of the split draws, and crossed out where it is broken."""
     split = explored.split
     if split.view.renderer is not None:
-        return draw(split, row, SIDE, {})
+        return drawn(split, row, SIDE, {})
     try:
         return contained(split.picture(row, 2 * SIDE), (SIDE, SIDE), Image.Resampling.LANCZOS)
     except (InputError, OSError):

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from PIL import Image, ImageDraw
 
 from contml._support.text import page_text, unbroken
+from contml.data.decode import contained
 from contml.data.renderers.text import font_for, shorten, wrapped
-from contml.report.gallery import FRAME, SUBDUED
+from contml.report.gallery import FRAME, SUBDUED, squared
 from contml.report.plots import BLUE, INK
 
 SIZE = (1200, 630)
@@ -34,7 +35,8 @@ def card(title: str, headline: str, lines: Sequence[tuple[Image.Image, Sequence[
         left, top = _LEFT, _TOP + index * (_TILE + _GAP)
 
         def paste(picture: Image.Image, left: int, top: int, line: str, width: int) -> None:
-            canvas.paste(picture.resize((_TILE, _TILE), Image.Resampling.LANCZOS), (left, top))
+            tile = squared(contained(picture, (_TILE, _TILE), Image.Resampling.LANCZOS), _TILE)
+            canvas.paste(tile, (left, top))
             pen.rectangle((left, top, left + _TILE - 1, top + _TILE - 1), outline=line, width=width)
 
         paste(query, left, top, BLUE, 4)

@@ -72,26 +72,38 @@ def choose_queries(label_distances: Tensor, count: int) -> Indices:
     return np.asarray(order[[int((index + 0.5) / count * len(order)) for index in range(count)]], dtype=np.int64)
 
 
-def draw(split: Split, row: int, size: int, broken: dict[int, str], *, label: bool = True) -> Image.Image:
-    """The picture of a row in a square of `size` pixels, with its label or without; crossed out where drawing fails.
+def drawn(split: Split, row: int, size: int, broken: dict[int, str], *, label: bool = True) -> Image.Image:
+    """The picture of a row, at most `size` pixels wide and high, with its label or without.
 
     Drawing runs the code of the task on files of the user. One bad picture must not lose the report of a whole
-    training, so any error is noted in `broken` instead of raised.
+    training, so any error is noted in `broken` instead of raised, and the picture is a cross.
     """
-    tile = Image.new("RGB", (size, size), EMPTY)
     try:
         picture = split.draw(row, size) if label else split.picture(row)
         if picture.mode not in ("RGB", "L"):
             picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture.convert("RGBA"))
         if picture.size != (size, size):
             picture = contained(picture, (size, size), Image.Resampling.LANCZOS)
-        tile.paste(picture.convert("RGB"), ((size - picture.width) // 2, (size - picture.height) // 2))
+        return picture.convert("RGB")
     except Exception as error:
         broken[row] = f"{type(error).__name__}: {error}"
-        pen = ImageDraw.Draw(tile)
+        tile = Image.new("RGB", (size, size), EMPTY)
         for start, end in ((0.3, 0.7), (0.7, 0.3)):
-            pen.line((0.3 * size, start * size, 0.7 * size, end * size), fill="#b0b0b0", width=max(1, size // 50))
+            ends = (0.3 * size, start * size, 0.7 * size, end * size)
+            ImageDraw.Draw(tile).line(ends, fill="#b0b0b0", width=max(1, size // 50))
+        return tile
+
+
+def squared(picture: Image.Image, size: int) -> Image.Image:
+    """A picture in the middle of a square of `size` pixels."""
+    tile = Image.new("RGB", (size, size), EMPTY)
+    tile.paste(picture, ((size - picture.width) // 2, (size - picture.height) // 2))
     return tile
+
+
+def draw(split: Split, row: int, size: int, broken: dict[int, str]) -> Image.Image:
+    """What `drawn` returns, in a square."""
+    return squared(drawn(split, row, size, broken), size)
 
 
 class ShownItem(NamedTuple):

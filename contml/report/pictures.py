@@ -16,7 +16,7 @@ from contml._support.pages import picture_bytes
 from contml._support.text import page_text
 from contml.data.split import Split
 from contml.report.examples import Example
-from contml.report.gallery import draw
+from contml.report.gallery import drawn
 from contml.report.plots import STYLE, as_picture
 
 #: Sides in pixels of a query and of a retrieved item; the page shows them at about 0.6 of that.
@@ -81,9 +81,9 @@ class Album:
                 self.label(row)
 
     def picture(self, row: int, size: int = ITEM) -> Image.Image:
-        """The picture of a row, `size` pixels square."""
+        """The picture of a row, at most `size` pixels wide and high."""
         if (row, size) not in self._pictures:
-            self._pictures[row, size] = draw(
+            self._pictures[row, size] = drawn(
                 self.split, row, size, self.broken, label=self.split.view.renderer is not None
             )
         return self._pictures[row, size]

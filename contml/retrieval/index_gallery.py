@@ -5,16 +5,19 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from PIL import Image, ImageDraw
 
 from contml._support.endings import GALLERIES, check_suffix
+from contml._support.errors import InputError
 from contml._support.files import check_new_file, write_new
 from contml._support.pages import page_template, picture_bytes
 from contml._support.text import page_text, score_text
 from contml.data.decode import contained, decode
 from contml.data.renderers.labels import label_drawing, label_picture
 from contml.data.renderers.text import load_font, shorten
+from contml.labels.base import LabelSpace
 from contml.retrieval.index_images import FILE, NamedImage, QueryResult, SearchHit, TypedLabel
 from contml.retrieval.labelled_items import Answer
 
@@ -53,13 +56,13 @@ def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
     entries = [
         {
             "name": page_text(query.name),
-            "picture": _jpeg(_query_tile(query, answers)),
+            "picture": _jpeg(_query_drawing(query, answers)),
             "answers": [page_text(str(answer)) for answer in answers],
             "hits": [
                 {
                     "rank": hit.rank,
                     "name": page_text(hit.id),
-                    "picture": _jpeg(_tile(hit.file, hit.answers)),
+                    "picture": _jpeg(_drawing(hit.file, hit.answers)),
                     "searched": [page_text(text) for text in _searched(query, hit)],
                     "texts": [page_text(text) for text in (*_meaning(hit), *_answered(query, hit))],
                     "folded": [page_text(text) for text in _about(query, hit)],
@@ -92,11 +95,11 @@ def _picture(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
     for q, (query, hits, answers) in enumerate(results):
         top = q * height + 4 * _TEXT
         query_texts = [f"query: {query.name}", *map(str, answers)]
-        cells = [(_query_tile(query, answers), query_texts)]
-        cells += [(_tile(hit.file, hit.answers), _lines(query, hit)) for hit in hits]
-        for column, (tile, cell_texts) in enumerate(cells):
+        cells = [(_query_drawing(query, answers), query_texts)]
+        cells += [(_drawing(hit.file, hit.answers), _lines(query, hit)) for hit in hits]
+        for column, (picture, cell_texts) in enumerate(cells):
             left = _GAP + column * (_SIDE + _GAP)
-            canvas.paste(tile, (left, top))
+            canvas.paste(_tile(picture), (left, top))
             for row, text in enumerate(cell_texts):
                 say(text, left, top + _SIDE + 4 + row * _TEXT, _SIDE, _GREY if row else _INK, bold=not row)
     return picture_bytes(canvas, "PNG")
@@ -112,8 +115,16 @@ def _searched(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
     if not isinstance(query, TypedLabel):
         return []
     title = query.labels.title
-    known = [f"{title}: {hit.metadata[title]}"] if title in hit.metadata else []
+    known = [f"{title}: {_label_text(query.labels, hit.metadata[title])}"] if title in hit.metadata else []
     return known + [f"{title} (predicted): {each.words}" for each in hit.answers if each.title == title]
+
+
+def _label_text(labels: LabelSpace, value: Any) -> str:
+    """A value of a table as the label space writes it, like the prediction beside it; one that is no such label as it is."""
+    try:
+        return labels.item(str(value)).text(0)
+    except InputError:
+        return str(value)
 
 
 def _answered(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
@@ -125,9 +136,8 @@ def _answered(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
 
 def _about(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
     """The other metadata of the item."""
-    first = _searched(query, hit)
-    texts = [f"{name}: {value}" for name, value in hit.metadata.items() if name != FILE]
-    return [text for text in texts if text not in first]
+    left_out = {FILE, query.labels.title} if isinstance(query, TypedLabel) else {FILE}
+    return [f"{name}: {value}" for name, value in hit.metadata.items() if name not in left_out]
 
 
 def _lines(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
@@ -135,37 +145,43 @@ def _lines(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
     return [*_searched(query, hit), f"{hit.rank}. {hit.id}", *_meaning(hit), *_answered(query, hit)]
 
 
-def _query_tile(query: NamedImage | TypedLabel, answers: Sequence[Answer]) -> Image.Image:
-    """The picture of a query in a square: of a label, the label drawn, or its words."""
+def _query_drawing(query: NamedImage | TypedLabel, answers: Sequence[Answer]) -> Image.Image:
+    """The picture of a query: of a label, the label drawn, or its words."""
     if isinstance(query, TypedLabel):
-        return _framed(label_picture(query.labels, 0, _SIDE, query.name))
-    return _tile(query.file, answers)
+        return label_picture(query.labels, 0, _SIDE, query.name)
+    return _drawing(query.file, answers)
 
 
-def _tile(file: Path, answers: Sequence[Answer] = ()) -> Image.Image:
-    """The picture of a file in a square, a cross if it cannot be read; predicted poses and maps are in its corner."""
-    tile = Image.new("RGB", (_SIDE, _SIDE), _EMPTY)
-    pen = ImageDraw.Draw(tile)
+def _drawing(file: Path, answers: Sequence[Answer] = ()) -> Image.Image:
+    """The picture of a file, its longer side `_SIDE`; predicted poses and maps are in its corner.
+
+    If it cannot be read, it is a cross.
+    """
     try:
-        picture = contained(decode(file, str(file), _SIDE), (_SIDE, _SIDE), Image.Resampling.LANCZOS)
-        tile.paste(picture, ((_SIDE - picture.width) // 2, (_SIDE - picture.height) // 2))
+        picture = contained(decode(file, str(file), _SIDE), (_SIDE, _SIDE), Image.Resampling.LANCZOS).convert("RGB")
     except OSError:
+        picture = Image.new("RGB", (_SIDE, _SIDE), _EMPTY)
         for start, end in ((0.3, 0.7), (0.7, 0.3)):
-            pen.line((0.3 * _SIDE, start * _SIDE, 0.7 * _SIDE, end * _SIDE), fill="#b0b0b0", width=3)
-    left, top = _SIDE - _INSET, _SIDE - _INSET
+            ends = (0.3 * _SIDE, start * _SIDE, 0.7 * _SIDE, end * _SIDE)
+            ImageDraw.Draw(picture).line(ends, fill="#b0b0b0", width=3)
+    left, top = picture.width - _INSET, picture.height - _INSET
     for answer in answers:
         drawing = label_drawing(answer.labels, 0, _INSET)
         if drawing is not None and left > 0:
-            pen.rectangle((left - _RIM, top - _RIM, left + _INSET, _SIDE), fill="white")
-            tile.paste(drawing, (left, top))
+            box = (left - _RIM, top - _RIM, left + _INSET, picture.height)
+            ImageDraw.Draw(picture).rectangle(box, fill="white")
+            picture.paste(drawing, (left, top))
             left -= _INSET + _RIM
-    return _framed(tile)
+    return picture
 
 
-def _framed(tile: Image.Image) -> Image.Image:
+def _tile(picture: Image.Image) -> Image.Image:
+    """A picture in a framed square."""
+    tile = Image.new("RGB", (_SIDE, _SIDE), _EMPTY)
+    tile.paste(picture, ((_SIDE - picture.width) // 2, (_SIDE - picture.height) // 2))
     ImageDraw.Draw(tile).rectangle((0, 0, _SIDE - 1, _SIDE - 1), outline=_FRAME)
     return tile
 
 
-def _jpeg(tile: Image.Image) -> str:
-    return base64.b64encode(picture_bytes(tile, "JPEG", quality=88)).decode("ascii")
+def _jpeg(picture: Image.Image) -> str:
+    return base64.b64encode(picture_bytes(picture, "JPEG", quality=88)).decode("ascii")

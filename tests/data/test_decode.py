@@ -21,7 +21,7 @@ from contml.data import BoxCrop, ImageFile, Images, Pixels, Square, SquareCrop
 from contml.data.decode import IMAGE_SUFFIXES, contained, decode, from_file, resized
 from contml.explore.items import Explored
 from contml.explore.page import _picture
-from contml.retrieval.index_gallery import _tile
+from contml.retrieval.index_gallery import _drawing, _tile
 
 SIDE = 16
 #: Grey values of an image, and its red, green and blue.
@@ -198,7 +198,7 @@ def ways(file, content):
         "report": lambda: np.asarray(split.picture(0)),
         "drawn": lambda: np.asarray(split.draw(0, SIDE)),
         "explore": lambda: np.asarray(_picture(explored, 0).resize((SIDE, SIDE), Image.Resampling.BOX)),
-        "gallery": lambda: np.asarray(_tile(file).resize((SIDE, SIDE), Image.Resampling.BOX)),
+        "gallery": lambda: np.asarray(_tile(_drawing(file)).resize((SIDE, SIDE), Image.Resampling.BOX)),
     }
 
 

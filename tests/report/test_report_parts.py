@@ -22,7 +22,7 @@ from contml.labels import ClassLabels, OrdinalLabels, PoseLabels, VectorLabels, 
 from contml.report.breakdown import group_rows, label_rows
 from contml.report.card import SIZE, card
 from contml.report.examples import by_score, examples, queries_csv, surprises, worst
-from contml.report.gallery import draw
+from contml.report.gallery import drawn
 from contml.report.page import About, write_report
 from contml.report.pictures import ITEM, Album, panel_pictures
 from contml.report.plots import density_plot, ideal_curve, metrics_plot, picture_of
@@ -254,9 +254,9 @@ def test_a_label_with_words_is_text_and_not_drawn():
     labels = VectorLabels(torch.arange(3.0)).with_texts([f"{row} 歳\x00<b>" for row in range(3)])
     album = Album(split_of(labels))
     assert album.label(2) == "2 歳\\x00<b>"
-    assert album.picture(0) == draw(split_of(labels), 0, ITEM, {}, label=False) != draw(split_of(labels), 0, ITEM, {})
-    drawn = Album(split_of(labels, view=View(renderer)))
-    assert drawn.picture(0).getpixel((80, 80)) == (255, 0, 0)
+    assert album.picture(0) == drawn(split_of(labels), 0, ITEM, {}, label=False) != drawn(split_of(labels), 0, ITEM, {})
+    album = Album(split_of(labels, view=View(renderer)))
+    assert album.picture(0).getpixel((80, 80)) == (255, 0, 0)
     labels.text = lambda row: [][row]
     failing = Album(split_of(labels))
     assert failing.label(1) == ""
