@@ -120,7 +120,7 @@ def _searched(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
 
 
 def _label_text(labels: LabelSpace, value: Any) -> str:
-    """A value of a table as the label space writes it, like the prediction beside it; one that is no such label as it is."""
+    """A value of a table as the label space writes it; one that is no such label as it is."""
     try:
         return labels.item(str(value)).text(0)
     except InputError:
