@@ -275,19 +275,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
                 (r"smooth ranks \(`smooth_rank`, `metric: ap`\)", "smooth_rank, ap"),
                 (r"graded cross entropy \(`graded_instance_cross_entropy`\)", "graded_instance_cross_entropy"),
                 (r"log-ratio \(`log_ratio`\)", "log_ratio"),
-                (r"triplets of thresholded labels \([^)]*\)", "triplet_margin, 30 nearest positive"),
-                ("untrained features", "untrained features"),
-            )
-        ),
-        *(
-            (
-                rf"\| {title} \| {N} \| {N} \| {N} \| {N} \| {N} \| {N} \|",
-                lambda method=method: suite_means("graded_features", method),
-            )
-            for title, method in (
-                (r"smooth ranks \(`smooth_rank`, `metric: ap`\)", "smooth_rank, ap"),
-                (r"log-ratio \(`log_ratio`\)", "log_ratio"),
-                (r"triplets of thresholded labels \(.*\)", "triplet_margin, 30 nearest positive"),
+                (r"triplets \([^)]*\)", "triplet_margin, 30 nearest positive"),
                 ("untrained features", "untrained features"),
             )
         ),
@@ -639,8 +627,14 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             ],
         ),
         (
-            f"on street scenes they have {N}, and no loss is better by its interval",
+            rf"in ten groups, they have {N} \[[^\]]*\], and no loss is better by its interval",
             lambda: suite_scores("streets")["streets", "untrained features"],
+        ),
+        (
+            f"has {N} on poses, {N} on house prices and {N} on gauges",
+            lambda: [
+                suite_scores("graded_features")[each, "regression head"] for each in ("poses", "house prices", "gauges")
+            ],
         ),
         (f"`dense_triplet` chose `margin: {N}` on all sets; the default is {N}", dense_margins),
         (
@@ -750,7 +744,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (f"At least {N}% of the cells must fit", lambda: 100 * columns._MIN_SHARE),
         (f"at most {N} levels, or whole numbers that repeat", lambda: text_labels._MOST_LEVELS),
         (
-            f"above {N} training rows \\(captions and maps: {N}; in a sum of labels: {N} and {N}\\)",
+            f"above {N} training rows \\(captions and maps: {N}; if they are part of a sum of labels: {N} and {N}\\)",
             lambda: [
                 text_labels.TableLabel.most_rows[0],
                 text_labels.CaptionsLabel.most_rows[0],
