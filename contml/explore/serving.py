@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -157,7 +158,7 @@ def _meanings(model: Embedder, distances: Any) -> list[str] | None:
     if calibration.kind != "interval":
         return [f"same class: {percent(probability)}" for probability in model.same_class(distances).tolist()]
     ranges = zip(*(values.tolist() for values in model.label_distance(distances)), strict=True)
-    return [model.measure.text(value, low, high) for value, low, high in ranges]
+    return ["" if math.isnan(value) else model.measure.text(value, low, high) for value, low, high in ranges]
 
 
 class _Server(ThreadingHTTPServer):

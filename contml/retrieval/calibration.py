@@ -6,7 +6,7 @@ Fitted on the validation split, from the pairs that a search returns: each query
     g = isotonic regression of |y - f(e)| on e, rising or falling, at least a tenth of its mean
     s = |y - f(e)| / g(e), where f and g are fitted on the pairs of the other queries (five folds)
     q = the smallest number such that sum_u (share of the pairs of query u with s <= q) / (m + 1) >= level
-    interval: f(e) - q g(e), at least 0, to f(e) + q g(e)
+    interval: f(e) - q g(e), at least 0, to f(e) + q g(e); none for e above the largest one of the validation split
 
 The pairs of one query depend on each other: they share its label and its place in the gallery. So q is a quantile over
 the m queries, in which each query counts as one, and so does the next query, whose scores are unknown (the 1 in m + 1):
@@ -50,7 +50,10 @@ STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=Fals
 
 
 class LabelDistance(NamedTuple):
-    """The label distances of some pairs, and the interval of each; the arrays have the shape of the input."""
+    """The label distances of some pairs, and the interval of each; the arrays have the shape of the input.
+
+    All three are NaN for a pair that is farther apart than all pairs of the calibration.
+    """
 
     estimate: Array
     low: Array
@@ -86,7 +89,7 @@ class Check(BaseModel):
         observed: the share that is.
         interval: the 95 % bootstrap interval of `observed`, by query or group.
         width: mean width of the intervals in the unit of the labels, of factors the geometric mean of high / low; None
-            for classes.
+            for classes, and where no pair has an interval.
     """
 
     model_config = STRICT
@@ -108,7 +111,7 @@ class Calibration(BaseModel):
         level: the share of pairs inside of their intervals; None for classes.
         queries: number of queries of the validation split.
         distances: embedding distances at which the curves have their knots, ascending; between them, they are linear,
-            and constant beyond.
+            and constant beyond. The last one is the largest distance of the pairs that they were fitted to.
         estimates: the label distance, or the probability of the same class, at each knot.
         margins: half the width of the interval at each knot, or the bound less the estimate; None for classes.
         check: how it does on the test split; None without one.
@@ -142,7 +145,7 @@ class Calibration(BaseModel):
         return self
 
     def label_distance(self, distances: Any) -> LabelDistance:
-        """The label distance of pairs, by their embedding distances, with its interval.
+        """The label distance of pairs, by their embedding distances, with its interval; NaN where none is known.
 
         Raises:
             InputError: an embedding distance is negative or not a number, or the labels are classes.
@@ -151,8 +154,10 @@ class Calibration(BaseModel):
             raise InputError("label_distance", "the labels are classes", hint="use same_class, their probability")
         x = _as_distances(distances)
         estimate, margin = (np.interp(x, self.distances, values) for values in (self.estimates, self.margins))
-        low = np.maximum(estimate - margin, 0) if self.kind == "interval" else np.zeros_like(estimate)
-        return LabelDistance(estimate, low, estimate + margin)
+        if self.kind == "bound":
+            return LabelDistance(estimate, np.zeros_like(estimate), estimate + margin)
+        estimate = np.where(x <= self.distances[-1], estimate, np.nan)
+        return LabelDistance(estimate, np.maximum(estimate - margin, 0), estimate + margin)
 
     def same_class(self, distances: Any) -> Array:
         """The probability that pairs are in the same class, by their embedding distances.
@@ -169,7 +174,9 @@ class Calibration(BaseModel):
         e, y = pairs.embedding_distances, pairs.label_distances
         if self.kind != "probability":
             _, low, high = self.label_distance(e)
-            hit, expected, width = (low <= y) & (y <= high), self.level, _mean_width(low, high, measure)
+            known = np.isfinite(high)
+            hit, expected = ~known | ((low <= y) & (y <= high)), self.level  # without an interval, nothing is promised
+            width = _mean_width(low[known], high[known], measure) if known.any() else None
         else:
             hit, expected, width = y == 0, float(self.same_class(e).mean()), None
         interval = _bootstrap(hit.mean(1), pairs.units)
@@ -194,8 +201,10 @@ class Calibration(BaseModel):
             return f"{start}, from {self.queries:,} validation queries; there is no test split to check it on"
         low, high = self.check.interval
         observed = f"{100 * self.check.observed:.1f} % [{100 * low:.1f}, {100 * high:.1f}] of test pairs"
-        if self.check.width is None:
+        if self.kind == "probability":
             return f"{start}: {100 * self.check.expected:.1f} % on average; true for {observed}"
+        if self.check.width is None:
+            return f"{start}: all test pairs are farther apart than those of the validation split"
         width = f"{measure.before}{number(self.check.width)}{measure.after}"
         return f"{start} holds for {observed}, mean width {width}"
 
@@ -246,7 +255,7 @@ def calibrate(
     reached = (weights.flatten()[order] / e.shape[1]).cumsum() / (m + 1) >= level - 1e-9
     q = max(scores.flatten()[order][reached.argmax()], 0.0)
     f, g = _curves(e, y, weights)
-    knots = np.union1d(f.x, g.x)
+    knots = np.unique([*f.x, *g.x, e.max()])
     numbers = {"distances": knots.tolist(), "estimates": f(knots).tolist(), "margins": (q * g(knots)).tolist()}
     return Calibration.model_validate(
         {"kind": form, "nearest": e.shape[1], "level": level, "queries": len(e), **numbers}, strict=False

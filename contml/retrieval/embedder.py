@@ -352,7 +352,8 @@ class Embedder:
         """The label distances of retrieved items by their embedding distances: estimate, and low and high end.
 
         The interval holds for the nearest items of a query, among items like those of the validation split: for the
-        share `bundle.calibration.level` of them, 90 % unless set otherwise.
+        share `bundle.calibration.level` of them, 90 % unless set otherwise. Of items that are farther away than all of
+        these, nothing is known: estimate and ends are NaN.
 
         Args:
             embedding_distances: Euclidean, of any shape.

@@ -345,6 +345,8 @@ def read_metadata(
 
 #: What a result says of the query's own image.
 SAME = "the same image"
+#: That of an item which is farther away than all pairs that the calibration knows.
+FARTHER = "not known: too far"
 
 
 class SearchHit(NamedTuple):
@@ -459,6 +461,8 @@ def results_of(
             hit = hit._replace(answers=item_answers[rank])
             if is_same_image(query, hit, float(distances[q].max())):
                 hit = hit._replace(meaning={title or "note": SAME}, numbers={}, is_same=True)
+            elif np.isnan(values).any():
+                hit = hit._replace(meaning={title: FARTHER}, numbers={})
             elif keys:
                 text = model.measure.text(*values) if len(values) == 3 else percent(values[0])
                 hit = hit._replace(meaning={title: text})

@@ -129,7 +129,7 @@ def test_another_unit_of_labels_or_embeddings_changes_nothing_else(scale):
         scaled.label_distance(new.embedding_distances * scale),
         strict=True,
     ):
-        assert np.allclose(a, b * scale, rtol=1e-6, atol=0)
+        assert np.allclose(a, b * scale, rtol=1e-6, atol=0, equal_nan=True)
 
 
 @settings(max_examples=60)
@@ -139,6 +139,9 @@ def test_invariants(queries, k, seed, kind):
     e, y = random.integers(0, 4, (2, queries, k)).astype(float)  # ties, zeros
     found = calibrate(Pairs(e, (y > 1).astype(float) if kind == "classes" else y, np.arange(queries)), kind)
     at = np.array([[0.0, 0.5], [3.0, 1e9]])
+    if kind == "graded":
+        at = np.minimum(at, e.max())
+        assert np.isnan(found.label_distance(e.max() + 0.01)).all()
     if kind == "classes":
         p = found.same_class(at)
         assert p.shape == (2, 2)
@@ -246,7 +249,9 @@ def test_the_mean_width_is_in_the_unit_of_the_labels(measure, width):
     found, pairs = calibrate(draw(20), "graded"), draw(30, seed=1)
     _, low, high = found.label_distance(pairs.embedding_distances)
     checked = found.checked(pairs, measure)
-    assert checked.check.width == pytest.approx(width(low, high))
+    known = np.isfinite(high)
+    assert not known.all()
+    assert checked.check.width == pytest.approx(width(low[known], high[known]))
     words = f"{measure.before}{number_of(checked.check.width)}{measure.after}"
     assert checked.sentence(measure).endswith(f"mean width {words}")
 
@@ -285,3 +290,21 @@ def test_a_damaged_file_is_one_error(tmp_path):
         path.write_text(form)
         with refuses(str(path), hint="contml evaluate"):
             Calibration.read(path)
+
+
+def test_farther_than_all_pairs_nothing_is_known():
+    """It was the interval of the farthest pairs: 0 to 7.58 for dials that differ by 12.8."""
+    found = calibrate(draw(80, seed=1), "graded")
+    farthest = found.distances[-1]
+    assert farthest == draw(80, seed=1).embedding_distances.max()
+    estimate, low, high = found.label_distance([farthest, farthest * 1.001])
+    assert np.isfinite([estimate[0], low[0], high[0]]).all()
+    assert np.isnan([estimate[1], low[1], high[1]]).all()
+    bound = calibrate(draw(80, seed=1), "graded", form="bound")
+    assert np.isfinite(bound.label_distance(2 * farthest).high)
+    new = draw(50, seed=2)
+    far = Pairs(new.embedding_distances + farthest, new.label_distances, new.units)
+    checked = found.checked(far)
+    assert checked.check.observed == 1
+    assert checked.check.width is None
+    assert checked.sentence().endswith("all test pairs are farther apart than those of the validation split")
