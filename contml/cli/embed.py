@@ -26,7 +26,8 @@ Images = Annotated[
     list[str],
     typer.Argument(
         metavar="IMAGES",
-        help="Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'.",
+        help="Image files, folders (read recursively), shards (.tar, .parquet, data sets of Hugging Face), '@list.txt' "
+        "(a path per line), '@items.csv:COLUMN'.",
     ),
 ]
 BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time.")]
@@ -93,7 +94,13 @@ def export(
 def embed(
     run: Model,
     images: Images,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .parquet, .npz, or .h5 for hloc.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="The file to write: .parquet, .npz, or .h5 for hloc; or a folder, for a .parquet of each shard.",
+        ),
+    ],
     dim: Dim = None,
     kind: Annotated[
         Literal["int8", "binary"] | None,
@@ -110,22 +117,35 @@ def embed(
     """Write the embeddings of images, with the transform of the evaluation.
 
     The file holds the name of each image (its path below the folder that you gave, or as you wrote it) and its
-    embedding. An image that cannot be read is left out and listed at the end. If it is interrupted, the same command
-    continues; if the file is complete, it stays as it is.
+    embedding. If --out is a folder, the images of each shard have a file of their own there. An image that cannot be
+    read is left out and listed at the end. If it is interrupted, the same command continues; if the file is complete,
+    it stays as it is.
     """
-    check_suffix(out, EMBEDDINGS)
+    is_folder = not out.suffix or out.is_dir()
+    if not is_folder:
+        check_suffix(out, EMBEDDINGS)
     from contml._support.progress import progress_bar
-    from contml.retrieval import embed_to_file, load, named_images
+    from contml.retrieval import embed_shards, embed_to_file, load, named_images, named_shards
     from contml.retrieval.embedding_files import check_file
 
-    check_file(out, kind)
-    before, items = complete(out), named_images(images, table_options(tables))
+    if is_folder and kind is not None:
+        raise InputError("--kind", f"used with a folder, {out}", "must be one file", "--out FILE.npz")
+    if is_folder:
+        shards = named_shards(images)
+    else:
+        check_file(out, kind)
+        items = named_images(images, table_options(tables))
+    before = "" if is_folder else complete(out)
     model = load(run, trust=trust)
     model = model if dim is None else with_dim(model, dim)
     note_on_model(run, model, "the file holds", as_json=as_json)
-    with progress_bar(len(items), "embeddings") as progress:
-        options: Any = {"batch_size": batch_size, "workers": workers, "join": join, "cluster": cluster}
-        written = embed_to_file(model, items, out, kind=kind, **options, progress=progress)
+    options: Any = {"batch_size": batch_size, "workers": workers, "join": join, "cluster": cluster}
+    if is_folder:
+        with progress_bar(len(shards), "shards") as progress:
+            written = embed_shards(model, shards, out, **options, progress=progress)
+    else:
+        with progress_bar(len(items), "embeddings") as progress:
+            written = embed_to_file(model, items, out, kind=kind, **options, progress=progress)
     for name, cause in written.broken.items():
         print_broken(name, cause)
     if as_json:
@@ -138,6 +158,8 @@ def embed(
     count = len(written.broken)
     left_out = f"; {count:,} image{'s' if count > 1 else ''} could not be read" if count else ""
     what = "embeddings" if kind is None else f"{kind} codes"
+    if is_folder:
+        before = f"{len(shards):,} shard{'s' if len(shards) > 1 else ''}, "
     echo(f"{out}: {before}{written.images:,} {what} of {written.dim:,} numbers{resumed}{left_out}")
 
 

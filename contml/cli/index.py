@@ -18,16 +18,18 @@ from contml.cli.options import Cluster, Dim, Join, Json, Tables, Trust, table_op
 from contml.cli.printing import complete, echo, print_broken, print_table
 
 if TYPE_CHECKING:
-    from contml.data.tables import TableOptions
     from contml.retrieval import Index
-    from contml.retrieval.index_images import NamedImage, QueryResult
+    from contml.retrieval.index_images import QueryResult
     from contml.retrieval.index_store import Kind
     from contml.retrieval.labelled_items import LabelledItems, LabelQuery
 
 INDEX_EXAMPLE = """Example: contml index runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out photos.index"""
 SEARCH_EXAMPLE = """Example: contml search photos.index photo.jpg --gallery found.html"""
 
-_IMAGES = "Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'."
+_IMAGES = (
+    "Image files, folders (read recursively), shards (.tar, .parquet, data sets of Hugging Face), '@list.txt' "
+    "(a path per line), '@items.csv:COLUMN'."
+)
 _KINDS = ("auto", "flat", "hnsw", "ivf_pq", "int8", "binary")
 
 
@@ -129,12 +131,13 @@ def _add(
     trust: bool,
 ) -> None:
     from contml._support.progress import progress_bar
+    from contml.retrieval import named_images
     from contml.retrieval.index_images import add_images, read_metadata
     from contml.retrieval.index_store import check_folder
 
     check_folder(out)
     options = table_options(tables)
-    image_files = _images(images, options)
+    image_files = named_images(images, options)
     table = None if metadata is None else read_metadata(metadata, image_files, options=options)
     model = _with_dim(_load(run, trust), out, dim)
     note_on_model(run, model, "the index holds", as_json=as_json)
@@ -143,6 +146,8 @@ def _add(
             result = add_images(index, model, image_files, table, progress, join=join, cluster=cluster)
         for name, cause in result.broken.items():
             print_broken(name, cause)
+        for name, cause in result.without_metadata.items():
+            echo(f"{name}: added without the metadata of its shard ({cause})", err=True)
         if not len(index):
             raise InputError(str(out), "none of the images could be read", hint="check the image files")
         with index.lock(wait=True), progress_bar(len(index), "search structure") as progress:
@@ -259,7 +264,7 @@ def search(
     if gallery is not None:
         check_suffix(gallery, GALLERIES)
     from contml.evaluation.kinds import unit_of_distances
-    from contml.retrieval import Index
+    from contml.retrieval import Index, named_images
     from contml.retrieval.index_gallery import check_gallery, write_gallery
     from contml.retrieval.index_images import TypedLabel, label_results, results_of
 
@@ -270,7 +275,7 @@ def search(
         raise InputError(
             "--label" if queries else "QUERY", got, hint=f"contml search {index} QUERY, or --label NAME=VALUE"
         )
-    query_images = _images(queries, table_options(tables)) if queries else []
+    query_images = named_images(queries or [], table_options(tables))
     with Index.open(index) as opened_index:
         run_path = run or opened_index.model.folder
         if run_path is None:
@@ -364,12 +369,3 @@ def _load(run: Path, trust: bool) -> Any:
     from contml.retrieval import load
 
     return load(run, trust=trust)
-
-
-def _images(arguments: list[str], options: TableOptions) -> list[NamedImage]:
-    from contml.data import ImageFile
-    from contml.retrieval import named_images
-    from contml.retrieval.index_images import NamedImage
-
-    items = named_images(arguments, options)
-    return [NamedImage(name, source.file) for name, source in items if isinstance(source, ImageFile)]

@@ -321,7 +321,7 @@ def _file_states(split: Split) -> States:
             got = f"{split.name(row)} comes from no file, so that a change would not be noticed"
             raise InputError("cache", got, hint="omit the cache")
         try:
-            stat = stamp.file.stat()
+            stat = stamp.stat()
             states.append(FileState(str(stamp.file.absolute()), stamp.crop, stat.st_size, stat.st_mtime_ns))
         except OSError as error:
             states.append(error.strerror or str(error))

@@ -26,6 +26,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import read_bytes
+from contml.data.shards import read_image
 
 T = TypeVar("T")
 #: An RGB image: uint8 `[H, W, 3]`.
@@ -148,12 +149,15 @@ def decode(
 
 
 def from_file(file: Path | BinaryIO, function: Callable[[Image.Image], T]) -> T:
-    """Returns `function(picture)` of the picture in an image file, which may be given by its content.
+    """Returns `function(picture)` of the picture in an image file, which may be in a shard, or given by its content.
 
     Raises:
         OSError: it cannot be opened or decoded; its format is not read, it is not a regular file, or it has more
             pixels than Pillow's limit of 89 million (`PIL.Image.MAX_IMAGE_PIXELS`). The message is the cause.
+        InputError: its shard is damaged.
     """
+    if isinstance(file, Path) and (in_shard := read_image(file)) is not None:
+        file = io.BytesIO(in_shard)
     try:
         with _opened(file) as picture:
             return function(picture)

@@ -25,6 +25,7 @@ from contml._support.errors import InputError
 from contml._support.progress import note
 from contml._support.texts import Texts
 from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY, ImageItem, PixelArray, decode
+from contml.data.shards import file_of
 
 #: Left, top, right, bottom in pixels of the image file.
 Box: TypeAlias = "tuple[float, float, float, float]"
@@ -92,10 +93,18 @@ def skipped_text(names: Sequence[str]) -> str:
 
 
 class Stamp(NamedTuple):
-    """The file of an image, and how the image is cut from it: "" for the whole file."""
+    """The file of an image, which may be in a shard, and how the image is cut from it: "" for the whole file."""
 
     file: Path
     crop: str
+
+    def stat(self) -> os.stat_result:
+        """The status of the file, or of the shard that it is in.
+
+        Raises:
+            OSError: there is no such file.
+        """
+        return file_of(self.file).stat()
 
 
 @runtime_checkable
@@ -118,7 +127,7 @@ class ImageSource(Protocol):
 
 @dataclass(frozen=True)
 class ImageFile:
-    """An image file."""
+    """An image file, which may be in a shard (`contml.data.shards`)."""
 
     file: Path
 

@@ -11,12 +11,13 @@ import hashlib
 import os
 import shutil
 import socket
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -29,6 +30,7 @@ from contml.data.features import Floats, Made, finished_file
 from contml.data.split import Split
 from contml.evaluation.embed import BATCH, embed_rows
 
+Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 #: Images per part; an interrupted run loses at most this many.
 _PART = 512
 
@@ -48,16 +50,19 @@ class Parts(work.Files[Part]):
         out: the file or the index that the embeddings are for.
         key: a hash of all that the embeddings depend on but the images: parts from different settings are not mixed.
         splits: the splits that are embedded, by name.
-        skip: rows that are not embedded, where there is one split.
+        wanted: which rows are embedded `[N]`, where there is one split; None: all.
+        state: a hash of names and files of the images, if it is known.
     """
 
     suffix = ".safetensors"
 
-    def __init__(self, out: Path, key: str, splits: Mapping[str, Split], skip: Container[int] = ()) -> None:
+    def __init__(
+        self, out: Path, key: str, splits: Mapping[str, Split], wanted: Mask | None = None, state: str = ""
+    ) -> None:
         self._root = out.with_name(f".{out.name}.parts")
         super().__init__(self._root / key, self._root / ".work")
         self.settings = key
-        self._skip = skip
+        self._mask, self._state = wanted, state
         self.items: list[Rows] = []
         end = 0
         for name, split in splits.items():
@@ -67,8 +72,10 @@ class Parts(work.Files[Part]):
                     end += len(rows)
                     self.items.append(Rows(name, split, span, rows, end))
 
-    def _wanted(self, span: range) -> list[int]:
-        return [row for row in span if row not in self._skip]
+    def _wanted(self, span: range) -> Sequence[int]:
+        if self._mask is None:
+            return span
+        return [span.start + row for row in np.flatnonzero(self._mask[span.start : span.stop]).tolist()]
 
     def begin(self) -> None:
         """Make the folder, which is there until the output is written."""
@@ -81,7 +88,7 @@ class Parts(work.Files[Part]):
 
     def key(self) -> str:
         """A hash of all that the embeddings depend on: settings, names and files of the images."""
-        return hashlib.sha256("\n".join([self.settings, *(item.key for item in self.items)]).encode()).hexdigest()
+        return key_of(self.settings, [self._state] if self._state else (item.key for item in self.items))
 
     def load(self, key: str, path: Path) -> Part | None:
         """A part on disk; None if there is none, or it is damaged."""
@@ -134,6 +141,12 @@ class Parts(work.Files[Part]):
         shutil.rmtree(self._root, ignore_errors=True)
 
 
+def key_of(settings: str, states: Iterable[str]) -> str:
+    """The key of a file (`Made.key`): a hash of the settings, and of the names and files of all images."""
+    content = "\n".join([settings, *states])
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 class Rows:
     """Some rows of a split, which a part is for.
 
@@ -145,7 +158,7 @@ class Rows:
         end: the number of images of all parts up to this one.
     """
 
-    def __init__(self, split_name: str, split: Split, span: range, rows: list[int], end: int) -> None:
+    def __init__(self, split_name: str, split: Split, span: range, rows: Sequence[int], end: int) -> None:
         self.split_name, self.split, self.span, self.rows, self.end = split_name, split, span, rows, end
 
     def __str__(self) -> str:
@@ -202,7 +215,7 @@ class _Embed:
             model,
             split,
             self.images,
-            item.rows,
+            [*item.rows],
             device=self.device,
             batch_size=self.batch_size,
             function=model.maps if self.maps else None,  # type: ignore[arg-type]  # an `EmbeddingModel`
@@ -233,6 +246,7 @@ def embed_to(
     batch_size: int = BATCH,
     maps: bool = False,
     refuse_broken: bool = False,
+    state: str = "",
     join: bool = False,
     cluster: str = "",
     progress: Callable[[int], None] = lambda _: None,
@@ -250,6 +264,7 @@ def embed_to(
         batch_size: images at a time.
         maps: the last feature maps of the model, an `EmbeddingModel`, in place of its embeddings.
         refuse_broken: an image that cannot be read is an error; else it is left out.
+        state: as in `Parts`.
         join: share the parts with other commands that write this file.
         cluster: the address of a Ray cluster that embeds, as in `contml.cluster.Cluster`: its machines share the
             current folder, that of the file, and the images. Empty: this process.
@@ -262,7 +277,7 @@ def embed_to(
         InputError: the file cannot be written, an image cannot be read or its embedding is not finite, or another
             command writes the file and this one does not `join`.
     """
-    parts = Parts(out, key, splits)
+    parts = Parts(out, key, splits, state=state)
     if made := finished_file(out, parts.key):
         parts.remove()  # a kill may have come first
         return made, 0
@@ -307,6 +322,6 @@ def _fingerprint(split: Split, rows: range) -> str:
         content.update(f"{split.name(row)}\n".encode(errors="surrogateescape"))
         if stamp is not None:
             with suppress(OSError):  # no such file: it is broken
-                file_stat = stamp.file.stat()
+                file_stat = stamp.stat()
                 content.update(f"{stamp.crop} {file_stat.st_size} {file_stat.st_mtime_ns}\n".encode())
     return content.hexdigest()

@@ -2,8 +2,19 @@
 
 from contml.retrieval.calibration import Calibration, LabelDistance
 from contml.retrieval.embedder import Embedder, load
-from contml.retrieval.embedding_files import embed_to_file
-from contml.retrieval.images import named_images
+from contml.retrieval.embedding_files import embed_shards, embed_to_file
+from contml.retrieval.images import named_images, named_shards
 from contml.retrieval.index import Index, SearchResult
 
-__all__ = ["Calibration", "Embedder", "Index", "LabelDistance", "SearchResult", "embed_to_file", "load", "named_images"]
+__all__ = [
+    "Calibration",
+    "Embedder",
+    "Index",
+    "LabelDistance",
+    "SearchResult",
+    "embed_shards",
+    "embed_to_file",
+    "load",
+    "named_images",
+    "named_shards",
+]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import shutil
+import socket
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,14 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from contml import work
 from contml._support.endings import EMBEDDINGS, check_suffix
 from contml._support.errors import InputError
 from contml._support.files import atomic
 from contml.data.features import Floats, Made, finished_file, write_features
+from contml.data.shards import close
 from contml.evaluation.embed import BATCH
-from contml.evaluation.embed_parts import embed_to
+from contml.evaluation.embed_parts import device_here, embed_to, key_of
 from contml.retrieval.embedder import Embedder
-from contml.retrieval.images import SourceItem, split_of
+from contml.retrieval.images import NamedImage, NamedImages, NamedShard, SourceItem, split_of
 from contml.retrieval.index_store import CodeKind
 from contml.retrieval.index_structure import Arrays, encode
 
@@ -49,10 +54,11 @@ def check_file(out: Path, kind: CodeKind | None = None) -> None:
 
 def embed_to_file(
     embedder: Embedder,
-    items: Sequence[SourceItem],
+    items: NamedImages | Sequence[SourceItem | NamedImage],
     out: Path,
     *,
     kind: CodeKind | None = None,
+    state: str = "",
     batch_size: int = BATCH,
     workers: int = 0,
     join: bool = False,
@@ -67,16 +73,15 @@ def embed_to_file(
     (`contml.cluster.Cluster`), its machines embed: they share the current folder, that of the file, and the images.
     `kind` writes codes in place of embeddings, as an index of this kind keeps them: `codes`, and `ranges` (int8: the
     least value and the width of each number) or `mean` (binary: of each number) over all images of the file.
-    `progress` is called with the number of images finished so far.
+    `state` is a hash of the names and files of the images, if it is known. `progress` is called with the number of
+    images finished so far.
 
     Raises:
         InputError: the file cannot be written there, the model embeds features, no image could be read, or another
             command writes the file and this one does not `join`.
     """
     check_file(out, kind)
-    if embedder.bundle.feature_dim is not None:
-        problem = f"the model embeds vectors of {embedder.bundle.feature_dim} features, not images"
-        raise InputError(embedder.bundle.name, problem, hint="embed them in Python: contml.load(...).embed(vectors)")
+    _check_model(embedder)
     split, images = split_of(items), embedder.images(broken="skip", workers=workers)
 
     def write(names: list[str], values: Floats, made: Made) -> None:
@@ -89,18 +94,172 @@ def embed_to_file(
 
     made, resumed = embed_to(
         out,
-        "-".join([embedder.identity[:16], str(batch_size), *([] if kind is None else [kind])]),
+        _settings(embedder, batch_size, kind),
         {_SPLIT: split},
         embedder.model,
         images,
         write,
         device=embedder.device,
         batch_size=batch_size,
+        state=state,
         join=join,
         cluster=cluster,
         progress=progress,
     )
     return Written(made.items, made.dim, resumed, made.broken)
+
+
+def embed_shards(
+    embedder: Embedder,
+    shards: Sequence[NamedShard],
+    folder: Path,
+    *,
+    batch_size: int = BATCH,
+    workers: int = 0,
+    join: bool = False,
+    cluster: str = "",
+    progress: Callable[[int], None] = lambda _: None,
+) -> Written:
+    """Write the embeddings of each shard in a Parquet file of its own: those of `0042.tar` in `folder/0042.parquet`.
+
+    A shard is an item of work, and is opened by the process that does it alone. Its images are parts, as in
+    `embed_to_file`: a shard that was interrupted continues. Files that are complete stay as they are.
+
+    Args:
+        embedder: the model.
+        shards: the shards.
+        folder: the folder of the files; it may have others.
+        batch_size: images at a time.
+        workers: processes that decode.
+        join: share the shards with other processes that call this with the same arguments.
+        cluster: the address of a Ray cluster that embeds: as in `embed_to_file`.
+        progress: called with the number of shards finished so far.
+
+    Raises:
+        InputError: as `embed_to_file`; two shards have one name, or are damaged.
+    """
+    _check_model(embedder)
+    shard_of: dict[Path, str] = {}
+    for shard in shards:
+        out = _file_of(folder, shard)
+        if (other := shard_of.get(out)) is not None:
+            is_repeated = other == shard.name
+            problem = "appears twice" if is_repeated else f"its file, {out}, is that of {other} too"
+            raise InputError(
+                shard.name, problem, hint="give it once" if is_repeated else "give the folder that holds both"
+            )
+        shard_of[out] = shard.name
+        check_file(out)
+    results = _ShardFiles(folder, _settings(embedder, batch_size, None))
+    items = [_ShardItem(shard) for shard in shards]
+    embedded = 0
+
+    def on_done(item: _ShardItem) -> None:
+        nonlocal embedded
+        embedded += results[item.key].items
+        progress(sum(each.key in results for each in items))
+
+    with results.command(join, str(folder)):
+        function = _EmbedShard(embedder, folder, batch_size, workers)
+        work.run(items, function, results, cluster=cluster, on_done=on_done)
+    made = [results[item.key] for item in items]
+    shutil.rmtree(results.folder, ignore_errors=True)
+    progress(len(items))
+    images = sum(each.items for each in made)
+    broken = {name: cause for each in made for name, cause in each.broken.items()}
+    return Written(images, embedder.embedding_dim, images - embedded, broken)
+
+
+def _check_model(embedder: Embedder) -> None:
+    if embedder.bundle.feature_dim is not None:
+        problem = f"the model embeds vectors of {embedder.bundle.feature_dim} features, not images"
+        raise InputError(embedder.bundle.name, problem, hint="embed them in Python: contml.load(...).embed(vectors)")
+
+
+def _settings(embedder: Embedder, batch_size: int, kind: CodeKind | None) -> str:
+    """All that embeddings depend on but the images."""
+    return "-".join([embedder.identity[:16], str(batch_size), *([] if kind is None else [kind])])
+
+
+def _file_of(folder: Path, shard: NamedShard) -> Path:
+    """The file of the embeddings of a shard."""
+    return folder / Path(shard.below).with_suffix(".parquet")
+
+
+class _ShardItem:
+    """A shard, as an item of work; its key also says the state of its file."""
+
+    def __init__(self, shard: NamedShard) -> None:
+        self.shard, self.state = shard, shard.state
+
+    def __str__(self) -> str:
+        return self.shard.name
+
+    @property
+    def key(self) -> str:
+        return f"{self.shard.below}\n{self.state}"
+
+
+class _ShardFiles(work.Files[Made]):
+    """What the files of shards say about themselves.
+
+    Args:
+        folder: their folder.
+        settings: all that embeddings depend on but the images.
+    """
+
+    def __init__(self, folder: Path, settings: str) -> None:
+        super().__init__(folder, folder / ".work")
+        self._settings = settings
+
+    def _path(self, key: str) -> Path:
+        return self._place / Path(key.partition("\n")[0]).with_suffix(".parquet")
+
+    def load(self, key: str, path: Path) -> Made | None:
+        """What a file says, if it is there."""
+        try:
+            return finished_file(path, lambda: key_of(self._settings, [key.partition("\n")[2]]))
+        except InputError:
+            got = "exists already, of another model, of other options, or of a shard that has changed since"
+            raise InputError(str(path), got, hint="remove it, or choose another folder") from None
+
+    def save(self, value: Made, path: Path) -> None:  # noqa: ARG002
+        """The file is there already: `embed_to_file` wrote it, perhaps on another machine."""
+        raise InputError(
+            str(path), "written on another machine, and not found", hint="machines need to share the folder"
+        )
+
+
+class _EmbedShard:
+    """Writes the file of a shard, in this process or on another machine."""
+
+    def __init__(self, embedder: Embedder, folder: Path, batch_size: int, workers: int) -> None:
+        self.embedder, self.folder, self.batch_size, self.workers = embedder, folder, batch_size, workers
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "embedder": copy.deepcopy(self.embedder).to("cpu")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.embedder.to(device_here())
+
+    def __call__(self, item: _ShardItem) -> Made:
+        shard = item.shard
+        if shard.state != item.state:
+            hint = "all machines need the same files, at the same paths; call the same command again"
+            raise InputError(shard.name, f"another file on {socket.gethostname()}, or changed meanwhile", hint=hint)
+        try:
+            written = embed_to_file(
+                self.embedder,
+                shard.images(),
+                _file_of(self.folder, shard),
+                state=item.state,
+                batch_size=self.batch_size,
+                workers=self.workers,
+            )
+        finally:
+            close(shard.address)
+        return Made("", written.images, written.dim, written.broken)
 
 
 def _write_hloc(out: Path, names: Sequence[str], values: Floats, made: Made) -> None:

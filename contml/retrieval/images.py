@@ -1,11 +1,14 @@
-"""The images that a trained model embeds: files, folders, pictures, pixels; lists of files on the command line."""
+"""The images that a trained model embeds: files, folders, shards, pictures, pixels; lists on the command line."""
 
 from __future__ import annotations
 
+import glob
 import os
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import torch
@@ -13,8 +16,21 @@ from PIL import Image
 
 from contml._support.endings import TABLES, table_suffix
 from contml._support.errors import InputError, did_you_mean
+from contml._support.progress import note
+from contml._support.texts import Texts
 from contml.data.decode import IMAGE_SUFFIXES
-from contml.data.sources import ImageFile, ImageSource, Pixels, Vector, images_below
+from contml.data.shards import DATASET_FILES, Address, find, is_shard, opened, refuse_compressed, shards_among
+from contml.data.sources import (
+    ImageFile,
+    ImageFiles,
+    ImageSource,
+    Pixels,
+    Vector,
+    images_among,
+    images_below,
+    skipped_text,
+    walk,
+)
 from contml.data.split import Split
 from contml.data.text_files import read_lines, similar_name, spellings, written_path
 from contml.labels.vectors import VectorLabels
@@ -36,7 +52,7 @@ class SourceItem(NamedTuple):
 
 
 def items_of(images: ImageInput, feature_dim: int | None = None, *, maps: bool = False) -> Iterator[SourceItem]:
-    """Yields the images in order. A folder is read recursively: its images sorted by path.
+    """Yields the images in order. A folder is read recursively: its images sorted by path; without images, its shards.
 
     Args:
         images: what the user gave.
@@ -93,48 +109,248 @@ def _vector(given: Any, number: int, feature_dim: int, places: tuple[int, ...] |
 
 
 def _files(path: Path) -> Iterator[SourceItem]:
-    """The image of a file, or those of a folder; a file that does not exist is broken, and named when it is read."""
+    """The image of a file, or those of a folder or a shard; a file that does not exist is broken when it is read."""
+    groups: Iterable[_Listed | NamedShard] = [_Listed([str(path)], [str(path)])]
     if os.path.isdir(path):  # noqa: PTH112
-        yield from (SourceItem(str(file), ImageFile(file)) for file in images_below(path))
-    else:
-        yield SourceItem(str(path), ImageFile(path))
+        groups = _in_folder(path, "")
+    elif is_shard(path.name) and path.is_file():
+        groups = [NamedShard("", Address(str(path)), path.name)]
+    for group in groups:
+        yield from (SourceItem(file, ImageFile(Path(file))) for file in _paths(group))
 
 
-def named_images(arguments: Sequence[str], options: TableOptions | None = None) -> list[SourceItem]:
-    """The images that a command names: files, folders, and lists of files; `options`: how tables are read.
+class NamedImage(NamedTuple):
+    """An image file, which may be in a shard, and its name: its id in an index."""
 
-    The images of a folder are named by their paths below it; all others by their paths as they are written.
-    `@list.txt` is a list of paths, one per line; `@items.csv:image` the column "image" of a table. Paths in a list are
-    relative to its folder.
+    name: str
+    file: Path
+
+    @property
+    def source(self) -> ImageFile:
+        """The image."""
+        return ImageFile(self.file)
+
+
+class NamedImages(Sequence[NamedImage]):
+    """Many image files with a name each, in the memory of their names and paths.
+
+    Args:
+        names: the name of each image; no two are equal.
+        files: the files.
+    """
+
+    def __init__(self, names: Texts, files: ImageFiles) -> None:
+        self.names, self.files = names, files
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, row: int) -> NamedImage: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> NamedImages: ...
+
+    def __getitem__(self, row: int | slice) -> NamedImage | NamedImages:
+        if isinstance(row, slice):
+            return NamedImages(self.names[row], self.files[row])
+        return NamedImage(self.names[row], self.files[row].file)
+
+
+class NamedShard(NamedTuple):
+    """A shard.
+
+    Attributes:
+        name: what the names of its images begin with.
+        address: where it is.
+        below: its path below the folder that the user gave, or its file name.
+    """
+
+    name: str
+    address: Address
+    below: str
+
+    @property
+    def state(self) -> str:
+        """What is known of its images without reading it: its name, and size and time of change of the file.
+
+        Raises:
+            InputError: it is gone.
+        """
+        try:
+            status = os.stat(self.address.file)  # noqa: PTH116
+        except OSError as error:
+            raise InputError(self.address.file, f"cannot be read ({error.strerror})") from None
+        return f"{self.name} {status.st_size} {status.st_mtime_ns}"
+
+    def images(self) -> NamedImages:
+        """Its images.
+
+        Raises:
+            InputError: it is damaged, or has none.
+        """
+        return NamedImages(Texts(_names(self)), ImageFiles(_paths(self)))
+
+
+def named_images(arguments: Sequence[str], options: TableOptions | None = None) -> NamedImages:
+    """The images that a command names: files, folders, shards, and lists of files; `options`: how tables are read.
+
+    The images of a folder are named by their paths below it; all others by their paths as they are written. A folder
+    without images may have shards (`contml.data.shards`); an image in a shard is named by the path of the shard, a
+    slash, and its name in it. `'*.tar'` and `'{0000..0042}.tar'` are several files, and `FILE.tar:EXTENSION`,
+    `FILE.parquet:COLUMN` and `FILE.parquet:COLUMN:COLUMN OF NAMES` choose images of shards. `@list.txt` is a list of
+    paths, one per line; `@items.csv:image` the column "image" of a table. Paths in a list are relative to its folder.
 
     Raises:
-        InputError: there is no such file or folder, a folder or a list has no image, or two images have one name.
+        InputError: there is no such file or folder, a folder or a list has no image, two images have one name, or a
+            shard is damaged.
     """
-    items = [item for argument in arguments for item in _named(argument, options)]
-    file_by_name: dict[str, Path] = {}
-    for name, source in items:
-        assert isinstance(source, ImageFile)
-        if (other_file := file_by_name.setdefault(name, source.file)) is not source.file:
-            is_repeated = other_file == source.file
-            problem = "appears twice" if is_repeated else f"the name of two images, {other_file} and {source.file}"
-            raise InputError(name, problem, hint="give it once" if is_repeated else "give the folder that holds both")
-    return items
+    given = [group for argument in arguments for group in _named(argument, options)]
+    skipped = Counter[str]()
+    for group in given:
+        if isinstance(group, NamedShard):
+            skipped.update(opened(group.address).skipped)
+    if skipped:
+        note(f"skipped in the shards: {', '.join(f'{count:,} {ending}' for ending, count in skipped.most_common(6))}")
+    names = Texts(name for group in given for name in _names(group))
+    paths = Texts(path for group in given for path in _paths(group))
+    _refuse_repeated(names, paths)
+    return NamedImages(names, ImageFiles(names if names == paths else paths))
 
 
-def _named(argument: str, options: TableOptions | None) -> Iterator[SourceItem]:
+def named_shards(arguments: Sequence[str]) -> list[NamedShard]:
+    """The shards that a command names, as `named_images` finds them; they are not opened.
+
+    Raises:
+        InputError: something is not a shard, or there is no such file.
+    """
+    shards = []
+    for argument in arguments:
+        if argument.startswith("@"):
+            raise InputError(argument, "a list", "must be shards", "or write one file: --out FILE.parquet")
+        for group in _named(argument, None):
+            if not isinstance(group, NamedShard):
+                allowed = "must be shards: .tar, Parquet, or a data set of Hugging Face"
+                raise InputError(argument, "images", allowed, "or write one file: --out FILE.parquet")
+            shards.append(group)
+    return shards
+
+
+class _Listed(NamedTuple):
+    """Image files by name."""
+
+    names: Sequence[str]
+    paths: Sequence[str]
+
+
+def _names(group: _Listed | NamedShard) -> Iterable[str]:
+    if isinstance(group, NamedShard):
+        return (f"{group.name}/{name}" for name in opened(group.address).names)
+    return group.names
+
+
+def _paths(group: _Listed | NamedShard) -> Iterable[str]:
+    return map(group.address.path, opened(group.address).names) if isinstance(group, NamedShard) else group.paths
+
+
+def _refuse_repeated(names: Texts, paths: Texts) -> None:
+    hashes = np.fromiter(map(hash, names), np.int64, len(names))
+    _, first_rows, counts = np.unique(hashes, return_index=True, return_counts=True)
+    for row in np.sort(first_rows[counts > 1]).tolist():
+        for other in np.flatnonzero(hashes == hashes[row]).tolist():
+            if other != row and names[other] == names[row]:
+                is_repeated = paths[other] == paths[row]
+                two = f"the name of two images, {paths[row]} and {paths[other]}"
+                hint = "give it once" if is_repeated else "give the folder that holds both"
+                raise InputError(names[row], "appears twice" if is_repeated else two, hint=hint)
+
+
+def _named(argument: str, options: TableOptions | None) -> Iterator[_Listed | NamedShard]:
+    """What an argument names."""
     if argument.startswith("@"):
         folder, names = _listed(argument, options)
+        paths = []
         for name in names:
-            paths = [folder / spelling for spelling in spellings(written_path(name))]
-            yield SourceItem(name, ImageFile(next(filter(os.path.exists, paths), paths[0])))
+            candidates = [folder / spelling for spelling in spellings(written_path(name))]
+            paths.append(str(next(filter(os.path.exists, candidates), candidates[0])))
+        yield _Listed(names, paths)
         return
-    path = Path(argument).expanduser()
-    if os.path.isdir(path):  # noqa: PTH112  # False for a name that is too long
-        yield from (SourceItem(file.relative_to(path).as_posix(), ImageFile(file)) for file in images_below(path))
-    elif os.path.exists(path):  # noqa: PTH110
-        yield SourceItem(argument, ImageFile(path))
-    else:
-        raise InputError(argument, "no such file or folder", hint=similar_name(path, IMAGE_SUFFIXES))
+    found, part = _expanded(argument)
+    for name in found:
+        path = Path(name).expanduser()
+        if os.path.isdir(path):  # noqa: PTH112  # False for a name that is too long
+            yield from _in_folder(path, part)
+        elif not os.path.exists(path):  # noqa: PTH110
+            yield _in_shard(name, path)
+        elif is_shard(name):
+            yield NamedShard(f"{name}{part}", Address(str(path), part), path.name)
+        else:
+            refuse_compressed(path)
+            if part:
+                raise InputError(argument, f"{name} is not a shard", hint=f"omit '{part}'")
+            yield _Listed([name], [str(path)])
+
+
+def _in_shard(name: str, path: Path) -> _Listed:
+    """A single image in a shard."""
+    found = find(path)
+    if found is None:
+        raise InputError(name, "no such file or folder", hint=similar_name(path, IMAGE_SUFFIXES))
+    shard = opened(found[0])
+    if shard.row(found[1]) is None:
+        raise InputError(name, f"no such image in {found[0]}", hint=f"its first one is {shard.names[0]}")
+    return _Listed([name], [str(path)])
+
+
+def _in_folder(folder: Path, part: str) -> Iterator[_Listed | NamedShard]:
+    """The images of a folder; if it has none, or a part of shards is chosen, its shards."""
+    walked = list(walk(folder))
+    if part or not any(images_among(names) for _, names in walked):
+        shards = shards_among(walked)
+        for path in sorted(shards, key=lambda path: path.relative_to(folder).as_posix()):
+            below = path.relative_to(folder).as_posix()
+            yield NamedShard(f"{below}{part}", Address(str(path), part), below)
+        if shards:
+            others = [name for place, names in walked for name in names if place / name not in {*shards}]
+            if skipped := skipped_text([name for name in others if name not in DATASET_FILES]):
+                note(f"{folder}: skipped {skipped}")
+            return
+        if part:
+            raise InputError(str(folder), "a folder without shards", hint=f"omit '{part}'")
+    files = images_below(folder)
+    yield _Listed([file.relative_to(folder).as_posix() for file in files], [*map(str, files)])
+
+
+def _expanded(argument: str) -> tuple[list[str], str]:
+    """The paths that an argument stands for, and what it chooses in shards: ":image"."""
+    chosen = re.fullmatch(r"(.+?)((?::[^:/\\]*){1,2})", argument)
+    for pattern, part in ((argument, ""), *([] if chosen is None else [(chosen[1], chosen[2])])):
+        if os.path.exists(os.path.expanduser(pattern)):  # noqa: PTH110, PTH111
+            return [pattern], part
+        if _RANGE.search(pattern):
+            return _numbered(pattern), part
+        if any(character in pattern for character in "*?[") and find(pattern) is None:
+            matches = glob.glob(os.path.expanduser(pattern), recursive=True)  # noqa: PTH111, PTH207
+            if matches:
+                return sorted(matches), part
+    return [argument], ""
+
+
+def _numbered(pattern: str) -> list[str]:
+    """The names that `{0000..0042}` stands for, as a shell writes them."""
+    match = _RANGE.search(pattern)
+    if match is None:
+        return [pattern]
+    first, last = int(match[1]), int(match[2])
+    if not 0 <= last - first < _MOST_NUMBERED:
+        raise InputError(pattern, match[0], f"must ascend, and have at most {_MOST_NUMBERED:,} numbers")
+    begin, end = pattern[: match.start()], pattern[match.end() :]
+    width = len(match[1]) if match[1].startswith("0") else 0
+    return [name for number in range(first, last + 1) for name in _numbered(f"{begin}{number:0{width}d}{end}")]
+
+
+#: Numbers in braces, and how many they may be.
+_RANGE, _MOST_NUMBERED = re.compile(r"\{(\d{1,9})\.\.(\d{1,9})\}"), 1_000_000
 
 
 def _listed(argument: str, options: TableOptions | None) -> tuple[Path, list[str]]:
@@ -164,7 +380,9 @@ def _listed(argument: str, options: TableOptions | None) -> tuple[Path, list[str
     return path.parent, names
 
 
-def split_of(items: Sequence[SourceItem]) -> Split:
+def split_of(items: NamedImages | Sequence[SourceItem | NamedImage]) -> Split:
     """The images as a split, which has no labels."""
-    names = [item.name for item in items]
-    return Split([item.source for item in items], names, VectorLabels(torch.zeros(len(items))))
+    labels = VectorLabels(torch.zeros(len(items)))
+    if isinstance(items, NamedImages):
+        return Split(items.files, items.names, labels)
+    return Split([item.source for item in items], [item.name for item in items], labels)

@@ -18,7 +18,8 @@ from contml.data.decode import contained, decode
 from contml.data.renderers.labels import label_drawing, label_picture
 from contml.data.renderers.text import load_font, shorten
 from contml.labels.base import LabelSpace
-from contml.retrieval.index_images import FILE, NamedImage, QueryResult, SearchHit, TypedLabel
+from contml.retrieval.images import NamedImage
+from contml.retrieval.index_images import FILE, QueryResult, SearchHit, TypedLabel
 from contml.retrieval.labelled_items import Answer
 
 #: Side of a picture in pixels, space between two, height of a line of text.
@@ -159,7 +160,7 @@ def _drawing(file: Path, answers: Sequence[Answer] = ()) -> Image.Image:
     """
     try:
         picture = contained(decode(file, str(file), _SIDE), (_SIDE, _SIDE), Image.Resampling.LANCZOS).convert("RGB")
-    except OSError:
+    except (OSError, InputError):  # of a shard
         picture = Image.new("RGB", (_SIDE, _SIDE), _EMPTY)
         for start, end in ((0.3, 0.7), (0.7, 0.3)):
             ends = (0.3 * _SIDE, start * _SIDE, 0.7 * _SIDE, end * _SIDE)

@@ -16,12 +16,15 @@ import torch
 
 from contml import work
 from contml._support.errors import InputError
+from contml._support.files import read_bytes
 from contml._support.text import percent
-from contml.data import ImageFile, Split
+from contml.data import Split
+from contml.data.decode import cause
+from contml.data.shards import exists, find, metadata as metadata_in_shard, read_image
 from contml.data.text_files import written_path
-from contml.evaluation.embed_parts import Part, Parts, Rows, device_here
+from contml.evaluation.embed_parts import Mask, Part, Parts, Rows, device_here
 from contml.labels.base import LabelSpace
-from contml.retrieval.images import SourceItem, split_of
+from contml.retrieval.images import NamedImage, NamedImages, split_of
 from contml.retrieval.index import ImageEmbedder, Index, SearchResult
 from contml.retrieval.index_store import Floats
 from contml.retrieval.labelled_items import Answer
@@ -34,15 +37,12 @@ Answering: TypeAlias = "Callable[[list[str]], list[list[Answer]]]"
 #: Images that `bind` embeds again, and the largest `Bound.difference` that it accepts. Convolutions of a GPU in TF32
 #: change embeddings by about 0.002; another training changes them by far more.
 _CHECKED, _TOLERANCE = 32, 0.005
-#: The name under which the path of an image is kept in its metadata.
-FILE = "file"
-
-
-class NamedImage(NamedTuple):
-    """An image file and its name, which is its id in the index."""
-
-    name: str
-    file: Path
+#: The name under which the path of an image is kept in its metadata, and that of a value of a shard with this name.
+FILE, _OF_SHARD = "file", "shard.file"
+#: Images whose paths are compared with those of the index at a time.
+_COMPARED = 4096
+#: The largest file in bytes that is compared with an image in a shard.
+_MOST_COMPARED = 1 << 28
 
 
 class TypedLabel(NamedTuple):
@@ -79,6 +79,7 @@ class Added:
         present: number of images that were in the index before.
         removed: number of images that are left out because they were removed from the index before.
         broken: name and cause of each image that could not be added.
+        without_metadata: name and cause of each image that was added without what its shard says about it.
     """
 
     added: int = 0
@@ -86,6 +87,7 @@ class Added:
     present: int = 0
     removed: int = 0
     broken: dict[str, str] = field(default_factory=dict)
+    without_metadata: dict[str, str] = field(default_factory=dict)
 
 
 class Bound(NamedTuple):
@@ -104,7 +106,7 @@ class Bound(NamedTuple):
 def add_images(
     index: Index,
     model: Model,
-    images: Sequence[NamedImage],
+    images: NamedImages | Sequence[NamedImage],
     metadata: Mapping[str, Mapping[str, str]] | None = None,
     progress: Callable[[int], None] = lambda _: None,
     *,
@@ -120,7 +122,8 @@ def add_images(
         index: the index.
         model: embeds the images.
         images: files, each with a name of its own.
-        metadata: of images by name, as `read_metadata` returns it; the path of the file is added to it.
+        metadata: of images by name, as `read_metadata` returns it; what shards say about their images, and the path of
+            the file, is added to it.
         progress: called with the number of images done.
         join: share the images with other processes that call this with the same arguments.
         cluster: the address of a Ray cluster that embeds, as in `contml.cluster.Cluster`: its machines share the
@@ -131,15 +134,15 @@ def add_images(
             does not `join`.
     """
     result, metadata, embedded = Added(), metadata or {}, 0
-    split = split_of([SourceItem(image.name, ImageFile(image.file)) for image in images])
+    split = split_of(images)
     key = f"{model.identity[:16]}-{index.dim}"
     with Parts(index.path, key, {}).command(join, str(index.path)):
         first = new = _new_rows(index, images)
         removed_ids = index.removed_ids
         result.removed = sum(image.name in removed_ids for image in images)
-        result.present = len(images) - len(new) - result.removed
+        result.present = len(images) - int(new.sum()) - result.removed
         while True:
-            parts = Parts(index.path, key, {"images": split}, {*range(len(images))} - new)
+            parts = Parts(index.path, key, {"images": split}, new)
             parts.begin()
             adding = _Adding(index, parts, images, metadata, result)
 
@@ -154,7 +157,7 @@ def add_images(
 
             work.run(
                 parts.items,
-                _Embed(model, split, [image.file for image in images]),
+                _Embed(model, split),
                 parts,
                 cluster=cluster,
                 is_needed=is_needed,
@@ -164,22 +167,27 @@ def add_images(
                 break
             new = _new_rows(index, images)
         parts.remove()
-    result.added = len(first - _new_rows(index, images))
-    result.resumed = max(0, len(first) - embedded)
-    progress(len(first))
+    result.added = int((first & ~_new_rows(index, images)).sum())
+    total = int(first.sum())
+    result.resumed = max(0, total - embedded)
+    progress(total)
     return result
 
 
-def _new_rows(index: Index, images: Sequence[NamedImage]) -> set[int]:
-    """The rows of the images that are neither in the index nor removed from it."""
-    present = {row: image for row, image in enumerate(images) if image.name in index}
-    stored = index.metadata([image.name for image in present.values()])
-    for image, entry in zip(present.values(), stored, strict=True):
-        if (stored_path := entry.get(FILE)) != str(image.file.absolute()):
-            problem = f"the name of {image.file.absolute()}, and of {stored_path}, which is in {index.path}"
-            raise InputError(image.name, problem, hint="remove that one first, or give a folder that holds both")
-    removed_ids = index.removed_ids
-    return {row for row, image in enumerate(images) if row not in present and image.name not in removed_ids}
+def _new_rows(index: Index, images: Sequence[NamedImage]) -> Mask:
+    """Which images are neither in the index nor removed from it `[N]`."""
+    is_new, removed_ids = np.ones(len(images), bool), index.removed_ids
+    for start in range(0, len(images), _COMPARED):
+        present = []
+        for row, image in enumerate(images[start : start + _COMPARED], start):
+            if image.name in index:
+                present.append(image)
+            is_new[row] = image.name not in index and image.name not in removed_ids
+        for image, entry in zip(present, index.metadata([image.name for image in present]), strict=True):
+            if (stored_path := entry.get(FILE)) != str(image.file.absolute()):
+                problem = f"the name of {image.file.absolute()}, and of {stored_path}, which is in {index.path}"
+                raise InputError(image.name, problem, hint="remove that one first, or give a folder that holds both")
+    return is_new
 
 
 class _Adding:
@@ -221,19 +229,28 @@ class _Adding:
                     elif name not in index and name not in removed_ids:
                         names.append(name)
                         vectors.append(vector)
-                        new_metadata.append({**self._metadata.get(name, {}), FILE: path})
+                        new_metadata.append({**self._in_shard(name, file), **self._metadata.get(name, {}), FILE: path})
                 self._result.broken |= {self._images[row].name: cause for row, cause in part.broken.items()}
                 if names:
                     index.add(names, np.stack(vectors), new_metadata)
                 self.done = item.end
         return not self._left
 
+    def _in_shard(self, name: str, file: Path) -> dict[str, str]:
+        """What its shard says about an image."""
+        try:
+            found = metadata_in_shard(file)
+        except OSError as error:
+            self._result.without_metadata[name] = cause(error)
+            return {}
+        return {_OF_SHARD if key == FILE else key: text for key, text in found.items()}
+
 
 class _Embed:
     """Embeds the images of a part, in this process or on another machine."""
 
-    def __init__(self, model: Model, split: Split, files: Sequence[Path]) -> None:
-        self.model, self.split, self.files = model, split, files
+    def __init__(self, model: Model, split: Split) -> None:
+        self.model, self.split = model, split
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "model": copy.deepcopy(self.model).to("cpu")}
@@ -244,7 +261,8 @@ class _Embed:
 
     def __call__(self, item: Rows) -> Part:
         item.check(self.split)
-        files = [self.files[row] for row in item.rows]
+        stamps = [self.split.stamp(row) for row in item.rows]
+        files = [stamp.file for stamp in stamps if stamp is not None]
         embeddings = self.model.embed(files, broken="skip")
         is_read = np.asarray(np.isfinite(embeddings).all(1))
         broken = {
@@ -252,7 +270,9 @@ class _Embed:
             for row, file, found in zip(item.rows, files, is_read.tolist(), strict=True)
             if not found
         }
-        return Part(torch.tensor(item.rows)[torch.from_numpy(is_read)], torch.from_numpy(embeddings[is_read]), broken)
+        return Part(
+            torch.tensor([*item.rows])[torch.from_numpy(is_read)], torch.from_numpy(embeddings[is_read]), broken
+        )
 
 
 def bind(index: Index, model: Model, run: str) -> Bound:
@@ -278,7 +298,7 @@ def bind(index: Index, model: Model, run: str) -> Bound:
         for start in range(0, len(ids), _CHECKED):
             chunk = ids[start : start + _CHECKED]
             files = [Path(entry.get(FILE, name)) for name, entry in zip(chunk, index.metadata(chunk), strict=True)]
-            found = [(name, file) for name, file in zip(chunk, files, strict=True) if file.is_file()]
+            found = [(name, file) for name, file in zip(chunk, files, strict=True) if exists(file)]
             if not found:
                 continue
             vectors = model.embed([file for _, file in found], broken="skip")
@@ -474,14 +494,25 @@ def results_of(
 def is_same_image(query: NamedImage, hit: SearchHit, farthest: float) -> bool:
     """Whether an item is the query itself: the same file or a copy of it.
 
-    Where the file of the item is gone, the name decides, if the embeddings are equal up to rounding. `farthest` is the
-    largest distance that was found.
+    Where the file of the item is gone, the name decides, if the embeddings are equal up to rounding. Shards are opened
+    for near items alone. `farthest` is the largest distance that was found.
     """
+    in_shards = find(hit.file) is not None, find(query.file) is not None
+    if any(in_shards) and hit.distance > max(1e-3, 1e-2 * farthest):
+        return False
     try:
-        if not hit.file.is_file():
+        if not exists(hit.file):
             return hit.id == query.name and hit.distance <= max(1e-5, 1e-4 * farthest)
+        if any(in_shards):
+            return exists(query.file) and _content(query.file) == _content(hit.file)
         if hit.file.samefile(query.file):
             return True
         return query.file.is_file() and cmp(query.file, hit.file, shallow=False)
-    except OSError:
+    except (OSError, InputError):
         return False
+
+
+def _content(file: Path) -> bytes:
+    """The content of an image file, which may be in a shard."""
+    in_shard = read_image(file)
+    return read_bytes(file, _MOST_COMPARED) if in_shard is None else in_shard

@@ -25,9 +25,10 @@ from contml.data.tables import TableOptions
 from contml.evaluation import embed_parts
 from contml.labels import VectorLabels
 from contml.retrieval import Index, index as index_module, index_images, index_structure
+from contml.retrieval.images import NamedImage
 from contml.retrieval.index import IndexModel
 from contml.retrieval.index_gallery import write_gallery
-from contml.retrieval.index_images import NamedImage, QueryResult, SearchHit, TypedLabel, add_images, read_metadata
+from contml.retrieval.index_images import QueryResult, SearchHit, TypedLabel, add_images, read_metadata
 from contml.retrieval.index_store import Store
 from contml.retrieval.labelled_items import Answer
 
@@ -73,18 +74,6 @@ class Colours:
 def model(monkeypatch):
     made = Colours()
     monkeypatch.setattr(command, "_load", lambda run, trust: made)
-
-    def images(arguments, options):
-        found = []
-        for argument in arguments:
-            path = Path(argument)
-            if not path.exists():
-                raise InputError(argument, "no such file or folder")
-            files = sorted(p for p in path.rglob("*") if p.suffix == ".png") if path.is_dir() else [path]
-            found += [NamedImage(p.relative_to(path).as_posix() if path.is_dir() else argument, p) for p in files]
-        return found
-
-    monkeypatch.setattr(command, "_images", images)
     return made
 
 

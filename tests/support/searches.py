@@ -18,7 +18,8 @@ from contml.data.sources import Pixels
 from contml.evaluation import embed_parts
 from contml.labels import LabelSpace, VectorLabels
 from contml.retrieval import Index
-from contml.retrieval.index_images import NamedImage, add_images
+from contml.retrieval.images import NamedImage
+from contml.retrieval.index_images import add_images
 from support.items import Number, square
 
 cache = sys.modules["contml.distances.cache"]

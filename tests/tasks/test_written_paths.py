@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 from support.refusals import refuses
 
-from contml.retrieval.images import named_images
-from contml.retrieval.index_images import NamedImage, read_metadata
+from contml.retrieval.images import NamedImage, named_images
+from contml.retrieval.index_images import read_metadata
 from contml.tasks.captions.files import files as captions
 from contml.tasks.classes.table import csv as classes
 from contml.tasks.layout.files import files as layouts
