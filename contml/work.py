@@ -21,6 +21,7 @@ import json
 import math
 import multiprocessing
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -40,7 +41,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeV
 from filelock import SoftFileLease, Timeout
 
 from contml._support.errors import InputError
-from contml._support.files import append_line, locked, unwritable
+from contml._support.files import append_line, locked, remove_folder, unwritable
 from contml.cluster import Cluster
 
 #: Seconds without a sign of its holder after which a lease is free. All processes that share a folder need the same.
@@ -72,6 +73,11 @@ class OutOfTimeError(Exception):
     """The deadline has passed; what is finished is recorded."""
 
 
+def _leases(folder: Path) -> AbstractContextManager[None]:
+    """No other process takes, gives back or removes a lease of the folder: else two could take one that has expired."""
+    return locked(folder, name="leases")
+
+
 class Lease:
     """The right to do an item: a file that the process that holds it touches again and again.
 
@@ -96,7 +102,7 @@ class Lease:
             InputError: the folder cannot be written.
         """
         path = self.path
-        with self._alone():
+        with _leases(self._folder):
             try:
                 # Files of a process that was killed while it acquired the lease; filelock would count them as a holder.
                 empty = [path] if path.exists() and not path.stat().st_size else []
@@ -111,12 +117,8 @@ class Lease:
 
     def release(self) -> None:
         """Give it back; nothing, if another process has taken it."""
-        with self._alone():
+        with _leases(self._folder):
             self._lease.release()
-
-    def _alone(self) -> AbstractContextManager[None]:
-        """No other process takes or gives back a lease: else two could take one that has expired."""
-        return locked(self._folder, name="leases")
 
 
 class Results(ABC, Generic[ResultT]):
@@ -175,9 +177,10 @@ class Results(ABC, Generic[ResultT]):
         """Remove the leases of finished items that killed processes have left."""
         if left := [*self.folder.glob("*.lease*")]:
             finished = {_digest(key) for key in keys}
-            for path in left:
-                if path.name.partition(".")[0] in finished:
-                    path.unlink(missing_ok=True)
+            with _leases(self.folder):
+                for path in left:
+                    if path.name.partition(".")[0] in finished:
+                        path.unlink(missing_ok=True)
 
 
 class Lines(Mapping[str, ResultT], Results[ResultT]):
@@ -287,20 +290,55 @@ class Lines(Mapping[str, ResultT], Results[ResultT]):
 
 
 class Files(Results[ResultT]):
-    """Large results: a file each.
+    """Large results: a file each, in a folder that is there until the output is made of them.
 
     Args:
-        place: the folder of the files.
-        folder: as in `Results`.
+        root: this folder, which `remove` removes when no process uses it any more.
+        place: the folder of the files in it; default: itself.
     """
 
     #: The ending of the files.
     suffix = ""
 
-    def __init__(self, place: Path, folder: Path) -> None:
-        super().__init__(folder)
-        self._place = place
+    def __init__(self, root: Path, place: str = "") -> None:
+        super().__init__(root / ".work")
+        self._root, self._place = root, root / place
         self._found: set[str] = set()
+
+    @contextmanager
+    def used(self, subject: str) -> Iterator[None]:
+        """The block of a process that uses the folder: no other one removes it meanwhile.
+
+        Args:
+            subject: what it works on, for the message.
+
+        Raises:
+            InputError: the folder cannot be written.
+        """
+        name = f"{secrets.token_hex(8)}.user"
+        with ExitStack() as stack:
+            with locked(self.folder, name="users", subject=subject):
+                stack.enter_context(locked(self.folder, name=name, subject=subject))
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    (self.folder / name).unlink()
+
+    @contextmanager
+    def command(self, join: bool, subject: str) -> Iterator[None]:
+        """The block of a command, which uses the folder."""
+        with self.used(subject), super().command(join, subject):
+            yield
+
+    def remove(self) -> None:
+        """Remove the folder: the output is written. If other processes use it, the last of them removes it."""
+        if self._root.is_dir():
+            with suppress(InputError), locked(self.folder, name="users"):
+                for path in self.folder.glob("*.user"):
+                    with locked(self.folder, "another process uses it", name=path.name):
+                        pass  # it was left by a process that was killed
+                remove_folder(self._root)
 
     @abstractmethod
     def load(self, key: str, path: Path) -> ResultT | None:

@@ -6,14 +6,18 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 from filelock import SoftFileLease
+from support import searches, sweeps
 from support.items import Number, Squares, begun, fails, files, square
 from support.processes import script_environment
 from support.refusals import refuses
@@ -23,7 +27,7 @@ from contml._support import files as file_functions
 from contml.retrieval import Index
 
 NUMBERS = [Number(value) for value in range(8)]
-STORES = ["lines", "files", "neighbours", "embeddings", "index"]
+STORES = ["lines", "files", "maps", "captions", "embeddings", "index", "trainings"]
 SQUARES = [value**2 for value in range(8)]
 
 
@@ -211,6 +215,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
 def test_a_second_command_must_join(tmp_path):
     first = start(tmp_path, 6, 0.15)
     assert first.stdout.readline() == "ready\n"
+    first.send_signal(signal.SIGSTOP)  # until the others have begun
     second = start(tmp_path, 6, 0.15)
     _, errors = second.communicate(timeout=60)
     assert second.returncode == 1
@@ -218,6 +223,8 @@ def test_a_second_command_must_join(tmp_path):
     assert line.startswith(f"{tmp_path}: another command works on it; ")
     assert "--join" in line
     joined = start(tmp_path, 6, 0.15, "lines", "--join")
+    assert joined.stdout.readline() == "ready\n"
+    first.send_signal(signal.SIGCONT)
     assert (first.wait(60), joined.wait(60)) == (0, 0), joined.stderr.read()
     assert {len(processes) for processes in begun(tmp_path).values()} == {1}
     for process in (first, joined):
@@ -229,6 +236,8 @@ def kill(folder, store, commands, kills, count, seconds):
     choice, killed = random.Random(commands), set()
     if store == "index":
         Index.create(folder / "index", 1).close()
+    if store == "trainings":
+        sweeps.config(folder)
     running = [start(folder, count, seconds, store, "--join") for _ in range(commands)]
     try:
         for process in running:
@@ -236,13 +245,14 @@ def kill(folder, store, commands, kills, count, seconds):
         while len(killed) < kills:
             time.sleep(choice.uniform(0, 2 * seconds))
             number = choice.randrange(commands)
-            assert running[number].poll() is None, "the items are done before the kills"
+            status = running[number].poll()
             running[number].kill()
+            _, errors = running[number].communicate()
+            assert status is None, errors or "the items are done before the kills"
             killed.add(running[number].pid)
-            running[number].communicate()
             running[number] = start(folder, count, seconds, store, "--join")
         for process in running:
-            _, errors = process.communicate(timeout=120)
+            _, errors = process.communicate(timeout=600)
             assert process.returncode == 0, errors
     finally:
         for process in running:
@@ -257,10 +267,9 @@ def kill(folder, store, commands, kills, count, seconds):
     if store == "lines":
         _, *rows = map(json.loads, (folder / "squares.jsonl").read_text().splitlines())
         assert sorted(row["square"] for row in rows) == [value**2 for value in range(count)]
-    if store in ("embeddings", "index"):
-        assert not [*folder.glob(".*.parts")]
-    if store == "neighbours":
+    if store in ("maps", "captions"):
         assert [path.suffix for path in (folder / "cache").iterdir()] == [".safetensors"]
+    assert not [*folder.glob(".*.parts")]
     assert not [*folder.rglob("*.lease")]
 
 
@@ -273,6 +282,73 @@ def test_commands_that_are_killed(tmp_path, store):
 @pytest.mark.parametrize("store", STORES)
 def test_eight_commands_with_fifty_kills(tmp_path, store):
     kill(tmp_path, store, commands=8, kills=50, count=400, seconds=0.2)
+
+
+@pytest.mark.parametrize("store", ["maps", "embeddings", "index"])
+def test_another_command_ends_before_an_item_is_taken(tmp_path, monkeypatch, store):
+    """Nothing is computed again from then on, and nothing is left."""
+    monkeypatch.setattr("contml.distances.cache._ROWS", 1)
+    monkeypatch.setattr("contml.evaluation.embed_parts._PART", 1)
+    if store == "index":
+        Index.create(tmp_path / "index", 1).close()
+    command, acquire = partial(getattr(searches, store), tmp_path, 5, 0.0), work.Lease.acquire
+
+    def acquire_late(lease):
+        monkeypatch.setattr(work.Lease, "acquire", acquire)
+        command()
+        return acquire(lease)
+
+    monkeypatch.setattr(work.Lease, "acquire", acquire_late)
+    command()
+    assert [len(processes) for processes in begun(tmp_path).values()] == [1] * 5
+    assert not [*tmp_path.rglob("*parts")]
+
+
+def test_the_last_process_that_uses_a_folder_removes_it(tmp_path):
+    one, other = (files(tmp_path / "squares") for _ in range(2))
+    with one.used("one"):
+        one.add("a", 1)
+        with other.used("other"):
+            pass
+        other.remove()
+        assert one["a"] == 1
+        with refuses("other", "another command works on it"), one.command(True, "one"), other.command(False, "other"):
+            pass
+        (one.folder / "0123.user").touch()  # of a process that was killed
+    one.remove()
+    assert [*tmp_path.iterdir()] == []
+    other.remove()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_leases_that_are_left_are_removed_while_no_process_takes_one(tmp_path):
+    results = files(tmp_path / "squares")
+    with file_functions.locked(results.folder, name="leases"):
+        (left := results.lease("a").path).touch()
+        thread = threading.Thread(target=results.clean, args=[["a"]])
+        thread.start()
+        thread.join(0.2)
+        assert left.exists()
+    thread.join()
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("method", ["mkdir", "stat"])
+def test_a_folder_that_another_process_removes_while_it_is_locked(tmp_path, monkeypatch, method):
+    """As it makes the folder, and as it looks at the lock that it has."""
+    called, original = [], getattr(Path, method)
+
+    def removed(path, *arguments, **options):
+        if path == tmp_path / "a" / "b":
+            called.append(path)
+            if len(called) in (1, 2, 3, 20):
+                shutil.rmtree(tmp_path / "a", ignore_errors=True)
+        return original(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, method, removed)
+    for _ in range(20):
+        with file_functions.locked(tmp_path / "a" / "b"):
+            assert (tmp_path / "a" / "b" / ".lock").exists()
 
 
 def test_what_a_process_leaves_that_is_killed_while_it_takes_a_lease(results, tmp_path):

@@ -41,6 +41,8 @@ Record = TypeVar("Record", bound="BaseModel")
 _TEMPORARY = re.compile(r"\.contml-([0-9a-f]{4})([0-9a-f]{6})[0-9a-f]{6}(\.[^/]*)?")
 #: Seconds without a change after which a process of another machine is assumed to have ended.
 _STALE = 3600.0
+#: Seconds between two attempts to take a lock, and attempts to make its folder while other processes remove it.
+_POLL, _ATTEMPTS = 0.01, 100
 #: What the files of commands have at a position, by suffix: another file with this suffix is another program's.
 _SIGNATURES = {
     ".png": (0, b"\x89PNG\r\n"),
@@ -362,24 +364,37 @@ def locked(folder: Path, busy: str = "", hint: str = "", *, name: str = ".lock",
     Raises:
         InputError: another process holds it, or the folder cannot be written.
     """
-    for attempt in range(10):
+    lock = None
+    for _ in range(_ATTEMPTS):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(Path(subject or folder), error) from None
-        try:
             # filelock closes it in forked worker processes: they would keep it after this process is killed.
-            lock = FileLock(folder / name, timeout=0 if busy else -1, poll_interval=0.01).acquire()
+            lock = FileLock(folder / name, timeout=0 if busy else -1, poll_interval=_POLL).acquire()
             break
         except Timeout:
             raise InputError(subject or str(folder), busy, hint=hint) from None
         except (OSError, NotImplementedError) as error:
-            if isinstance(error, FileNotFoundError) and attempt < 9:
-                continue  # another process has removed the folder, whose work is done
-            got = f"cannot be locked ({error.strerror if isinstance(error, OSError) else error})"
-            raise InputError(subject or str(folder), got, hint="copy it to a folder that can be written") from None
+            problem = error
+            # Another process may have removed the folder, since its work is done.
+            is_removed = folder.is_dir() or not os.path.lexists(folder)
+            if not is_removed or not isinstance(error, FileNotFoundError | FileExistsError):
+                break
+            time.sleep(_POLL)
+    if lock is None:
+        if isinstance(problem, OSError) and not folder.is_dir():
+            raise unwritable(Path(subject or folder), problem)
+        cause = f"cannot be locked ({problem.strerror if isinstance(problem, OSError) else problem})"
+        raise InputError(subject or str(folder), cause, hint="copy it to a folder that can be written")
     with lock:
         yield
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a folder with all that is in it. Other processes see all of it or nothing: it is renamed first."""
+    temporary = folder.with_name(_temporary_name())
+    with suppress(OSError):
+        folder.rename(temporary)
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def read_bytes(path: Path, limit: int) -> bytes:

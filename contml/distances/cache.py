@@ -11,7 +11,6 @@ They have checksums: the content of a damaged file is computed again.
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count, takewhile
@@ -77,29 +76,29 @@ class NeighbourCache:
 
         result, found = self.load(path, total), _Parts(self)
         if result is None:
-            with locked(found.folder, name="write", subject=str(self.folder)), suppress(OSError):
-                if self.load(path, total) is None:  # another process may have written it by now
-                    path.unlink()  # it is damaged
-            parts = [_Part(start, min(start + _ROWS, total)) for start in range(0, max(1, total), _ROWS)]
-            for part in takewhile(lambda part: part.key in found, parts):
-                report(part.end)
-            # A file that is there was written by another process, which has removed the parts.
-            done = count(1)
-            work.run(
-                parts,
-                search_elsewhere if address else search_part,
-                found,
-                cluster=address,
-                pure=True,
-                is_needed=lambda _: not path.exists(),
-                on_done=lambda _: report(min(next(done) * _ROWS, total)),
-            )
-            with locked(found.folder, name="write", subject=str(self.folder)):
-                result = self.load(path, total)
-                if result is None:
-                    blocks = [found[part.key] for part in parts]
-                    result = torch.cat([block[0] for block in blocks]), torch.cat([block[1] for block in blocks])
-                    save_tensors(path, {"distances": result[0], "rows": result[1]}, search=[self.key, path.name])
+            with found.used(str(self.folder)):
+                with locked(found.folder, name="write", subject=str(self.folder)), suppress(OSError):
+                    if self.load(path, total) is None:  # another process may have written it by now
+                        path.unlink()  # it is damaged
+                parts = [_Part(start, min(start + _ROWS, total)) for start in range(0, max(1, total), _ROWS)]
+                for part in takewhile(lambda part: part.key in found, parts):
+                    report(part.end)
+                done = count(1)
+                work.run(
+                    parts,
+                    search_elsewhere if address else search_part,
+                    found,
+                    cluster=address,
+                    pure=True,
+                    is_needed=lambda _: not path.exists(),  # another process may write it, and remove the parts
+                    on_done=lambda _: report(min(next(done) * _ROWS, total)),
+                )
+                with locked(found.folder, name="write", subject=str(self.folder)):
+                    result = self.load(path, total)
+                    if result is None:
+                        blocks = [found[part.key] for part in parts]
+                        result = torch.cat([block[0] for block in blocks]), torch.cat([block[1] for block in blocks])
+                        save_tensors(path, {"distances": result[0], "rows": result[1]}, search=[self.key, path.name])
         found.remove()  # a process that was killed may have left them
         report(total)
         return result
@@ -142,8 +141,8 @@ class _Parts(work.Files["_Found"]):
     suffix = ".safetensors"
 
     def __init__(self, cache: NeighbourCache) -> None:
-        self._root, self._cache = cache.folder / f"{cache.key}.parts", cache
-        super().__init__(self._root, self._root / ".work")
+        self._cache = cache
+        super().__init__(cache.folder / f"{cache.key}.parts")
 
     def load(self, key: str, path: Path) -> _Found | None:
         """A part on disk; None if there is none, or it is damaged."""
@@ -153,10 +152,6 @@ class _Parts(work.Files["_Found"]):
     def save(self, value: _Found, path: Path) -> None:
         """Write a part."""
         save_tensors(path, {"distances": value[0], "rows": value[1]}, search=[self._cache.key, path.name])
-
-    def remove(self) -> None:
-        """Remove the parts: the result is written."""
-        shutil.rmtree(self._root, ignore_errors=True)
 
 
 def fingerprint(*parts: object) -> str:

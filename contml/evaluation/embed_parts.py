@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-import shutil
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -59,8 +58,7 @@ class Parts(work.Files[Part]):
     def __init__(
         self, out: Path, key: str, splits: Mapping[str, Split], wanted: Mask | None = None, state: str = ""
     ) -> None:
-        self._root = out.with_name(f".{out.name}.parts")
-        super().__init__(self._root / key, self._root / ".work")
+        super().__init__(out.with_name(f".{out.name}.parts"), key)
         self.settings = key
         self._mask, self._state = wanted, state
         self.items: list[Rows] = []
@@ -76,15 +74,6 @@ class Parts(work.Files[Part]):
         if self._mask is None:
             return span
         return [span.start + row for row in np.flatnonzero(self._mask[span.start : span.stop]).tolist()]
-
-    def begin(self) -> None:
-        """Make the folder, which is there until the output is written."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether the folder is there: another command removes it when the output is written."""
-        return self.folder.is_dir()
 
     def key(self) -> str:
         """A hash of all that the embeddings depend on: settings, names and files of the images."""
@@ -135,10 +124,6 @@ class Parts(work.Files[Part]):
             problem = f"cannot be decoded ({cause}), nor can any other image"
             raise InputError(name, problem, hint="check the image files")
         return names, torch.cat(embeddings).numpy(), broken
-
-    def remove(self) -> None:
-        """Remove the parts: the file is written."""
-        shutil.rmtree(self._root, ignore_errors=True)
 
 
 def key_of(settings: str, states: Iterable[str]) -> str:
@@ -291,13 +276,12 @@ def embed_to(
 
     try:
         with parts.command(join, str(out)):
-            # A file that is there was written by another command, which has removed the parts.
             work.run(
                 parts.items,
                 _Embed(splits, model, images, device, batch_size, maps, refuse_broken),
                 parts,
                 cluster=cluster,
-                is_needed=lambda _: not os.path.lexists(out),
+                is_needed=lambda _: not os.path.lexists(out),  # another command may write it
                 on_done=on_done,
             )
             with locked(parts.folder, name="write", subject=str(out)):
@@ -306,9 +290,9 @@ def embed_to(
                     names, values, broken = parts.joined()
                     made = Made(parts.key(), len(values), values.shape[-1], broken)
                     write(names, values, made)
-            parts.remove()
     finally:
         images.close()
+    parts.remove()
     total = parts.items[-1].end
     progress(total)
     return made, total - embedded

@@ -137,38 +137,30 @@ def add_images(
     split = split_of(images)
     key = f"{model.identity[:16]}-{index.dim}"
     with Parts(index.path, key, {}).command(join, str(index.path)):
-        first = new = _new_rows(index, images)
+        new = _new_rows(index, images)
         removed_ids = index.removed_ids
         result.removed = sum(image.name in removed_ids for image in images)
         result.present = len(images) - int(new.sum()) - result.removed
-        while True:
-            parts = Parts(index.path, key, {"images": split}, new)
-            parts.begin()
-            adding = _Adding(index, parts, images, metadata, result)
+        parts = Parts(index.path, key, {"images": split}, new)
+        adding = _Adding(index, parts, images, metadata, result)
 
-            def on_done(item: Rows, adding: _Adding = adding) -> None:
-                nonlocal embedded
-                embedded += len(item.rows)
-                adding.add()
-                progress(adding.done)
+        def on_done(item: Rows) -> None:
+            nonlocal embedded
+            embedded += len(item.rows)
+            adding.add()
+            progress(adding.done)
 
-            def is_needed(_: Rows, parts: Parts = parts) -> bool:
-                return parts.is_begun  # else another command has added all of them
-
-            work.run(
-                parts.items,
-                _Embed(model, split),
-                parts,
-                cluster=cluster,
-                is_needed=is_needed,
-                on_done=on_done,
-            )
-            if adding.add():
-                break
-            new = _new_rows(index, images)
-        parts.remove()
-    result.added = int((first & ~_new_rows(index, images)).sum())
-    total = int(first.sum())
+        work.run(
+            parts.items,
+            _Embed(model, split),
+            parts,
+            cluster=cluster,
+            on_done=on_done,
+        )
+        adding.add()
+    parts.remove()
+    result.added = int((new & ~_new_rows(index, images)).sum())
+    total = int(new.sum())
     result.resumed = max(0, total - embedded)
     progress(total)
     return result
@@ -209,8 +201,8 @@ class _Adding:
         self._left = deque(parts.items)
         self.done = 0
 
-    def add(self) -> bool:
-        """Add what is finished, up to the first part that is not; returns whether that is all."""
+    def add(self) -> None:
+        """Add what is finished, up to the first part that is not."""
         index = self._index
         with index.lock(wait=True):  # of several commands, each adds what the others have not added yet
             removed_ids = index.removed_ids
@@ -234,7 +226,6 @@ class _Adding:
                 if names:
                     index.add(names, np.stack(vectors), new_metadata)
                 self.done = item.end
-        return not self._left
 
     def _in_shard(self, name: str, file: Path) -> dict[str, str]:
         """What its shard says about an image."""

@@ -63,7 +63,7 @@ class SquareFiles(work.Files[int]):
 
 
 def files(folder: Path) -> SquareFiles:
-    return SquareFiles(folder, folder / ".work")
+    return SquareFiles(folder)
 
 
 def square(folder: Path, seconds: float, item: Number) -> int:

@@ -1,10 +1,11 @@
-"""Scripts of work that several processes share: a search for neighbours, embeddings in a file, and in an index.
+"""Scripts of work that several processes share: searches for neighbours, embeddings in a file and in an index, a sweep.
 
-python -m support.searches FOLDER COUNT SECONDS neighbours|embeddings|index
+python -m support.searches FOLDER COUNT SECONDS maps|captions|embeddings|index|trainings
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -16,29 +17,36 @@ from contml.data import Images, Split
 from contml.data.features import write_features
 from contml.data.sources import Pixels
 from contml.evaluation import embed_parts
-from contml.labels import LabelSpace, VectorLabels
+from contml.labels import CaptionLabels, LabelSpace, SegmentationLabels, VectorLabels
 from contml.retrieval import Index
 from contml.retrieval.images import NamedImage
 from contml.retrieval.index_images import add_images
+from contml.sweep import sweep
+from support import sweeps
+from support.fake_runs import poses
 from support.items import Number, square
 
 cache = sys.modules["contml.distances.cache"]
 
 
 class Slow(LabelSpace):
-    """Numbers on a line; the distances of a row take about so many seconds, and add a line to `begun`."""
+    """A label space; the search of a row takes about so many more seconds, and adds a line to `begun`."""
 
-    def __init__(self, count: int, folder: Path, seconds: float) -> None:
-        super().__init__(values=torch.arange(float(count)))
-        self.folder, self.seconds = folder, seconds
+    folder: Path
+    seconds: float
 
-    def distances(self, x, y):
-        for row in x.rows.tolist():
+    def _nearest(self, k, rows, *options):
+        for row in rows.tolist():
             square(self.folder, self.seconds, Number(row))
-        return (x.values[:, None] - y.values).abs()
+        return super()._nearest(k, rows, *options)
 
-    def fingerprint(self) -> str:
-        return f"{len(self)} numbers"
+
+class SlowMaps(Slow, SegmentationLabels):
+    pass
+
+
+class SlowCaptions(Slow, CaptionLabels):
+    pass
 
 
 class SlowNetwork(torch.nn.Module):
@@ -78,10 +86,24 @@ class SlowModel:
         return self
 
 
-def neighbours(folder: Path, count: int, seconds: float) -> None:
-    """The three nearest of each row, which is an item."""
-    found = Slow(count, folder, seconds).nearest(3, cache=folder / "cache")
-    expected = VectorLabels(torch.arange(float(count)), squared=False).nearest(3)
+def maps(folder: Path, count: int, seconds: float) -> None:
+    """The three nearest of each label map, which is an item."""
+    drawn = torch.randint(4, (count, 8, 8), generator=torch.Generator().manual_seed(0))
+    _search(SlowMaps(drawn, 4, side=None), SegmentationLabels(drawn, 4, side=None), folder, seconds)
+
+
+def captions(folder: Path, count: int, seconds: float) -> None:
+    """The three nearest of each caption, which is an item."""
+    generator = torch.Generator().manual_seed(0)
+    vectors = {f"word{n}": torch.randn(8, generator=generator).tolist() for n in range(40)}
+    drawn = torch.randint(40, (count, 6), generator=generator).tolist()
+    texts = [[" ".join(f"word{n}" for n in row)] for row in drawn]
+    _search(SlowCaptions(texts, vectors), CaptionLabels(texts, vectors), folder, seconds)
+
+
+def _search(slow: Slow, same: LabelSpace, folder: Path, seconds: float) -> None:
+    slow.folder, slow.seconds = folder, seconds
+    found, expected = slow.nearest(3, cache=folder / "cache"), same.nearest(3)
     assert torch.equal(found.rows, expected.rows)
     assert torch.equal(found.distances, expected.distances)
 
@@ -121,10 +143,26 @@ def index(folder: Path, count: int, seconds: float, cluster: str = "") -> None:
     assert added.broken == {image.name: "no image" for image in images if int(image.file.stem) % 10 == 9}
 
 
+def trainings(folder: Path, count: int, seconds: float) -> None:
+    """A sweep of one trial; a training is an item, and its number is the seed."""
+    os.chdir(folder)
+    fake = sweeps.Trainings()
+
+    def train(experiment, root, *, on_start, **options):
+        def started(run):
+            on_start(run)
+            square(folder, seconds, Number(experiment.values["seed"]))
+
+        return fake.train(experiment, root, on_start=started, **options)
+
+    sys.modules["contml.sweep.training"].train = train
+    (trial,) = sweep("own.yaml", ["seed=0"], ["loss.margin=0.1"], seeds=count, join=True).trials
+    assert trial.values == [poses(sweeps.share(0.1, 0.002, seed, 0)).main.model for seed in range(count)]
+
+
 if __name__ == "__main__":
     work._POLL = 0.05
     cache._ROWS = embed_parts._PART = 1
     print("ready", flush=True)
-    {"neighbours": neighbours, "embeddings": embeddings, "index": index}[sys.argv[4]](
-        Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    )
+    scripts = {"maps": maps, "captions": captions, "embeddings": embeddings, "index": index, "trainings": trainings}
+    scripts[sys.argv[4]](Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
