@@ -144,20 +144,23 @@ def index(folder: Path, count: int, seconds: float, cluster: str = "") -> None:
 
 
 def trainings(folder: Path, count: int, seconds: float) -> None:
-    """A sweep of one trial; a training is an item, and its number is the seed."""
+    """A sweep of two trials; a training is an item, and its number is twice its seed, plus one in the second trial."""
     os.chdir(folder)
-    fake = sweeps.Trainings()
+    fake, margins = sweeps.Trainings(), (0.05, 0.1)
 
     def train(experiment, root, *, on_start, **options):
         def started(run):
             on_start(run)
-            square(folder, seconds, Number(experiment.values["seed"]))
+            values = experiment.values
+            square(folder, seconds, Number(2 * values["seed"] + margins.index(values["loss"]["margin"])))
 
         return fake.train(experiment, root, on_start=started, **options)
 
     sys.modules["contml.sweep.training"].train = train
-    (trial,) = sweep("own.yaml", ["seed=0"], ["loss.margin=0.1"], seeds=count, join=True).trials
-    assert trial.values == [poses(sweeps.share(0.1, 0.002, seed, 0)).main.model for seed in range(count)]
+    result = sweep("own.yaml", ["seed=0"], ["loss.margin=0.05,0.1"], seeds=count // 2, join=True)
+    for trial in result.trials:
+        shares = [sweeps.share(trial.params["loss.margin"], 0.002, seed, 0) for seed in range(count // 2)]
+        assert trial.values == [poses(share).main.model for share in shares]
 
 
 if __name__ == "__main__":
