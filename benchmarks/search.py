@@ -1,6 +1,7 @@
 """An index beside plain FAISS: build time, memory, queries per second, recall.
 
     python -m benchmarks.search [--items 1000000] [--dim 128] [--rounds 5] [--only KIND ...] [--save FILE]
+    python -m benchmarks.search --shards [--items 1000000] [--dim 128] [--save FILE]
 
 Vectors are drawn around centers, one per 50 vectors, and have length 1; so do the 1,000 queries. Plain FAISS has the
 same vectors and parameters, keeps its index in one file, and looks ids up in an array: flat is `IndexFlatL2`, hnsw is
@@ -8,16 +9,21 @@ same vectors and parameters, keeps its index in one file, and looks ids up in an
 graph and the codes of our index, so that the results are the same. A ratio is the median over the rounds. Time of the
 build is processor time, which other programs on the machine change little. Memory is that of a new process that opens
 the index and searches it: what it holds, and what it maps from files, which other processes share.
+
+With --shards: an IVF-PQ index whose parts are made in a process each, one after another, and merged, beside the index
+of FAISS that one process builds; one thread.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +32,8 @@ import torch
 
 from benchmarks.measure import heading, peak_memory, table
 from contml.retrieval import Index
-from contml.retrieval.index_store import Floats, Kind
+from contml.retrieval.index_shards import Codes
+from contml.retrieval.index_store import Floats, Kind, Store
 from contml.retrieval.index_structure import (
     HNSW_BUILD,
     HNSW_NEIGHBOURS,
@@ -34,6 +41,7 @@ from contml.retrieval.index_structure import (
     PART,
     PQ_NUMBERS,
     Structure,
+    codes_of,
     ivf_lists,
 )
 
@@ -162,6 +170,58 @@ def measure(kind: Kind, vectors: Floats, queries: Floats, exact: Any, rounds: in
     }
 
 
+def make_part(path: Path, number: int) -> tuple[float, int]:
+    """Makes the quantizers of an index (-1) or a part of its codes: seconds of processor time, and rows."""
+    faiss.omp_set_num_threads(1)
+    store = Store(path)
+    codes = Codes(store)
+    if number >= 0:
+        codes.steps = codes.steps[number : number + 1]
+    _, seconds, _ = timed(codes.fit if number < 0 else lambda: codes.make(None, ""))
+    store.close()
+    return seconds, 0 if number < 0 else len(codes.steps[0].rows)
+
+
+def shards(items: int, dim: int, folder: Path) -> str:
+    """The table of an index in shards, beside FAISS in one piece."""
+    faiss.omp_set_num_threads(1)
+    torch.set_num_threads(1)
+    vectors, queries = inputs(items, dim)
+    ids = [f"{row:08d}.jpg" for row in range(items)]
+    _, whole, plain = timed(lambda: build_plain("ivf_pq", vectors, folder / "plain.faiss"))
+    exact = faiss.knn(queries, vectors, K)[1]
+    path = folder / "shards"
+    index = Index.create(path, dim, "ivf_pq")
+    index.add(ids, vectors)
+    parts = -(-items // PART)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+        (fitting, _), *encoding = pool.map(make_part, [path] * (parts + 1), range(-1, parts))
+    _, merging, _ = timed(index.build)
+    structure = index._current().searcher.structure
+    assert structure is not None
+    plain_codes = Structure(structure.file, plain, None)
+    ours, theirs = ({**a, **b} for a, b in (codes_of(structure), codes_of(plain_codes)))
+    equal = {name: bool(np.array_equal(array, theirs[name])) for name, array in ours.items()}
+    found = index.search(queries, K).ids
+    reference = plain_search(vectors, plain_codes, ids)(queries)[0]
+    names = np.array(ids, object)[exact]
+    recall = [np.mean([len({*a} & {*b}) / K for a, b in zip(x, names, strict=True)]) for x in (found, reference)]
+    same = float(np.mean(np.sort(found, 1) == np.sort(reference, 1)))
+    index.close()
+    codes = [seconds for seconds, _ in encoding]
+    ours_row = [f"{seconds:.1f}" for seconds in (fitting, sum(codes), max(codes), merging)]
+    rows = [
+        ["index", "quantizers, s", "codes, s", "longest shard, s", "merge and measure, s", "recall@10"],
+        [f"{len(codes)} shards", *ours_row, f"{recall[0]:.4f}"],
+        ["FAISS, in one piece", f"{whole:.1f} in all", "", "", "", f"{recall[1]:.4f}"],
+    ]
+    return f"{table(rows)}\n\nEqual ids: {same:.2%}. Equal to the bit: {_words(equal)}.\n"
+
+
+def _words(equal: Mapping[str, bool]) -> str:
+    return ", ".join(name if same else f"not {name}" for name, same in equal.items())
+
+
 def run(items: int, dim: int, rounds: int, kinds: list[Kind]) -> dict[str, dict[str, float]]:
     """The numbers of some kinds, flat first: it finds the true nearest."""
     faiss.omp_set_num_threads(THREADS)
@@ -186,7 +246,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--save", type=Path, help="also write the tables to this file")
     parser.add_argument("--only", nargs="*", default=list(KINDS[1:]), choices=KINDS[1:], help="these kinds beside flat")
+    parser.add_argument("--shards", action="store_true", help="IVF-PQ in shards instead")
     given = parser.parse_args()
+    if given.shards:
+        with tempfile.TemporaryDirectory() as folder:
+            words = (
+                f"IVF-PQ in shards: {given.items:,} vectors of {given.dim} dimensions, {QUERIES:,} queries, 1 thread"
+            )
+            text = f"{heading(words)}\nfaiss {faiss.__version__}\n\n{shards(given.items, given.dim, Path(folder))}"
+        print(text)
+        if given.save is not None:
+            given.save.write_text(text)
+        return
     found = run(given.items, given.dim, given.rounds, [KINDS[0], *given.only])
     builds = [["index", "build, s of processor", "FAISS", "overhead", "open, s", "memory, MB", "on disk, MB"]]
     rows = [["index", "queries/s", "FAISS", "overhead", "of processor time", "recall@10", "same ids", "distances"]]

@@ -150,8 +150,8 @@ def _add(
             echo(f"{name}: added without the metadata of its shard ({cause})", err=True)
         if not len(index):
             raise InputError(str(out), "none of the images could be read", hint="check the image files")
-        with index.lock(wait=True), progress_bar(len(index), "search structure") as progress:
-            index.build(progress)
+        with progress_bar(len(index), "search structure") as progress:
+            index.build(progress, join=True, cluster=cluster)
         if as_json:
             counts = {
                 "added": result.added,

@@ -22,6 +22,7 @@ import torch
 
 from contml._support.errors import InputError, one_line
 from contml._support.validation import check_range, check_whole
+from contml.retrieval.index_shards import CodeParts, Codes
 from contml.retrieval.index_store import ChangedError, Content, Floats, Ids, IndexState, Kind, Store
 from contml.retrieval.index_structure import (
     COMPARED_GROWTH,
@@ -399,16 +400,36 @@ class Index:
         with self._store.lock():
             self._store.commit_model(_facts(embedder, run))
 
-    def build(self, progress: Callable[[int], None] | None = None) -> None:
+    def build(self, progress: Callable[[int], None] | None = None, *, join: bool = False, cluster: str = "") -> None:
         """Brings the search structure up to date. If it is killed, the next call continues after the last saved part.
 
         Args:
             progress: called with the number of items in the structure.
+            join: share the work with other processes that call this: parts of IVF-PQ; another kind is built by one of
+                them, and the others wait.
+            cluster: the address of a Ray cluster that makes the parts of IVF-PQ, as in `contml.cluster.Cluster`: its
+                machines share the current folder and that of the index. Empty: this process.
         """
-        with self._store.lock():
-            self._build(progress)
+        if join and (codes := self._missing_codes()) is not None:
+            with codes.parts.used(str(self.path)):
+                codes.make(progress, cluster)
+                with self._store.lock(wait=True):
+                    self._build(progress, cluster)
+        else:
+            with self._store.lock(wait=join):
+                self._build(progress, cluster)
+        CodeParts(self.path).remove()
 
-    def _build(self, progress: Callable[[int], None] | None) -> None:
+    def _missing_codes(self) -> Codes | None:
+        """The codes of IVF-PQ that are to be made; None if the structure is up to date, or of another kind."""
+        state = self._store.content().state
+        file, kind = state.structure, _kind(state)
+        is_current = file is not None and (file.kind, file.count) == (kind, state.count)
+        if kind != "ivf_pq" or (file is not None and is_current and self._store.structure_path(file.number).exists()):
+            return None
+        return Codes(self._store)
+
+    def _build(self, progress: Callable[[int], None] | None, cluster: str = "") -> None:
         content = self._store.content()
         state, old_file = content.state, content.state.structure
         kind, path = _kind(state), self._store.structure_path
@@ -419,9 +440,15 @@ class Index:
         is_current = old_file is not None and (old_file.kind, old_file.count) == (kind, state.count)
         if old_file is not None and is_current and old_file.recall is not None and path(old_file.number).exists():
             return
+        codes = self._missing_codes()
         # Read again: a search in another thread may use the one in memory.
         structure = None if old_file is None else load(path(old_file.number), old_file, content.vectors)
-        if structure is None or (structure.file.kind, structure.file.count) != (kind, state.count):
+        if codes is not None:
+            with codes.parts.used(str(self.path)):
+                codes.make(progress, cluster)
+                structure = codes.structure(state.last + 1)
+            self._store.commit_structure(structure.file)
+        elif structure is None or (structure.file.kind, structure.file.count) != (kind, state.count):
             for structure in grow(kind, content.vectors, structure, path, state.last + 1):  # noqa: B020
                 self._store.commit_structure(structure.file)
                 if progress is not None:
@@ -444,6 +471,7 @@ class Index:
                 self._store.compact()
                 if content.state.structure is not None:
                     self._build(progress)
+        CodeParts(self.path).remove()
 
     # -- searching -------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ file, the types and ranges of all values, and what the search structure refers t
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
@@ -294,6 +295,13 @@ class Store:
         with self._mutex, self._reading():
             return {row[0] for row in self._connection.execute("SELECT id FROM removed")}
 
+    def vectors_file(self, content: Content) -> tuple[Path, str]:
+        """The file of the vectors, and a hash of the vectors: of the checksums of their chunks."""
+        query = "SELECT * FROM chunks WHERE start < ? ORDER BY start"
+        with self._mutex, self._reading():
+            chunks = self._connection.execute(query, (content.state.count,)).fetchall()
+        return self._vectors(content.state.vectors), hashlib.sha256(repr(chunks).encode()).hexdigest()
+
     def structure_path(self, number: int) -> Path:
         """The file of the search structure with this number."""
         return self.folder / f"structure-{number:06d}.safetensors"
@@ -354,17 +362,7 @@ class Store:
             raise self._damaged(f"its state cannot be read ({one_line(error)})") from None
 
     def _map(self, state: IndexState) -> Floats:
-        path, shape = self._vectors(state.vectors), (state.count, state.dim)
-        if not state.count:
-            return np.empty(shape, np.float32)
-        if (size := path.stat().st_size) < 4 * state.count * state.dim:
-            raise InputError(str(path), f"{size:,} bytes", f"must be {4 * state.count * state.dim:,}: cut short")
-        try:
-            # Copy on write: torch warns about arrays that cannot be written. A plain array: faiss.contrib.torch_utils,
-            # which pytorch-metric-learning imports, takes no subclass.
-            return np.asarray(np.memmap(path, np.dtype("<f4"), "c", shape=shape))
-        except OSError as error:
-            raise InputError(str(path), f"cannot be read ({error.strerror or one_line(error)})") from None
+        return map_vectors(self._vectors(state.vectors), state.count, state.dim)
 
     def _check_vectors(self, vectors: Floats, first: int, chunks: Sequence[tuple[int, int, int]], norm: float) -> None:
         for start, count, crc in chunks:
@@ -544,6 +542,25 @@ class Store:
                 if path.name not in used_names:
                     with suppress(OSError):  # on Windows, a reader keeps it open
                         path.unlink()
+
+
+def map_vectors(path: Path, count: int, dim: int) -> Floats:
+    """The first vectors `[count, dim]` of a file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: it is cut short, or cannot be read.
+    """
+    if not count:
+        return np.empty((0, dim), np.float32)
+    if (size := path.stat().st_size) < 4 * count * dim:
+        raise InputError(str(path), f"{size:,} bytes", f"must be {4 * count * dim:,}: cut short")
+    try:
+        # Copy on write: torch warns about arrays that cannot be written. A plain array: faiss.contrib.torch_utils,
+        # which pytorch-metric-learning imports, takes no subclass.
+        return np.asarray(np.memmap(path, np.dtype("<f4"), "c", shape=(count, dim)))
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror or one_line(error)})") from None
 
 
 def _put_state(connection: sqlite3.Connection, state: IndexState) -> None:

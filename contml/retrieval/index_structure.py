@@ -13,6 +13,15 @@ is searched is measured: `tuned` tries items as queries.
 The codes of int8 and binary cover all rows, and are compared with every query: they take a quarter or a 32nd of the
 memory of the vectors.
 
+IVF-PQ is made in parts, which `index_shards` shares between processes. The quantizers are fitted once, to a sample;
+each part of the rows is encoded by itself; the codes are merged by list, in the order of the rows:
+
+    vectors ---> sample ---> centroids, codebooks
+                                    |
+    rows 0 ... PART ------------> sizes, rows, codes ---.
+    rows PART ... 2 PART -------> sizes, rows, codes ---+---> the structure of all rows
+    ...                                                 /
+
     int8      floor(255 (x - low) / (high - low)) of each number; low and high are those of all rows
     binary    x > mean over the rows, 8 numbers in a byte; compared by the number of bits that differ
 
@@ -29,7 +38,7 @@ from __future__ import annotations
 import importlib
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -108,12 +117,13 @@ class Structure(NamedTuple):
 def grow(
     kind: Kind, vectors: Floats, before: Structure | None, path: Callable[[int], Path], number: int
 ) -> Iterator[Structure]:
-    """Extends a structure to all rows of vectors `[N, d]`, part by part; yields it after each, with a file of its own.
+    """Extends a structure of any kind but IVF-PQ to all rows of vectors `[N, d]`, part by part.
 
-    With one thread, the files are the same to the last bit if it is stopped and called again.
+    It yields the structure after each part, with a file of its own. With one thread, the files are the same to the last
+    bit if it is stopped and called again.
 
     Args:
-        kind: "hnsw", "ivf_pq", "int8" or "binary".
+        kind: "hnsw", "int8" or "binary".
         vectors: the vectors.
         before: a structure of the first rows of these vectors, which is changed, or None.
         path: the file of a structure by its number.
@@ -121,7 +131,7 @@ def grow(
     """
     faiss = _faiss()
     total = len(vectors)
-    if before is not None and before.file.kind == kind and _still_fits(before, vectors):
+    if before is not None and before.file.kind == kind and still_fits(before, vectors):
         index, trained, parts = before.index, before.file.trained, before.parts
     else:
         index, trained, parts = _NEW[kind](vectors)
@@ -129,13 +139,19 @@ def grow(
         if kind == "hnsw":
             index.hnsw.rng = faiss.RandomGenerator(index.ntotal)  # its state is not in the file
         index.add(_as_input(kind, vectors[index.ntotal : index.ntotal + PART], parts))
-        write(path(number), partial(_save, _ARRAYS[kind](index, parts)))
-        crc, size = _checksum(path(number))
-        yield Structure(StructureFile(number, kind, index.ntotal, trained, size, crc), index, parts)
+        file = _written(path(number), kind, number, index.ntotal, trained, _ARRAYS[kind](index, parts))
+        yield Structure(file, index, parts)
         number += 1
 
 
-def _still_fits(structure: Structure, vectors: Floats) -> bool:
+def _written(path: Path, kind: Kind, number: int, count: int, trained: int, arrays: Arrays) -> StructureFile:
+    """Writes the file of a structure."""
+    write(path, partial(_save, arrays))
+    crc, size = _checksum(path)
+    return StructureFile(number, kind, count, trained, size, crc)
+
+
+def still_fits(structure: Structure, vectors: Floats) -> bool:
     """Whether a structure of the first rows is extended to all of them; else a new one is fitted to all."""
     file = structure.file
     if file.kind == "int8":  # a number outside the ranges would be cut off
@@ -252,7 +268,12 @@ def code_bytes(kind: CodeKind, dim: int) -> int:
     return -(-dim // 8) if kind == "binary" else dim
 
 
-def _new_ivf_pq(vectors: Floats) -> _New:
+def fit_quantizers(vectors: Floats) -> Arrays:
+    """The quantizers of IVF-PQ, fitted to a sample of vectors `[N, d]`.
+
+    Returns:
+        centroids `[L, d]` of the lists; codebooks `[M, 256, d / M]`. Here d is a multiple of `PQ_NUMBERS`.
+    """
     faiss = _faiss()
     num_rows = len(vectors)
     num_lists = ivf_lists(num_rows)
@@ -263,7 +284,48 @@ def _new_ivf_pq(vectors: Floats) -> _New:
     dim = sample.shape[1]
     index = faiss.IndexIVFPQ(faiss.IndexFlatL2(dim), dim, num_lists, dim // PQ_NUMBERS, 8)
     index.train(sample)
-    return _New(index, num_rows, None)
+    return _quantizers_of(index)
+
+
+def encode_rows(quantizers: Arrays, vectors: Floats) -> Arrays:
+    """The codes of IVF-PQ of vectors `[n, d]`.
+
+    Returns:
+        sizes `[L]` of the lists; rows `[n]` and codes `[n, M]`, list after list.
+    """
+    index, _centroids = _empty_ivf_pq(quantizers)  # kept: FAISS does not keep it alive
+    index.add(_as_input("ivf_pq", vectors))
+    return _lists_of(index)
+
+
+def merge_codes(
+    quantizers: Arrays, parts: Sequence[tuple[int, Arrays]], path: Path, number: int, trained: int, vectors: Floats
+) -> Structure:
+    """Writes the structure of IVF-PQ of all rows of vectors `[N, d]`, in which each list is in the order of the rows.
+
+    Args:
+        quantizers: of `fit_quantizers`.
+        parts: the first row of each part, and its codes by `encode_rows`, in the order of the rows.
+        path: the file.
+        number: its number.
+        trained: the number of rows to which the quantizers were fitted.
+        vectors: the vectors.
+    """
+    lists = np.arange(len(quantizers["centroids"]))
+    order = np.argsort(np.concatenate([np.repeat(lists, part["sizes"]) for _, part in parts]), kind="stable")
+    arrays = {
+        **quantizers,
+        "sizes": np.sum([part["sizes"] for _, part in parts], 0),
+        "rows": np.concatenate([part["rows"] + start for start, part in parts])[order],
+        "codes": np.concatenate([part["codes"] for _, part in parts])[order],
+    }
+    file = _written(path, "ivf_pq", number, len(vectors), trained, arrays)
+    return Structure(file, *_ivf_pq(arrays, vectors))
+
+
+def codes_of(structure: Structure) -> tuple[Arrays, Arrays]:
+    """The quantizers of a structure of IVF-PQ, and the codes of its rows."""
+    return _quantizers_of(structure.index), _lists_of(structure.index)
 
 
 def ivf_lists(rows: int) -> int:
@@ -308,20 +370,18 @@ def _graph_of(index: Any, _: Any) -> Arrays:
     }
 
 
-def _codes_of(index: Any, _: Any) -> Arrays:
-    """The arrays of IVF-PQ over N rows of d numbers.
+def _quantizers_of(index: Any) -> Arrays:
+    codebooks = _faiss().vector_to_array(index.pq.centroids).reshape(index.pq.M, PQ_VALUES, -1)
+    return {"centroids": index.quantizer.reconstruct_n(0, index.nlist), "codebooks": codebooks}
 
-    centroids `[L, d]` of the lists; codebooks `[M, 256, d / M]`; sizes `[L]` of the lists; rows `[N]` and codes
-    `[N, M]`, list after list.
-    """
+
+def _lists_of(index: Any) -> Arrays:
     faiss, lists = _faiss(), index.invlists
     sizes = np.array([lists.list_size(number) for number in range(lists.nlist)], np.int64)
     filled = np.flatnonzero(sizes).tolist()
     rows = [faiss.rev_swig_ptr(lists.get_ids(number), int(sizes[number])) for number in filled]
     codes = [faiss.rev_swig_ptr(lists.get_codes(number), int(sizes[number]) * lists.code_size) for number in filled]
     return {
-        "centroids": index.quantizer.reconstruct_n(0, lists.nlist),
-        "codebooks": faiss.vector_to_array(index.pq.centroids).reshape(index.pq.M, PQ_VALUES, -1),
         "sizes": sizes,
         "rows": np.concatenate(rows),
         "codes": np.concatenate(codes).reshape(-1, lists.code_size),
@@ -331,13 +391,11 @@ def _codes_of(index: Any, _: Any) -> Arrays:
 #: By kind: an empty structure for vectors, and the arrays of a structure.
 _NEW: Mapping[Kind, Callable[[Floats], _New]] = {
     "hnsw": lambda vectors: _New(_new_hnsw(vectors.shape[1]), 0, None),
-    "ivf_pq": _new_ivf_pq,
     "int8": _new_int8,
     "binary": _new_binary,
 }
 _ARRAYS: Mapping[Kind, Callable[[Any, Any], Arrays]] = {
     "hnsw": _graph_of,
-    "ivf_pq": _codes_of,
     "int8": _int8_arrays,
     "binary": _binary_arrays,
 }
@@ -526,21 +584,28 @@ def _hnsw(arrays: Arrays, vectors: Floats) -> tuple[Any, Any]:
 
 def _ivf_pq(arrays: Arrays, _: Floats) -> tuple[Any, Any]:
     """The object of FAISS for these codes, and its centroids."""
-    faiss = _faiss()
-    centroids, sizes = arrays["centroids"], arrays["sizes"]
-    lists, dim = centroids.shape
-    quantizer = faiss.IndexFlatL2(dim)
-    quantizer.add(centroids)
-    index = faiss.IndexIVFPQ(quantizer, dim, lists, dim // PQ_NUMBERS, 8)
-    faiss.copy_array_to_vector(arrays["codebooks"].reshape(-1), index.pq.centroids)
+    faiss, sizes = _faiss(), arrays["sizes"]
+    index, centroids = _empty_ivf_pq(arrays)
     ends = np.cumsum(sizes)
     for number in np.flatnonzero(sizes).tolist():
         part = slice(int(ends[number] - sizes[number]), int(ends[number]))
         rows, codes = np.ascontiguousarray(arrays["rows"][part]), np.ascontiguousarray(arrays["codes"][part])
         index.invlists.add_entries(number, len(rows), faiss.swig_ptr(rows), faiss.swig_ptr(codes))
-    index.is_trained, index.ntotal = True, len(arrays["rows"])
+    index.ntotal = len(arrays["rows"])
     index.precompute_table()
-    return index, quantizer
+    return index, centroids
+
+
+def _empty_ivf_pq(quantizers: Arrays) -> tuple[Any, Any]:
+    """The object of FAISS without rows, and its centroids."""
+    faiss = _faiss()
+    lists, dim = quantizers["centroids"].shape
+    centroids = faiss.IndexFlatL2(dim)
+    centroids.add(np.ascontiguousarray(quantizers["centroids"]))
+    index = faiss.IndexIVFPQ(centroids, dim, lists, dim // PQ_NUMBERS, 8)
+    faiss.copy_array_to_vector(np.ascontiguousarray(quantizers["codebooks"]).reshape(-1), index.pq.centroids)
+    index.is_trained = True
+    return index, centroids
 
 
 #: By kind: what is wrong with the arrays of a file; the object of FAISS, and its parts.

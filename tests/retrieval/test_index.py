@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from support.refusals import refuses
 
 from contml._support.files import locked
-from contml.retrieval import Index, index as index_module, index_structure
+from contml.retrieval import Index, index as index_module, index_shards, index_structure
 from contml.retrieval.index_store import Store
 from contml.retrieval.index_structure import FLAT_ITEMS, HNSW_ITEMS, Searcher, kind_for
 
@@ -375,7 +375,9 @@ def test_auto_compares_all_items_where_no_structure_finds_enough(tmp_path, kind,
     assert "no structure finds" in index.search_text
     assert not list((tmp_path / "x").glob("structure-*"))
     grown = []
-    monkeypatch.setattr(index_module, "grow", lambda *args: grown.append(args) or index_structure.grow(*args))
+    for module, name in ((index_module, "grow"), (index_shards, "merge_codes")):
+        original = getattr(index_structure, name)
+        monkeypatch.setattr(module, name, lambda *args, original=original: grown.append(args) or original(*args))
     index.add([f"more {row}" for row in range(700)], x[800:1500])
     index.build()
     assert not grown  # not tried again before there are twice as many
