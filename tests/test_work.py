@@ -24,10 +24,10 @@ from support.refusals import refuses
 
 from contml import work
 from contml._support import files as file_functions
-from contml.retrieval import Index
+from contml.retrieval import Index, index as index_module, index_shards, index_structure
 
 NUMBERS = [Number(value) for value in range(8)]
-STORES = ["lines", "files", "maps", "captions", "embeddings", "index", "trainings"]
+STORES = ["lines", "files", "maps", "embeddings", "index"]
 SQUARES = [value**2 for value in range(8)]
 
 
@@ -236,6 +236,8 @@ def kill(folder, store, commands, kills, count, seconds):
     choice, killed = random.Random(commands), set()
     if store == "index":
         Index.create(folder / "index", 1).close()
+    if store == "codes":
+        searches.code_index(folder, count)
     if store == "trainings":
         sweeps.config(folder)
     running = [start(folder, count, seconds, store, "--join") for _ in range(commands)]
@@ -269,7 +271,7 @@ def kill(folder, store, commands, kills, count, seconds):
         assert sorted(row["square"] for row in rows) == [value**2 for value in range(count)]
     if store in ("maps", "captions"):
         assert [path.suffix for path in (folder / "cache").iterdir()] == [".safetensors"]
-    assert not [*folder.glob(".*.parts")]
+    assert not [*folder.glob(".index.*"), *folder.glob(".embeddings.*")]
     assert not [*folder.rglob("*.lease")]
 
 
@@ -279,19 +281,25 @@ def test_commands_that_are_killed(tmp_path, store):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", [*STORES, "captions", "codes", "trainings"])
 def test_eight_commands_with_fifty_kills(tmp_path, store):
     kill(tmp_path, store, commands=8, kills=50, count=400, seconds=0.2)
 
 
-@pytest.mark.parametrize("store", ["maps", "embeddings", "index"])
+@pytest.mark.parametrize("store", ["maps", "embeddings", "index", "codes"])
 def test_another_command_ends_before_an_item_is_taken(tmp_path, monkeypatch, store):
     """Nothing is computed again from then on, and nothing is left."""
     monkeypatch.setattr("contml.distances.cache._ROWS", 1)
     monkeypatch.setattr("contml.evaluation.embed_parts._PART", 1)
+    count = 256 if store == "codes" else 5  # the fewest that FAISS fits quantizers to
     if store == "index":
         Index.create(tmp_path / "index", 1).close()
-    command, acquire = partial(getattr(searches, store), tmp_path, 5, 0.0), work.Lease.acquire
+    if store == "codes":
+        for module, name in ((index_structure, "PART"), (index_structure, "FEWEST"), (index_module, "FEWEST")):
+            monkeypatch.setattr(module, name, getattr(module, name))  # put back what the script changes
+        monkeypatch.setattr(index_shards, "encode_rows", index_structure.encode_rows)
+        searches.code_index(tmp_path, count)
+    command, acquire = partial(getattr(searches, store), tmp_path, count, 0.0), work.Lease.acquire
 
     def acquire_late(lease):
         monkeypatch.setattr(work.Lease, "acquire", acquire)
@@ -300,8 +308,8 @@ def test_another_command_ends_before_an_item_is_taken(tmp_path, monkeypatch, sto
 
     monkeypatch.setattr(work.Lease, "acquire", acquire_late)
     command()
-    assert [len(processes) for processes in begun(tmp_path).values()] == [1] * 5
-    assert not [*tmp_path.rglob("*parts")]
+    assert [len(processes) for processes in begun(tmp_path).values()] == [1] * count
+    assert not [*tmp_path.rglob("*.parts"), *tmp_path.rglob("*.codes")]
 
 
 def test_the_last_process_that_uses_a_folder_removes_it(tmp_path):

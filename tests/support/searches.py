@@ -1,6 +1,6 @@
-"""Scripts of work that several processes share: searches for neighbours, embeddings in a file and in an index, a sweep.
+"""Scripts of work that several processes share: searches for neighbours, embeddings, an index, its codes, a sweep.
 
-python -m support.searches FOLDER COUNT SECONDS maps|captions|embeddings|index|trainings
+python -m support.searches FOLDER COUNT SECONDS maps|captions|embeddings|index|codes|trainings
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contml.data.features import write_features
 from contml.data.sources import Pixels
 from contml.evaluation import embed_parts
 from contml.labels import CaptionLabels, LabelSpace, SegmentationLabels, VectorLabels
-from contml.retrieval import Index
+from contml.retrieval import Index, index as index_module, index_shards, index_structure
 from contml.retrieval.images import NamedImage
 from contml.retrieval.index_images import add_images
 from contml.sweep import sweep
@@ -143,6 +143,37 @@ def index(folder: Path, count: int, seconds: float, cluster: str = "") -> None:
     assert added.broken == {image.name: "no image" for image in images if int(image.file.stem) % 10 == 9}
 
 
+def code_index(folder: Path, count: int) -> None:
+    """An index of vectors of which the first number is that of the item."""
+    vectors = np.random.default_rng(0).standard_normal((count, 8), np.float32)
+    vectors[:, 0] = np.arange(count)
+    with Index.create(folder / "index", 8, "ivf_pq") as index:
+        index.add([str(number) for number in range(count)], vectors)
+
+
+def codes(folder: Path, count: int, seconds: float, cluster: str = "") -> None:
+    """The codes of an index; that of a vector is an item. They are those of plain FAISS."""
+    encode = index_structure.encode_rows
+
+    def encode_slowly(quantizers, vectors):
+        square(folder, seconds, Number(int(vectors[0, 0])))
+        return encode(quantizers, vectors)
+
+    index_shards.encode_rows = encode_slowly
+    index_structure.PART, index_structure.FEWEST, index_module.FEWEST = 1, 10, 10
+    with Index.open(folder / "index") as index:
+        index.build(join=True, cluster=cluster)
+        vectors = index.embeddings(index.ids)
+        structure = index._current().searcher.structure
+    assert (structure.file.count, index_shards.codes_of(structure)[1]["rows"].shape) == (count, (count,))
+    quantizers, found = index_structure.codes_of(structure)
+    plain, _centroids = index_structure._empty_ivf_pq(index_structure.fit_quantizers(vectors))
+    for row in range(count):
+        plain.add(vectors[row : row + 1])
+    expected = index_structure._quantizers_of(plain) | index_structure._lists_of(plain)
+    assert all(np.array_equal(array, expected[name]) for name, array in (quantizers | found).items())
+
+
 def trainings(folder: Path, count: int, seconds: float) -> None:
     """A sweep of two trials; a training is an item, and its number is twice its seed, plus one in the second trial."""
     os.chdir(folder)
@@ -167,5 +198,6 @@ if __name__ == "__main__":
     work._POLL = 0.05
     cache._ROWS = embed_parts._PART = 1
     print("ready", flush=True)
-    scripts = {"maps": maps, "captions": captions, "embeddings": embeddings, "index": index, "trainings": trainings}
+    scripts = {"maps": maps, "captions": captions, "embeddings": embeddings, "index": index, "codes": codes}
+    scripts |= {"trainings": trainings}
     scripts[sys.argv[4]](Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
