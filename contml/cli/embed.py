@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contml._support.endings import EMBEDDINGS, PREDICTIONS, check_suffix
+from contml._support.endings import EMBEDDINGS, FEATURES, PREDICTIONS, check_suffix
 from contml._support.errors import InputError
 from contml._support.files import write_new
 from contml.cli.options import Cluster, Dim, Join, Json, Tables, Trust, table_options
@@ -39,12 +39,31 @@ _GRAPHS = {"onnx": "model.onnx", "torch": "model.pt2"}
 
 
 def export(
-    run: Model,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write: new, or empty.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|INDEX",
+            help="A run folder, one of 'contml export', or hf://USER/NAME; or an index, or a file of 'contml embed'.",
+        ),
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR",
+            help="The folder to write: new, or empty. Of an index: a .parquet file, or the URL or a folder of Qdrant.",
+        ),
+    ],
     kind: Annotated[
-        Literal["bundle", "onnx", "torch"],
-        typer.Option("--format", help="'onnx' writes DIR/model.onnx, 'torch' DIR/model.pt2 (torch.export)."),
-    ] = "bundle",
+        Literal["bundle", "onnx", "torch", "parquet", "qdrant"] | None,
+        typer.Option(
+            "--format",
+            help="Of a run: 'bundle' (the default), 'onnx' writes DIR/model.onnx, 'torch' DIR/model.pt2 "
+            "(torch.export). Of an index: 'parquet' (the default) or 'qdrant'.",
+        ),
+    ] = None,
+    collection: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The collection of Qdrant. Default: the name of the index.")
+    ] = None,
     pictures: Annotated[
         bool, typer.Option("--pictures/--no-pictures", help="With the gallery of the run, which shows test images.")
     ] = True,
@@ -62,9 +81,24 @@ def export(
     DIR'; of a captioner also contml.load("DIR").caption(images), or 'contml caption DIR'. A network of your own is not
     part of it. The folder can be uploaded to the Hugging Face hub as it is.
 
-    With --format, it is the network of an embedding alone as a graph, which runs without contml; DIR may hold other
-    files.
+    With --format onnx or torch, it is the network of an embedding alone as a graph, which runs without contml; DIR may
+    hold other files.
+
+    Of an index, or of a file of embeddings, it writes id, vector and metadata of each item in a Parquet file, or in a
+    new collection of Qdrant: a server (http://localhost:6333), or a folder.
     """
+    is_vectors = (run / "index.sqlite").is_file() or run.suffix.lower() in EMBEDDINGS + FEATURES
+    if is_vectors:
+        if not (pictures and labels):
+            raise InputError("--no-labels" if pictures else "--no-pictures", f"used with {run}", hint="omit it")
+        _export_vectors(run, target, kind or "parquet", collection)
+        return
+    if kind in ("parquet", "qdrant"):
+        hint = "'contml index' and 'contml embed' write them"
+        raise InputError("--format", f"{kind} of {run}", "must be of an index, or of a file of embeddings", hint)
+    if collection is not None:
+        raise InputError("--collection", "used without --format qdrant", hint="omit it")
+    folder, kind = Path(target), kind or "bundle"
     from contml.retrieval import load
     from contml.retrieval.bundle import LABELS, RECORD, check_folder
     from contml.retrieval.graph import check_graph
@@ -89,6 +123,30 @@ def export(
     output = f"embeddings float32 [N, {model.embedding_dim}]"
     difference = f"at most {graph.difference:.1g} from the embeddings of contml"
     echo(f"{graph.file}: {before}{graph.input} to {output}; {difference}")
+
+
+def _export_vectors(source: Path, target: str, kind: str, collection: str | None) -> None:
+    """Write the vectors of an index, or of a file of embeddings."""
+    if kind not in ("parquet", "qdrant"):
+        raise InputError("--format", f"{kind} of {source}", "must be parquet or qdrant for an index or embeddings")
+    if collection is not None and kind != "qdrant":
+        raise InputError("--collection", "used without --format qdrant", hint="omit it")
+    if kind == "parquet" and Path(target).suffix.lower() != ".parquet":
+        raise InputError(target, "not a Parquet file", "must end in .parquet", "or write to Qdrant: --format qdrant")
+    from contml._support.progress import progress_bar
+    from contml.retrieval.vector_export import opened, to_parquet, to_qdrant
+
+    with opened(source) as items, progress_bar(items.count, kind) as progress:
+        vectors = f"{items.count:,} vectors of {items.dim:,} numbers, with ids and metadata"
+        if kind == "parquet":
+            before = complete(Path(target))
+            to_parquet(items, Path(target), progress)
+            line = f"{target}: {before}{vectors}"
+        else:
+            name = collection or source.stem
+            to_qdrant(items, target, name, progress)
+            line = f"{target}: collection {name}, {vectors}"
+    echo(line)
 
 
 def embed(

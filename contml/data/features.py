@@ -13,7 +13,8 @@ import json
 import os
 import tokenize
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -77,15 +78,12 @@ def write_features(
     if values.ndim == 3 and suffix == ".parquet":
         raise InputError(str(path), "Parquet for maps", "must end in .npz or .npy")
     about = b"" if made is None else json.dumps(made).encode()
+    if suffix == ".parquet":
+        columns = {"name": list(names), **({} if splits is None else {"split": list(splits)})}
+        write_parquet(path, [{**columns, "features": list(values)}], made)
+        return
     with atomic(path) as temporary:
-        if suffix == ".parquet":
-            import pyarrow
-            from pyarrow import parquet
-
-            columns = {"name": list(names), **({} if splits is None else {"split": list(splits)})}
-            table = pyarrow.table({**columns, "features": list(values)}, metadata={_MADE: about} if about else None)
-            parquet.write_table(table, temporary)
-        elif suffix == ".npy":
+        if suffix == ".npy":
             with temporary.open("wb") as file:
                 np.save(file, values)
                 if about:
@@ -97,6 +95,26 @@ def write_features(
             if about:
                 texts[_MADE] = np.frombuffer(about, np.uint8)
             np.savez(temporary, features=values, **texts)
+
+
+def write_parquet(path: Path, blocks: Iterable[Mapping[str, Sequence[Any]]], made: Made | None) -> None:
+    """Writes a Parquet file of features, a block of rows after another.
+
+    Args:
+        path: the file.
+        blocks: the columns of some rows: name, features, and others.
+        made: what the vectors were made from.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    about = None if made is None else {_MADE: json.dumps(made).encode()}
+    with atomic(path) as temporary, ExitStack() as stack:
+        writer = None
+        for columns in blocks:
+            table = pyarrow.table(dict(columns), metadata=about)
+            writer = writer or stack.enter_context(parquet.ParquetWriter(temporary, table.schema))
+            writer.write_table(table)
 
 
 def finished_file(path: Path, key: Callable[[], str] | None = None) -> Made | None:

@@ -249,6 +249,10 @@ class Index:
         """The ids that were removed and not added again."""
         return {name for name in self._store.removed_ids() if name not in self}
 
+    def fingerprint(self) -> str:
+        """A hash of the items: vectors, ids and metadata."""
+        return self._store.fingerprint(self._store.content())
+
     def metadata(self, ids: Sequence[str]) -> list[dict[str, Any]]:
         """The metadata of items; {} for items without."""
         names = _names(ids)

@@ -302,6 +302,14 @@ class Store:
             chunks = self._connection.execute(query, (content.state.count,)).fetchall()
         return self._vectors(content.state.vectors), hashlib.sha256(repr(chunks).encode()).hexdigest()
 
+    def fingerprint(self, content: Content) -> str:
+        """A hash of the items: vectors, ids and metadata, by their checksums."""
+        with self._mutex, self._reading():
+            items = self._connection.execute(
+                "SELECT position, crc, metadata_crc FROM items ORDER BY position"
+            ).fetchall()
+        return hashlib.sha256(f"{self.vectors_file(content)[1]} {items}".encode()).hexdigest()
+
     def structure_path(self, number: int) -> Path:
         """The file of the search structure with this number."""
         return self.folder / f"structure-{number:06d}.safetensors"
