@@ -290,24 +290,24 @@ class Lines(Mapping[str, ResultT], Results[ResultT]):
 
 
 class Files(Results[ResultT]):
-    """Large results: a file each, in a folder that is there until the output is made of them.
+    """Large results: a file each, most often in a folder that is there until the output is made of them.
 
     Args:
-        root: this folder, which `remove` removes when no process uses it any more.
-        place: the folder of the files in it; default: itself.
+        root: a folder that `remove` removes when no process uses it any more; locks and leases are in it.
+        place: the folder of the files; default: `root`.
     """
 
     #: The ending of the files.
     suffix = ""
 
-    def __init__(self, root: Path, place: str = "") -> None:
+    def __init__(self, root: Path, place: Path | None = None) -> None:
         super().__init__(root / ".work")
-        self._root, self._place = root, root / place
+        self._root, self._place = root, place or root
         self._found: set[str] = set()
 
     @contextmanager
     def used(self, subject: str) -> Iterator[None]:
-        """The block of a process that uses the folder: no other one removes it meanwhile.
+        """The block of a process that uses `root`: no other one removes it meanwhile.
 
         Args:
             subject: what it works on, for the message.
@@ -327,12 +327,12 @@ class Files(Results[ResultT]):
 
     @contextmanager
     def command(self, join: bool, subject: str) -> Iterator[None]:
-        """The block of a command, which uses the folder."""
+        """The block of a command, which uses `root`."""
         with self.used(subject), super().command(join, subject):
             yield
 
     def remove(self) -> None:
-        """Remove the folder: the output is written. If other processes use it, the last of them removes it."""
+        """Remove `root`: the output is written. If other processes use it, the last of them removes it."""
         if self._root.is_dir():
             with suppress(InputError), locked(self.folder, name="users"):
                 for path in self.folder.glob("*.user"):

@@ -58,7 +58,8 @@ class Parts(work.Files[Part]):
     def __init__(
         self, out: Path, key: str, splits: Mapping[str, Split], wanted: Mask | None = None, state: str = ""
     ) -> None:
-        super().__init__(out.with_name(f".{out.name}.parts"), key)
+        root = out.with_name(f".{out.name}.parts")
+        super().__init__(root, root / key)
         self.settings = key
         self._mask, self._state = wanted, state
         self.items: list[Rows] = []

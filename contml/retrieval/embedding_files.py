@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 import socket
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -163,7 +162,7 @@ def embed_shards(
         function = _EmbedShard(embedder, folder, batch_size, workers)
         work.run(items, function, results, cluster=cluster, on_done=on_done)
     made = [results[item.key] for item in items]
-    shutil.rmtree(results.folder, ignore_errors=True)
+    results.remove()
     progress(len(items))
     images = sum(each.items for each in made)
     broken = {name: cause for each in made for name, cause in each.broken.items()}
@@ -209,7 +208,7 @@ class _ShardFiles(work.Files[Made]):
     """
 
     def __init__(self, folder: Path, settings: str) -> None:
-        super().__init__(folder, folder / ".work")
+        super().__init__(folder / ".work", folder)
         self._settings = settings
 
     def _path(self, key: str) -> Path:

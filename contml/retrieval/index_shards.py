@@ -58,7 +58,8 @@ class CodeParts(work.Files[Arrays]):
     suffix = ".safetensors"
 
     def __init__(self, index: Path, key: str = "") -> None:
-        super().__init__(index.with_name(f".{index.name}.codes"), key)
+        root = index.with_name(f".{index.name}.codes")
+        super().__init__(root, root / key)
 
     def load(self, key: str, path: Path) -> Arrays | None:
         """The arrays in a file; None if there is none, or it is damaged."""
