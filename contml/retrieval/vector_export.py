@@ -167,7 +167,7 @@ def to_qdrant(items: Items, place: str, collection: str, progress: Callable[[int
             for start in range(0, len(ids), step):
                 part = slice(start, start + step)
                 payloads = [{"id": i, "metadata": m} for i, m in zip(ids[part], metadata[part], strict=True)]
-                numbers = [str(uuid.uuid5(uuid.NAMESPACE_OID, name)) for name in ids[part]]
+                numbers: list[Any] = [str(uuid.uuid5(uuid.NAMESPACE_OID, name)) for name in ids[part]]
                 points = models.Batch(ids=numbers, vectors=embeddings[part].tolist(), payloads=payloads)
                 client.upsert(collection, points=points, wait=True)
                 progress(done := done + len(payloads))
