@@ -122,7 +122,7 @@ def write_report(folder: Path, content: Content, split: Split, evaluated: Evalua
         evaluation=metrics,
         description=evaluated.description,
         cautions=evaluated.notes,
-        comparison="" if evaluated.without_head else text(evaluated.comparison),
+        comparison="" if evaluated.without_head else unbroken(text(evaluated.comparison)),
         split=evaluated.split_words,
         watched=SPLIT_TITLES[shown_split],
         baselines=shown_split == evaluated.split,
