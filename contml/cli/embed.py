@@ -189,7 +189,7 @@ def embed(
     if is_folder and kind is not None:
         raise InputError("--kind", f"used with a folder, {out}", "must be one file", "--out FILE.npz")
     if is_folder:
-        shards = named_shards(images)
+        shards = named_shards(images, table_options(tables))
     else:
         check_file(out, kind)
         items = named_images(images, table_options(tables))

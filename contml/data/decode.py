@@ -154,7 +154,6 @@ def from_file(file: Path | BinaryIO, function: Callable[[Image.Image], T]) -> T:
     Raises:
         OSError: it cannot be opened or decoded; its format is not read, it is not a regular file, or it has more
             pixels than Pillow's limit of 89 million (`PIL.Image.MAX_IMAGE_PIXELS`). The message is the cause.
-        InputError: its shard is damaged.
     """
     if isinstance(file, Path) and (in_shard := read_image(file)) is not None:
         file = io.BytesIO(in_shard)

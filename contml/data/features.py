@@ -79,7 +79,7 @@ def write_features(
         raise InputError(str(path), "Parquet for maps", "must end in .npz or .npy")
     about = b"" if made is None else json.dumps(made).encode()
     if suffix == ".parquet":
-        columns = {"name": list(names), **({} if splits is None else {"split": list(splits)})}
+        columns = {"name": [*map(unicode_name, names)], **({} if splits is None else {"split": list(splits)})}
         write_parquet(path, [{**columns, "features": list(values)}], made)
         return
     with atomic(path) as temporary:
@@ -115,6 +115,11 @@ def write_parquet(path: Path, blocks: Iterable[Mapping[str, Sequence[Any]]], mad
             table = pyarrow.table(dict(columns), metadata=about)
             writer = writer or stack.enter_context(parquet.ParquetWriter(temporary, table.schema))
             writer.write_table(table)
+
+
+def unicode_name(name: str) -> str:
+    """A name as Parquet and HDF5 can hold it: bytes of a file name that are not UTF-8 are escaped, as in messages."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def finished_file(path: Path, key: Callable[[], str] | None = None) -> Made | None:

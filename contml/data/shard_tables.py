@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow
-from pyarrow import parquet, types
+from pyarrow import compute, parquet, types
 
 from contml._support.errors import InputError, did_you_mean, one_line
 from contml._support.texts import Texts
@@ -21,7 +21,9 @@ State: TypeAlias = "tuple[int, int]"
 #: The column of names that WebDataset's tables have.
 _KEY = "__key__"
 #: Bytes of images that are decoded at a time, and the most rows.
-_BLOCK_BYTES, _BLOCK_ROWS = 1 << 25, 256
+_BLOCK_BYTES, _BLOCK_ROWS = 1 << 25, 64
+#: Names that are read at a time, and the longest in bytes: a long one may be repeated in each of a million rows.
+_NAMES, _LONGEST_NAME = 512, 4096
 #: Files that are open at a time in a process.
 _MOST_OPEN = 8
 
@@ -66,7 +68,7 @@ class TableShard(Shard):
     def _names(self, address: Address, rows: int) -> Texts:
         name = self.columns.names
         if name:
-            cells = (value for chunk in self._read_column(address, name) for value in _leaf(chunk, name).to_pylist())
+            cells = (value for batch in self._read_column(address, name) for value in _checked(address, batch, name))
             names = Texts("" if value is None else plain_name(str(value)) for value in cells)
             empty = next((row for row, text in enumerate(names) if not text), None)
             if self.columns.is_chosen:
@@ -138,7 +140,7 @@ class ParquetShard(TableShard):
     @staticmethod
     def _read_column(address: Address, name: str) -> Iterator[Any]:
         with parquet.ParquetFile(address.file) as file:
-            yield from file.iter_batches(columns=[name])
+            yield from file.iter_batches(_NAMES, columns=[name])
 
     @staticmethod
     def reader(file: str, columns: tuple[str, ...]) -> Any:
@@ -310,7 +312,14 @@ def _one_of(names: list[str]) -> str:
     return f"one of {', '.join(names)}" if names else "it has none"
 
 
-def _leaf(batch: Any, name: str) -> Any:
-    """The cells of a column, or of a leaf `column.field`."""
+def _checked(address: Address, batch: Any, name: str) -> list[Any]:
+    """The names in a column, or in a leaf `column.field`."""
     column = batch.column(0)
-    return column.field(name.rpartition(".")[2]) if types.is_struct(column.type) else column
+    cells = column.field(name.rpartition(".")[2]) if types.is_struct(column.type) else column
+    if not types.is_integer(cells.type):
+        longest = compute.max(compute.binary_length(cells)).as_py() or 0
+        if longest > _LONGEST_NAME:
+            got = f"a name of {longest:,} bytes in column {name}"
+            raise InputError(address.file, got, f"must be at most {_LONGEST_NAME:,}")
+    found: list[Any] = cells.to_pylist()
+    return found

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
@@ -158,15 +159,11 @@ def read_image(path: Path) -> bytes | None:
 
     Raises:
         OSError: the image cannot be read.
-        InputError: the shard is damaged.
     """
     found = find(path)
     if found is None:
         return None
-    shard = opened(found[0])
-    row = shard.row(found[1])
-    if row is None:
-        raise FileNotFoundError(f"no such image in {found[0]}")
+    shard, row = _located(*found)
     return shard.read(row)
 
 
@@ -175,14 +172,23 @@ def metadata(path: Path) -> dict[str, str]:
 
     Raises:
         OSError: it cannot be read.
-        InputError: the shard is damaged.
     """
     found = find(path)
     if found is None:
         return {}
-    shard = opened(found[0])
-    row = shard.row(found[1])
-    return {} if row is None else shard.metadata(row)
+    shard, row = _located(*found)
+    return shard.metadata(row)
+
+
+def _located(address: Address, name: str) -> tuple[Shard, int]:
+    try:
+        shard = opened(address)
+    except InputError as error:  # as of an image file that is damaged
+        raise OSError(f"{address} is {error.got}") from None
+    row = shard.row(name)
+    if row is None:
+        raise FileNotFoundError(f"no such image in {address}")
+    return shard, row
 
 
 #: Open shards, with size and time of change of their files.
@@ -193,10 +199,12 @@ def opened(address: Address) -> Shard:
     """The shard at an address.
 
     Raises:
-        InputError: it is damaged, or has no images.
+        InputError: it is damaged, has no images, or is not a regular file.
         OSError: there is no such file.
     """
     status = os.stat(address.file)  # noqa: PTH116
+    if not stat.S_ISREG(status.st_mode):  # a pipe may never end
+        raise InputError(address.file, "not a regular file", "must be a file")
     state = status.st_size, status.st_mtime_ns
     known = _opened.get(address)
     if known is None or known[0] != state:
@@ -385,12 +393,15 @@ def _members(path: str) -> Iterator[Any]:
     hint = "copy it again, or make it again"
     try:
         with tarfile.open(path, "r:") as archive:
-            size = os.path.getsize(path)  # noqa: PTH202
+            size, end = os.path.getsize(path), -1  # noqa: PTH202
             while (member := archive.next()) is not None:
+                if archive.offset <= end or member.size < 0:  # a hostile size: it would go round in circles
+                    raise InputError(path, f"damaged near byte {end:,}", hint=hint)
+                end = archive.offset
                 archive.members.clear()  # type: ignore[attr-defined]  # else it keeps an object for each
                 if member.isreg() and not member.issparse() and member.offset_data + member.size > size:
-                    end = member.offset_data + member.size
-                    got = f"cut short: its member {member.name} ends at byte {end:,} of {size:,}"
+                    stop = member.offset_data + member.size
+                    got = f"cut short: its member {member.name} ends at byte {stop:,} of {size:,}"
                     raise InputError(path, got, hint=hint)
                 yield member
             end = archive.offset

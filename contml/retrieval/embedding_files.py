@@ -16,7 +16,7 @@ from contml import work
 from contml._support.endings import EMBEDDINGS, check_suffix
 from contml._support.errors import InputError
 from contml._support.files import atomic
-from contml.data.features import Floats, Made, finished_file, write_features
+from contml.data.features import Floats, Made, finished_file, unicode_name, write_features
 from contml.data.shards import close
 from contml.evaluation.embed import BATCH
 from contml.evaluation.embed_parts import device_here, embed_to, key_of
@@ -267,7 +267,7 @@ def _write_hloc(out: Path, names: Sequence[str], values: Floats, made: Made) -> 
 
     with atomic(out) as temporary, h5py.File(temporary, "w", libver="latest") as file:
         for name, vector in zip(names, values, strict=True):
-            file.create_group(name).create_dataset("global_descriptor", data=vector)
+            file.create_group(unicode_name(name)).create_dataset("global_descriptor", data=vector)
         file.attrs["made"] = json.dumps(made)
 
 

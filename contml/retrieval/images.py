@@ -218,7 +218,7 @@ def named_images(arguments: Sequence[str], options: TableOptions | None = None) 
     return NamedImages(names, ImageFiles(names if names == paths else paths))
 
 
-def named_shards(arguments: Sequence[str]) -> list[NamedShard]:
+def named_shards(arguments: Sequence[str], options: TableOptions | None = None) -> list[NamedShard]:
     """The shards that a command names, as `named_images` finds them; they are not opened.
 
     Raises:
@@ -226,21 +226,20 @@ def named_shards(arguments: Sequence[str]) -> list[NamedShard]:
     """
     shards = []
     for argument in arguments:
-        if argument.startswith("@"):
-            raise InputError(argument, "a list", "must be shards", "or write one file: --out FILE.parquet")
-        for group in _named(argument, None):
-            if not isinstance(group, NamedShard):
+        for group in _named(argument, options):
+            if isinstance(group, NamedShard):
+                shards.append(group)
+            elif group.names:
                 allowed = "must be shards: .tar, Parquet, or a data set of Hugging Face"
                 raise InputError(argument, "images", allowed, "or write one file: --out FILE.parquet")
-            shards.append(group)
     return shards
 
 
 class _Listed(NamedTuple):
     """Image files by name."""
 
-    names: Sequence[str]
-    paths: Sequence[str]
+    names: list[str]
+    paths: list[str]
 
 
 def _names(group: _Listed | NamedShard) -> Iterable[str]:
@@ -269,11 +268,18 @@ def _named(argument: str, options: TableOptions | None) -> Iterator[_Listed | Na
     """What an argument names."""
     if argument.startswith("@"):
         folder, names = _listed(argument, options)
-        paths = []
+        listed = _Listed([], [])
         for name in names:
             candidates = [folder / spelling for spelling in spellings(written_path(name))]
-            paths.append(str(next(filter(os.path.exists, candidates), candidates[0])))
-        yield _Listed(names, paths)
+            path = next(filter(os.path.exists, candidates), candidates[0])
+            if is_shard(name) and path.is_file():
+                yield listed
+                yield NamedShard(name, Address(str(path)), path.name)
+                listed = _Listed([], [])
+            else:
+                listed.names.append(name)
+                listed.paths.append(str(path))
+        yield listed
         return
     found, part = _expanded(argument)
     for name in found:

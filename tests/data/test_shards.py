@@ -173,6 +173,37 @@ def test_compressed_archives_are_refused_with_what_unpacks_them(tmp_path):
         opened(Address(str(path)))
 
 
+def test_a_hostile_size_does_not_go_round_in_circles(tmp_path):
+    """A size below 0 leads back to a header that was read before."""
+    path = tar(tmp_path / "s.tar", {"a.png": png(1), "b.png": png(2)})
+    found = bytearray(path.read_bytes())
+    start = found.find(b"b.png") // 512 * 512
+    found[start + 124 : start + 136] = b"\xff" * 10 + (-2048 & 0xFFFF).to_bytes(2)  # base 256
+    found[start + 148 : start + 156] = b" " * 8
+    found[start + 148 : start + 156] = f"{sum(found[start : start + 512]):06o}\0 ".encode()
+    path.write_bytes(bytes(found))
+    with refuses(str(path), "damaged near byte", hint="again"):
+        opened(Address(str(path)))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+@pytest.mark.parametrize("suffix", ["tar", "parquet", "arrow"])
+def test_a_pipe_is_no_shard(tmp_path, suffix):
+    os.mkfifo(tmp_path / f"s.{suffix}")
+    with refuses(str(tmp_path / f"s.{suffix}"), "not a regular file"):
+        opened(Address(str(tmp_path / f"s.{suffix}")))
+
+
+def test_a_damaged_shard_is_a_broken_image(tmp_path):
+    """As a damaged file is: a page that shows other images too is drawn."""
+    path = tar(tmp_path / "s.tar", {"a.png": png(1)})
+    path.write_bytes(path.read_bytes()[:600])
+    with pytest.raises(OSError, match="cut short"):
+        decode(path / "a.png", "a.png")
+    with pytest.raises(OSError, match="cut short"):
+        shards.metadata(path / "a.png")
+
+
 def test_an_archive_without_images(tmp_path):
     with refuses(str(tmp_path / "s.tar"), "no images", hint="it has 2 .npy"):
         opened(Address(str(tar(tmp_path / "s.tar", {"a.npy": b"1", "b.npy": b"2", "a.txt": b""}))))
@@ -282,6 +313,7 @@ REFUSED_TABLES = {
         "another",
     ),
     "equal names": (pa.table({"photo": [b"1", b"2"], "id": ["a", "a"]}), "::id", "two images named a", "differ"),
+    "a long name": (pa.table({"photo": [b"1" * 9000], "id": ["x" * 5000]}), "::id", "a name of 5,000 bytes", ""),
     "no rows": (pa.table({"photo": pa.array([], pa.binary())}), "", "no rows", ""),
     "too many rows": (pa.table({"photo": pa.nulls(10_000_000, pa.binary())}), "", "10,000,000 rows in", ""),
 }

@@ -101,6 +101,30 @@ def test_single_images_lists_and_python(contml, exported, archives, contents, em
     assert [*model.left_out] == [str(archives / "p-0001.tar" / "b.png")]
 
 
+def test_a_list_of_shards(contml, exported, archives, contents, tmp_path):
+    (tmp_path / "shards.txt").write_text("shards/p-0001.tar\nshards/p-0000.tar/0003.png\nshards/p-0002.tar\n")
+    assert contml("embed", exported, "@shards.txt", "--out", "f.npz")[0] == 0
+    names = names_of(contents, "shards/p-{:04d}.tar/")
+    assert read_features(tmp_path / "f.npz").names == [*names[8:16], names[3], *names[16:]]
+    (tmp_path / "shards.txt").write_text("shards/p-0001.tar\nshards/p-0002.tar\n")
+    assert contml("embed", exported, "@shards.txt", "--out", "out")[1].startswith("out: 2 shards, 16 embeddings")
+
+
+@pytest.mark.parametrize("out", ["f.npz", "f.parquet", "f.h5", "out"])
+def test_a_name_that_is_not_unicode(contml, exported, contents, tmp_path, out):
+    if out.endswith("h5"):
+        pytest.importorskip("h5py", reason="needs h5py: pip install 'contml[hloc]'")
+    tar(tmp_path / "s.tar", {"x\udcff.png": contents["0000.png"], "ü\n.png": contents["0001.png"]})
+    assert contml("embed", exported, "s.tar", "--out", out)[0] == 0
+    path = tmp_path / ("out/s.parquet" if out == "out" else out)
+    if not out.endswith("h5"):
+        escaped = "x\udcff.png" if out.endswith("npz") else "x\\udcff.png"
+        assert read_features(path).names == [f"s.tar/{escaped}", "s.tar/ü\n.png"]
+    status, out, err = contml("index", exported, "s.tar", "--out", "p.index")
+    assert (status, "1 images added" in out) == (0, True)
+    assert err == "s.tar/x\\udcff.png: cannot be decoded (its name is not valid Unicode: rename it)\n"
+
+
 def test_broken_members_are_named_with_their_shard(contml, exported, archives, tmp_path):
     tar(archives / "p-0001.tar", {"good.png": png(3), "bad.png": b"no image", "link.png": "good.png", "\x1b.png": b"?"})
     for out in ("f.npz", "out"):
@@ -241,7 +265,7 @@ REFUSED = {
         "out",
         "photos: images; must be shards: .tar, Parquet, or a data set of Hugging Face; or write one",
     ),
-    "@l.txt": ("out", "@l.txt: a list; must be shards"),
+    "@l.txt": ("out", "@l.txt: images; must be shards"),
     "shards/*.tgz": ("f.npz", "shards/*.tgz: no such file or folder"),
     "shards/p-{0000..0003}.tar": ("f.npz", "shards/p-0003.tar: no such file"),
     "shards/p-{0003..0000}.tar": ("f.npz", "{0003..0000}; must ascend"),
