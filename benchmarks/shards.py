@@ -141,7 +141,9 @@ def main() -> None:
             content = io.BytesIO()
             photograph(500, 375, random).save(content, "JPEG", quality=90)
             contents[f"{number:06d}.jpg"] = content.getvalue()
-        model = load_model(train(load("pose/synthetic", MODEL), folder / "run").folder)
+        run = train(load("pose/synthetic", MODEL), folder / "run")
+        assert run is not None
+        model = load_model(run.folder)
         arguments = write(folder, contents)
         times: dict[str, list[float]] = {way: [] for way in arguments}
         expected = None
