@@ -10,27 +10,121 @@ from contml.distances._compiled import Floats, Ints, compiled
 
 #: Columns that are compared at once. They are read one by one only if one of them is among the smallest so far.
 _TOGETHER = 64
-#: Columns whose numbers are equal modulo this are one class: see `bound_of`.
+#: Columns whose numbers are equal modulo `num_classes` are one class, at most so many: see `bound_of`.
 _CLASSES = 16 * _TOGETHER
+#: Pairs that are sorted by column together.
+_PAIRS = 1 << 16
 
 
 @compiled
 def subtracted(x: Floats, y: Floats, rows: Ints, cols: Ints, out: Floats) -> None:
-    """Write the squared distances `[P]` of `x[rows[p]]` and `y[cols[p]]`, summed in the order of `squared_norms`."""
-    dim = x.shape[1]
+    """Write the squared distances `[P]` of `x[rows[p]]` and `y[cols[p]]`, summed in the order of `squared_norms`.
+
+    Of many pairs, those with the same row of y follow each other: it then comes from the processor's cache.
+    """
+    dim, items = x.shape[1], len(y)
     terms = np.zeros(max(dim, 1), np.float64)
-    for p in range(len(rows)):
-        i, j = rows[p], cols[p]
-        for t in range(dim):
-            difference = np.float64(x[i, t]) - np.float64(y[j, t])
-            terms[t] = difference * difference
-        n = dim
-        while n > 1:
-            half = (n + 1) // 2
-            for t in range(n - half):
-                terms[t] += terms[half + t]
-            n = half
-        out[p] = terms[0]
+    starts, by_column = np.empty(items + 1, np.int64), np.empty(min(len(rows), _PAIRS), np.int64)
+    for first in range(0, len(rows), _PAIRS):
+        count = min(_PAIRS, len(rows) - first)
+        if count > items:
+            starts[:] = 0
+            for p in range(first, first + count):
+                starts[cols[p] + 1] += 1
+            for j in range(items):
+                starts[j + 1] += starts[j]
+            for p in range(first, first + count):
+                by_column[starts[cols[p]]] = p
+                starts[cols[p]] += 1
+        else:
+            for p in range(count):
+                by_column[p] = first + p
+        for p in by_column[:count]:
+            i, j = rows[p], cols[p]
+            for t in range(dim):
+                difference = np.float64(x[i, t]) - np.float64(y[j, t])
+                terms[t] = difference * difference
+            n = dim
+            while n > 1:
+                half = (n + 1) // 2
+                for t in range(n - half):
+                    terms[t] += terms[half + t]
+                n = half
+            out[p] = terms[0]
+
+
+@compiled
+def argsort_rows(values: Floats, order: Ints) -> None:
+    """Write the columns of each row of values `[Q, C]` in ascending order `[Q, C]`, ties by lower column; no NaN.
+
+    A radix sort of the numbers rounded to float32, by 11 bits at a time; those that are then equal are sorted again.
+    """
+    columns = values.shape[1]
+    rounded = np.empty(columns, np.float32)
+    bits = rounded.view(np.uint32)
+    keys, other_keys = np.empty(columns, np.uint32), np.empty(columns, np.uint32)
+    items, other_items = np.empty(columns, np.uint32), np.empty(columns, np.uint32)
+    shift, digit, one = np.uint32(11), np.uint32(2047), np.uint32(1)
+    starts = np.empty((3, 2048), np.uint32)
+    for q in range(len(values)):
+        starts[:] = 0
+        for j in range(columns):
+            rounded[j] = values[q, j] + np.float32(0)  # -0 becomes 0
+        for j in range(columns):
+            # The bits of floats of one sign have their order; those of negative ones the opposite order.
+            key = np.uint32(bits[j] ^ np.uint32(0xFFFFFFFF if bits[j] >> np.uint32(31) else 0x80000000))
+            keys[j] = key
+            starts[0, key & digit] += one
+            starts[1, (key >> shift) & digit] += one
+            starts[2, key >> (shift + shift)] += one
+        for level in range(3):
+            total = np.uint32(0)
+            for n in range(2048):
+                count = starts[level, n]
+                starts[level, n] = total
+                total += count
+        for j in range(columns):
+            n = keys[j] & digit
+            place = starts[0, n]
+            other_keys[place], other_items[place] = keys[j], j
+            starts[0, n] += one
+        for j in range(columns):
+            n = (other_keys[j] >> shift) & digit
+            place = starts[1, n]
+            keys[place], items[place] = other_keys[j], other_items[j]
+            starts[1, n] += one
+        for j in range(columns):
+            n = keys[j] >> (shift + shift)
+            order[q, starts[2, n]] = items[j]
+            starts[2, n] += one
+        row, places, start = values[q], order[q], 0
+        while start < columns:
+            end, is_sorted = start + 1, True
+            while end < columns and np.float32(row[places[end]]) == np.float32(row[places[start]]):
+                is_sorted &= row[places[end - 1]] <= row[places[end]]
+                end += 1
+            if not is_sorted:
+                places[start:end] = places[start:end][np.argsort(row[places[start:end]], kind="mergesort")]
+            start = end
+
+
+@compiled
+def mean_ranks(values: Floats, order: Ints, ranks: Floats) -> None:
+    """Write the rank of each of values `[P]`, from 0; equal ones get their mean rank. order `[P]`: ascending."""
+    start, count = 0, len(order)
+    while start < count:
+        end = start + 1
+        while end < count and values[order[end]] == values[order[start]]:
+            end += 1
+        for place in range(start, end):
+            ranks[order[place]] = (start + end - 1) / 2
+        start = end
+
+
+@compiled
+def num_classes(count: int) -> Any:
+    """A multiple of `_TOGETHER`, about four times as many as the numbers that are looked for."""
+    return min(_CLASSES, (4 * count + _TOGETHER - 1) // _TOGETHER * _TOGETHER)
 
 
 @compiled
@@ -43,14 +137,14 @@ def keep_nearest(
     values and ids, of which the first `used` `[Q]` are filled; limit `[Q]`: the count-th smallest value so far.
     """
     columns, room = products.shape[1], near.shape[1]
-    least = np.empty(_CLASSES, np.float32)
+    least = np.empty(num_classes(count), np.float32)
     for i in range(len(products)):
         n, threshold = used[i], limit[i]
         if first == 0 and columns > room:
             least[:] = np.inf
             for start in range(0, columns, _TOGETHER):
                 row, squared = products[i, start : start + _TOGETHER], size[start : start + _TOGETHER]
-                smallest = least[start % _CLASSES : start % _CLASSES + _TOGETHER]
+                smallest = least[start % len(least) : start % len(least) + _TOGETHER]
                 for j in range(len(row)):
                     value = squared[j] - np.float32(2) * row[j]
                     smallest[j] = value if value < smallest[j] else smallest[j]
@@ -108,13 +202,13 @@ def summarize_rows(
     number of columns that count, and the sums of D and 1 / (1 + D) over them; room_near, room_ids `[at least 2 k]`.
     """
     columns, count, room = distances.shape[1], near.shape[1], len(room_near)
-    total, gain, least = np.zeros(_TOGETHER), np.zeros(_TOGETHER), np.empty(_CLASSES, distances.dtype)
+    total, gain, least = np.zeros(_TOGETHER), np.zeros(_TOGETHER), np.empty(num_classes(count), distances.dtype)
     for i in range(len(distances)):
         n, group, item_count = 0, own[i], columns
         total[:], gain[:], least[:] = 0, 0, np.inf
         for start in range(0, columns, _TOGETHER):
             row, members = distances[i, start : start + _TOGETHER], groups[start : start + _TOGETHER]
-            smallest = least[start % _CLASSES : start % _CLASSES + _TOGETHER]
+            smallest = least[start % len(least) : start % len(least) + _TOGETHER]
             excluded = np.int64(0)
             for j in range(len(row)):
                 excluded += np.int64(members[j] == group)

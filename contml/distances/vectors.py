@@ -5,6 +5,9 @@ rounding, which has a bound. Where rounding could hide a nearer vector (tight cl
 with the whole gallery.
 
 Vectors of one dimension are sorted instead: the candidates of a query are the numbers next to it.
+
+Whole galleries are ranked likewise: products in float64 give the order, and entries that rounding could have put out of
+order are subtracted.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import torch
 from torch import Tensor
 
 from contml.distances._compiled import rows_in_threads
-from contml.distances.exact import ExactDistances, as_floats, squared_distances_to
+from contml.distances.exact import ExactDistances, as_floats, squared_distances_of, squared_distances_to
 from contml.distances.search import Neighbours
 
 #: Rows that are centred and scaled in float64 at a time.
@@ -114,6 +117,71 @@ def neighbours_by_value(
     x, y = values[rows], values[among]
     nearest = nearest_vectors(x, y, k, self_index=own_index, order=rounded, memory=memory, progress=progress)
     return Neighbours(nearest.values.float(), among[nearest.positions])
+
+
+class Ranked(NamedTuple):
+    """Whole rankings of a gallery."""
+
+    values: Tensor  # [Q,G] float64: infinite where an item is excluded
+    order: Tensor  # [Q,G] int64: the items, nearest first, ties by lower position
+
+
+def ranked_vectors(queries: Tensor, gallery: Tensor, excluded: Tensor) -> Ranked:
+    """All squared distances, with the order and the ties of `squared_distances_of`, on the CPU.
+
+    A value is a matrix product, which may be off by rounding. Values of a row that are so near to each other that
+    rounding could swap them are subtracted.
+
+    Args:
+        queries: finite numbers `[Q, d]`.
+        gallery: finite numbers `[G, d]`.
+        excluded: the gallery items that a query does not find, bool `[Q, G]`.
+    """
+    x, y = as_floats(queries), as_floats(gallery)
+    center = y.mean(0, dtype=torch.float64)
+    rows = x.double() - center
+    size = rows.square().sum(1)
+    values, longest = rows.new_empty(len(x), len(y)), 0.0
+    for start in range(0, len(y), _CHUNK):
+        columns = y[start : start + _CHUNK].double() - center
+        squared = columns.square().sum(1)
+        longest = max(longest, float(squared.max()))
+        values[:, start : start + _CHUNK] = (size[:, None] + squared).addmm_(rows, columns.T, alpha=-2)
+    values.masked_fill_(excluded, torch.inf)
+    # Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 3.5: of a product and of a subtracted distance,
+    # with a factor of 2 to spare.
+    terms = 4 * (x.shape[1] + 8)
+    rounding = terms * (2.0**-53 * (size.sqrt() + longest**0.5).square() + torch.finfo(torch.float64).tiny)  # [Q]
+    order = argsort_rows(values)
+    in_order = values.gather(1, order)
+    close = in_order.diff(dim=1) <= 2 * rounding[:, None]  # of infinite ones the difference is NaN
+    for row in close.any(1).nonzero()[:, 0].tolist():
+        unsure = torch.zeros(len(y), dtype=torch.bool)
+        unsure[1:] |= close[row]
+        unsure[:-1] |= close[row]
+        items = order[row, unsure]
+        values[row, items] = squared_distances_of(x, y, torch.full_like(items, row), items)
+        order[row] = argsort_rows(values[row : row + 1])[0]
+    return Ranked(values, order)
+
+
+def argsort_rows(values: Tensor) -> Tensor:
+    """The columns of each row of values `[Q, C]`, on the CPU and without NaN, in order, ties by lower column."""
+    from contml.distances import _ranking  # here: it imports numba
+
+    order = torch.empty(values.shape, dtype=torch.int64)
+    numbers, columns = as_floats(values).numpy(), order.numpy()
+    rows_in_threads(lambda part: _ranking.argsort_rows(numbers[part], columns[part]), len(values), values.numel())
+    return order
+
+
+def mean_ranks(x: Tensor) -> Tensor:
+    """The rank of each number of x `[P]` in float64, on the CPU and without NaN, from 0; equal ones get the mean."""
+    from contml.distances import _ranking  # here: it imports numba
+
+    ranks = torch.empty(len(x), dtype=torch.float64)
+    _ranking.mean_ranks(as_floats(x).numpy(), argsort_rows(x[None])[0].numpy(), ranks.numpy())
+    return ranks
 
 
 def _nearest_numbers(

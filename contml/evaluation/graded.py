@@ -21,6 +21,8 @@ violated; the predicted label is the mean of the predictions of all orders.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -29,8 +31,8 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
-from contml.distances import squared_distances_of
 from contml.distances._compiled import rows_in_threads
+from contml.distances.vectors import Ranked, argsort_rows, ranked_vectors
 from contml.evaluation.inputs import as_ks
 from contml.evaluation.query_gallery import Baselines, QueryGallery
 from contml.evaluation.results import Curve, RecallWithin, Score, curve_of, headline_k, score_of
@@ -43,8 +45,8 @@ _SAMPLE = 64, 512
 #: H-AP and Kendall's tau sort the whole gallery: at most so many queries, fewer where so many pairs are exceeded, but
 #: at least the last number.
 _SORTED, _SORTED_PAIRS, _LEAST_SORTED = 500, 5_000_000, 100
-#: Lists that are sorted at a time.
-_LISTS = 64
+#: Pairs of them that are ranked at a time, but at least so many queries: each time, the gallery is copied in float64.
+_RANKED, _LEAST_RANKED = 1 << 20, 8
 #: A threshold is larger by this share, so that the rounding of a label distance does not decide.
 _ROUNDING = 2.0**-18
 
@@ -85,6 +87,7 @@ class GradedMetrics:
         self._errors = torch.zeros(3, k, dtype=torch.float64)
         count = min(_SORTED, max(_LEAST_SORTED, _SORTED_PAIRS // len(g)), len(q))
         self._sorted = torch.from_numpy(np.sort(np.random.default_rng(0).permutation(len(q))[:count]))
+        self._ranked = self._rank_sorted()
         self._statistics: list[Tensor] = []  # each [4,n], of `order_statistics`
 
     def add(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
@@ -136,11 +139,15 @@ class GradedMetrics:
         )
         add_errors(near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[2].numpy())
 
+    def _rank_sorted(self) -> Iterator[Ranked]:
+        """The ranking of each of the queries of H-AP and Kendall's tau, in their order."""
+        data = self.data
+        for queries in torch.split(self._sorted, max(_LEAST_RANKED, _RANKED // len(data.gallery))):
+            ranked = ranked_vectors(data.queries[queries], data.gallery, data.excluded(queries))
+            yield from map(Ranked, *ranked)
+
     def _order_statistics(self, queries: Tensor, d: Tensor) -> Tensor:
-        size = len(self.data.gallery)
-        cols = torch.arange(size).repeat(len(queries))
-        near = squared_distances_of(self.data.queries, self.data.gallery, queries.repeat_interleave(size), cols)
-        near = near.view(len(queries), size).masked_fill_(self.data.excluded(queries), torch.inf)
+        near = Ranked(*map(torch.stack, zip(*islice(self._ranked, len(queries)), strict=True)))
         return order_statistics(near, d, (1 - d.double() / self.unit).clamp(min=0))
 
     def curves(self, queries: int) -> dict[str, Curve]:
@@ -190,20 +197,17 @@ def _sampled_distances(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Ten
     return d[data.query_group[rows, None] != data.gallery_group[cols]].sort().values
 
 
-def order_statistics(distances: Tensor, keys: Tensor, relevance: Tensor) -> Tensor:
+def order_statistics(near: Ranked, keys: Tensor, relevance: Tensor) -> Tensor:
     """The statistics `[4, Q]` of rankings `[Q, C]`, in float64 on the CPU: see `contml.evaluation._graded_sums`."""
     from contml.evaluation import _graded_sums  # here: it imports numba
 
-    near, key, rel = (x.contiguous().numpy() for x in (distances, keys, relevance))
-    out = np.empty((4, len(near)))
+    arrays = [x.contiguous().numpy() for x in (*near, keys, argsort_rows(keys), relevance)]
+    out = np.empty((4, len(keys)))
 
     def work(share: slice) -> None:
-        for start in range(share.start, share.stop, _LISTS):
-            chunk = slice(start, min(start + _LISTS, share.stop))
-            orders = np.argsort(near[chunk], axis=1), np.argsort(key[chunk], axis=1)
-            _graded_sums.order_statistics(near[chunk], orders[0], key[chunk], orders[1], rel[chunk], out[:, chunk])
+        _graded_sums.order_statistics(*(x[share] for x in arrays), out[:, share])
 
-    rows_in_threads(work, len(near), near.size)
+    rows_in_threads(work, len(keys), keys.numel())
     return torch.from_numpy(out)
 
 
@@ -225,7 +229,7 @@ def hierarchical_average_precision(distances: Numbers, relevance: Numbers) -> fl
         InputError: shapes that do not fit, a number that is not finite, or a negative relevance.
     """
     near, rel = _lists("relevance", distances, relevance)
-    precision, _, total, _ = order_statistics(near, -rel, rel)
+    precision, _, total, _ = order_statistics(Ranked(near, argsort_rows(near)), -rel, rel)
     return float((precision / total)[total > 0].mean())
 
 
@@ -245,7 +249,7 @@ def kendall_tau(distances: Numbers, label_distances: Numbers) -> float:
         InputError: shapes that do not fit, a number that is not finite or a negative label distance.
     """
     near, labels = _lists("label_distances", distances, label_distances)
-    tau = order_statistics(near, labels, torch.zeros_like(labels))[3]
+    tau = order_statistics(Ranked(near, argsort_rows(near)), labels, torch.zeros_like(labels))[3]
     return float(tau[tau.isfinite()].mean())
 
 

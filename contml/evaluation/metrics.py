@@ -18,6 +18,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError, closest, did_you_mean
 from contml.contracts import Measure
+from contml.distances.vectors import mean_ranks
 from contml.evaluation.intervals import half_width
 
 
@@ -244,6 +245,5 @@ def spearman(x: Tensor, y: Tensor) -> float:
     """Spearman's rank correlation of x `[P]` and y `[P]`, ties get their mean rank; NaN if x or y is constant."""
     if len(x) < 2 or bool((x == x[0]).all()) or bool((y == y[0]).all()):
         return float("nan")
-    from scipy.stats import spearmanr  # here: it takes a while to import
-
-    return float(spearmanr(x.numpy(), y.numpy()).statistic)
+    a, b = (ranks - ranks.mean() for ranks in (mean_ranks(x), mean_ranks(y)))
+    return float(a.dot(b) / (a.dot(a).sqrt() * b.dot(b).sqrt()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from scipy.stats import rankdata
 
 from contml.distances import exact, nearest_vectors, squared_distances_of, vectors
 from contml.evaluation.query_gallery import QueryGallery
@@ -53,3 +54,45 @@ def test_blocks_find_the_candidates_of_a_sort(columns, monkeypatch):
     found = nearest_vectors(queries, gallery, 40)
     exactly = (queries[:, None].double() - gallery.double()).square().sum(2)
     assert torch.equal(found.positions, exactly.sort(dim=1, stable=True).indices[:, :40])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ["numbers", "ties", "equal in float32", "infinite", "none"])
+def test_rows_are_sorted_as_by_a_stable_sort(kind, dtype):
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(5, 0 if kind == "none" else 3000, generator=random, dtype=torch.float64)
+    if kind == "ties":
+        x = (4 * x).round() / 4  # with 0 and -0
+    elif kind == "equal in float32":
+        x = 1 + 1e-12 * x
+    elif kind == "infinite":
+        x = torch.where(x > 1, torch.inf, torch.where(x < -1, -torch.inf, 1e200 * x)).to(dtype)
+    x = x.to(dtype)
+    assert torch.equal(vectors.argsort_rows(x), x.argsort(dim=1, stable=True))
+    for row in x:
+        assert torch.equal(vectors.mean_ranks(row), torch.from_numpy(rankdata(row.numpy())) - 1)
+
+
+@pytest.mark.parametrize("kind", ["apart", "copies", "offset", "one outlier", "tiny", "huge", "equal"])
+@pytest.mark.parametrize("dim", [1, 3, 200])
+def test_whole_rankings_have_the_order_and_the_ties_of_exact_distances(dim, kind):
+    random = torch.Generator().manual_seed(dim)
+    x = torch.randn(300, dim, generator=random, dtype=torch.float64)
+    if kind == "copies":
+        x = x[torch.randint(0, 100, (300,), generator=random)]
+    elif kind == "offset":  # most differences are below the rounding of a product
+        x = 1 + 1e-9 * x
+    elif kind == "one outlier":
+        x[7] *= 1e7
+    elif kind in ("tiny", "huge"):
+        x *= {"tiny": 1e-160, "huge": 1e140}[kind]
+    elif kind == "equal":
+        x = x[:1].expand(300, dim)
+    queries, excluded = x[:40], torch.rand(40, 300, generator=random) < 0.1
+    found = vectors.ranked_vectors(queries, x, excluded)
+    rows, cols = torch.arange(40).repeat_interleave(300), torch.arange(300).repeat(40)
+    exact = squared_distances_of(queries, x, rows, cols).view(40, 300).masked_fill(excluded, torch.inf)
+    assert torch.equal(found.order, exact.argsort(dim=1, stable=True))
+    in_order, expected = (values.gather(1, found.order) for values in (found.values, exact))
+    assert torch.equal(in_order[:, 1:] == in_order[:, :-1], expected[:, 1:] == expected[:, :-1])
+    assert torch.equal(found.values.isinf(), excluded)
