@@ -36,17 +36,49 @@ SMALL = [
 Measurement: TypeAlias = "tuple[Callable[[], float | None], Callable[[], str]]"
 
 
-def command() -> Measurement:
-    """`contml check pose/synthetic` in a process of its own, with a cache that a first call has filled."""
-    call = [sys.executable, "-m", "contml.cli", "check", "pose/synthetic"]
+#: Runs a command of contml until the first training step is done.
+FIRST_STEP = """
+import os, sys
+from contml.training.trainer import Trainer
+train_step = Trainer.train_step
+def first(*args, **options):
+    train_step(*args, **options)
+    os._exit(0)
+Trainer.train_step = first
+from contml.cli import main
+sys.argv[0] = "contml"
+main()
+"""
+
+
+def command(*call: str) -> Measurement:
+    """A call of Python in a process of its own, user and system time, with a cache that a first call has filled."""
 
     def run() -> float:
         before = os.times()
-        subprocess.run(call, check=True, capture_output=True)
+        with tempfile.TemporaryDirectory() as folder:
+            runs = ["--runs", folder] if "train" in call else []
+            subprocess.run([sys.executable, *call, *runs], check=True, capture_output=True)
         after = os.times()
         return after.children_user + after.children_system - before.children_user - before.children_system
 
     return run, lambda: ""
+
+
+def first_step_of_a_table() -> Measurement:
+    """`contml train --data items.csv --label age=number --preset quick` until the first step: 240 images."""
+    import numpy as np
+    from PIL import Image
+
+    folder, random = Path(tempfile.mkdtemp()), np.random.default_rng(0)
+    rows = ["image,age"]
+    for n in range(240):
+        pixels = np.full((96, 96, 3), n, np.uint8) + random.integers(0, 16, (96, 96, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{n}.jpg")
+        rows.append(f"{n}.jpg,{n % 80}")
+    (folder / "items.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    data = ["--data", str(folder / "items.csv"), "--label", "age=number", "--preset", "quick"]
+    return command("-c", FIRST_STEP, "train", *data)
 
 
 def report() -> Measurement:
@@ -128,7 +160,9 @@ def measurements() -> dict[str, Callable[[], Measurement]]:
     from benchmarks.losses import PEERS
 
     return {
-        "contml check pose/synthetic": command,
+        "contml check pose/synthetic": lambda: command("-m", "contml.cli", "check", "pose/synthetic"),
+        "first step of contml train pose/synthetic": lambda: command("-c", FIRST_STEP, "train", "pose/synthetic"),
+        "first step of a table of 240 images": first_step_of_a_table,
         "report of a small run": report,
         "t-SNE of 1,000 items": lambda: tsne(1000),
         "t-SNE of 2,000 items": lambda: tsne(2000),

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.miniature import TINY
 
 import contml
 
@@ -143,3 +144,14 @@ def test_every_exported_name_exists_and_is_known_to_type_checkers():
         assert getattr(contml, name) is not None
     with pytest.raises(AttributeError, match="module 'contml' has no attribute 'LogRatio'"):
         contml.LogRatio  # noqa: B018
+
+
+def test_a_training_does_not_import_the_compiler_of_torch():
+    code = f"""
+from contml.experiment import load
+experiment = load("pose/synthetic", {TINY!r})
+trainer = experiment.build_trainer(experiment.build_task())
+trainer.fit()
+assert trainer.steps_done
+"""
+    assert loaded_after(code, ("torch._dynamo", "torch.distributed.tensor"))[0] == []

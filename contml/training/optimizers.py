@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, TypeAlias
 
+import torch
 from torch import nn, optim
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, MultiStepLR, StepLR
 
@@ -16,6 +18,20 @@ from contml._support.validation import NonNegativeFloat, PositiveFloat, Positive
 #: Parameter groups as in torch: `params`, `name` ("backbone", "head", "loss", others of a step), options of the group.
 ParameterGroups: TypeAlias = "list[dict[str, Any]]"
 LayerDecay: TypeAlias = Annotated[float, Range(above=0, most=1)]
+
+
+def _eager(kind: type[optim.Optimizer]) -> Callable[..., optim.Optimizer]:
+    """The optimizer without torch's preparations for compiled code, for which it imports the compiler.
+
+    That takes two seconds of processor time. We compile no code that calls an optimizer.
+    """
+    methods = ("add_param_group", "state_dict", "load_state_dict", "zero_grad", "step")
+    plain: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in methods}
+    plain["step"] = torch.no_grad()(plain["step"])
+    return type(kind.__name__, (kind,), plain)
+
+
+_SGD, _ADAM, _ADAMW = map(_eager, (optim.SGD, optim.Adam, optim.AdamW))
 
 
 @check_ranges
@@ -46,7 +62,7 @@ def sgd(
         stages: the stage of each parameter of the backbone (`contml.training.stages_of`).
     """
     groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay, layer_decay, stages)
-    return optim.SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay)
+    return _SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
 
 @check_ranges
@@ -77,7 +93,7 @@ def adam(
         stages: the stage of each parameter of the backbone (`contml.training.stages_of`).
     """
     groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay, layer_decay, stages)
-    return optim.Adam(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
+    return _ADAM(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
 @check_ranges
@@ -108,7 +124,7 @@ def adamw(
         stages: the stage of each parameter of the backbone (`contml.training.stages_of`).
     """
     groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay, layer_decay, stages)
-    return optim.AdamW(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
+    return _ADAMW(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
 def _with_own_options(

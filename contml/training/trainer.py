@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn, optim
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import PARAM_LIST, AveragedModel, get_ema_multi_avg_fn
@@ -135,7 +136,8 @@ class Trainer:
             self.average = AveragedModel(model, self.device, multi_avg_fn=self._average, use_buffers=True)
         step.use_average(self.average)
         bare_optimizer = optimizer(groups)
-        self.model, self.optimizer = self.accelerator.prepare(model, bare_optimizer)
+        # The devices are given, as accelerate would import torch's distributed tensors to choose them.
+        self.model, self.optimizer = self.accelerator.prepare(model, bare_optimizer, device_placement=[True, True])
         self.steps = len(sampler)
         self.total_steps = self.options.epochs * self.steps
         self.schedule = schedule(bare_optimizer, self.steps, self.total_steps)
@@ -164,8 +166,8 @@ class Trainer:
     @property
     def bare_model(self) -> nn.Module:
         """The model without the wrapper of the accelerator."""
-        model: nn.Module = self.accelerator.unwrap_model(self.model)
-        return model
+        # `unwrap_model` of accelerate would import torch's compiler, which takes over a second.
+        return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
 
     @property
     def finished(self) -> bool:
