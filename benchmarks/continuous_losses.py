@@ -1,6 +1,7 @@
 """Rank-N-Contrast, CoSENT and smooth ranks, forward and backward: ours and explicit versions of the published forms.
 
     python -m benchmarks.continuous_losses [--save FILE] [--largest 2048]
+    python -m benchmarks.continuous_losses --errors 20
 
 The explicit forms are plain torch, as the papers print them. Rank-N-Contrast compares each pair of an anchor with all
 others, [B, B, B] in steps of one column as in the authors' code, or all at once; CoSENT compares all pairs, [P, P].
@@ -114,9 +115,9 @@ for _metric in ("ndcg", "ap"):
         FORMS[f"explicit, {_metric}, {_temperature:g}"] = AllSigmoids(**_options)
 
 
-def inputs(items: int, anchors: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+def inputs(items: int, anchors: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Embeddings `[B, 128]` and label distances `[A, B]` of random vectors like poses."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     embeddings = torch.randn(items, DIM, generator=generator, dtype=torch.float64)
     labels = VectorLabels(torch.randn(items, 28, generator=generator, dtype=torch.float64))
     return embeddings.to(dtype).requires_grad_(), labels.pairwise(range(anchors)).to(dtype)
@@ -198,6 +199,34 @@ def smooth_ranks(largest: int) -> str:
     return table([columns, *body])
 
 
+def errors(form: str, batches: int) -> tuple[float, float]:
+    """Errors in float32 of value and gradient against all sigmoids in float64: root mean square over the batches."""
+    squared = torch.zeros(2, dtype=torch.float64)
+    for seed in range(batches):
+        embeddings, distances = inputs(RANKED[2], RANKED[2], seed=seed)
+        exact = embeddings.detach().double().requires_grad_()
+        found = []
+        for x, d, each in (
+            (embeddings, distances, FORMS[form]),
+            (exact, distances.double(), FORMS[form.replace("ours", "explicit")]),
+        ):
+            value = each(x, d)
+            found.append((value.detach().double(), torch.autograd.grad(value, x)[0].double()))
+        squared += torch.stack([((a - b).abs().max() / b.abs().max()).square() for a, b in zip(*found, strict=True)])
+    value, gradient = (squared / batches).sqrt().tolist()
+    return value, gradient
+
+
+def error_table(batches: int) -> str:
+    table_rows = [["float32", "value: ours", "all sigmoids", "ratio", "gradient: ours", "all sigmoids", "ratio"]]
+    for metric in ("ndcg", "ap"):
+        for temperature in ("0.1", "0.01"):
+            ours, direct = (errors(f"{form}, {metric}, {temperature}", batches) for form in ("ours", "explicit"))
+            cells = [(f"{a:.1e}", f"{b:.1e}", f"{a / b:.2f}") for a, b in zip(ours, direct, strict=True)]
+            table_rows.append([f"{metric}, {temperature}", *cells[0], *cells[1]])
+    return table(table_rows)
+
+
 def report(largest: int) -> str:
     """All tables."""
     sizes = [size for size in SIZES if size <= largest]
@@ -234,9 +263,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="largest batch")
     parser.add_argument("--save", type=Path, help="also write the tables to this file")
+    parser.add_argument("--errors", type=int, help="only the errors of smooth ranks in float32, on so many batches")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    text = report(given.largest)
+    text = error_table(given.errors) if given.errors else report(given.largest)
     print(text)
     if given.save:
         given.save.write_text(text, encoding="utf-8")

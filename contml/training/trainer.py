@@ -167,7 +167,8 @@ class Trainer:
     def bare_model(self) -> nn.Module:
         """The model without the wrapper of the accelerator."""
         # `unwrap_model` of accelerate would import torch's compiler, which takes over a second.
-        return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
+        model: nn.Module = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
+        return model
 
     @property
     def finished(self) -> bool:
