@@ -120,7 +120,7 @@ def loss(name: str) -> Measurement:
 
     embeddings, classes = inputs(128)
     embeddings.requires_grad_()
-    made = make(name, 128, **({"l2": 0.0} if name == "n_pairs" else PEERS[name].options))
+    made = make(name, 128, **PEERS[name].options)
     leaves = [embeddings, *made.parameters()]
 
     def run() -> None:

@@ -1,12 +1,12 @@
 """Class-label losses, forward and backward: contml compared with pytorch-metric-learning.
 
-    python -m benchmarks.losses [--sizes 128 512 1024 2048] [--large 8192] [--only NAME ...]
+    python -m benchmarks.losses [--sizes 128 512 1024 2048] [--large 8192] [--only NAME ...] [--busy]
 
 Both get the same embeddings, of dimension 512 with four items per class, and run in turn in one process with two
-threads. Where the definitions agree, values are compared in float64: `agreement` is their difference, or why they are
-not compared. Peers that list all triplets of a batch stop at 1,024 items: with 2,048 items, their [B, B, B] mask takes
-8 GiB. The second table runs each loss in blocks on a large batch, and compares value and gradient with plain autograd
-on one block of all rows.
+threads (`--busy`: processor time of one). Where the definitions agree, values are compared in float64: `agreement` is
+their difference, or why they are not compared. Peers that list all triplets of a batch stop at 1,024 items: with 2,048
+items, their [B, B, B] mask takes 8 GiB. The second table runs each loss in blocks on a large batch, and compares value
+and gradient with plain autograd on one block of all rows.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def inputs(batch: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tens
 
 def make(name: str, batch: int, **options: Any) -> Any:
     """Ours, by its name in the table."""
+    name = name.split(" with ")[0]
     takes = data_arguments(LOSSES[name])
     data = {"num_classes": batch // PER_CLASS, "embedding_dim": DIM}
     torch.manual_seed(0)
@@ -68,7 +69,7 @@ class Peer:
 
 
 def _peers() -> dict[str, Peer]:
-    from pytorch_metric_learning import distances, losses, miners, reducers
+    from pytorch_metric_learning import distances, losses, miners, reducers, regularizers
 
     cosine = distances.CosineSimilarity()
 
@@ -103,6 +104,13 @@ def _peers() -> dict[str, Peer]:
             lambda _: losses.TripletMarginLoss(0.1, distance=cosine), {"reduction": "nonzero"}, same, listed=True
         ),
         "n_pairs": Peer(lambda _: losses.NPairsLoss(), {"l2": 0.0}, differs="its pair of a class is drawn"),
+        "n_pairs with l2": Peer(
+            lambda _: losses.NPairsLoss(
+                embedding_regularizer=regularizers.LpRegularizer(power=2), embedding_reg_weight=0.0015
+            ),
+            {"l2": 0.0015},
+            differs="its pair of a class is drawn",
+        ),
         "angular": Peer(lambda _: losses.AngularLoss(40), {}, differs="it takes all triplets, not pairs", listed=True),
         "lifted_structure": Peer(
             lambda _: losses.GeneralizedLiftedStructureLoss(neg_margin=0, pos_margin=1, distance=cosine), {}, same
@@ -180,7 +188,7 @@ def agreement(name: str, batch: int = 128) -> str:
     return f"{far:.0e}" if far else "0"
 
 
-def beside_peers(names: list[str], sizes: list[int]) -> str:
+def beside_peers(names: list[str], sizes: list[int], clock: Callable[[], float]) -> str:
     head = ["loss", "B", "ours", "peer", "peer / ours", "peak: ours", "peer", "agreement"]
     rows = []
     for name in names:
@@ -188,7 +196,8 @@ def beside_peers(names: list[str], sizes: list[int]) -> str:
             values = ["ours"]
             if name in PEERS and not (PEERS[name].listed and batch > LISTED):
                 values.append("peer")
-            times = alternate({side: call(name, side, batch) for side in values}, rounds=11 if batch <= 512 else 3)
+            calls = {side: call(name, side, batch) for side in values}
+            times = alternate(calls, rounds=11 if batch <= 512 else 3, clock=clock)
             memory = {side: peak_memory(call, name, side, batch) / MIB for side in values if batch in MEASURED}
             peer = "peer" in times
             rows.append(
@@ -247,11 +256,13 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=[128, 512, 1024, 2048], help="batches beside the peers")
     parser.add_argument("--large", type=int, default=8192, help="the large batch; 0 leaves it out")
     parser.add_argument("--only", nargs="*", default=list(LOSSES), choices=list(LOSSES), help="these losses alone")
+    parser.add_argument("--busy", action="store_true", help="processor time of one thread, beside other programs")
     given = parser.parse_args()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1 if given.busy else 2)
     print(heading("Class-label losses, forward and backward, d = 512, float32, beside pytorch-metric-learning"))
     if given.sizes:
-        print(beside_peers([name for name in given.only if name in PEERS], given.sizes))
+        names = [name for name in PEERS if name.split(" with ")[0] in given.only]
+        print(beside_peers(names, given.sizes, time.process_time if given.busy else time.perf_counter))
     if given.large:
         rowwise = [name for name in given.only if not getattr(LOSSES[name], "whole", False)]
         print(f"\nIn blocks, all anchors:\n\n{large(rowwise, given.large)}")
