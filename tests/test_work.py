@@ -238,6 +238,9 @@ def kill(folder, store, commands, kills, count, seconds):
         Index.create(folder / "index", 1).close()
     if store == "codes":
         searches.code_index(folder, count)
+    if store == "captions":  # compiled once, and kept: else each process compiles, and is killed before it ends
+        (folder / "compiled").mkdir()
+        searches.captions(folder / "compiled", 5, 0.0)
     if store == "trainings":
         sweeps.config(folder)
     running = [start(folder, count, seconds, store, "--join") for _ in range(commands)]
