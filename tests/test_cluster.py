@@ -7,6 +7,8 @@ import os
 from functools import partial
 from pathlib import Path
 
+import faiss
+import numpy as np
 import pytest
 import torch
 from support import searches, sweeps
@@ -18,7 +20,7 @@ from contml import InputError, cluster, work
 from contml.benchmark import Output, benchmark
 from contml.evaluation import embed_parts
 from contml.labels import CaptionLabels, VectorLabels
-from contml.retrieval import Index
+from contml.retrieval import Index, index_structure
 from contml.sweep import sweep
 
 pytestmark = pytest.mark.filterwarnings(
@@ -165,6 +167,25 @@ def test_embeddings_and_an_index(ray, tmp_path, monkeypatch):
         assert {len(processes) for processes in found.values()} == {1}
         assert os.getpid() not in {processes[0] for processes in found.values()}
         assert len(found) == (40 if store is searches.embeddings else 36)
+
+
+@pytest.mark.slow
+def test_the_codes_of_an_index(ray, tmp_path, monkeypatch):
+    """The structure is equal to the bit to that of one process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(index_structure, "PART", 4000)
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    vectors, files = np.random.default_rng(0).standard_normal((11_000, 8), np.float32), []
+    for name, address in (("here", ""), ("there", ray.address)):
+        with Index.create(name, 8, "ivf_pq") as index:
+            index.add([str(row) for row in range(len(vectors))], vectors)
+            index.build(cluster=address)
+        files += [path.read_bytes() for path in Path(name).glob("structure-*")]
+    faiss.omp_set_num_threads(threads)
+    assert len(files) == 2
+    assert files[0] == files[1]
+    assert {path.name for path in tmp_path.iterdir()} == {"here", "there"}
 
 
 @pytest.mark.slow

@@ -71,7 +71,8 @@ class CodeParts(work.Files[Arrays]):
 
     def save(self, value: Arrays, path: Path) -> None:
         """Write the arrays."""
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in value.items()}
+        # Copies: arrays of another process may be read-only.
+        tensors = {name: torch.from_numpy(np.array(array, order="C")) for name, array in value.items()}
         save_tensors(path, tensors, part=path.name.removesuffix(self.suffix))
 
 
