@@ -15,12 +15,14 @@ from support import searches, sweeps
 from support.items import Number, Squares, begun, square
 from support.processes import script_environment
 from support.refusals import refuses
+from support.shards import png, tar
 
 from contml import InputError, cluster, work
 from contml.benchmark import Output, benchmark
+from contml.data.features import read_features
 from contml.evaluation import embed_parts
 from contml.labels import CaptionLabels, VectorLabels
-from contml.retrieval import Index, index_structure
+from contml.retrieval import Index, embed_shards, index_structure, load, named_shards
 from contml.sweep import sweep
 
 pytestmark = pytest.mark.filterwarnings(
@@ -217,3 +219,21 @@ def test_ray_is_not_installed(tmp_path, monkeypatch):
 def test_a_cluster_needs_a_cache():
     with refuses("cluster", got="local", hint="cache="):
         VectorLabels(torch.arange(4.0)).nearest(1, cluster="local")
+
+
+@pytest.mark.slow
+def test_shards_are_embedded_on_the_machines(ray, tiny_run, tmp_path, monkeypatch):
+    """A file for each shard, equal to the bit to that of this process, with the same broken images."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(3):
+        members = {f"{n}.png": png(40 * number + n) for n in range(5)}
+        tar(tmp_path / "shards" / f"{number}.tar", members | {"bad.png": b"no image"})
+    model, shards = load(tiny_run), named_shards(["shards"])
+    here = embed_shards(model, shards, Path("here"))
+    there = embed_shards(model, shards, Path("there"), cluster=ray.address)
+    assert (there.images, there.broken) == (here.images, here.broken) == (15, dict(here.broken))
+    assert [*there.broken] == [f"{number}.tar/bad.png" for number in range(3)]
+    for number in range(3):
+        found, expected = (read_features(Path(folder, f"{number}.parquet")) for folder in ("there", "here"))
+        assert found.names == expected.names
+        assert np.array_equal(found.values, expected.values)
