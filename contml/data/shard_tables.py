@@ -15,7 +15,7 @@ from pyarrow import compute, parquet, types
 
 from contml._support.errors import InputError, did_you_mean, one_line
 from contml._support.texts import Texts
-from contml.data.shards import Address, Shard, plain_name, texts_of
+from contml.data.shards import MOST_METADATA, Address, Shard, plain_name, texts_of
 
 State: TypeAlias = "tuple[int, int]"
 #: The column of names that WebDataset's tables have.
@@ -92,7 +92,10 @@ class TableShard(Shard):
 
     def metadata(self, row: int) -> dict[str, str]:
         """The other columns of a row."""
-        return texts_of(self._value(row, tuple(self.columns.others))) if self.columns.others else {}
+        texts = texts_of(self._value(row, tuple(self.columns.others))) if self.columns.others else {}
+        if (size := sum(map(len, texts.values()))) > MOST_METADATA:
+            raise OSError(f"metadata of {size:,} characters; must be at most {MOST_METADATA:,}")
+        return texts
 
     def _value(self, row: int, columns: tuple[str, ...]) -> dict[str, Any]:
         """The cells of a row.

@@ -43,8 +43,8 @@ _COMPRESSED = {
     (".tar.xz", ".txz"): "unxz -k",
     (".tar.zst", ".tzst"): "unzstd",
 }
-#: The largest text or JSON that is read as metadata, in bytes.
-_MOST_METADATA = 1 << 20
+#: The most bytes of a text or of JSON, or characters of a row, that are metadata of an image.
+MOST_METADATA = 1 << 20
 
 
 class Address(NamedTuple):
@@ -358,8 +358,8 @@ class TarShard(Shard):
         for name, (offsets, sizes) in self._texts.items():
             if offsets[row] < 0:
                 continue
-            if sizes[row] > _MOST_METADATA:
-                raise OSError(f".{name} of {sizes[row]:,} bytes; must be at most {_MOST_METADATA:,}")
+            if sizes[row] > MOST_METADATA:
+                raise OSError(f".{name} of {sizes[row]:,} bytes; must be at most {MOST_METADATA:,}")
             try:
                 text = self._bytes(int(offsets[row]), int(sizes[row])).decode()
                 if name in _JSON:

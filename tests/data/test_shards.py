@@ -352,6 +352,18 @@ def test_hostile_offsets_of_an_arrow_file(tmp_path):
         opened(Address(str(path)))
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_the_metadata_of_a_row_are_limited(tmp_path, suffix):
+    found = table([png(1), png(2)], text=["x" * (1 << 21), "short"], missing=pa.array([None, float("nan")]))
+    if suffix == "parquet":
+        path = write_parquet(tmp_path / "t.parquet", found)
+    else:
+        path = write_dataset(tmp_path / "d", found) / "data-00000-of-00001.arrow"
+    with pytest.raises(OSError, match="2,097,152 characters"):
+        shards.metadata(path / "0")
+    assert shards.metadata(path / "1") == {"text": "short"}
+
+
 def test_rows_without_bytes(tmp_path):
     found = table([png(1), None, b"", b"no image"], ["a.png", "/etc/b.png", "c.png", "d.png"])
     address = Address(str(write_parquet(tmp_path / "t.parquet", found)))
