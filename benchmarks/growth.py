@@ -18,27 +18,37 @@ from __future__ import annotations
 
 import argparse
 import gc
+import multiprocessing
+import resource
 import tempfile
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+import pyarrow
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from benchmarks.measure import heading, table
+from contml._support.texts import Texts
+from contml.data.identity import DataRecord
 from contml.evaluation import evaluate
+from contml.experiment import OwnData, check, load_table
 from contml.labels import ClassLabels, VectorLabels
 from contml.sampling import BatchSampler, ClassSampler, DenseSampler, TripletSampler, UniformSampler
-from tasks._readers.folders import DiskFiles
-from tasks.table.file import file
+from contml.tasks._readers.folders import DiskFiles
+from contml.tasks.table.file import file
 
 DIM, BATCH, BATCHES = 512, 150, 20
+#: Of the start of a training: numbers of a feature vector, and items of a sample that is evaluated.
+FEATURES, SAMPLE = 16, 10_000
 #: A measurement is repeated up to so many times, until all of them together take so many seconds.
 _REPEATS, _SPAN = 3, 2.0
 
@@ -87,21 +97,83 @@ def classes(items: int) -> ClassLabels:
 
 
 @contextmanager
-def numbers_table(items: int) -> Iterator[str]:
-    """The file of a table of image names and numbers."""
-    names = [f"{row:07d}.jpg" for row in range(items)]
-    numbers = np.random.default_rng(0).integers(0, 100, items).tolist()
+def numbers_table(items: int, split: bool = False) -> Iterator[str]:
+    """The file of a table of image names and numbers; `split`: and of whether a row is for training."""
+    numbers = np.random.default_rng(0).integers(0, 100, items)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "items.csv"
-        path.write_text("image,age\n" + "".join(f"{n},{age}\n" for n, age in zip(names, numbers, strict=True)))
-        listed = frozenset(names)
-        with patch.object(DiskFiles, "names", lambda _files, _folder: listed):
+        with path.open("w") as file:
+            file.write("image,age,split\n" if split else "image,age\n")
+            for row, age in enumerate(map(int, numbers)):
+                part = (",train" if row < 0.8 * items else ",test") if split else ""
+                file.write(f"{row:07d}.jpg,{age}{part}\n")
+        listed = Texts(f"{row:07d}.jpg" for row in range(items))
+        with patch.object(DiskFiles, "listed", lambda _files, _folder: listed):
             yield str(path)
+
+
+@contextmanager
+def features_table(items: int) -> Iterator[tuple[Path, Path]]:
+    """The file of a table of image names and numbers, and a file with a vector of features for each of its rows."""
+    with numbers_table(items, split=True) as path:
+        vectors = np.lib.format.open_memmap(Path(path).parent / "features.npy", "w+", np.float32, (items, FEATURES))
+        random = np.random.default_rng(1)
+        for start in range(0, items, 10**5):
+            part = vectors[start : start + 10**5]
+            part[:] = random.standard_normal(part.shape)
+        vectors.flush()
+        del vectors
+        yield Path(path), Path(path).parent / "features.npy"
 
 
 def table_reading(items: int) -> float:
     with numbers_table(items) as path:
         return seconds(lambda: file(path))
+
+
+def start_of_training(items: int) -> list[tuple[str, float, float]]:
+    """What happens before and around the first step: processor seconds, and the most GB of the process so far."""
+    phases: list[tuple[str, float, float]] = []
+    with features_table(items) as (path, features), tempfile.TemporaryDirectory() as folder:
+        start = time.process_time()
+
+        def done(name: str) -> None:
+            nonlocal start
+            phases.append((name, time.process_time() - start, _most_memory()))
+            start = time.process_time()
+
+        own = OwnData(path, ["age=number"], preset="quick")
+        experiment = load_table(own, overrides=["model.backbone=features", f"images.features={features}"])
+        task = experiment.build_task()
+        done("reading, splits, queries")
+        trainer = experiment.build_trainer(task)
+        for split in task.splits.values():
+            trainer.images.prepare(split)
+        done("model, loss, sampler, images")
+        record = Path(folder) / "data.safetensors"
+        DataRecord.of(task, experiment.root).save(record)
+        done(f"record of the run: {record.stat().st_size / items:.0f} bytes per row")
+        batches = trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)
+        trainer.train_step(next(batches))
+        done("first step")
+        for _ in range(10):
+            trainer.train_step(next(batches))
+        done("10 more steps")
+        sample = task.evaluated.subset(np.arange(SAMPLE))
+        sample = replace(sample, queries=None, gallery=None)
+        outputs, missing = trainer.evaluator.outputs(trainer.bare_model, sample, trainer.images)
+        trainer.evaluator.evaluate(outputs, missing, sample)
+        done(f"evaluation of a sample of {SAMPLE:,}")
+        DataRecord.load(record).changes(DataRecord.of(task, experiment.root))
+        done("comparing the data with the record")
+        check(experiment)
+        done("contml check, after reading")
+    return phases
+
+
+def _most_memory() -> float:
+    """The largest resident memory of this process so far in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 def table_memory(items: int) -> tuple[float, float]:
@@ -110,9 +182,22 @@ def table_memory(items: int) -> tuple[float, float]:
         file(path)  # what is computed once is no memory of the task
         gc.collect()
         tracemalloc.start()
+        pool = pyarrow.default_memory_pool()
+        before, most = pool.bytes_allocated(), 0
+        stopped = threading.Event()
+
+        def watch() -> None:
+            nonlocal most
+            while not stopped.wait(0.01):
+                most = max(most, tracemalloc.get_traced_memory()[0] + pool.bytes_allocated() - before)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
         task = file(path)
         gc.collect()
-        kept, most = tracemalloc.get_traced_memory()
+        stopped.set()
+        watcher.join()
+        kept = tracemalloc.get_traced_memory()[0] + pool.bytes_allocated() - before
         tracemalloc.stop()
         assert len(task.train) + len(task.evaluated) == items
         return kept / items, most / items
@@ -174,6 +259,23 @@ def evaluation_table(items: list[int]) -> str:
     return table(rows)
 
 
+def start_table(items: list[int]) -> str:
+    """The start of a training: each number of items in a process of its own, whose memory is measured."""
+    context = multiprocessing.get_context("spawn")
+    found: dict[str, list[list[tuple[str, float, float]]]] = {}
+    for count in items:
+        with context.Pool(1) as pool:
+            found[f"{count:,}"] = [pool.apply(start_of_training, (count,))]
+    head = ["start of a training of a table of numbers", *(f"{count} rows" for count in found), "exponent"]
+    columns = [each[0] for each in found.values()]
+    rows = []
+    for phases in zip(*columns, strict=True):
+        times = [spent for _, spent, _ in phases]
+        cells = [f"{spent:.2f} s, {memory:.2f} GB" for _, spent, memory in phases]
+        rows.append([phases[-1][0], *cells, f"{exponent(items, times):.2f}"])
+    return table([head, *rows])
+
+
 def memory_table(items: list[int]) -> str:
     rows = [["rows of a table", "bytes per row kept", "the most while it is read"]]
     rows += [[f"{count:,}", *(f"{each:,.0f}" for each in table_memory(count))] for count in items]
@@ -185,6 +287,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, nargs="*", default=[10**4, 10**5, 10**6])
     parser.add_argument("--evaluated", type=int, nargs="*", default=[10**4, 3 * 10**4, 10**5])
     parser.add_argument("--measured", type=int, nargs="*", default=[10**4, 10**5], help="rows whose memory is measured")
+    parser.add_argument("--started", type=int, nargs="*", default=[10**5, 10**6, 10**7], help="rows of a training")
     parser.add_argument("--save", type=Path, help="write the tables to this file too")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -194,6 +297,8 @@ def main() -> None:
         parts.append(growth_table(given.items) + "\n")
     if given.measured:
         parts.append(memory_table(given.measured) + "\n")
+    if given.started:
+        parts.append(start_table(given.started) + "\n")
     if given.evaluated:
         parts.append(evaluation_table(given.evaluated) + "\n")
     text = "\n".join(parts)

@@ -1,6 +1,6 @@
 """The folder of a run: creates and opens it, logs metrics.
 
-It contains config.yaml, data.json.gz (the names, label hashes and splits of its items), metrics.jsonl, checkpoints/,
+It contains config.yaml, data.safetensors (names, label hashes and splits of its items), metrics.jsonl, checkpoints/,
 evaluation.json, calibration.json, labels.safetensors (training items with their embeddings and labels), about.json
 (device, time, versions of the training), seconds.json (its time until the saved state), embeddings/ (of a captioner:
 captions/), report.html and its pictures, card.png (the result on one picture), the log of a tracker, queries.csv (the
@@ -111,7 +111,7 @@ class Run:
     @property
     def data(self) -> Path:
         """The record of the data: names, label hashes and splits of all items."""
-        return self.folder / "data.json.gz"
+        return self.folder / "data.safetensors"
 
     def evaluation(self, checkpoint: str | None = None) -> Path:
         """The file of the evaluation: of the selected weights, or of others by name ("last", "best")."""

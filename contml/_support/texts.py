@@ -2,43 +2,149 @@
 
 from __future__ import annotations
 
+import os
+from abc import abstractmethod
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import overload
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from typing import Any, Self, TypeAlias, TypeVar, overload
+
+import numpy as np
+
+_Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+_Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+_Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+T = TypeVar("T")
+
+#: Texts that are objects of Python at a time.
+_CHUNK = 1 << 16
+#: A pattern of RE2 repeats a part at most so often.
+_MOST_REPEATS = 1000
+#: Half a surrogate pair, which is not Unicode: bytes of a name of a file that are not UTF-8.
+_SURROGATE = r"\xed[\xa0-\xbf]"
+#: A path that `os.path.normpath` leaves as it is: no part is empty, "." or "..".
+_PART = r"(?:[^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+)"
+_NORMAL_PATH = rf"^/?(?:{_PART}/)*{_PART}$"
 
 
-class Texts(Sequence[str]):
-    """Texts, such as names of files: their bytes and 8 bytes each. `texts[row]` is a new `str`.
+class Packed(Sequence[T]):
+    """Many items in arrays: a list of them would need an object for each. `packed[row]` is a new object."""
+
+    @overload
+    def __getitem__(self, row: int) -> T: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> Self: ...
+
+    def __getitem__(self, row: int | slice) -> T | Self:
+        return self.taken(np.arange(len(self))[row]) if isinstance(row, slice) else self._item(range(len(self))[row])
+
+    @abstractmethod
+    def _item(self, row: int) -> T:
+        """The item of a row, which is not below 0."""
+
+    @abstractmethod
+    def taken(self, rows: Iterable[int]) -> Self:
+        """The items of some rows, in this order."""
+
+
+class Texts(Packed[str]):
+    """Texts, such as names of files: their bytes and 8 bytes each, in an array of Arrow. `texts[row]` is a new `str`.
 
     Args:
         texts: the texts; characters of names of files that are not Unicode are kept.
     """
 
+    _all_differ = False  # known once they were counted: texts of some rows then differ too
+
     def __init__(self, texts: Iterable[str]) -> None:
+        import pyarrow
+
         content, ends = bytearray(), array("q", [0])
         for text in texts:
             content += text.encode("utf-8", "surrogatepass")
             ends.append(len(content))
-        self._content, self._ends = bytes(content), ends
+        buffers = [None, pyarrow.py_buffer(ends), pyarrow.py_buffer(bytes(content))]
+        self._array = pyarrow.Array.from_buffers(pyarrow.large_binary(), len(ends) - 1, buffers)
+
+    @classmethod
+    def of_arrow(cls, cells: Any) -> Self:
+        """The texts of an array of Arrow, "" where one is null; its bytes are not copied if it has one chunk."""
+        import pyarrow
+
+        made = cls.__new__(cls)
+        whole = cells.combine_chunks() if isinstance(cells, pyarrow.ChunkedArray) else cells
+        if isinstance(whole, pyarrow.ChunkedArray):  # of no chunks
+            whole = pyarrow.concat_arrays(whole.chunks) if whole.num_chunks else pyarrow.array([], whole.type)
+        if not pyarrow.types.is_large_binary(whole.type):
+            whole = whole.cast(pyarrow.large_string()).cast(pyarrow.large_binary())
+        made._array = whole.fill_null(b"")
+        return made
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Texts]) -> Texts:
+        """The texts of all parts, one part after another."""
+        import pyarrow
+
+        return cls.of_arrow(pyarrow.chunked_array([part._array for part in parts], pyarrow.large_binary()))
+
+    @classmethod
+    def of_packed(cls, content: _Bytes, lengths: _Integers) -> Self:
+        """The texts of `packed`.
+
+        Raises:
+            ValueError: the lengths do not fit, or the bytes are no texts.
+        """
+        import pyarrow
+
+        ends = np.concatenate(([0], lengths.cumsum(dtype=np.int64)))
+        if (len(lengths) and lengths.min() < 0) or ends[-1] != len(content):
+            raise ValueError("the lengths of its texts do not fit")
+        buffers = [None, pyarrow.py_buffer(ends), pyarrow.py_buffer(content)]
+        texts = cls.of_arrow(pyarrow.Array.from_buffers(pyarrow.large_binary(), len(lengths), buffers))
+        try:
+            texts.arrow.cast(pyarrow.large_string())
+        except pyarrow.ArrowInvalid:
+            for _ in texts:  # of names that are not Unicode; other bytes raise ValueError
+                pass
+        return texts
+
+    def packed(self) -> tuple[_Bytes, _Integers]:
+        """The bytes of all texts, uint8, and the length of each in bytes, int32 `[N]`."""
+        from pyarrow import compute
+
+        lengths = np.array(compute.binary_length(self._array), np.int32)
+        if not lengths.any():
+            return np.empty(0, np.uint8), lengths
+        _, ends, content = self._array.buffers()
+        first = int(np.frombuffer(ends, np.int64)[self._array.offset])
+        return np.frombuffer(content, np.uint8)[first : first + int(lengths.sum(dtype=np.int64))].copy(), lengths
+
+    def differs(self, other: Texts) -> _Mask:
+        """Which texts differ from those of the same rows of another, bool `[N]`."""
+        from pyarrow import compute
+
+        return np.asarray(compute.not_equal(self._array, other._array), bool)
+
+    @property
+    def arrow(self) -> Any:
+        """The bytes of each text, an array of Arrow of the type `large_binary`."""
+        return self._array
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self._array)
 
-    @overload
-    def __getitem__(self, row: int) -> str: ...
+    def _item(self, row: int) -> str:
+        content: bytes = self._array[row].as_py()
+        return content.decode("utf-8", "surrogatepass")
 
-    @overload
-    def __getitem__(self, row: slice) -> Texts: ...
-
-    def __getitem__(self, row: int | slice) -> str | Texts:
-        if isinstance(row, slice):
-            return Texts(self[each] for each in range(*row.indices(len(self))))
-        number = range(len(self))[row]
-        return self._content[self._ends[number] : self._ends[number + 1]].decode("utf-8", "surrogatepass")
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), _CHUNK):
+            for content in self._array[start : start + _CHUNK].to_pylist():
+                yield content.decode("utf-8", "surrogatepass")
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Texts):
-            return (self._content, self._ends) == (other._content, other._ends)
+            return bool(self._array.equals(other._array))
         return isinstance(other, list | tuple) and len(self) == len(other) and all(map(str.__eq__, self, other))
 
     __hash__ = None  # type: ignore[assignment]
@@ -46,11 +152,136 @@ class Texts(Sequence[str]):
     def __repr__(self) -> str:
         return repr([*self])
 
-    def taken(self, rows: Iterable[int]) -> Texts:
+    def taken(self, rows: Iterable[int]) -> Self:
         """The texts of some rows, in this order."""
-        return Texts(self[row] for row in rows)
+        import pyarrow
+
+        index = row_numbers(rows)
+        found = type(self).of_arrow(self._array.take(pyarrow.array(index)))
+        found._all_differ = self._all_differ and bool((index[1:] > index[:-1]).all())
+        return found
+
+    def contents(self) -> Iterator[bytes]:
+        """The bytes of each text, as names of files have them."""
+        if self.matches(_SURROGATE).any():
+            yield from (text.encode(errors="surrogateescape") for text in self)
+            return
+        for start in range(0, len(self), _CHUNK):
+            yield from self._array[start : start + _CHUNK].to_pylist()
+
+    def matches(self, pattern: str) -> _Mask:
+        """Whether a pattern of RE2 is in the bytes of each text, bool `[N]`."""
+        from pyarrow import compute
+
+        return np.asarray(compute.match_substring_regex(self._array, pattern))
+
+    def replaced(self, pattern: str, text: str) -> Texts:
+        """The texts with `text` in place of what a pattern of RE2 finds in their bytes."""
+        from pyarrow import compute
+
+        return Texts.of_arrow(compute.replace_substring_regex(self._array, pattern, text))
+
+    def without_prefix(self, prefix: str) -> Texts:
+        """The texts without this beginning, where they have it."""
+        from pyarrow import compute
+
+        content = prefix.encode("utf-8", "surrogatepass")
+        has_prefix = compute.starts_with(self._array, content)
+        if not compute.any(has_prefix).as_py():
+            return self
+        if len(content) > _MOST_REPEATS:
+            return self.mapped(~np.asarray(has_prefix), self, lambda text: text.removeprefix(prefix))
+        cut = compute.replace_substring_regex(self._array, f"(?s)^.{{{len(content)}}}", "")
+        return Texts.of_arrow(compute.if_else(has_prefix, cut, self._array))
+
+    def mapped(self, is_plain: _Mask, plain: Texts, change: Callable[[str], str]) -> Texts:
+        """The texts of `plain` where `is_plain` `[N]`, else `change` of each text: of the few that are unusual."""
+        import pyarrow
+
+        rows = np.flatnonzero(~is_plain)
+        if not len(rows):
+            return plain
+        changed, index = Texts(map(change, self.taken(rows))), np.arange(len(self))
+        index[rows] = len(self) + np.arange(len(rows))
+        return Texts.of_arrow(pyarrow.concat_arrays([plain._array, changed._array]).take(pyarrow.array(index)))
+
+    def normal_paths(self) -> Texts:
+        """`os.path.normpath` of each text."""
+        is_normal = self.matches(_NORMAL_PATH) if os.sep == "/" else np.zeros(len(self), bool)
+        return self.mapped(is_normal, self, os.path.normpath)
+
+    def numbered(self) -> tuple[Texts, _Integers]:
+        """The different texts, in the order of the rows, and the number of each row's text `[N]`."""
+        if self._all_differ:
+            return self, np.arange(len(self))
+        coded = self._array.dictionary_encode()
+        self._all_differ = len(coded.dictionary) == len(self)
+        return (self if self._all_differ else Texts.of_arrow(coded.dictionary)), np.asarray(coded.indices, np.int64)
+
+    def num_different(self) -> int:
+        """How many different texts there are."""
+        return len(self.numbered()[0])
+
+    @property
+    def is_empty(self) -> _Mask:
+        """Which texts have no character, bool `[N]`."""
+        from pyarrow import compute
+
+        empty: _Mask = np.asarray(compute.binary_length(self._array)) == 0
+        return empty
+
+    def positions(self, among: Texts) -> _Integers:
+        """The row of each text in `among` `[N]`, the first one; -1 where it is not there."""
+        from pyarrow import compute
+
+        return np.asarray(compute.index_in(self._array, value_set=among._array).fill_null(-1), np.int64)
+
+    def order(self) -> _Integers:
+        """The rows in the order of their texts; equal texts in the order of the rows."""
+        from pyarrow import compute
+
+        return np.asarray(compute.array_sort_indices(self._array), np.int64)
+
+    def folders(self) -> Iterator[tuple[str, _Integers, Texts]]:
+        """Of paths: each folder with the slash after it, the rows of its files, and their names in it."""
+        folders, numbers = self.replaced(f"[^{_SEPARATORS}]*$", "").numbered()
+        names = self.replaced(f"(?s)^.*[{_SEPARATORS}]", "")
+        if len(folders) < 2:
+            yield from ((folder, np.arange(len(self)), names) for folder in folders)
+            return
+        order = np.argsort(numbers, kind="stable")
+        ends = np.cumsum(np.bincount(numbers, minlength=len(folders)))
+        for folder, rows in zip(folders, np.split(order, ends[:-1]), strict=True):
+            yield folder, rows, names.taken(rows)
 
 
-def taken(texts: Sequence[str], rows: Iterable[int]) -> Sequence[str]:
-    """The texts of some rows, in this order."""
-    return texts.taken(rows) if isinstance(texts, Texts) else [texts[row] for row in rows]
+#: The characters that end the name of a folder in a path, as a class of a pattern.
+_SEPARATORS = "/" if os.sep == "/" else r"/\\"
+
+
+def as_texts(texts: Iterable[str]) -> Texts:
+    """The texts in one array."""
+    return texts if isinstance(texts, Texts) else Texts(texts)
+
+
+def joined(columns: Sequence[Texts], separator: str) -> Texts:
+    """The texts of each row `[N]` of several columns with a separator between."""
+    import pyarrow
+    from pyarrow import compute
+
+    if len(columns) == 1:
+        return columns[0]
+    between = pyarrow.scalar(separator.encode(), pyarrow.large_binary())
+    return Texts.of_arrow(compute.binary_join_element_wise(*(each.arrow for each in columns), between))
+
+
+def taken(items: Sequence[T], rows: Iterable[int]) -> Sequence[T]:
+    """The items of some rows, in this order."""
+    if isinstance(items, Packed):
+        return items.taken(rows)
+    return [items[row] for row in row_numbers(rows).tolist()]
+
+
+def row_numbers(rows: Iterable[int]) -> _Integers:
+    """The rows as an array `[R]`."""
+    return np.asarray(rows if isinstance(rows, Sized) else list(rows), np.int64)

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from contml._support.errors import InputError
-from contml.data.copies import joined, same_images, stamps_of
+from contml._support.texts import as_texts, taken
+from contml.data.copies import joined, same_images
 from contml.data.draw import Array, draw, draw_queries, folds
 from contml.data.judged_split import divide, with_judgments
 from contml.data.split import Split, Task, query_split
@@ -46,25 +47,25 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int
     whole = classes or task.val_groups or names
     # The split must not be one class, or one group, which its own queries do not search.
     least = 1 if classes is None and task.train.groups is None else 2
-    groups = joined(whole, same_images(stamps_of(task.train.images)))
-    if len(set(groups)) < 2 * least:
-        groups = list(whole)
+    groups = joined(whole, same_images(task.train.images))
+    if as_texts(groups).num_different() < 2 * least:
+        groups = whole
     try:
         val_mask = _drawn(groups, share, fold or 0, seed, least)
         masks = [] if fold is None else [_drawn(groups, share, number, seed, least) for number in range(folds(share))]
     except InputError as error:
-        got = f"{len(set(groups))} groups of {len(groups)} training items"
+        got = f"{as_texts(groups).num_different()} groups of {len(groups)} training items"
         hint = "set training.select=none to train on all items, without this split"
         raise InputError("validation split", got, error.allowed, hint) from None
     places = min((_places(task.train, np.flatnonzero(mask)) for mask in masks), default=None)
-    rows, val_rows = (np.flatnonzero(mask).tolist() for mask in (~val_mask, val_mask))
+    rows, val_rows = np.flatnonzero(~val_mask), np.flatnonzero(val_mask)
     train, val = task.train.subset(rows), task.train.subset(val_rows)
     if val.labels.class_ids is None and len(val) > _MANY:
-        queries = draw_queries(_QUERIES, [names[row] for row in val_rows], seed)
+        queries = draw_queries(_QUERIES, taken(names, val_rows), seed)
         query_rows, gallery = query_split(queries, len(val))
         val = replace(val, queries=query_rows, gallery=gallery)
     val = replace(val, recall_at=task.evaluated.recall_at, places=places, excluded={})
-    train_groups = None if task.val_groups is None else [task.val_groups[row] for row in rows]
+    train_groups = None if task.val_groups is None else taken(task.val_groups, rows)
     return replace(task, train=train, val=val, val_groups=train_groups)
 
 
@@ -98,7 +99,7 @@ def _places(train: Split, rows: Array) -> int:
     return max(1, len(rows) - group_size - (_QUERIES if len(rows) > _MANY else 0))
 
 
-def _unseen_classes(task: Task) -> list[str] | None:
+def _unseen_classes(task: Task) -> Sequence[str] | None:
     """The class of each training item, if labels are classes and no class of the test split is among them."""
     assert task.test is not None  # else the task has a validation split
     if task.train.labels.class_ids is None or task.test.labels.class_ids is None:

@@ -11,26 +11,35 @@ from pathlib import Path
 
 import numpy as np
 
-from contml._support.progress import progress_bar
+from contml._support.progress import note, progress_bar
+from contml._support.texts import Texts, as_texts
 from contml.data.draw import Array
-from contml.data.sources import ImageSource, Stamp, Vector
+from contml.data.sources import ImageFiles, ImageSource, Stamp, Vector, Vectors
 from contml.data.split import SPLIT_TITLES, Split
 
 #: The last bytes of files of equal size are compared first: of most, these differ.
 _LAST = 4096
+#: More files than these are compared by their paths alone: reading each would take hours.
+MOST_READ = 1_000_000
 
 
-def stamps_of(sources: Iterable[ImageSource]) -> list[Stamp | None]:
-    """Returns the file and the crop of each image, or of the image of its features; None: it is not from a file."""
+def _stamps(sources: Iterable[ImageSource]) -> list[Stamp | None]:
+    """The file and the crop of each image, or of the image of its features; None: it is not from a file."""
     pictures = (source.picture if isinstance(source, Vector) else source for source in sources)
     return [None if picture is None else picture.stamp for picture in pictures]
 
 
-def same_images(stamps: Sequence[Stamp | None]) -> Array:
-    """Returns a number for each image `[N]`, the same for equal crops of files with equal content.
+def same_images(*parts: Sequence[ImageSource]) -> Array:
+    """Returns a number for each image `[N]` of all parts, the same for equal crops of files with equal content.
 
-    An image of no file, or of one that cannot be read, equals no other.
+    An image of no file, or of one that cannot be read, equals no other. Of more than a million files, those of equal
+    paths are equal, and this is printed.
     """
+    pictures = [part.pictures if isinstance(part, Vectors) else part for part in parts]
+    paths = [part.paths for part in pictures if isinstance(part, ImageFiles)]
+    if len(paths) == len(parts):
+        return same_files(Texts.concatenated(paths))
+    stamps = [stamp for part in parts for stamp in _stamps(part)]
     contents = same_files(["" if stamp is None else str(stamp.file) for stamp in stamps]).tolist()
     numbers: dict[Hashable, int] = {}
     images = (row if stamp is None else (contents[row], stamp.crop) for row, stamp in enumerate(stamps))
@@ -40,8 +49,20 @@ def same_images(stamps: Sequence[Stamp | None]) -> Array:
 def same_files(files: Sequence[str]) -> Array:
     """Returns a number for each file `[N]`: the row of the first one with equal content; "" equals no other.
 
-    Files of equal size are compared whole.
+    Files of equal size are compared whole; of more than a million files, the paths are compared, and this is printed.
     """
+    files = as_texts(files)
+    numbers, has_file = np.arange(len(files)), ~files.is_empty
+    if int(has_file.sum()) > MOST_READ:
+        note(
+            f"more than {MOST_READ:,} image files: they are compared by their paths, not by their content, "
+            "so copies of an image may be in training and in test"
+        )
+        paths, path_ids = files.numbered()
+        if len(paths) == len(files):
+            return numbers
+        first_rows = np.unique(path_ids, return_index=True)[1]
+        return np.where(has_file, first_rows[path_ids], numbers)
     sizes = _sizes(files)
     _, size_ids, counts = np.unique(sizes, return_inverse=True, return_counts=True)
     rows = np.flatnonzero((sizes > 0) & (counts[size_ids] > 1)).tolist()
@@ -53,13 +74,13 @@ def same_files(files: Sequence[str]) -> Array:
             for done, file in enumerate(alike, start=1):
                 contents[file] = contents[file], function(file)
                 progress(done)
-    numbers, first_rows = np.arange(len(files)), dict[Hashable, int]()
+    first_row_of = dict[Hashable, int]()
     for row in rows:
-        numbers[row] = first_rows.setdefault(contents[files[row]], row)
+        numbers[row] = first_row_of.setdefault(contents[files[row]], row)
     return numbers
 
 
-def joined(groups: Sequence[str], images: Array) -> list[str]:
+def joined(groups: Sequence[str], images: Array) -> Sequence[str]:
     """Returns the group of each item `[N]`; groups that share an image are one, with the first of their names.
 
     If that group would have more than half of the items, as where an image stands for all that are missing, groups stay
@@ -82,10 +103,10 @@ def joined(groups: Sequence[str], images: Array) -> list[str]:
         if low != high:
             parents[high] = low
     if not parents:
-        return list(groups)
+        return groups
     joined_groups = [first(group) for group in groups]
     largest, largest_before = (max(Counter(each).values(), default=0) for each in (joined_groups, groups))
-    return list(groups) if largest > max(len(groups) / 2, largest_before) else joined_groups
+    return groups if largest > max(len(groups) / 2, largest_before) else joined_groups
 
 
 @dataclass(frozen=True)
@@ -120,12 +141,13 @@ class Copies:
 
 def find_copies(splits: Mapping[str, Split]) -> Copies:
     """Compares the images of all splits, and the labels of equal images."""
-    items = [(name, row) for name, split in splits.items() for row in range(len(split))]
-    images = same_images([stamp for split in splits.values() for stamp in stamps_of(split.images)]).tolist()
+    images = same_images(*(split.images for split in splits.values()))
+    starts = np.cumsum([0, *(len(split) for split in splits.values())])
     items_of_image: dict[int, list[tuple[str, int]]] = {}
-    for image, item in zip(images, items, strict=True):
-        items_of_image.setdefault(image, []).append(item)
-    repeated = [same for same in items_of_image.values() if len(same) > 1]
+    for item in np.flatnonzero(np.bincount(images)[images] > 1).tolist():
+        part = int(np.searchsorted(starts, item, side="right")) - 1
+        items_of_image.setdefault(int(images[item]), []).append(([*splits][part], item - int(starts[part])))
+    repeated = [*items_of_image.values()]
     digests: dict[tuple[str, int], str] = {}
     divided: dict[tuple[str, str], int] = {}
     for name, split in splits.items():
@@ -154,19 +176,20 @@ def _counted(count: int, one: str, several: str) -> str:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _sizes(files: Sequence[str]) -> Array:
+def _sizes(files: Texts) -> Array:
     """The sizes of files in bytes `[N]`; 0 of anything but a regular file. Each folder is listed once."""
-    wanted, size_of = set(files), dict[str, int]()
-    for folder in {file.removesuffix(os.path.basename(file)) for file in files}:  # noqa: PTH119
+    sizes = np.zeros(len(files), np.int64)
+    for folder, rows, names in files.folders():
+        wanted, size_of = set(names), dict[str, int]()
         try:
             with os.scandir(folder or ".") as entries:
                 for entry in entries:
-                    path = f"{folder}{entry.name}"
-                    if path in wanted and entry.is_file():
-                        size_of[path] = entry.stat().st_size
+                    if entry.name in wanted and entry.is_file():
+                        size_of[entry.name] = entry.stat().st_size
         except (OSError, ValueError):  # no such folder
             continue
-    return np.fromiter((size_of.get(file, 0) for file in files), np.int64, len(files))
+        sizes[rows] = [size_of.get(name, 0) for name in names]
+    return sizes
 
 
 def _last_bytes(file: str) -> Hashable:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from contml._support.errors import InputError
+from contml._support.texts import as_texts
 from contml.contracts import Rows
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -27,9 +28,11 @@ def positions(keys: Sequence[str], seed: int, purpose: str) -> Array:
         seed: another seed draws other numbers.
         purpose: what is drawn: "test", "validation", "queries".
     """
-    prefix = f"{seed}/{purpose}/"
-    key_positions = {key: _position(prefix + key) for key in dict.fromkeys(keys)}
-    return np.array([key_positions[key] for key in keys], dtype=np.float64)
+    prefix = f"{seed}/{purpose}/".encode()
+    different_keys, numbers = as_texts(keys).numbered()
+    contents = (prefix + content for content in different_keys.contents())
+    key_positions: Array = np.fromiter(map(_position, contents), np.float64, len(different_keys))
+    return key_positions[numbers]
 
 
 def folds(share: float) -> int:
@@ -58,15 +61,17 @@ def draw(keys: Sequence[str], share: float, seed: int, purpose: str, *, fold: in
         raise InputError("share", str(share), "must be between 0 and 1")
     if not 0 <= fold < folds(share):
         raise InputError("fold", str(fold), f"must be 0 to {folds(share) - 1}")
-    unique_keys = list(dict.fromkeys(keys))
+    unique_keys, numbers = as_texts(keys).numbered()
     if len(unique_keys) < 2 * least:
         raise InputError(purpose, f"{len(unique_keys)} different items to draw from", f"needs at least {2 * least}")
     # Turned, so that the part begins at 0.
     turned = (positions(unique_keys, seed, purpose) - fold * share) % 1
     order = np.argsort(turned, kind="stable")
     count = min(max(int((turned < share).sum()), least), len(unique_keys) - least)
-    drawn_keys = {unique_keys[row] for row in order[:count]}
-    return np.array([key in drawn_keys for key in keys])
+    is_drawn = np.zeros(len(unique_keys), bool)
+    is_drawn[order[:count]] = True
+    drawn: Array = is_drawn[numbers]
+    return drawn
 
 
 def draw_queries(count: int, names: Sequence[str], seed: int) -> Rows:
@@ -88,5 +93,5 @@ def check_queries(count: int, items: int) -> None:
         raise InputError("queries", str(count), allowed, "0 uses every image as a query against all others")
 
 
-def _position(text: str) -> float:
-    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=8).digest(), "big") / 2**64
+def _position(content: bytes) -> float:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") / 2**64

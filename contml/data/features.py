@@ -25,13 +25,15 @@ from contml._support.arrays import read_arrays
 from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError, one_line
 from contml._support.files import atomic, shared_folder, taken
-from contml.data.sources import Vector
+from contml.data.sources import Vectors
 from contml.data.split import Task
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 
 #: Errors of a damaged header of an array, and of Parquet types that numpy cannot hold.
 _DAMAGED = (NotImplementedError, SyntaxError, tokenize.TokenError)
+#: Vectors that are checked at a time.
+_CHUNK = 1 << 16
 #: A .npz file may unpack to this many times its size, and 1 MB more.
 _UNPACKED = 100
 
@@ -203,9 +205,11 @@ def read_features(path: Path) -> Features:
     if names is not None and len(names) != len(values):
         raise InputError(file, f"{len(names):,} names for {len(values):,} vectors", hint="give one name per vector")
     values = values.astype(np.float32, copy=False)
-    if not np.isfinite(values).all():
-        row = int(np.argwhere(~np.isfinite(values))[0, 0])
-        raise InputError(file, f"the features of {names[row] if names else f'item {row}'} are not finite")
+    for start in range(0, len(values), _CHUNK):  # the values may be more than the memory holds
+        is_finite = np.isfinite(values[start : start + _CHUNK])
+        if not is_finite.all():
+            row = start + int(np.argwhere(~is_finite)[0, 0])
+            raise InputError(file, f"the features of {names[row] if names else f'item {row}'} are not finite")
     return Features(names, values)
 
 
@@ -233,16 +237,16 @@ def with_features(task: Task, path: Path) -> Task:
     """
     features = read_features(path)
     splits = list(task.splits.values())
-    item_names = [name for split in splits for name in split.names]
-    values = features.values
-    if features.names is not None:
-        values = values[_rows_of(item_names, features.names, path)]
-    elif len(values) != len(item_names):
-        got = f"{len(values):,} vectors for {len(item_names):,} items"
-        raise InputError(str(path), got, hint="give one vector per item")
     ends = np.cumsum([len(split) for split in splits])
-    split_vectors = zip(splits, np.split(values, ends[:-1]), strict=True)
-    new_splits = [replace(split, images=[*map(Vector, vectors, split.images)]) for split, vectors in split_vectors]
+    if features.names is not None:
+        rows = np.array(_rows_of([name for split in splits for name in split.names], features.names, path), np.int64)
+    elif len(features.values) != ends[-1]:
+        got = f"{len(features.values):,} vectors for {ends[-1]:,} items"
+        raise InputError(str(path), got, hint="give one vector per item")
+    else:
+        rows = np.arange(ends[-1])
+    parts = zip(splits, np.split(rows, ends[:-1]), strict=True)
+    new_splits = [replace(split, images=Vectors(features.values, split.images, its_rows)) for split, its_rows in parts]
     return task.with_splits(dict(zip(task.splits, new_splits, strict=True)))
 
 

@@ -6,22 +6,21 @@ label; it is independent of the other items, so other rows of a table do not cha
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from contml._support.errors import InputError, one_line
-from contml._support.files import read_bytes, write
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml._support.tensors import load_tensors, save_tensors
+from contml._support.texts import Texts, as_texts, taken
+from contml.data.draw import Array
 from contml.data.split import SPLIT_TITLES, Split, Task
-
-#: Largest record in bytes, as JSON and as the file, and how many times larger than the file the JSON may be.
-_LIMIT, _RATIO = 1 << 30, 200
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,15 @@ class DataRecord:
         )
 
     def save(self, path: Path) -> None:
-        """Write the record."""
-        text = json.dumps(asdict(self), ensure_ascii=False)
-        content = gzip.compress(text.encode("utf-8", errors="surrogateescape"), mtime=0)
-        write(path, lambda temporary: temporary.write_bytes(content))
+        """Write the record: of each split the bytes and the lengths of all texts, and the queries."""
+        tensors: dict[str, Tensor] = {}
+        for split in self.names:
+            tensors[f"{split}.queries"] = torch.tensor(self.queries[split], dtype=torch.int64)
+            for kind, texts in (("names", self.names[split]), ("labels", self.labels[split])):
+                content, lengths = as_texts(texts).packed()
+                tensors[f"{split}.{kind}"] = torch.from_numpy(content)
+                tensors[f"{split}.{kind}.lengths"] = torch.from_numpy(lengths)
+        save_tensors(path, tensors)
 
     @classmethod
     def load(cls, path: Path) -> DataRecord:
@@ -62,93 +66,129 @@ class DataRecord:
             InputError: no such file, or it is damaged.
         """
         try:
-            packed = read_bytes(path, _LIMIT)
-            values = json.loads(_unpacked(packed).decode("utf-8", errors="surrogateescape"))
-            return cls(*(_checked(values[name], kind) for name, kind in _KINDS.items()))._consistent()
+            tensors, _ = load_tensors(path)
+            return cls._of_tensors(tensors)
         except FileNotFoundError:
             raise InputError(str(path), "no such file", hint="train again: the run does not record its data") from None
-        except (zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
-            got = f"cannot be read ({error.got if isinstance(error, InputError) else one_line(error)})"
+        except (InputError, ValueError, KeyError) as error:
+            got = f"cannot be read ({error.got if isinstance(error, InputError) else error})"
             raise InputError(str(path), got, hint="copy it from a backup") from None
 
-    def _consistent(self) -> DataRecord:
-        if "train" not in self.names or self.names.keys() - SPLIT_TITLES.keys():
+    @classmethod
+    def _of_tensors(cls, tensors: Mapping[str, Tensor]) -> DataRecord:
+        splits = [split for split in SPLIT_TITLES if f"{split}.names" in tensors]
+        if "train" not in splits or len(tensors) != len(_PARTS) * len(splits):
             raise ValueError("its splits are not train, val and test")
-        counts = [{split: len(items) for split, items in lists.items()} for lists in (self.names, self.labels)]
-        if counts[0] != counts[1] or self.queries.keys() - self.names.keys():
-            raise ValueError("its splits differ")
-        if any(not 0 <= row < counts[0][split] for split, rows in self.queries.items() for row in rows):
-            raise ValueError("a query is not an item of its split")
-        return self
+        for split in splits:
+            for part, dtype in _PARTS.items():
+                if tensors[f"{split}.{part}"].dtype != dtype or tensors[f"{split}.{part}"].ndim != 1:
+                    raise ValueError(f"{split}.{part} has another type")
+        names, labels = (
+            {
+                split: Texts.of_packed(tensors[f"{split}.{kind}"].numpy(), tensors[f"{split}.{kind}.lengths"].numpy())
+                for split in splits
+            }
+            for kind in ("names", "labels")
+        )
+        queries = {split: tensors[f"{split}.queries"] for split in splits}
+        for split, rows in queries.items():
+            if len(names[split]) != len(labels[split]):
+                raise ValueError("its splits differ")
+            if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(names[split]):
+                raise ValueError("a query is not an item of its split")
+        return cls(names, labels, {split: rows.tolist() for split, rows in queries.items()})
 
     def changes(self, now: DataRecord) -> list[str]:
         """What differs, by split: how many items were added, removed, moved to another split, and changed."""
-
-        def queries(record: DataRecord, split: str) -> set[str]:
-            names = record.names.get(split, ())
-            return {names[row] for row in record.queries.get(split, ())}
-
-        changes = []
-        old_items, new_items = ({(s, name) for s in record.names for name in record.names[s]} for record in (self, now))
-        entered_names, left_names = (
-            {name for _, name in changed_items} for changed_items in (new_items - old_items, old_items - new_items)
+        if self == now:
+            return []
+        splits, nothing = dict.fromkeys([*self.names, *now.names]), Texts(())
+        all_names = [as_texts(record.names.get(split, nothing)) for record in (self, now) for split in splits]
+        different, numbers = Texts.concatenated(all_names).numbered()
+        # The number of the name of each item, by split: before, and now.
+        parts = iter(np.split(numbers, np.cumsum([*map(len, all_names)])[:-1]))
+        before, after = ({split: next(parts) for split in splits} for _ in (self, now))
+        count = len(different)
+        is_before, is_after = ({split: _mask(count, items[split]) for split in splits} for items in (before, after))
+        entered, left = (
+            np.any([a[split] & ~b[split] for split in splits], axis=0)
+            for a, b in ((is_after, is_before), (is_before, is_after))
         )
-        for split in dict.fromkeys([*self.names, *now.names]):
-            before = dict(zip(self.names.get(split, ()), self.labels.get(split, ()), strict=True))
-            after = dict(zip(now.names.get(split, ()), now.labels.get(split, ()), strict=True))
-            added, removed = ([n for n in a if n not in b] for a, b in ((after, before), (before, after)))
-            switched = queries(self, split) ^ queries(now, split)
+        changes = []
+        for split in splits:
+            added = after[split][~is_before[split][after[split]]]
+            removed = before[split][~is_after[split][before[split]]]
+            is_query_before, is_query = (
+                _mask(count, items[split][np.array(record.queries.get(split, ()), np.int64)])
+                for record, items in ((self, before), (now, after))
+            )
+            kept_rows = np.flatnonzero(is_before[split][after[split]])
+            row_before = np.zeros(count, np.int64)
+            row_before[before[split]] = np.arange(len(before[split]))
+            kept = after[split][kept_rows]
+            labels = [as_texts(record.labels.get(split, nothing)) for record in (self, now)]
+            differs = labels[0].taken(row_before[kept]).differs(labels[1].taken(kept_rows))
             counts = {
-                "added": [name for name in added if name not in left_names],
-                "removed": [name for name in removed if name not in entered_names],
-                "moved to another split": [name for name in removed if name in entered_names],
-                "moved from another split": [name for name in added if name in left_names],
-                "with another label": [name for name in after if before.get(name, after[name]) != after[name]],
-                "moved between queries and gallery": [name for name in after if name in switched and name in before],
+                "added": added[~left[added]],
+                "removed": removed[~entered[removed]],
+                "moved to another split": removed[entered[removed]],
+                "moved from another split": added[left[added]],
+                "with another label": kept[differs],
+                "moved between queries and gallery": kept[is_query_before[kept] != is_query[kept]],
             }
-            words = [f"{len(names):,} {change} ({names[0]})" for change, names in counts.items() if names]
+            found = {change: items for change, items in counts.items() if len(items)}
+            words = [f"{len(items):,} {change} ({different[int(items[0])]})" for change, items in found.items()]
             if words:
                 changes.append(f"{SPLIT_TITLES.get(split, split)} items: {', '.join(words)}")
         return changes
 
-    def rows(self, split: str, now: DataRecord) -> list[int]:
+    def rows(self, split: str, now: DataRecord) -> Array:
         """The rows of the current split that hold the saved items, in the saved order, without items that are gone."""
-        row_of = {name: row for row, name in enumerate(now.names.get(split, ()))}
-        return [row_of[name] for name in self.names.get(split, ()) if name in row_of]
+        saved, current = (as_texts(record.names.get(split, ())) for record in (self, now))
+        rows = saved.positions(current)
+        return rows[rows >= 0]
+
+    def same_items(self, other: DataRecord, split: str) -> bool:
+        """Whether another record has the same items with the same labels in a split, in any order."""
+        (names, other_names), (labels, other_labels) = (
+            [as_texts(each.get(split, ())) for each in pair]
+            for pair in ((self.names, other.names), (self.labels, other.labels))
+        )
+        rows = names.positions(other_names)
+        return len(names) == len(other_names) and bool((rows >= 0).all()) and labels == other_labels.taken(rows)
 
 
-#: What each part of a record lists, by split.
-_KINDS = {"names": str, "labels": str, "queries": int}
+#: What a record holds of each split, and its type.
+_PARTS = {
+    "names": torch.uint8,
+    "names.lengths": torch.int32,
+    "labels": torch.uint8,
+    "labels.lengths": torch.int32,
+    "queries": torch.int64,
+}
 
 
-def _checked(part: Any, kind: type) -> dict[str, list[Any]]:
-    if not isinstance(part, dict) or not all(isinstance(items, list) for items in part.values()):
-        raise ValueError("a part is not a mapping of lists")
-    if not all(type(item) is kind for items in part.values() for item in items):
-        raise ValueError(f"an item is not of type {kind.__name__}")
-    return part
+def _mask(count: int, numbers: Array) -> Array:
+    """Whether each number below `count` is among these."""
+    mask = np.zeros(count, bool)
+    mask[numbers] = True
+    return mask
 
 
-def _unpacked(packed: bytes) -> bytes:
-    """The content of a gzip file; a small file that would fill the memory is refused."""
-    limit = min(_LIMIT, _RATIO * len(packed) + (1 << 20))
-    unpacker = zlib.decompressobj(wbits=31)  # 31: the format of gzip
-    content = unpacker.decompress(packed, limit)
-    if not unpacker.eof or unpacker.unused_data:
-        raise ValueError(f"more than {limit:,} bytes" if len(content) == limit else "cut short")
-    return content
-
-
-def item_names(split: Split, root: str = "") -> list[str]:
+def item_names(split: Split, root: str = "") -> Texts:
     """The name of each item below the root folder; items that share a name are numbered."""
-    prefix = os.path.join(os.path.normpath(root), "")  # noqa: PTH118
+    names = as_texts(split.names)
+    if root:  # "./own/a.png" is "own/a.png"
+        normal = names.normal_paths().without_prefix(os.path.join(os.path.normpath(root), ""))  # noqa: PTH118
+        names = names.mapped(~names.is_empty, normal, str)
+    if names.num_different() == len(names):
+        return names
     counts: Counter[str] = Counter()
-    names = []
-    for name in split.names:
-        short = os.path.normpath(name).removeprefix(prefix) if root and name else name  # "./own/a.png" is "own/a.png"
-        counts[short] += 1
-        names.append(short if counts[short] == 1 else f"{short} ({counts[short]})")
-    return names
+    numbered = []
+    for name in names:
+        counts[name] += 1
+        numbered.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+    return Texts(numbered)
 
 
 def with_recorded_items(task: Task, record: DataRecord, root: str = "") -> Task:
@@ -161,10 +201,10 @@ def with_recorded_items(task: Task, record: DataRecord, root: str = "") -> Task:
     rows = {name: record.rows(name, now) for name in record.names}
     if "test" in rows and not rows.get("val"):
         rows.pop("val", None)
-    if empty_split := next((name for name in rows if not rows[name]), None):
+    if empty_split := next((name for name in rows if not len(rows[name])), None):
         raise InputError(
             f"{SPLIT_TITLES[empty_split]} items", "none of the run's items is left", hint="restore the data"
         )
-    groups = None if task.val_groups is None else [task.val_groups[row] for row in rows["train"]]
+    groups = None if task.val_groups is None else taken(task.val_groups, rows["train"])
     splits = {name: task.splits[name].subset(rows[name]) for name in rows}
     return Task(splits["train"], splits.get("test"), splits.get("val"), groups)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, overload, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch.utils import data
 
 from contml._support.errors import InputError
 from contml._support.progress import note
-from contml._support.texts import Texts
+from contml._support.texts import Packed, as_texts, row_numbers, taken
 from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY, ImageItem, PixelArray, decode
 from contml.data.shards import file_of
 
@@ -141,7 +141,7 @@ class ImageFile:
         return self.file
 
 
-class ImageFiles(Sequence[ImageFile]):
+class ImageFiles(Packed[ImageFile]):
     """Many image files, in the memory of their paths; a list of `ImageFile` needs 800 bytes more for each.
 
     Args:
@@ -149,23 +149,17 @@ class ImageFiles(Sequence[ImageFile]):
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
-        self.paths = paths if isinstance(paths, Texts) else Texts(paths)
+        self.paths = as_texts(paths)
 
     def __len__(self) -> int:
         return len(self.paths)
 
-    @overload
-    def __getitem__(self, row: int) -> ImageFile: ...
+    def _item(self, row: int) -> ImageFile:
+        return ImageFile(Path(self.paths[row]))
 
-    @overload
-    def __getitem__(self, row: slice) -> ImageFiles: ...
-
-    def __getitem__(self, row: int | slice) -> ImageFile | ImageFiles:
-        return ImageFiles(self.paths[row]) if isinstance(row, slice) else ImageFile(Path(self.paths[row]))
-
-    def taken(self, rows: Iterable[int]) -> ImageFiles:
+    def taken(self, rows: Iterable[int]) -> Self:
         """The files of some rows, in this order."""
-        return ImageFiles(self.paths.taken(rows))
+        return type(self)(self.paths.taken(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,6 +190,35 @@ class Vector:
     def read(self) -> ImageItem:
         """Returns the features."""
         return self.values
+
+
+class Vectors(Packed[Vector]):
+    """The features of many images, in one array, which may be a file that is not read into memory.
+
+    Args:
+        values: float32 `[M, F]` or `[M, P, F]`.
+        pictures: the sources of the images themselves `[N]`.
+        rows: the row of `values` of each item `[N]`.
+    """
+
+    def __init__(
+        self,
+        values: np.ndarray[Any, np.dtype[np.float32]],
+        pictures: Sequence[ImageSource],
+        rows: np.ndarray[Any, np.dtype[np.int64]],
+    ) -> None:
+        self.values, self.pictures, self.rows = values, pictures, rows
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def _item(self, row: int) -> Vector:
+        return Vector(self.values[self.rows[row]], self.pictures[row])
+
+    def taken(self, rows: Iterable[int]) -> Self:
+        """The features of some rows, in this order."""
+        index = row_numbers(rows)
+        return type(self)(self.values, taken(self.pictures, index), self.rows[index])
 
 
 @dataclass(frozen=True)
@@ -261,7 +284,7 @@ def as_sources(images: Any) -> Sequence[ImageSource]:
     Raises:
         InputError: there is something else among them.
     """
-    if isinstance(images, ImageFiles):
+    if isinstance(images, Packed):
         return images
     if isinstance(images, data.Dataset) and not isinstance(images, Sequence):
         if isinstance(images, data.IterableDataset) or not isinstance(images, Sized):

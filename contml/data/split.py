@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -13,12 +13,12 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.files import shared_folder
-from contml._support.texts import taken
+from contml._support.texts import Packed, taken
 from contml._support.validation import as_rows
 from contml.contracts import Rows
 from contml.data.decode import ImageItem, decode
 from contml.data.renderers.text import class_colour, draw_words
-from contml.data.sources import ImageFiles, ImageSource, Stamp, Vector, as_sources
+from contml.data.sources import ImageSource, Stamp, Vector, as_sources
 from contml.labels.base import LabelSpace, check_label_space
 
 #: `renderer(picture, row, size)` returns the picture of a row, `size` pixels square, with its label drawn on it.
@@ -93,6 +93,12 @@ class View:
         """The row that the functions know for a row of the split."""
         return row if self.rows is None else self.rows[row]
 
+    def taken(self, rows: Iterable[int]) -> View:
+        """The view of some rows of the split, in this order."""
+        if self.renderer is None and self.explainer is None and self.facts is None:
+            return self
+        return replace(self, rows=[self.row(int(row)) for row in rows])
+
 
 @dataclass(frozen=True)
 class Split:
@@ -139,7 +145,7 @@ class Split:
         for name, values in self.metadata.items():
             if len(values) != len(self.images):
                 raise InputError(f"split: metadata {name}", f"{len(values)} values", f"must be {len(self.images)}")
-        sources = () if isinstance(self.images, ImageFiles) else self.images
+        sources = () if isinstance(self.images, Packed) else self.images
         shapes = {source.values.shape if isinstance(source, Vector) else () for source in sources}
         if len(shapes) > 1:
             got = f"features of shapes {sorted(map(list, shapes))}, where [] is an image"
@@ -192,7 +198,7 @@ class Split:
         index = as_rows(rows, len(self))
         if len(index) == len(self) and bool((index == torch.arange(len(self))).all()):
             return self
-        kept_rows = index.tolist()
+        kept_rows = index.numpy()
         new_rows = torch.full((len(self),), -1)
         new_rows[index] = torch.arange(len(kept_rows))
 
@@ -201,16 +207,14 @@ class Split:
 
         return replace(
             self,
-            images=self.images.taken(kept_rows)
-            if isinstance(self.images, ImageFiles)
-            else [self.images[row] for row in kept_rows],
+            images=taken(self.images, kept_rows),
             names=taken(self.names, kept_rows),
             labels=self.labels[index].as_root(),
             queries=moved(self.queries),
             gallery=moved(self.gallery),
             groups=None if self.groups is None else self.groups[index],
-            view=replace(self.view, rows=[self.view.row(row) for row in kept_rows]),
-            metadata={name: [values[row] for row in kept_rows] for name, values in self.metadata.items()},
+            view=self.view.taken(kept_rows),
+            metadata={name: taken(values, kept_rows) for name, values in self.metadata.items()},
         )
 
     def draw(self, row: int, size: int) -> Image.Image:

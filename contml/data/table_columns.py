@@ -17,6 +17,7 @@ import pyarrow
 from pyarrow import compute
 
 from contml._support.errors import InputError, closest
+from contml._support.texts import Packed, Texts, row_numbers
 from contml._support.validation import PositiveInt, check_arguments
 from contml.data.text_files import MAX_BYTES, alike, decoded, is_missing, read_content
 
@@ -141,10 +142,13 @@ class Column:
         texts: list[str] = _as_text(cells).fill_null("").to_pylist()
         return texts
 
-    def values(self, rows: Sequence[int]) -> list[Any]:
+    def packed_texts(self) -> Texts:
+        """The cells as texts in one array."""
+        return Texts.of_arrow(_as_text(self.cells))
+
+    def values(self, rows: Iterable[int]) -> CellValues:
         """Some cells as texts, numbers or lists of these; None where one is missing."""
-        values: list[Any] = self.cells.take(pyarrow.array(rows, pyarrow.int64())).to_pylist()
-        return values
+        return CellValues(self.cells).taken(rows)
 
     def lists(self) -> list[list[Any] | None]:
         """The cells of a column of lists; None where one is missing."""
@@ -170,6 +174,35 @@ class Column:
         texts = texts.combine_chunks() if isinstance(texts, pyarrow.ChunkedArray) else texts
         coded = texts.dictionary_encode()
         return coded.dictionary.to_pylist(), np.asarray(coded.indices.fill_null(-1))
+
+
+class CellValues(Packed[Any]):
+    """Cells as texts, numbers or lists of these; None where one is missing.
+
+    Args:
+        cells: an array of Arrow.
+    """
+
+    def __init__(self, cells: Any) -> None:
+        self._cells = cells
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def _item(self, row: int) -> Any:
+        return self._cells[row].as_py()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._cells.to_pylist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CellValues | list) and [*self] == [*other]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def taken(self, rows: Iterable[int]) -> CellValues:
+        """Some of the cells, in this order."""
+        return CellValues(self._cells.take(pyarrow.array(row_numbers(rows))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,6 +284,10 @@ class Table:
             InputError: there is no such column, or its cells are not texts, numbers or lists.
         """
         return self.column(name, use, option).texts()
+
+    def packed_texts(self, name: str, use: str) -> Texts:
+        """As `texts`, in one array."""
+        return self.column(name, use).packed_texts()
 
 
 def column_names(path: Path, header: Sequence[str]) -> list[str]:

@@ -29,7 +29,7 @@ from contml._support.progress import progress_bar
 from contml._support.tensors import load_values, save_tensors
 from contml._support.text import duration
 from contml.data import Images
-from contml.data.copies import find_copies, joined, same_images, stamps_of
+from contml.data.copies import find_copies, joined, same_images
 from contml.data.draw import positions
 from contml.data.identity import item_names
 from contml.data.judged_split import with_judgments
@@ -130,7 +130,7 @@ def audit_run(
             keys = item_groups(task, names)
         else:
             keys = list(map(str, range(len(items)) if items.groups is None else items.groups.tolist()))
-        keys = joined(keys, same_images(stamps_of(items.images)))
+        keys = joined(keys, same_images(items.images))
         group_ids = {key: index for index, key in enumerate(dict.fromkeys(keys))}
         groups = torch.tensor([group_ids[key] for key in keys])
     fold_of = draw_folds(keys, folds, "judgments" if groups is None else "items") if split == "train" else None

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -51,17 +51,27 @@ def _absolute(value: Any) -> Any:
     return {key: _absolute(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
+class BuiltTask(NamedTuple):
+    """What `build_task` returned, the data that it was made of, and the options that it depends on."""
+
+    task: Task
+    source: Task
+    options: tuple[Any, ...]
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A validated config, its name, and its document for the origin of errors.
 
-    `task`: its data if already read. `preset`: what was chosen for the user's own data.
+    `task`: its data if already read. `built`: these with a validation split, if already drawn. `preset`: what was
+    chosen for the user's own data.
     """
 
     name: str
     config: Config
     document: Document
     task: Task | None = field(default=None, compare=False, repr=False)
+    built: BuiltTask | None = field(default=None, compare=False, repr=False)
     preset: Preset = field(default=Preset(), compare=False, repr=False)
 
     @property
@@ -127,18 +137,33 @@ class Experiment:
 
         It is drawn from the training split where the data name none.
         """
+        training = self.config.parts["training"]
+        options = (*self._options_of_splits, self.selected, self.root)
+        if self.built is not None and self.built.source is self.task and self.built.options == options:
+            return self.built.task
         task = self.read_task()
-        features = self.config.parts["images"].options["features"]
+        features, share, fold, seed = self._options_of_splits
         if features is not None:
             task = with_features(task, features)
         if self.selected == "last":
             return task
-        training, task_part = self.config.parts["training"], self.config.parts["task"]
-        share, fold = training.options["val_share"], training.options["val_fold"]
         with training.errors():
-            # The seed of the data: runs that differ in the seed of the training have the same splits.
-            seed = task_part.options.get("seed", 0)
             return with_validation(task, item_names(task.train, self.root), share=share, fold=fold, seed=seed)
+
+    def with_built_task(self, task: Task) -> Experiment:
+        """The experiment with data that were read, and what `build_task` makes of them."""
+        read = replace(self, task=task)
+        options = (*self._options_of_splits, self.selected, self.root)
+        return replace(read, built=BuiltTask(read.build_task(), task, options))
+
+    @property
+    def _options_of_splits(self) -> tuple[Any, ...]:
+        """The file of features; share, fold and seed of a drawn validation split."""
+        parts = self.config.parts
+        training = parts["training"].options
+        # The seed of the data: runs that differ in the seed of the training have the same splits.
+        seed = parts["task"].options.get("seed", 0)
+        return parts["images"].options["features"], training["val_share"], training["val_fold"], seed
 
     @property
     def is_captioning(self) -> bool:

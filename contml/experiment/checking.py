@@ -150,9 +150,10 @@ def _in_a_batch(labels: LabelSpace) -> str:
 def _seconds_of_evaluations(experiment: Experiment, trainer: Trainer, task: Task, batch: Batch) -> float:
     """The seconds of all evaluations, of the start and of the report, by the time that the images of a batch take."""
     evaluator, outputs = experiment.evaluator(), trainer.evaluator.outputs
+    items = trainer.split.subset(batch.rows)
     for _ in range(2):  # the first call is slower
         start = time.monotonic()
-        outputs(trainer.bare_model, trainer.split, trainer.images, batch.rows, device=trainer.device)
+        outputs(trainer.bare_model, items, trainer.images, device=trainer.device)
     seconds_per_image = (time.monotonic() - start) / len(batch.rows)
     evaluations = 1 + math.ceil(trainer.options.epochs / trainer.options.evaluate_every)
     evaluated = evaluations * sum(len(split) for split in trainer.watched.values())

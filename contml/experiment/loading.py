@@ -168,10 +168,12 @@ def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str]
     table_experiment = chosen(_TABLE, data_overrides)
     task = table_experiment.read_task()
     assert task.suggested is not None  # of a table
-    suggested, changes = task.suggested(replace(table_experiment, task=task).build_task().train)
+    built = table_experiment.with_built_task(task).built
+    assert built is not None
+    suggested, changes = task.suggested(built.task.train)
     if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
         changes = [change for change in changes if not change.startswith("sampler")]
-    return replace(chosen(suggested, [*data_overrides, *changes]), task=task, preset=preset)
+    return replace(chosen(suggested, [*data_overrides, *changes]), task=task, built=built, preset=preset)
 
 
 def _quoted(value: Any) -> str:

@@ -139,7 +139,7 @@ def _read(comparison: Comparison, option: str, trust: bool) -> _Compared:
         if experiment.unranked:
             got, hint = f"{run.folder} {experiment.unranked}", "give runs of embeddings of items with labels"
             raise InputError(option, got, hint=hint)
-        if runs and recorded_items(runs[0][2], name) != recorded_items(run, name):
+        if runs and not have_same_items(runs[0][2], run, name):
             got = f"runs with different test data ({runs[0][2].folder} and {run.folder})"
             raise InputError(option, got, hint="give runs on the same data")
         checkpoint = None if table_run.evaluated.checkpoint == experiment.selected else table_run.evaluated.checkpoint
@@ -162,10 +162,9 @@ def _heading(table: RunTable, row: Row, run: EvaluatedRun) -> str:
     return table.label(row) + (f", seed {run.config.get('seed')}" if len(row.runs) > 1 else "")
 
 
-def recorded_items(run: Run, split: str) -> dict[str, str]:
-    """The label hash of each item of a split by its name, as the run recorded them."""
-    record = DataRecord.load(run.data)
-    return dict(zip(record.names.get(split, ()), record.labels.get(split, ()), strict=True))
+def have_same_items(run: Run, other: Run, split: str) -> bool:
+    """Whether two runs recorded the same items of a split, with the same labels."""
+    return DataRecord.load(run.data).same_items(DataRecord.load(other.data), split)
 
 
 def _ranking(split: Split, queries: Tensor, embeddings: Tensor, missing: Tensor) -> Ranking:

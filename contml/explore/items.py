@@ -23,7 +23,7 @@ from contml.evaluation.kinds import unit_of_distances
 from contml.evaluation.table import unit_words
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
-from contml.experiment.query import recorded_items
+from contml.experiment.query import have_same_items
 from contml.experiment.run_results import title_of_page
 from contml.experiment.saved_run import SavedEmbeddings, read_evaluation, recorded_task, saved_embeddings
 from contml.explore.label_search import training_items
@@ -153,7 +153,7 @@ def explore_runs(
     evaluations = [read_evaluation(run) for _, run in runs]
     (experiment, run), split_name = runs[0], evaluations[0].split
     for (_, other_run), evaluation in zip(runs[1:], evaluations[1:], strict=True):
-        if evaluation.split != split_name or recorded_items(other_run, split_name) != recorded_items(run, split_name):
+        if evaluation.split != split_name or not have_same_items(other_run, run, split_name):
             got = f"evaluated on other items or labels than {run.folder}"
             raise InputError(str(other_run.folder), got, hint="give runs on the same data")
     task, changes = recorded_task(experiment, run, accept_changes)

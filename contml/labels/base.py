@@ -7,7 +7,7 @@ import hashlib
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.texts import Texts, taken
+from contml._support.texts import Texts, as_texts, taken
 from contml._support.validation import as_rows, is_whole
 from contml.contracts import PLAIN, Colours, LabelKind, Measure, Part, Rows
 from contml.distances.cache import NeighbourCache, fingerprint
@@ -323,7 +323,7 @@ class LabelSpace(ABC):
         root.rows, root._root = torch.arange(len(self), device=self.device), None
         if self.rows is not None:
             root._texts, root._identity = (
-                taken(kept, self.rows.tolist()) if kept else () for kept in (self.root._texts, self.root._identity)
+                taken(kept, self.rows.cpu().numpy()) if kept else () for kept in (self.root._texts, self.root._identity)
             )
         return root
 
@@ -462,11 +462,15 @@ class LabelSpace(ABC):
         space_hashes = {name: value.fingerprint() for name, value in content.items() if isinstance(value, LabelSpace)}
         return fingerprint(type(self), content | space_hashes)
 
-    def digests(self) -> list[str]:
+    def digests(self) -> Texts:
         """A short hash of the label of each item, independent of the other items: a run recognizes its data by it."""
-        root, rows = self.root, range(len(self)) if self.rows is None else self.rows.tolist()
-        contents = [root._identity[row].encode(errors="surrogateescape") for row in rows if root._identity]
-        return [hashlib.blake2b(each, digest_size=6).hexdigest() for each in contents or self._item_contents()]
+        contents: Iterable[bytes]
+        if self.root._identity:
+            identity = as_texts(self.root._identity)
+            contents = (identity if self.rows is None else identity.taken(self.rows.cpu().numpy())).contents()
+        else:
+            contents = self._item_contents()
+        return Texts(hashlib.blake2b(each, digest_size=6).hexdigest() for each in contents)
 
     def _item_contents(self) -> list[bytes]:
         """The label of each item as bytes. A subclass whose packed numbers depend on other items overrides it."""

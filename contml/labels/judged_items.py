@@ -21,6 +21,7 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
+from contml._support.texts import taken
 from contml.contracts import JudgedTogether
 from contml.distances.cache import fingerprint
 from contml.labels.base import LabelSpace
@@ -118,7 +119,7 @@ class JudgedItems(LabelSpace):
         new_rows[rows] = np.arange(len(rows))
         root = self.keep_items(inside)._renumbered(new_rows, len(rows))
         if self.root._identity:
-            root._identity = [self.root._identity[row] for row in rows.tolist()]
+            root._identity = taken(self.root._identity, rows)
         root.left_out = self.left_out
         return root
 

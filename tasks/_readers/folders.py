@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 from contml import InputError
+from contml._support.texts import Texts
 from contml.data.text_files import not_unpacked, spellings, written_path
 
 #: What to do with missing images or labels: raise an error, or omit and count them.
@@ -65,6 +68,13 @@ class DiskFiles:
         folder, name = os.path.split(path)
         return name in self.names(folder)
 
+    def has_each(self, paths: Texts) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each file exists, bool `[N]`; the names of one folder at a time are in memory."""
+        found = np.zeros(len(paths), bool)
+        for folder, rows, names in paths.folders():
+            found[rows] = names.positions(self.listed(folder)) >= 0
+        return found
+
     def find(self, *places: Path) -> Path | None:
         """The first of these places that is a file, or None."""
         return next((path for path in places if self.has(path)), None)
@@ -78,12 +88,16 @@ class DiskFiles:
         """The names of the files in a folder; none where there is no such folder."""
         folder = os.fspath(folder)
         if folder not in self._listed:
-            try:
-                with os.scandir(folder or ".") as entries:
-                    self._listed[folder] = frozenset(entry.name for entry in entries if entry.is_file())
-            except (OSError, ValueError):  # a name with a NUL character, or that the file system cannot encode
-                self._listed[folder] = frozenset()
+            self._listed[folder] = frozenset(self.listed(folder))
         return self._listed[folder]
+
+    def listed(self, folder: str) -> Texts:
+        """The names of the files in a folder, which are read from the disk."""
+        try:
+            with os.scandir(folder or ".") as entries:
+                return Texts(entry.name for entry in entries if entry.is_file())
+        except (OSError, ValueError):  # a name with a NUL character, or that the file system cannot encode
+            return Texts(())
 
     def forget(self) -> None:
         """Free the memory of the lists."""

@@ -13,6 +13,7 @@ import pyarrow
 from PIL import Image
 from pyarrow import compute
 
+from contml._support.texts import Texts
 from contml.data.decode import from_file, names_image
 from contml.data.tables import Array, Column
 from contml.data.text_files import spellings, written_path
@@ -35,6 +36,9 @@ SEPARATORS = (";", "|", ",")
 _MAP_MODES = ("1", "L", "P", "I", "I;16")
 #: A photograph has more grey values than this, a label map seldom.
 _FEW_VALUES = 64
+
+#: A path in ASCII without spaces around it, which is written in one way only.
+_PLAIN_PATH = r"^[!-\[\]-}]([ -\[\]-~]*[!-\[\]-~])?$"
 
 Decimal = Literal["auto", "point", "comma"]
 
@@ -161,6 +165,22 @@ class CellFiles(DiskFiles):
         """The path of a cell's file; its name may have another Unicode form (ä as one character or two)."""
         path = os.path.join(self._start, written_path(cell))  # noqa: PTH118
         return path if path.isascii() else next(filter(self.has, spellings(path)), path)
+
+    def places(self, cells: Texts) -> Texts:
+        """The path of each cell's file; "" where a cell is empty."""
+        is_plain = cells.matches(_PLAIN_PATH) & (os.sep == "/" and self._start.isascii())
+        start = os.path.join(self._start, "") if self._start else ""  # noqa: PTH118
+        paths = cells
+        if start and is_plain.any():
+            escaped = start.replace("\\", "\\\\")
+            paths = cells.replaced("^([^/])", f"{escaped}\\1")
+        return cells.mapped(is_plain, paths, lambda cell: self.place(cell) if cell else "")
+
+    def keys(self, cells: Texts) -> Texts:
+        """The path of each cell's file in the root folder: the same when the folder was moved."""
+        is_plain = cells.matches(_PLAIN_PATH)
+        written = cells.mapped(is_plain, cells, written_path)
+        return written.normal_paths().without_prefix(self._inside)
 
     def key(self, cell: str) -> str:
         """The path of a cell's file in the root folder: the same when the folder was moved."""

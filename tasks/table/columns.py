@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections import Counter
@@ -17,7 +18,7 @@ from contml.data.tables import Table, listed_texts
 from contml.labels.dates import parse_date
 from contml.labels.words import split_words
 
-from .._readers.splits import SPLIT_NAMES, part_of, parts_of
+from .._readers.splits import SPLIT_NAMES, TEST_PARTS, part_of, parts_of
 from .cells import (
     SEPARATORS,
     CellFiles,
@@ -30,7 +31,7 @@ from .cells import (
     units,
 )
 from .kinds import KINDS, label_parts
-from .label import Reading
+from .label import Array, Reading
 from .number_labels import LATITUDE, LONGITUDE
 
 #: Guesses read this many rows, evenly spaced.
@@ -40,6 +41,7 @@ _MIN_SHARE = 0.9
 #: Texts with a mean of at least so many words are captions; with at most so many, tags.
 _CAPTION_WORDS, _TAG_WORDS = 4, 3
 
+_PART_NAMES = ("", "train", "val", *TEST_PARTS)
 _CLASS_NAMES = re.compile(
     r"(?:.*[\W_])?(?:class|category|label|species|identity|person|product|item|zip|postal)(?:[\W_]?(?:id|code))?", re.I
 )
@@ -199,7 +201,7 @@ def guess_roles(
 
 def _find_split(table: Table, names: Sequence[str]) -> str | None:
     """The column whose cells name training items, and validation or test items; None if there is none."""
-    row_parts: dict[str, list[str]] = {}
+    row_parts: dict[str, Array] = {}  # the number of the part of each row
     unclear: list[str] = []
     for name in names:
         texts, codes = table.columns[name].distinct()
@@ -208,13 +210,14 @@ def _find_split(table: Table, names: Sequence[str]) -> str | None:
         share = counts[[bool(part) for part in parts]].sum() / max(counts.sum(), 1)
         named = {*parts} - {""}
         if share >= _MIN_SHARE and "train" in named and len(named) > 1:
-            row_parts[name] = [[*parts, ""][code] for code in codes.tolist()]
+            row_parts[name] = np.array([*map(_PART_NAMES.index, parts), _PART_NAMES.index("")])[codes]
         elif texts and (SPLIT_NAMES.fullmatch(name) or (share == 1 and named == {"train"})):
             unclear.append(name)
     if unclear and not row_parts:  # raises
         parts_of(table.columns[unclear[0]].texts(), table.where, table.path, unclear[0])
     column, *other_columns = row_parts or [None]
-    if conflict := next((name for name in other_columns if row_parts[str(name)] != row_parts[str(column)]), None):
+    differs = (name for name in other_columns if (row_parts[str(name)] != row_parts[str(column)]).any())
+    if conflict := next(differs, None):
         problem = f"both '{column}' and '{conflict}' name training and test rows, and they differ"
         raise InputError(str(table.path), problem, hint=f"choose one: split={column}")
     return column
@@ -344,7 +347,7 @@ def pair_up(guesses: dict[str, Guess]) -> dict[str, Guess]:
 def _existing(files: CellFiles, cells: Sequence[str]) -> list[str]:
     """Up to three files of a column that exist."""
     paths = (files.place(cell) for cell in list(dict.fromkeys(cells))[:50] if cell)
-    return [path for path in paths if files.has(path)][:3]
+    return [path for path in paths if os.path.isfile(path)][:3]  # noqa: PTH113
 
 
 def _share(cells: Sequence[str], holds: Callable[[str], bool]) -> float:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import pyarrow
+
 from contml import InputError
 from contml._support.validation import FiniteFloat, NonNegativeInt, PositiveInt, Range, check_ranges
 from contml.data import Task
@@ -150,14 +152,17 @@ def file(
     train_split = splits["train"]
     columns = describe_columns(table, roles, specs, rows, splits, given_image=image is not None, group=group)
     files.forget()
-    return Task(
+    task = Task(
         train_split,
         splits.get("test"),
         splits.get("val"),
-        val_groups=None if group is None and not rows.shared_images else [rows.groups[r] for r in rows.parts.train],
+        val_groups=None if group is None and not rows.shared_images else rows.groups.taken(rows.parts.train),
         columns=columns,
         suggested=suggestion(roles, rows),
     )
+    del table, rows
+    pyarrow.default_memory_pool().release_unused()  # else the memory of the table stays with this process
+    return task
 
 
 def _refuse_given(options: Mapping[str, object], found: str, needed: str) -> None:

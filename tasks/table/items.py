@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from contml import InputError
-from contml._support.texts import Texts
+from contml._support.texts import Texts, as_texts, joined as joined_columns
 from contml._support.validation import as_rows
 from contml.data import draw, draw_queries, refuse_equal
 from contml.data.copies import joined, same_files
@@ -65,14 +65,14 @@ class Items:
         metadata: the columns of texts or numbers, but for those of the images and of the split.
     """
 
-    paths: Sequence[str]
-    names: Sequence[str]
+    paths: Texts
+    names: Texts
     labels: Sequence[FittedLabel]
     means: Sequence[float]
     parts: Parts
-    keys: Sequence[str]
-    texts: Sequence[str]
-    groups: Sequence[str]
+    keys: Texts
+    texts: Texts
+    groups: Texts
     excluded: Mapping[str, Mapping[str, int]]
     omitted: str
     metadata: Mapping[str, Column]
@@ -87,12 +87,12 @@ class Items:
         """Whether training rows share an image; rows of a class of their own are not divided in any case."""
         if self.is_class and not closed_set(self.labels[0], self.parts):
             return False
-        return len({self.groups[row] for row in self.parts.train}) < len(self.parts.train)
+        return self.groups.taken(self.parts.train).num_different() < len(self.parts.train)
 
     @property
     def has_groups_to_search(self) -> bool:
         """Whether a query has other groups to search, also in a validation split drawn from the training rows."""
-        counts = {part: len({self.groups[row] for row in rows}) for part, rows in self.parts.used.items()}
+        counts = {part: self.groups.taken(rows).num_different() for part, rows in self.parts.used.items()}
         drawn_from = counts.pop("train")
         return min(counts.values()) >= 2 and ("val" in counts or drawn_from >= 4)
 
@@ -126,25 +126,25 @@ def read_items(
         InputError: a row is wrong, or too few can be used.
     """
     files, seed, column = reading.files, reading.seed, str(roles.image)
-    image_cells = table.texts(column, "image")
-    paths = Texts(files.place(cell) if cell else "" for cell in image_cells)
+    image_cells = table.packed_texts(column, "image")
+    paths = files.places(image_cells)
     rows = _Rows(table, missing)
     rows.drop_without_image(column, paths, files)
     own_tables = [replace(table, columns={name: table.columns[name] for name in spec.columns}) for spec in specs]
     columns = [Cells(spec.part, own, paths, reading).read() for spec, own in zip(specs, own_tables, strict=True)]
     rows.drop_without_label(columns)
-    images = [files.key(cell) for cell in image_cells]
+    images = files.keys(image_cells)
+    del image_cells
     groups = images
     if group is not None:
-        groups = table.texts(group, "group")
-        rows.drop(np.array([not name for name in groups]), f"without a value in '{group}'", f"no {group}")
+        groups = table.packed_texts(group, "group")
+        rows.drop(groups.is_empty, f"without a value in '{group}'", f"no {group}")
     shared_columns = [c for label in columns if not label.kind.merges for c in label.cells.table.columns]
-    cells = [table.texts(c, "labels") for spec in specs for c in spec.columns]
-    texts = ["\t".join(row) for row in zip(*cells, strict=True)]
+    texts = joined_columns([table.packed_texts(c, "labels") for spec in specs for c in spec.columns], "\t")
     shared_columns += [c for c in (roles.split, group) if c is not None]
-    columns = rows.merged(paths, columns, shared_columns, texts)
+    columns, texts = rows.merged(paths, columns, shared_columns, texts)
     if roles.split is None:
-        groups = joined(groups, same_files([path if use else "" for path, use in zip(paths, rows.usable, strict=True)]))
+        groups = as_texts(joined(groups, same_files(paths.mapped(rows.usable, paths, lambda _: ""))))
     split = _split(table, rows, groups, roles.split, group or "image", test, seed)
     if group is not None:
         _refuse_shared(table, images, split, "image")
@@ -155,7 +155,7 @@ def read_items(
     rows.check_sizes(parts, split)
     for label in labels:
         refuse_equal(label.space(label.known(parts.train)), label.cells.part.section)
-    keys = Texts(f"{image}\t{text}" for image, text in zip(images, texts, strict=True))
+    keys = joined_columns([images, texts], "\t")
     means = [1.0]
     if len(labels) > 1:
         means = [_mean_distance(label, label.known(parts.train), keys, seed) for label in labels]
@@ -217,9 +217,9 @@ class _Rows:
         """What to do where a label is missing."""
         return "its name must fit the pattern" if self.table.path.is_dir() else "complete the table"
 
-    def drop_without_image(self, column: str, paths: Sequence[str], files: CellFiles) -> None:
+    def drop_without_image(self, column: str, paths: Texts, files: CellFiles) -> None:
         """Omit the rows without an image file."""
-        absent = np.array([not (path and files.has(path)) for path in paths])
+        absent = paths.is_empty | ~files.has_each(paths)
         if not absent.any():
             return
         row = int(absent.argmax())
@@ -233,18 +233,21 @@ class _Rows:
         self.drop(absent, "without an image file", problem, f"{reason}; {hint}" if reason else hint)
 
     def merged(
-        self, paths: Sequence[str], labels: Sequence[LabelColumn], shared: Sequence[str], texts: list[str]
-    ) -> list[LabelColumn]:
-        """The labels, with all rows of an image merged into its first row where a kind merges them, as captions are.
+        self, paths: Sequence[str], labels: Sequence[LabelColumn], shared: Sequence[str], texts: Texts
+    ) -> tuple[list[LabelColumn], Texts]:
+        """The labels and their cells, with all rows of an image in its first row where a kind merges them, as captions.
 
         Args:
             paths: the image of each row.
             labels: the labels.
             shared: the columns that must be equal in all rows of an image.
             texts: the cells of the labels of each row; those of merged rows are joined, in alphabetical order.
+
+        Raises:
+            InputError: a cell of a shared column differs between the rows of an image.
         """
         if not any(label.kind.merges for label in labels):
-            return list(labels)
+            return list(labels), texts
         shared_cells = {name: self.table.texts(name, "labels") for name in shared}
         first_rows: dict[str, int] = {}
         others: dict[int, list[int]] = {}
@@ -260,9 +263,10 @@ class _Rows:
                     raise InputError(f"{self.table.where(row)}: {name}", problem, allowed)
             others.setdefault(first_row, []).append(row)
             self.usable[row] = False
+        merged_texts = [*texts]
         for first_row, other_rows in others.items():
-            texts[first_row] = "\n".join(sorted(texts[row] for row in (first_row, *other_rows)))
-        return [label.merged(others) if label.kind.merges else label for label in labels]
+            merged_texts[first_row] = "\n".join(sorted(merged_texts[row] for row in (first_row, *other_rows)))
+        return [label.merged(others) if label.kind.merges else label for label in labels], Texts(merged_texts)
 
     def excluded(self, rows: Array) -> dict[str, int]:
         """How many of these rows were omitted, by reason."""
@@ -285,9 +289,7 @@ class _Rows:
             raise InputError(str(self.table.path), problem, "must be at least 3 each", omitted)
 
 
-def _split(
-    table: Table, rows: _Rows, groups: Sequence[str], column: str | None, what: str, share: float, seed: int
-) -> Parts:
+def _split(table: Table, rows: _Rows, groups: Texts, column: str | None, what: str, share: float, seed: int) -> Parts:
     """The split by a column, or by drawing whole groups (images, if no groups are given)."""
     usable = np.flatnonzero(rows.usable)
     if column is not None:
@@ -316,19 +318,21 @@ def split_by_column(table: Table, column: str, rows: Array) -> Parts:
 
 def _rows_of_parts(table: Table, column: str, rows: Array) -> dict[str, Array]:
     """The rows that a column names for each part; "test" are all test rows, "query" those that are queries."""
-    part_names = np.array(parts_of(table.texts(column, "split"), table.where, table.path, column))[rows]
+    texts, numbers = table.packed_texts(column, "split").numbered()
+    first_rows = np.unique(numbers, return_index=True)[1]
+    parts = np.array(parts_of(texts, lambda number: table.where(int(first_rows[number])), table.path, column))
     words_by_part = {"train": ("train",), "val": ("val",), "test": TEST_PARTS, "query": ("query",)}
-    return {part: rows[np.isin(part_names, words)] for part, words in words_by_part.items()}
+    return {part: rows[np.isin(parts, words)[numbers[rows]]] for part, words in words_by_part.items()}
 
 
-def split_by_draw(groups: Sequence[str], rows: Array, share: float, seed: int, what: str) -> Parts:
+def split_by_draw(groups: Texts, rows: Array, share: float, seed: int, what: str) -> Parts:
     """Draw whole groups, such as persons or images, for testing, by a hash of their names.
 
     Raises:
         InputError: there are fewer than two groups.
     """
-    keys = [groups[row] for row in rows]
-    num_groups = len(set(keys))
+    keys = groups.taken(rows)
+    num_groups = keys.num_different()
     if num_groups < 2:
         raise InputError("group", f"all {len(rows)} rows have one {what}", "a split needs at least two")
     is_test = draw(keys, share, seed, "test", least=min(3 if what == "image" else 2, num_groups // 2))
@@ -336,15 +340,20 @@ def split_by_draw(groups: Sequence[str], rows: Array, share: float, seed: int, w
     return Parts(rows[~is_test], rows[:0], rows[is_test], rows[:0], description)
 
 
-def _refuse_shared(table: Table, groups: Sequence[str], parts: Parts, what: str) -> None:
+def _refuse_shared(table: Table, groups: Texts, parts: Parts, what: str) -> None:
     """Refuse a split with a group in two parts."""
-    first_of_group: dict[str, tuple[str, int]] = {}
+    different_groups, numbers = groups.numbered()
+    first_row = np.full(len(different_groups), -1)  # of each group, in the parts so far
+    part_of_row = {}
     for part, rows in parts.used.items():
-        for row in rows:
-            first_part, first_row = first_of_group.setdefault(groups[row], (part, row))
-            if first_part != part:
-                problem = f"{what} '{groups[row]}' is in {part} here, in {first_part} in {table.where(first_row)}"
-                raise InputError(table.where(row), problem, hint="give each to one of them")
+        if len(shared := rows[first_row[numbers[rows]] >= 0]):
+            row, first = int(shared[0]), int(first_row[numbers[shared[0]]])
+            first_part = next(name for name, its_rows in part_of_row.items() if first in its_rows)
+            problem = f"{what} '{groups[row]}' is in {part} here, in {first_part} in {table.where(first)}"
+            raise InputError(table.where(row), problem, hint="give each to one of them")
+        part_of_row[part] = rows
+        group_ids, first_indices = np.unique(numbers[rows], return_index=True)
+        first_row[group_ids] = rows[first_indices]
 
 
 def choose_queries(items: Items, queries: int | None, seed: int) -> dict[str, Array]:
@@ -366,22 +375,23 @@ def choose_queries(items: Items, queries: int | None, seed: int) -> dict[str, Ar
         if "test" in counts and "val" in counts:
             counts["val"] = queries_like(queries, len(parts.test), len(parts.val))
     return {
-        part: _drawn_queries([items.keys[row] for row in rows], 0 if part == "train" else counts[part], seed)
+        part: _drawn_queries(items.keys.taken(rows), 0 if part == "train" else counts[part], seed)
         for part, rows in parts.used.items()
     }
 
 
-def _drawn_queries(keys: Sequence[str], count: int, seed: int) -> Array:
+def _drawn_queries(keys: Texts, count: int, seed: int) -> Array:
     if not count:
         return np.empty(0, np.int64)
-    order = sorted(range(len(keys)), key=lambda row: keys[row])  # several rows of an image in any order of the file
-    drawn_positions = as_rows(draw_queries(count, [keys[row].partition("\t")[0] for row in order], seed), len(keys))
-    return np.sort(np.array([order[position] for position in drawn_positions.tolist()], np.int64))
+    order = keys.order()  # several rows of an image in any order of the file
+    images = keys.taken(order).replaced("(?s)\t.*", "")
+    drawn_positions = as_rows(draw_queries(count, images, seed), len(keys))
+    return np.sort(order[drawn_positions.numpy()])
 
 
-def _mean_distance(label: FittedLabel, train: Array, keys: Sequence[str], seed: int) -> float:
+def _mean_distance(label: FittedLabel, train: Array, keys: Texts, seed: int) -> float:
     """The mean label distance between some training rows, drawn by their cells, which normalizes a label of a sum."""
-    random_positions = positions([keys[row] for row in train], seed, "mean label distance")
+    random_positions = positions(keys.taken(train), seed, "mean label distance")
     sample = train[np.argsort(random_positions, kind="stable")[:_SAMPLE]]  # in this order: a rounded sum depends on it
     count = len(sample)
     mean = float(label.space(sample).pairwise().double().sum()) / (count * (count - 1))

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from contml._support.text import number
 from contml.data import Split
 from contml.data.tables import Table
@@ -81,8 +83,8 @@ def _gallery(split: Split, group: str) -> str:
 
 def _repeated(items: Items) -> str:
     """The number of rows whose image is that of an earlier row; "" for none."""
-    image_names = [items.names[row] for rows in items.parts.used.values() for row in rows]
-    num_repeated = len(image_names) - len(set(image_names))
+    image_names = items.names.taken(np.concatenate([*items.parts.used.values()]))
+    num_repeated = len(image_names) - image_names.num_different()
     return f"; {num_repeated:,} rows repeat the image of another row" if num_repeated else ""
 
 

@@ -20,7 +20,7 @@ from .items import Items
 from .label import Array
 
 
-def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | None = None) -> Split:
+def make_split(items: Items, part: str, queries: Array, groups: Texts | None = None) -> Split:
     """The training, validation or test split of a table.
 
     Args:
@@ -30,13 +30,13 @@ def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | 
         groups: the group of each row of the table, where the gallery of a query excludes its own group.
     """
     rows = items.parts.used[part]
-    names = Texts(items.names[row] for row in rows)
-    space = _label_space(items, rows).with_texts(identity=Texts(items.texts[row] for row in rows))
+    names = items.names.taken(rows)
+    space = _label_space(items, rows).with_texts(identity=items.texts.taken(rows))
     query_rows, gallery = query_split(queries.tolist(), len(rows))
     if groups is not None:
-        group_ids = torch.from_numpy(np.unique([groups[row] for row in rows], return_inverse=True)[1])
+        group_ids = torch.from_numpy(_in_order(groups.taken(rows)))
     return Split(
-        images=ImageFiles(items.paths[row] for row in rows),
+        images=ImageFiles(items.paths.taken(rows)),
         names=names,
         labels=space,
         queries=query_rows,
@@ -45,10 +45,17 @@ def make_split(items: Items, part: str, queries: Array, groups: Sequence[str] | 
         groups=None if groups is None else group_ids,
         view=_view(items, space, names),
         # Of the split that a page shows: a training split goes to worker processes.
-        metadata={}
-        if part == "train"
-        else {name: column.values(rows.tolist()) for name, column in items.metadata.items()},
+        metadata={} if part == "train" else {name: column.values(rows) for name, column in items.metadata.items()},
     )
+
+
+def _in_order(groups: Texts) -> Array:
+    """The number of each row's group in the order of their names `[N]`."""
+    different_groups, numbers = groups.numbered()
+    order = different_groups.order()
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    return places[numbers]
 
 
 def _label_space(items: Items, rows: Array) -> LabelSpace:

@@ -785,9 +785,9 @@ def test_runs_with_other_labels_are_other_data(refused, tiny_run, tmp_path):
     """Two runs whose evaluations agree, but not the labels in their records."""
     run = shutil.copytree(tiny_run, tmp_path / "run")
     shutil.copytree(tiny_run, tmp_path / "copy")
-    record = DataRecord.load(run / "data.json.gz")
+    record = DataRecord.load(run / "data.safetensors")
     labels = {name: [text[::-1] for text in texts] for name, texts in record.labels.items()}
-    replace(record, labels=labels).save(tmp_path / "copy/data.json.gz")
+    replace(record, labels=labels).save(tmp_path / "copy/data.safetensors")
     config = (tmp_path / "copy/config.yaml").read_text()
     (tmp_path / "copy/config.yaml").write_text(config.replace("seed: 0", "seed: 1"))
     line = refused("compare", run, "copy", "--query", "3")

@@ -14,7 +14,7 @@ from support.tables import dials, write_table
 
 from contml.data import BoxCrop, ImageFile, Pixels, Split, Task, Vector
 from contml.data.carve import with_validation
-from contml.data.copies import find_copies, joined, same_files, same_images, stamps_of
+from contml.data.copies import find_copies, joined, same_files, same_images
 from contml.experiment import OwnData, audit_run, check, load_table, train
 from contml.labels import ClassLabels, VectorLabels
 from contml.tasks.table.file import file
@@ -66,7 +66,7 @@ def test_crops_and_features_of_images(tmp_path):
         *(Pixels(noise(1)[0]), Pixels(noise(1)[0]), Vector(np.zeros(3, np.float32), ImageFile(b))),
         Vector(np.zeros(3, np.float32)),
     ]
-    assert same_images(stamps_of(sources)).tolist() == [0, 1, 1, 3, 4, 5, 0, 7]
+    assert same_images(sources).tolist() == [0, 1, 1, 3, 4, 5, 0, 7]
 
 
 def test_groups_that_share_an_image_are_joined():

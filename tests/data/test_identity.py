@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from dataclasses import replace
 
 import pytest
@@ -37,7 +35,7 @@ def record_of(train=TRAIN, test=TEST, val=None, **options):
 
 def test_saved_and_loaded(tmp_path):
     record = record_of({"a": 1, "ü \udcff/b": 2})
-    path = tmp_path / "data.json.gz"
+    path = tmp_path / "data.safetensors"
     record.save(path)
     assert DataRecord.load(path) == record
     assert DataRecord.load(path).changes(record) == []
@@ -51,17 +49,12 @@ def test_saved_and_loaded(tmp_path):
     [
         lambda content: content[:20],
         lambda content: b"",
-        lambda content: b"not gzip",
-        lambda content: gzip.compress(b"{"),
-        lambda content: gzip.compress(b"[]"),
-        lambda content: gzip.compress(b"{}"),
-        lambda content: gzip.compress(json.dumps({"names": {"train": ["a"]}, "labels": {"train": []}}).encode()),
-        lambda content: gzip.compress(json.dumps({"names": 3, "labels": 3, "queries": {}}).encode()),
+        lambda content: b"not safetensors",
         lambda content: content[:-12] + bytes(12),
     ],
 )
 def test_a_damaged_record_is_refused(tmp_path, spoil):
-    path = tmp_path / "data.json.gz"
+    path = tmp_path / "data.safetensors"
     record_of().save(path)
     path.write_bytes(spoil(path.read_bytes()))
     with refuses(str(path), got="cannot be read"):
@@ -69,8 +62,8 @@ def test_a_damaged_record_is_refused(tmp_path, spoil):
 
 
 def test_a_missing_record_is_refused(tmp_path):
-    with refuses(str(tmp_path / "data.json.gz"), got="no such file", hint="train again"):
-        DataRecord.load(tmp_path / "data.json.gz")
+    with refuses(str(tmp_path / "data.safetensors"), got="no such file", hint="train again"):
+        DataRecord.load(tmp_path / "data.safetensors")
 
 
 def changes(train=TRAIN, test=TEST, **options):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import json
 import shutil
 from dataclasses import replace
 
@@ -16,6 +14,7 @@ from support.refusals import refuses
 from support.tables import dials, write_table
 
 from contml.data import Task
+from contml.data.identity import DataRecord
 from contml.evaluation import label_errors
 from contml.experiment import OwnData, audit_run, extract_features, load, load_run, load_table, train
 from contml.experiment.audit import draw_folds, item_groups
@@ -251,10 +250,10 @@ def test_changed_data_are_refused(run):
     with refuses("config.yaml", "changed since the run began"):
         audit_run(run)
     (run / "config.yaml").write_text(config)
-    record = run / "data.json.gz"
-    values = json.loads(gzip.decompress(record.read_bytes()))
-    values["labels"]["train"][3] = "0" * 12
-    record.write_bytes(gzip.compress(json.dumps(values).encode()))
+    record = DataRecord.load(run / "data.safetensors")
+    train = [*record.labels["train"]]
+    train[3] = "0" * 12
+    replace(record, labels={**record.labels, "train": train}).save(run / "data.safetensors")
     with refuses("run", "training items: 1 with another label"):
         audit_run(run)
 

@@ -412,7 +412,7 @@ def copied(trained, monkeypatch):
 
     def get(kind):
         restored(trained(kind), monkeypatch)
-        return Data(Path("data"), DataRecord.load(Path("runs/whole/data.json.gz")))
+        return Data(Path("data"), DataRecord.load(Path("runs/whole/data.safetensors")))
 
     reports = []
     monkeypatch.setattr(RetrievalResults, "report", lambda *arguments: reports.append(arguments[2].evaluated))
@@ -599,15 +599,15 @@ def test_test_labels_shuffled_at_random_choose_the_same_weights(copied, monkeypa
 
 def test_a_run_without_a_record_is_refused(copied):
     copied("numbers")
-    Path("runs/whole/data.json.gz").unlink()
+    Path("runs/whole/data.safetensors").unlink()
     for command in (evaluate_run, report_run, resume):
-        with refuses("data.json.gz", got="no such file", hint="train again"):
+        with refuses("data.safetensors", got="no such file", hint="train again"):
             command(Path("runs/whole"))
 
 
 def test_a_report_with_pictures_of_accepted_changes(trained, monkeypatch):
     restored(trained("numbers"), monkeypatch)
-    data = Data(Path("data"), DataRecord.load(Path("runs/whole/data.json.gz")))
+    data = Data(Path("data"), DataRecord.load(Path("runs/whole/data.safetensors")))
     data.remove(data.name("test"))
     data.write(data.rows()[::-1])
     page = report_run(Path("runs/whole"), accept_changes=True)

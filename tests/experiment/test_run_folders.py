@@ -221,7 +221,7 @@ def test_a_damaged_config_is_one_error(folder):
             assert len(str(error).splitlines()) == 1  # noqa: PT017
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "data.json.gz", "evaluation.json", "config.yaml"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "data.safetensors", "evaluation.json", "config.yaml"])
 def test_a_folder_in_place_of_a_file(folder, name):
     (folder / name).unlink()
     (folder / name).mkdir()

@@ -85,7 +85,7 @@ def build_runs(folder: Path) -> None:
     ]
     rows += [{"event": "train", "epoch": 2, "step": 2, "loss": 0.5, "learning_rate": 0.1}]
     (folder / "one" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    record()[0].save(folder / "one" / "data.json.gz")
+    record()[0].save(folder / "one" / "data.safetensors")
 
 
 def record() -> tuple[DataRecord, DataRecord]:
@@ -109,7 +109,7 @@ def read_runs(folder: Path, random: Random) -> None:
 def read_report(folder: Path, random: Random) -> None:
     """Reads what a report reads: the config, the data, the evaluation and the metrics."""
     read(folder / "one" / "config.yaml", trusted=False)
-    before, now = DataRecord.load(folder / "one" / "data.json.gz"), record()[1]
+    before, now = DataRecord.load(folder / "one" / "data.safetensors"), record()[1]
     before.changes(now)
     for split in before.names:
         before.rows(split, now)

@@ -42,7 +42,7 @@ assert "contml.experiment" not in sys.modules and not any(name.startswith("contm
 
 def test_a_fresh_process_without_the_data_has_the_embeddings_of_the_run(trained, exported, tmp_path):
     run, bundle = (shutil.copytree(folder, tmp_path / folder.name) for folder in (trained.run, exported))
-    for name in ("data.json.gz", "metrics.jsonl", "embeddings"):  # not needed
+    for name in ("data.safetensors", "metrics.jsonl", "embeddings"):  # not needed
         (run / name).rename(tmp_path / name)
     subprocess.run([sys.executable, "-c", FRESH, trained.images, run, bundle], check=True, cwd=tmp_path)
     for folder in (run, bundle):
