@@ -108,7 +108,7 @@ class Texts(Packed[str]):
                 pass
         return texts
 
-    def packed(self) -> tuple[_Bytes, _Integers]:
+    def packed(self) -> tuple[_Bytes, np.ndarray[Any, np.dtype[np.int32]]]:
         """The bytes of all texts, uint8, and the length of each in bytes, int32 `[N]`."""
         from pyarrow import compute
 

@@ -146,7 +146,7 @@ def _read(comparison: Comparison, option: str, trust: bool) -> _Compared:
         runs.append((heading, experiment, run, saved_embeddings(experiment, run, name, checkpoint)))
     _, experiment, run, _ = runs[0]
     task, _ = recorded_task(experiment, run, accept_changes=False)
-    names = item_names(task.splits[name], experiment.root)
+    names = [*item_names(task.splits[name], experiment.root)]
     compared_runs, notes = [(heading, *saved.of(names)[1:]) for heading, *_, saved in runs], []
     try:
         untrained = _untrained(experiment, run, task, name, names)

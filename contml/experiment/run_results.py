@@ -78,7 +78,7 @@ class _Results:
 
     def names(self, split: Split) -> list[str]:
         """The names of the items of a split in the files of a run."""
-        return item_names(split, self.experiment.root)
+        return [*item_names(split, self.experiment.root)]
 
     def other_weights(self, evaluated: Evaluated) -> str | None:
         """The weights that file names of a result mention; None: the weights that the run selected."""

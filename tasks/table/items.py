@@ -344,14 +344,14 @@ def _refuse_shared(table: Table, groups: Texts, parts: Parts, what: str) -> None
     """Refuse a split with a group in two parts."""
     different_groups, numbers = groups.numbered()
     first_row = np.full(len(different_groups), -1)  # of each group, in the parts so far
-    part_of_row = {}
+    rows_of_part: dict[str, Array] = {}
     for part, rows in parts.used.items():
         if len(shared := rows[first_row[numbers[rows]] >= 0]):
             row, first = int(shared[0]), int(first_row[numbers[shared[0]]])
-            first_part = next(name for name, its_rows in part_of_row.items() if first in its_rows)
+            first_part = next(name for name, its_rows in rows_of_part.items() if first in its_rows)
             problem = f"{what} '{groups[row]}' is in {part} here, in {first_part} in {table.where(first)}"
             raise InputError(table.where(row), problem, hint="give each to one of them")
-        part_of_row[part] = rows
+        rows_of_part[part] = rows
         group_ids, first_indices = np.unique(numbers[rows], return_index=True)
         first_row[group_ids] = rows[first_indices]
 
