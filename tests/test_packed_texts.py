@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow
 import pytest
 import torch
 
-from contml._support.texts import Texts, taken
-from contml.data import ImageFile, Split
-from contml.data.sources import ImageFiles
+from contml._support.texts import Texts, joined, taken
+from contml.data import ImageFile, Split, copies
+from contml.data.sources import ImageFiles, Vectors
 from contml.labels import VectorLabels
 from tasks._readers.folders import DiskFiles
 from tasks.table.file import file
@@ -39,6 +41,86 @@ def test_texts_are_a_list():
     assert not Texts([])
     with pytest.raises(IndexError):
         texts[len(TEXTS)]
+
+
+PATHS = [
+    "a.png",
+    "./a",
+    "a//b",
+    "/x/./y",
+    "//x",
+    "../z",
+    "a/../b",
+    ".hidden",
+    "..c/...",
+    "a/",
+    ".",
+    "",
+    "ä\udcff/b",
+    "x\n/y",
+]
+
+
+def test_paths_in_arrays_are_those_of_the_standard_library():
+    texts = Texts(PATHS)
+    assert texts.normal_paths() == [os.path.normpath(path) for path in PATHS]
+    for prefix in ("a/", "ä\udcff/", "a" * 1200):
+        paths = [*PATHS, prefix + "b", prefix]
+        assert Texts(paths).without_prefix(prefix) == [path.removeprefix(prefix) for path in paths]
+    found = {
+        path: (folder, name)
+        for folder, rows, names in texts.folders()
+        for path, name in zip(texts.taken(rows), names, strict=True)
+    }
+    assert found == {path: (path[: path.rfind("/") + 1], path[path.rfind("/") + 1 :]) for path in PATHS}
+    assert not [*Texts([]).folders()]
+
+
+def test_texts_are_numbered_ordered_and_found():
+    values = ["b", "a", "b", "", "\udcff", "a\x00"]
+    texts = Texts(values)
+    different, numbers = texts.numbered()
+    assert [different[number] for number in numbers] == values
+    assert different == [*dict.fromkeys(values)]
+    assert texts.taken(texts.order()) == sorted(values)
+    assert texts.positions(Texts(["a", "b"])).tolist() == [1, 0, 1, -1, -1, -1]
+    assert [*texts.contents()] == [value.encode(errors="surrogateescape") for value in values]
+    assert joined([texts, texts], "\t") == [f"{value}\t{value}" for value in values]
+    assert texts.is_empty.tolist() == [not value for value in values]
+    distinct = Texts(["a", "b", "c"])
+    assert distinct.num_different() == 3
+    assert distinct.taken([0, 2]).num_different() == 2
+    assert distinct.taken([2, 0, 2]).num_different() == 2
+
+
+def test_packed_texts_are_read_again():
+    for values in (TEXTS, [], [""], ["a"]):
+        assert Texts.of_packed(*Texts(values).packed()) == Texts(values)
+    part = Texts(["ab", "c", "de"]).taken([1, 2])
+    assert Texts.of_packed(*part.packed()) == ["c", "de"]
+    with pytest.raises(ValueError, match="lengths"):
+        Texts.of_packed(np.zeros(3, np.uint8), np.array([1, 1], np.int32))
+
+
+def test_features_are_a_list_of_vectors():
+    values = np.arange(12, dtype=np.float32).reshape(4, 3)
+    vectors = Vectors(values, ImageFiles(["a", "b"]), np.array([3, 1]))
+    assert [vector.values.tolist() for vector in vectors] == [[9, 10, 11], [3, 4, 5]]
+    assert vectors[-1].picture == ImageFile(Path("b"))
+    split = Split(vectors, ["a", "b"], VectorLabels(torch.arange(2.0)))
+    assert split.feature_dim == 3
+    assert split.subset([1]).image(0).tolist() == [3, 4, 5]
+    assert isinstance(split.subset([1]).images, Vectors)
+
+
+def test_more_files_than_are_read_are_compared_by_their_paths(tmp_path, monkeypatch, capsys):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(b"same")
+    files = [str(tmp_path / name) for name in ("a", "b", "a", "c")] + ["", ""]
+    assert copies.same_files(files).tolist() == [0, 0, 0, 0, 4, 5]
+    monkeypatch.setattr(copies, "MOST_READ", 3)
+    assert copies.same_files(files).tolist() == [0, 1, 0, 3, 4, 5]
+    assert "not by their content" in capsys.readouterr().err
 
 
 def test_image_files_are_a_list_of_image_sources():

@@ -199,7 +199,7 @@ def with_recorded_items(task: Task, record: DataRecord, root: str = "") -> Task:
     """
     now = DataRecord.of(task, root)
     rows = {name: record.rows(name, now) for name in record.names}
-    if "test" in rows and not rows.get("val"):
+    if "test" in rows and not len(rows.get("val", ())):
         rows.pop("val", None)
     if empty_split := next((name for name in rows if not len(rows[name])), None):
         raise InputError(

@@ -121,7 +121,7 @@ def audit_run(
     items = task.splits[split]
     groups, row_tags, names = None, _Tags({}, ""), item_names(items, experiment.root)
     if isinstance(items.labels, JudgedItems):
-        keys = items.labels.judgment_names(names)
+        keys: Sequence[str] = items.labels.judgment_names(names)
     else:
         tag_file = tags or tags_file(run.folder)
         if tags or tag_file.exists():
