@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import nullcontext
 from itertools import count, islice
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias
@@ -15,10 +14,10 @@ import torch
 
 from contml._support.errors import InputError
 from contml._support.options import options_of
-from contml._support.progress import progress_bar
 from contml._support.validation import PositiveInt, Range, check_ranges
 from contml.contracts import Judgments
 from contml.labels.base import LabelSpace
+from contml.labels.binarized import search_neighbours
 
 #: Separate streams of random numbers for the order of an epoch, for filling a batch, and for dividing groups of items.
 _ORDER, _FILL, _DIVIDE = 1, 2, 3
@@ -140,6 +139,7 @@ class DenseSampler(BatchSampler):
         all_anchors: use every item of the batch as an anchor of the loss, not only the first ones.
         batches: batches per epoch; default every item is an anchor once.
         cache: a folder that keeps the neighbours for later runs on these labels; None: they are computed in each run.
+        approximate: find most of the neighbours by NN-descent, for very many items; the recall is printed.
     """
 
     @check_ranges
@@ -151,6 +151,7 @@ class DenseSampler(BatchSampler):
         all_anchors: bool = False,
         batches: PositiveInt | None = None,
         cache: Path | None = None,
+        approximate: bool = False,
         *,
         labels: LabelSpace,
         seed: int = 0,
@@ -164,9 +165,7 @@ class DenseSampler(BatchSampler):
         self.anchors = None if all_anchors else anchors_per_batch
         self.anchors_per_batch = anchors_per_batch
         self.batches = batches
-        with nullcontext() if quiet else progress_bar(len(labels)) as progress:
-            nearest = labels.nearest(neighbours, progress=progress, cache=cache)
-        self.neighbours = nearest.rows.cpu().numpy()  # [N,k]
+        self.neighbours = search_neighbours(labels, neighbours, cache, approximate, quiet).cpu().numpy()  # [N,k]
 
     def __len__(self) -> int:
         return self.batches or -(-self.items // self.anchors_per_batch)

@@ -182,13 +182,17 @@ class CaptionVectorLabels(CaptionSets):
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
     ) -> Neighbours:
-        if self.sets == "minima" or not isinstance(self._rows, np.ndarray):
+        if self._compares_all_pairs:
             return super()._nearest(k, rows, among, memory, progress)
         vectors = torch.from_numpy(self._rows)
         neighbours = neighbours_by_value(
             vectors, k, rows.cpu(), among.cpu(), lambda squared: squared / 2, memory, progress
         )
         return Neighbours(*(tensor.to(self.device) for tensor in neighbours))
+
+    @property
+    def _compares_all_pairs(self) -> bool:
+        return self.sets == "minima" or not isinstance(self._rows, np.ndarray)
 
     def _contents(self) -> str:
         return f"{self._rows.shape[0]:,} vectors of {self._rows.shape[1]:,} numbers; unit: {self.unit}"

@@ -112,11 +112,15 @@ class OrdinalLabels(LabelSpace):
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
     ) -> Neighbours:
-        if type(self).distances is not OrdinalLabels.distances:
+        if self._compares_all_pairs:
             return super()._nearest(k, rows, among, memory, progress)
         steps = len(self.levels) - 1
         ranks = self.ranks[:, None].double()
         return neighbours_by_value(ranks, k, rows, among, lambda squared: squared.sqrt() / steps, memory, progress)
+
+    @property
+    def _compares_all_pairs(self) -> bool:
+        return type(self).distances is not OrdinalLabels.distances
 
     def _item_contents(self) -> list[bytes]:
         return [repr(self.levels[rank]).encode() for rank in self.ranks.tolist()]

@@ -132,13 +132,17 @@ class VectorLabels(MetricLabels):
         """A number in the unit of the labels."""
         return value_text(self.measure.linear.of(value))
 
+    @property
+    def _compares_all_pairs(self) -> bool:
+        return type(self).distances is not VectorLabels.distances
+
     def _contents(self) -> str:
         return f"vectors of {self.values.shape[1]} numbers; unit: {self.unit}"
 
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
     ) -> Neighbours:
-        if type(self).distances is not VectorLabels.distances:
+        if self._compares_all_pairs:
             return super()._nearest(k, rows, among, memory, progress)
         order = (lambda squared: squared) if self.squared else torch.sqrt
         return neighbours_by_value(self.values, k, rows, among, order, memory, progress)
