@@ -1,11 +1,15 @@
-"""How run times grow with the number of items: neighbours, samplers, reading a table, evaluation.
+"""How run times grow with the number of items: neighbours, samplers, tables, the start of a training, evaluation.
 
-    python -m benchmarks.growth [--items 10000 100000 1000000] [--evaluated 10000 30000 100000] [--save FILE]
+    python -m benchmarks.growth [--items 100000 1000000 10000000] [--started 100000 1000000 10000000]
+                                [--measured 100000 1000000] [--evaluated 10000 30000 100000] [--save FILE]
 
 Neighbours are the 5 nearest by label distance of integer ages (many ties) and of real numbers. Samplers are built, and
 make 20 batches of 150 items: 10 items per class for the class sampler. The table is a CSV file of image names and a
 number; its images are not created, the list of names in the folder stands for them. The exponent of a row is the slope
 of log time over log items, by least squares: 1 is linear growth.
+
+The start of a training is that of a head on features: a table with a column of the split is read, a validation split is
+drawn, and 11 steps are done. Each number of rows has a process of its own, whose memory is measured.
 
 Memory is what the task of that table keeps, and the most that is allocated while the table is read.
 
@@ -284,9 +288,9 @@ def memory_table(items: list[int]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--items", type=int, nargs="*", default=[10**4, 10**5, 10**6])
+    parser.add_argument("--items", type=int, nargs="*", default=[10**5, 10**6, 10**7])
     parser.add_argument("--evaluated", type=int, nargs="*", default=[10**4, 3 * 10**4, 10**5])
-    parser.add_argument("--measured", type=int, nargs="*", default=[10**4, 10**5], help="rows whose memory is measured")
+    parser.add_argument("--measured", type=int, nargs="*", default=[10**5, 10**6], help="rows whose memory is measured")
     parser.add_argument("--started", type=int, nargs="*", default=[10**5, 10**6, 10**7], help="rows of a training")
     parser.add_argument("--save", type=Path, help="write the tables to this file too")
     given = parser.parse_args()

@@ -536,9 +536,8 @@ class LabelSpace(ABC):
             distances = torch.from_numpy(found)
             recall = float((distances[sample] <= exact[:, -1:]).double().mean())
             compared = pairs / (len(self) * (len(self) - 1) / 2)
-            facts = (recall, *interval(recall, len(sample)), len(sample), compared)
             result = distances.to(self.device), torch.from_numpy(neighbours).to(self.device)
-            return ApproximateNeighbours(*result, *facts)
+            return ApproximateNeighbours(*result, recall, *interval(recall, len(sample)), len(sample), compared)
 
         if cache is None:
             return search()
