@@ -3,6 +3,7 @@
     git worktree add /tmp/parent HEAD~1
     python -m benchmarks.loading --before /tmp/parent [--images 192] [--sets photographs large cars] [--rounds 5]
     python -m benchmarks.loading --before /tmp/parent --folder FOLDER --resize 256 --crop 224
+    python -m benchmarks.loading --before . --sets photographs --workers 1 2 --rounds 8    (two free cores)
 
 The bare decoder is a plain loop: Pillow opens a file, converts it to RGB and resizes it. It makes no crops and no
 batches. A pass of the loader yields what training needs: batches of 32 as tensors `[b, 3, crop, crop]`, of centre crops
@@ -190,8 +191,11 @@ PASSES = [
 ]
 
 
-def compare(given: Set, folder: Path, before: Path, rounds: int) -> tuple[list[list[str]], list[list[str]], str]:
+def compare(
+    given: Set, folder: Path, before: Path, rounds: int, workers: list[int]
+) -> tuple[list[list[str]], list[list[str]], str]:
     """Returns rows of the tables of processor time and of workers, and a line about pixels."""
+    passes = [name for name in PASSES if int(name.split()[2]) in workers]
     processes: list[Any] = []
     for number, checkout in enumerate((before.resolve(), Path(__file__).parents[1])):
         environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
@@ -212,13 +216,13 @@ def compare(given: Set, folder: Path, before: Path, rounds: int) -> tuple[list[l
     differences = {}
     for kind in ("test", "train"):
         first = pixels(1, f"files, {kind}, 0 workers")
-        for name in PASSES:
+        for name in passes:
             if f", {kind}, " in name and not np.array_equal(pixels(1, name), first):
                 raise AssertionError(f"{name} differs from files without workers")
         differences[kind] = np.abs(first - pixels(0, f"files, {kind}, 0 workers")).max()
         if kind == "test":
             differences["bare"] = np.abs(first - pixels(1, BARE[0])).max()
-    names = [*BARE, *PASSES]
+    names = [*BARE, *passes]
     for name in names:  # to warm up
         for process in processes:
             ask(process, name)
@@ -278,6 +282,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=192, help="files of each set; rounded down to whole batches")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workers", type=int, nargs="+", choices=(0, 1, 2), default=[0, 1, 2])
     parser.add_argument("--folder", type=Path, help="measure the images in this folder instead")
     parser.add_argument("--resize", type=int, default=256)
     parser.add_argument("--crop", type=int, default=224)
@@ -308,12 +313,14 @@ def main() -> None:
         shared = [columns.split(", ")]
         for number, given in enumerate(sets):
             (folder / str(number)).mkdir()
-            more, others, note = compare(given, folder / str(number), options.before, options.rounds)
+            more, others, note = compare(given, folder / str(number), options.before, options.rounds, options.workers)
             alone += more
             shared += others
             notes.append(note)
     sets_named = f"--folder {options.folder}" if options.folder else f"--sets {' '.join(options.sets)}"
     command = f"python -m benchmarks.loading --before PARENT --images {count} {sets_named} --rounds {options.rounds}"
+    if options.workers != [0, 1, 2]:
+        command += f" --workers {' '.join(map(str, options.workers))}"
     text = "\n".join(
         [
             heading("Loading images"),

@@ -33,7 +33,7 @@ _U32, _SHIFT, _HALF = np.uint32, np.uint32(_BITS), np.uint32(1 << (_BITS - 1))
 _ROWS = 16
 _COLUMN = 3 * _ROWS
 #: The least mean number of new pixels whose first old ones are consecutive, for which they are computed together.
-_LEAST_RUN = 12
+_LEAST_RUN = 6
 
 
 @compiled

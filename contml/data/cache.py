@@ -119,16 +119,18 @@ class CacheReport:
 
 
 class CachedImages:
-    """The images of one split in a cache. Each process opens the file itself."""
+    """The images of one split in a cache. Each process opens the file itself, and checks an image at its first read."""
 
     def __init__(self, file: Path, kind: CacheKind, entries: list[CachedImage]) -> None:
         self.file, self.kind = file, kind
         self.positions = np.array([entry.position for entry in entries], np.int64)
         self._checksums = np.array([entry[2:] for entry in entries], np.uint32).reshape(-1, 2)
+        self._is_checked = np.zeros(len(entries), bool)
         self._map: Array | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_map": None}  # pickling would copy the whole memory map
+        # Pickling would copy the whole memory map.
+        return {**self.__dict__, "_map": None, "_is_checked": np.zeros_like(self._is_checked)}
 
     def is_broken(self, row: int) -> bool:
         """Whether the image of a row cannot be decoded."""
@@ -144,8 +146,12 @@ class CachedImages:
             # Copy on write, since torch needs a writable array; nothing is written.
             self._map = np.asarray(np.memmap(self.file, self.kind.dtype, "c", shape=shape))
         array: Array = np.asarray(self._map[position])
-        start, expected = self._checksums[row].tolist()
-        return array if zlib.crc32(array.data, start) == expected else None
+        if not self._is_checked[row]:
+            start, expected = self._checksums[row].tolist()
+            if zlib.crc32(array.data, start) != expected:
+                return None
+            self._is_checked[row] = True
+        return array
 
 
 class ImageCache:

@@ -381,6 +381,22 @@ def test_damaged_images_are_decoded_again(files, folder, name):
         assert_same(batches(files, folder), plain)
 
 
+def test_each_process_checks_an_image_at_its_first_read(files, folder, monkeypatch):
+    images, split = Images(SIDE, SIDE, cache=folder), split_of(files)
+    images.prepare(split)
+    checked, crc32 = [], cache.zlib.crc32
+
+    def counted(values, start=0):
+        checked.append(memoryview(values).nbytes)
+        return crc32(values, start)
+
+    monkeypatch.setattr(cache.zlib, "crc32", counted)
+    for _ in range(3):
+        list(images.test_batches(split, None, 5))
+    assert checked.count(BYTES) == len(files)
+    images.close()
+
+
 def test_a_damaged_index_is_repaired(files, folder):
     fill(files, folder)
     lines = (folder / INDEX).read_bytes().splitlines(keepends=True)
