@@ -159,7 +159,7 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         if self.epochs and is_untrained(trainer.epoch, trainer.trained):
             hint = "no step of the training changed it: check learning_rate, loss and y"
             warnings.warn(f"the network has its initial weights, since {hint}", UserWarning, stacklevel=2)
-        self.network_ = trainer.bare_model.cpu().eval()
+        self.network_ = trainer.whole_model().cpu().eval()
         self._n_features_out = self.dim
         self.embedding_ = self._embed(X)
         self._neighbors = NearestNeighbors().fit(self.embedding_)

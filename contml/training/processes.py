@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -44,6 +44,20 @@ def any_process(*flags: bool, device: torch.device) -> list[bool]:
     values = torch.tensor(flags, dtype=torch.float32, device=device)
     dist.all_reduce(values, dist.ReduceOp.MAX)
     return [flag > 0 for flag in values.tolist()]
+
+
+@torch.no_grad()
+def share(tensors: Iterable[Tensor]) -> None:
+    """Give all processes the values of the first one, in place; `tensors` are of one device."""
+    tensors = list(tensors)
+    if world()[1] == 1:
+        return
+    for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
+        chosen = [tensor for tensor in tensors if tensor.dtype == dtype]
+        values = torch.cat([tensor.reshape(-1) for tensor in chosen])
+        dist.broadcast(values, 0)
+        for tensor, part in zip(chosen, torch.split(values, [each.numel() for each in chosen]), strict=True):
+            tensor.copy_(part.view_as(tensor))
 
 
 def other_process_error(what: str) -> InputError:

@@ -14,19 +14,25 @@ from contml._support.validation import check_range
 from contml.models import EmbeddingModel
 from contml.models.stages import stage_of
 from contml.training.optimizers import ParameterGroups
-from contml.training.processes import close_at_exit
+from contml.training.processes import close_at_exit, world
+from contml.training.sharding import Sharding, hidden_from_accelerate, launched_sharding
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-def accelerator(precision: str, every_parameter: bool = True, device: str = "auto") -> Accelerator:
-    """The accelerator for a precision; `every_parameter`: each step trains all parameters.
+def accelerator(
+    precision: str, every_parameter: bool = True, device: str = "auto"
+) -> tuple[Accelerator, Sharding | None]:
+    """The accelerator for a precision, and how several processes shard the network.
 
-    `device` is "cpu", "cuda", or "auto": CUDA if there is such a device.
+    Args:
+        precision: as in `Training`.
+        every_parameter: each step trains all parameters.
+        device: "cpu", "cuda", or "auto": CUDA if there is such a device.
 
     Raises:
-        InputError: the device does not support it.
+        InputError: the device does not support it, or `accelerate launch` asks for more.
     """
     from accelerate import Accelerator, DistributedDataParallelKwargs  # here: the import is slow
     from accelerate.state import AcceleratorState
@@ -45,16 +51,22 @@ def accelerator(precision: str, every_parameter: bool = True, device: str = "aut
     if other_device or state.get("_mixed_precision", mixed_precision) != mixed_precision:
         AcceleratorState._reset_state(reset_partial_state=other_device)
     close_at_exit()
+    sharding = launched_sharding(mixed_precision)
     try:
-        # Label distances need float64, which Apple GPUs do not support: CUDA or CPU.
-        return Accelerator(
-            mixed_precision=mixed_precision,
-            cpu=not use_cuda,
-            step_scheduler_with_optimizer=False,
-            kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=not every_parameter)],
-        )
+        with hidden_from_accelerate():
+            # Label distances need float64, which Apple GPUs do not support: CUDA or CPU.
+            made = Accelerator(
+                mixed_precision=mixed_precision,
+                cpu=not use_cuda,
+                step_scheduler_with_optimizer=False,
+                kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=not every_parameter)],
+            )
     except ValueError as error:
         raise InputError("precision", f"{precision} is not supported here ({error})", hint="use float32") from None
+    if (kind := made.distributed_type.value) not in ("NO", "MULTI_CPU", "MULTI_GPU"):
+        hint = "make no Accelerator of your own before the trainer"
+        raise InputError("accelerator", kind, "must be one process or DDP", hint)
+    return made, sharding if world()[1] > 1 else None
 
 
 def synchronize_batch_norm(model: nn.Module, device: torch.device, chunk_size: int | None = None) -> None:
@@ -89,7 +101,7 @@ def synchronize_batch_norm(model: nn.Module, device: torch.device, chunk_size: i
     if of_timm:
         import_by_name("timm.layers:convert_sync_batchnorm")(model)
     else:
-        nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
 
 
 def model_groups(model: nn.Module) -> ParameterGroups:

@@ -37,9 +37,18 @@ from contml.sampling import BatchSampler
 from contml.training.checkpoint import load_state, load_weights, save_state
 from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training
-from contml.training.processes import any_process, connected, gather_outputs, gather_rows, other_process_error, world
+from contml.training.processes import (
+    any_process,
+    connected,
+    gather_outputs,
+    gather_rows,
+    other_process_error,
+    share,
+    world,
+)
 from contml.training.selection import BestWeights
 from contml.training.setup import accelerator, model_groups, synchronize_batch_norm, why_not_compiled
+from contml.training.sharding import ShardedModel, clip_norm, load_optimizer, local, optimizer_state
 from contml.training.step import TrainingStep
 from contml.training.trackers import RunLog
 
@@ -107,7 +116,7 @@ class Trainer:
                 raise InputError(name, f"{items} items", f"must be of the {len(split)} items of the split")
         self.evaluator = evaluator or RetrievalEvaluator()
         self.options = options or Training()
-        self.accelerator = accelerator(self.options.precision, step.every_parameter, device)
+        self.accelerator, sharding = accelerator(self.options.precision, step.every_parameter, device)
         self.device = self.accelerator.device
         self.labels = (split.labels if labels is None else labels).to(self.device)
         self.split, self.sampler, self.images, self.run = split, sampler, images, run
@@ -121,10 +130,10 @@ class Trainer:
             synchronize_batch_norm(model, self.device, step.chunk_size)
         step.check(model, self.labels)
         self.training_step = step.to(self.device)
+        share([*step.parameters(), *step.buffers()])  # as data parallelism does with the model
         groups = [*model_groups(model), *step.parameter_groups()]
         for group in groups:
             group["params"] = [p for p in group["params"] if p.requires_grad]
-        self._backbone = groups[0]["params"]
         if self.options.head_only_epochs and not any(group["params"] for group in groups[1:]):
             got = "neither a head nor a loss has parameters to train"
             raise InputError("head_only_epochs", got, hint="set model.dim, or training.head_only_epochs=0")
@@ -136,8 +145,17 @@ class Trainer:
             self.average = AveragedModel(model, self.device, multi_avg_fn=self._average, use_buffers=True)
         step.use_average(self.average)
         bare_optimizer = optimizer(groups)
-        # The devices are given, as accelerate would import torch's distributed tensors to choose them.
-        self.model, self.optimizer = self.accelerator.prepare(model, bare_optimizer, device_placement=[True, True])
+        self._sharded: ShardedModel | None = None
+        if sharding is None:
+            # The devices are given, as accelerate would import torch's distributed tensors to choose them.
+            placed = self.accelerator.prepare(model, bare_optimizer, device_placement=[True, True])
+            self.model, self.optimizer = placed
+        else:
+            whole_parameters = dict(model.named_parameters())
+            self._sharded = ShardedModel(model, sharding, self.accelerator, step.equal_calls)
+            self._sharded.move(bare_optimizer, groups, whole_parameters)
+            self.model, self.optimizer = self._sharded.model, self.accelerator.prepare(bare_optimizer)
+        self._backbone = groups[0]["params"]
         self.steps = len(sampler)
         self.total_steps = self.options.epochs * self.steps
         self.schedule = schedule(bare_optimizer, self.steps, self.total_steps)
@@ -146,7 +164,8 @@ class Trainer:
         self.epoch, self.step = 0, 0
         self.config = dict(config or {})
         self._stop_request = StopRequest()  # to this process
-        self._stopping = False  # whether any process has received a signal, the same on all
+        # Whether any process has received a signal, and whether a state is due; the same on all.
+        self._stopping = self._save_due = False
         self._all_finite = torch.ones((), dtype=torch.bool, device=self.device)
         #: Whether a step has changed the network: a gradient was not 0, and its learning rate was not.
         self.trained = False
@@ -165,10 +184,17 @@ class Trainer:
 
     @property
     def bare_model(self) -> nn.Module:
-        """The model without the wrapper of the accelerator."""
+        """The model without the wrapper of the accelerator; with FSDP2, each process has a part of its weights."""
         # `unwrap_model` of accelerate would import torch's compiler, which takes over a second.
         model: nn.Module = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
         return model
+
+    def whole_model(self) -> nn.Module:
+        """The model with all of its weights, the same on each process; with FSDP2 a copy. All processes call it."""
+        if self._sharded is not None:
+            return self._sharded.whole()
+        share(self.bare_model.buffers())
+        return self.bare_model
 
     @property
     def finished(self) -> bool:
@@ -226,7 +252,7 @@ class Trainer:
 
         It is in float32, whatever the precision of the training: as `evaluate_run` and `contml.load` embed.
         """
-        self.model = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
+        self.model, self._sharded = self.accelerator.unwrap_model(self.whole_model(), keep_fp32_wrapper=False), None
         for module in [*self.model.modules()]:
             if isinstance(module, EmbeddingModel):
                 module.merge_adapter()
@@ -272,13 +298,16 @@ class Trainer:
                 parameter.grad = None  # so that neither momentum nor weight decay changes it
         self.trained = self.trained or self._changes_network()
         if self.options.clip_norm is not None:
-            self.accelerator.clip_grad_norm_(self.parameters, self.options.clip_norm)
+            clip = self.accelerator.clip_grad_norm_ if self._sharded is None else clip_norm
+            clip(self.parameters, self.options.clip_norm)
         if self.options.clip_value is not None:
-            self.accelerator.clip_grad_value_(self.parameters, self.options.clip_value)
+            self.accelerator.unscale_gradients()
+            for gradient in local(p.grad for p in self.parameters if p.grad is not None):
+                gradient.clamp_(-self.options.clip_value, self.options.clip_value)
         self.optimizer.step()
         self.schedule.step()
         if self.average is not None:
-            self.average.update_parameters(self.bare_model)
+            self.average.update_parameters(self.whole_model() if self._sharded is None else self._sharded.weights())
         self._all_finite.logical_and_(loss.detach().isfinite())
         return loss.detach()
 
@@ -297,7 +326,8 @@ class Trainer:
             for parameter in group["params"]
             if group["lr"] > 0 and id(parameter) in network and parameter.grad is not None
         ]
-        return bool(get_total_norm(gradients, math.inf) != 0)
+        changes = bool(get_total_norm(local(gradients), math.inf) != 0)
+        return changes if self._sharded is None else any_process(changes, device=self.device)[0]
 
     def evaluate(self, split: Split, model: nn.Module | None = None) -> tuple[Evaluation, Found, Tensor]:
         """Embed a split, divided between the processes, and evaluate the ranking; also returns unreadable rows.
@@ -318,11 +348,10 @@ class Trainer:
             among: only these rows; the outputs of the others are 0.
         """
         rank, processes = world()
+        model = model or self.whole_model()
         rows = (torch.arange(len(split)) if among is None else among)[rank::processes]
         with connected(), self._together():
-            outputs, missing = self.evaluator.outputs(
-                model or self.bare_model, split, self.images, rows, device=self.device
-            )
+            outputs, missing = self.evaluator.outputs(model, split, self.images, rows, device=self.device)
         with connected():
             return gather_outputs(outputs, missing, self.device)
 
@@ -337,18 +366,23 @@ class Trainer:
             self.images.check(split, range(rank, len(split), processes))
 
     def save(self) -> None:
-        """Write the state for `resume`, and the weights as `last`.
+        """Write the state for `resume`, and the weights as `last`. All processes call it.
 
         Raises:
             InputError: a weight is not finite, or a loss was not since the last call. Nothing is written.
         """
-        self._check_finite()
+        with connected():
+            self._check_finite()
+            model, optimizer = self.whole_model(), optimizer_state(self.optimizer)
+        with self._together():
+            self._save(model, optimizer)
+
+    def _save(self, whole_model: nn.Module, optimizer: Mapping[str, Any]) -> None:
         now = time.monotonic()
         self.seconds = None if self.seconds is None else self.seconds + now - self._save_time
         self._save_time = now
         if self.run is None or not self.accelerator.is_main_process:
             return
-        model = self.bare_model.state_dict()
         scaler = self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else {}
         averaged = {} if self.average is None else self.average.state_dict()
         best, values = ({}, {}) if self.best is None else self.best.state()
@@ -364,10 +398,10 @@ class Trainer:
             "scaler": scaler,
             "config": self.config,
         }
-        optimizer = self.optimizer.state_dict()
-        tensors = {"model": model, "step": self.training_step.state_dict(), "selection": values, "ema": averaged}
+        parts = {"model": whole_model.state_dict(), "step": self.training_step.state_dict()}
+        tensors = {**parts, "selection": values, "ema": averaged}
         save_state(self.run.checkpoints / "state.safetensors", tensors, optimizer, numbers)
-        self._save_weights("last", plain_weights(self.bare_model))
+        self._save_weights("last", plain_weights(whole_model))
         if self.average is not None:
             self._save_weights("ema", plain_weights(self.average.module))
         self.run.save_seconds(self.seconds)
@@ -389,11 +423,14 @@ class Trainer:
         path = self.run.checkpoints / "state.safetensors"
         if path.exists():
             tensors, optimizer, numbers = load_state(path)
-            self.bare_model.load_state_dict(tensors["model"])
+            if self._sharded is None:
+                self.bare_model.load_state_dict(tensors["model"])
+            else:
+                self._sharded.load(tensors["model"])
             self.training_step.load_state_dict(tensors.get("step", {}))
             if self.average is not None:
                 self.average.load_state_dict(tensors["ema"])
-            self.optimizer.load_state_dict(optimizer)
+            load_optimizer(self.optimizer, optimizer)
             self.schedule.load_state_dict(numbers["schedule"])
             if self.accelerator.scaler is not None and numbers["scaler"]:
                 self.accelerator.scaler.load_state_dict(numbers["scaler"])
@@ -416,9 +453,9 @@ class Trainer:
         value = float("nan")
         batches = self.images.train_batches(self.split, self.sampler, epoch=self.epoch, start=self.step, part=world())
         while True:
+            if self._save_due:
+                self._save_together()
             with self._together():
-                if time.monotonic() - self._save_time > 60 * self.options.checkpoint_minutes:
-                    self.save()
                 batch = next(batches, None)
             if self._stopping:
                 self._save_together()
@@ -429,8 +466,8 @@ class Trainer:
                 loss = self.train_step(batch)
             self.step += 1
             if self.steps_done % log_interval == 0 or self.step == self.steps:
+                self._check_finite()
                 with self._together():
-                    self._check_finite()
                     value = loss.item()
                     logs = self.training_step.logs()
                     self._log("train", loss=value, learning_rate=learning_rate, images_per_second=progress.rate, **logs)
@@ -438,7 +475,9 @@ class Trainer:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """If one process fails in this block, all of them stop. They also agree on whether one has received a signal.
+        """If one process fails in this block, all of them stop.
+
+        They also agree on whether one has received a signal, and on whether a state is due.
 
         Nothing in the block may wait for another process.
         """
@@ -447,7 +486,9 @@ class Trainer:
             yield
         except Exception as raised:  # raised again below
             error = raised
-        failed, self._stopping = any_process(error is not None, bool(self._stop_request), device=self.device)
+        save_due = time.monotonic() - self._save_time > 60 * self.options.checkpoint_minutes
+        flags = error is not None, bool(self._stop_request), save_due
+        failed, self._stopping, self._save_due = any_process(*flags, device=self.device)
         if error is not None:
             raise error
         if failed:
@@ -455,18 +496,18 @@ class Trainer:
 
     def _save_together(self) -> None:
         """Save, and stop if a process has received a signal."""
-        with self._together():
-            self.save()
+        self.save()
         if self._stopping:
             moment = f"in epoch {self.epoch + 1}, after step {self.step}" if self.step else f"after epoch {self.epoch}"
             raise Interrupted(f"stopped by {self._stop_request.name or 'a signal to another process'} {moment}")
 
     def _check_finite(self) -> None:
         weights = [*self.bare_model.state_dict().values(), *self.training_step.parameters()]
-        floats = [weight.detach() for weight in weights if weight.is_floating_point() and weight.numel()]
+        floats = [weight.detach() for weight in local(weights) if weight.is_floating_point() and weight.numel()]
         largest = get_total_norm(floats, math.inf)
-        for name, finite in {"loss": self._all_finite, "weights": largest.isfinite()}.items():
-            if not bool(finite):
+        broken = [not bool(finite) for finite in (self._all_finite, largest.isfinite())]
+        for name, is_broken in zip(("loss", "weights"), any_process(*broken, device=self.device), strict=True):
+            if is_broken:
                 got = f"not finite in epoch {self.epoch + 1}, by step {self.step}: training diverged"
                 hint = "lower the learning rate or clip the gradients; earlier checkpoints are kept"
                 raise InputError(name, got, hint=hint)
@@ -482,7 +523,7 @@ class Trainer:
         model = self.bare_model
         if not self.options.compile or self._compiled is not None:
             return
-        if reason := why_not_compiled(model, self.device):
+        if reason := why_not_compiled(model, self.device) if self._sharded is None else "FSDP2 shards the network":
             progress.line(f"training.compile is left out: {reason}")
         elif isinstance(model, EmbeddingModel):
             # Each size of a batch by itself: a resumed training would otherwise compile other code than a whole one.
@@ -516,15 +557,17 @@ class Trainer:
 
     def _start_head(self) -> None:
         """Start the head from features of training images, if it does."""
-        model = self.bare_model
+        model = self.whole_model()
         if isinstance(model, EmbeddingModel) and model.head_start in FROM_FEATURES:
             rows = head_rows(len(self.split))
             features, missing = self.outputs(self.split, model.bare_backbone(), rows)
             model.start_head(features[rows[~torch.isin(rows, missing)]])
+            if self._sharded is not None:
+                self._sharded.load(model.state_dict())
 
     def _evaluate_features(self, progress: TrainingProgress) -> None:
         """Evaluate the features of a pretrained backbone on the validation split, without a head, as a candidate."""
-        model = self.bare_model
+        model = self.whole_model()
         if self.best is None or not isinstance(model, EmbeddingModel) or not model.has_new_head:
             return
         features = model.without_head()
@@ -538,17 +581,19 @@ class Trainer:
                 self._save_weights("best", self.best.weights or {})
 
     def _evaluate(self, progress: TrainingProgress) -> None:
+        model = self.whole_model()
         for name, split in self.watched.items():
-            evaluation, result, _ = self.evaluate(split)
+            evaluation, result, _ = self.evaluate(split, model)
             averaged = None
             if name == "val" and self.average is not None and self.average.n_averaged > 0:
                 averaged = self.evaluate(split, self.average.module)[:2]
             with self._together():
-                self._record(name, evaluation, result, progress, averaged)
+                self._record(name, model, evaluation, result, progress, averaged)
 
     def _record(
         self,
         split: str,
+        model: nn.Module,
         evaluation: Evaluation,
         found: Found,
         progress: TrainingProgress,
@@ -564,7 +609,7 @@ class Trainer:
         progress.line(f"after epoch {self.epoch}: {score.title} {value}{share} ({title} split)")
         if self.best is None:
             return
-        model, takes_average = self.bare_model, False
+        takes_average = False
         if averaged is not None and self.average is not None:
             self._log("ema", split=split, metric=evaluation.headline, **averaged[0].numbers())
             text = evaluation.text(evaluation.headline, averaged[0].main.model)

@@ -26,7 +26,7 @@ from contml.training import Trainer
 
 from . import sweeps
 from .miniature import TINY, Flat, assert_equal, small_trainer, squares
-from .processes import script_environment, start_two
+from .processes import script_environment, start
 
 #: Trains, and goes on after every signal. Arguments: run folder, number of epochs, minutes between checkpoints, a key
 #: of `TRAININGS`.
@@ -76,7 +76,7 @@ def signals(folder: Path, times: int) -> None:
 
 def _signals(run: Run, times: int, epochs: int) -> None:
     choice, stops = random.Random(0), 0
-    processes = start_two(SCRIPT, str(run.folder), str(epochs), "10", "plain")
+    processes = start(SCRIPT, str(run.folder), str(epochs), "10", "plain")
     try:
         for line in processes[0].stdout:
             if line != "ready\n":
@@ -144,7 +144,7 @@ def _train_two(run: Run, epochs: int, seconds: float | None = None) -> int | Non
 
     Returns the number of rows; None if training was finished.
     """
-    processes = start_two(SCRIPT, str(run.folder), str(epochs), "0", "plain")
+    processes = start(SCRIPT, str(run.folder), str(epochs), "0", "plain")
     try:
         if seconds is not None:
             assert processes[0].stdout.readline() == "ready\n"

@@ -22,12 +22,17 @@ def restore_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def start_two(script: str, *arguments: str) -> list[subprocess.Popen[str]]:
-    """Starts a script in two connected processes, each with its number in RANK."""
+def start(script: str, *arguments: str, processes: int = 2) -> list[subprocess.Popen[str]]:
+    """Starts a script in connected processes, each with its number in RANK."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    common = {
+        "WORLD_SIZE": str(processes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "ACCELERATE_USE_CPU": "true",
+    }
     return [
         subprocess.Popen(
             [sys.executable, "-c", script, *arguments],
@@ -36,12 +41,12 @@ def start_two(script: str, *arguments: str) -> list[subprocess.Popen[str]]:
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(processes)
     ]
 
 
-def run_two(script: str, seconds: float) -> None:
-    """Runs a script in two connected processes and checks that both succeed."""
-    for process in start_two(script):
+def run_connected(script: str, seconds: float, processes: int = 2) -> None:
+    """Runs a script in two connected processes, or more, and checks that all succeed."""
+    for process in start(script, processes=processes):
         _, errors = process.communicate(timeout=seconds)
         assert process.returncode == 0, errors

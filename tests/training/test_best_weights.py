@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.miniature import Flat, assert_equal, small_trainer, squares, weights
-from support.processes import run_two
+from support.processes import run_connected
 from support.refusals import refuses
 from support.runs import from_text, kill_at
 
@@ -275,7 +275,7 @@ def test_two_processes_equal_one(tmp_path):
         "torch.save(trainer.best.weights, 'best' + rank)\n"
         "open('epochs' + rank, 'w').write(f'{trainer.epoch} {trainer.best.epoch}')\n"
     )
-    run_two(script, seconds=120)
+    run_connected(script, seconds=120)
     for rank in "01":
         assert (tmp_path / f"epochs{rank}").read_text() == f"{alone.epoch} {alone.best.epoch}"
         found = torch.load(tmp_path / f"best{rank}")

@@ -6,7 +6,7 @@ import torch
 from support.captioning import captioning_trainer, described_squares, small_captioner, small_step, words_of
 from support.decoders import forced
 from support.miniature import assert_equal, squares, weights
-from support.processes import run_two
+from support.processes import run_connected
 from support.refusals import refuses
 from support.runs import kill_at
 
@@ -162,7 +162,7 @@ for frozen in (True, False):
 def test_two_processes_equal_one(tmp_path):
     from safetensors.torch import load_file
 
-    run_two(SCRIPT % str(tmp_path), 240)
+    run_connected(SCRIPT % str(tmp_path), 240)
     for frozen in (True, False):
         # Adam would scale the rounding of gradients that are 0, such as that of a bias of the embedding.
         one = captioning_trainer(epochs=2, dropout=0, frozen=frozen, optimizer=sgd)

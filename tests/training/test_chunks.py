@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.label_spaces import judged
-from support.processes import run_two
+from support.processes import run_connected
 from support.refusals import refuses
 from torch import nn
 
@@ -217,7 +217,7 @@ save_file(out, f"FOLDER/gradients{rank}")
 
 @pytest.mark.slow
 def test_two_processes_equal_one(tmp_path):
-    run_two(SCRIPT.replace("FOLDER", str(tmp_path)), seconds=300)
+    run_connected(SCRIPT.replace("FOLDER", str(tmp_path)), seconds=300)
     found = load_file(tmp_path / "gradients0")
     for case, (name, make) in CASES.items():
         model, step = network(), EmbeddingStep(loss=make())

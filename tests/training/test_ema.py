@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.miniature import Flat, assert_equal, small_trainer, squares, weights
-from support.processes import run_two
+from support.processes import run_connected
 from support.refusals import refuses
 from support.runs import kill_at
 from test_layer_decay import DRAWN
@@ -177,7 +177,7 @@ def test_a_validation_split_is_needed(tmp_path, no_reports):
 @pytest.mark.slow
 def test_two_processes_equal_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run_two(
+    run_connected(
         """
 import torch
 from support.miniature import Flat, small_trainer, squares

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from support.interruptions import commands, kills, pairs, signals
 from support.miniature import assert_equal, small_trainer, squares, weights
-from support.processes import script_environment, start_two
+from support.processes import script_environment, start
 from support.refusals import refuses
 from torch import nn
 
@@ -287,7 +287,7 @@ except Interrupted as stop:
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_signal_while_the_processes_agree_stops_both_after_the_same_step(rank):
-    lines = [process.communicate(timeout=120)[0] for process in start_two(DURING, str(rank))]
+    lines = [process.communicate(timeout=120)[0] for process in start(DURING, str(rank))]
     own = lines[rank].split(" in ")
     other = lines[1 - rank].split(" in ")
     assert own[0] == "stopped by SIGTERM"
@@ -330,7 +330,7 @@ os._exit(0)
     ],
 )
 def test_the_failure_of_one_process_is_one_line_on_the_other(cause, own, other):
-    processes = start_two(FAILS, cause)
+    processes = start(FAILS, cause)
     lines = [process.communicate(timeout=120) for process in processes]
     assert lines[1][0].startswith(own) if own else lines[1][0] == ""
     assert lines[0][0].startswith(other), lines
@@ -349,7 +349,7 @@ print(dist.is_initialized())
 
 def test_the_process_group_is_closed_at_the_end():
     """Threads of gloo that still run would abort the process: "terminate called without an active exception"."""
-    for process in start_two(CLOSED):
+    for process in start(CLOSED):
         output, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
         assert output.split() == ["True", "False"]

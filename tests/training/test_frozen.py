@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from support.miniature import assert_equal, weights
-from support.processes import run_two
+from support.processes import run_connected
 from support.refusals import refuses
 from support.runs import kill_at
 
@@ -188,7 +188,7 @@ trainer.fit()
 if trainer.accelerator.is_main_process:
     torch.save(trainer.bare_model.state_dict(), "two.pth")
 """
-    run_two(script, 300)
+    run_connected(script, 300)
     one = trainer_of(made())
     one.fit()
     two = torch.load(photos / "two.pth")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.processes import run_two
+from support.processes import run_connected
 
 SCRIPT = """
 import os, resource, torch, torch.distributed as dist
@@ -30,4 +30,4 @@ dist.destroy_process_group()
 
 
 def test_outputs_are_merged_in_the_memory_of_one_copy():
-    run_two(SCRIPT, seconds=300)
+    run_connected(SCRIPT, seconds=300)

@@ -11,7 +11,7 @@ from hypothesis import given
 from safetensors.torch import load_file
 from support.choices import pairwise
 from support.miniature import Flat, augmented, squares
-from support.processes import run_two
+from support.processes import run_connected
 from support.refusals import refuses
 from support.runs import kill_at
 from support.strategies import CLASS_CASES, class_ids
@@ -624,7 +624,7 @@ def test_two_processes_equal_one(tmp_path, chunk_size):
         f"rank, gradients, weights = shared_training(chunk_size={chunk_size}); os.chdir('{tmp_path}')\n"
         "save_file(gradients, f'gradients{rank}'); save_file(weights, f'weights{rank}')\n"
     )
-    run_two(script, seconds=300)
+    run_connected(script, seconds=300)
     for rank in "01":
         found = load_file(tmp_path / f"gradients{rank}")
         for name, gradient in gradients.items():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.miniature import Flat, assert_equal, augmented, squares, weights
-from support.processes import run_two
+from support.processes import run_connected
 from support.refusals import refuses
 from support.runs import kill_at
 
@@ -303,7 +303,7 @@ def test_two_processes_equal_one(tmp_path, kind):
         "save_file(trainer.bare_model.state_dict(), rank)\n"
         "open('value' + rank, 'w').write(repr(trainer.evaluate(trainer.watched['test'])[0].main.model))\n"
     )
-    run_two(script, seconds=240)
+    run_connected(script, seconds=240)
     for rank in "01":
         found = load_file(tmp_path / rank)
         for name, weight in weights(alone).items():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.miniature import assert_equal, small_trainer, weights
-from support.processes import run_two
+from support.processes import run_connected
 from support.refusals import refuses
 from support.runs import kill_at
 from torch import nn
@@ -145,7 +145,7 @@ def deep_trainer():
 
 def check_two_processes(deep_trainer, free, frozen):
     """Two processes train as one; `free` parameters change no distance: their gradients are rounding."""
-    run_two(
+    run_connected(
         f"""
 import torch
 from {deep_trainer.__module__} import deep_trainer

@@ -8,7 +8,7 @@ import math
 
 import pytest
 from support.miniature import TINY, small_trainer, squares
-from support.processes import run_two
+from support.processes import run_connected
 from support.refusals import refuses
 from support.runs import kill_at
 
@@ -147,6 +147,6 @@ trainer = small_trainer(Run(Path({str(run.folder)!r})), tracker="tensorboard")
 trainer.fit()
 trainer.log.close()
 """
-    run_two(script, 300)
+    run_connected(script, 300)
     assert len([*(run.folder / "tensorboard").glob("events.*")]) == 1
     same(scalars(run.folder)["train/loss"], logged(Run(run.folder), "train", "loss"))

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.miniature import TINY, Flat, assert_equal, regularized, small_trainer, squares, weights
-from support.processes import run_two, script_environment
+from support.processes import run_connected, script_environment
 from support.refusals import refuses
 from support.runs import kill_at
 
@@ -572,7 +572,7 @@ def test_two_processes_equal_one(tmp_path, loss):
         "save_file(trainer.bare_model.state_dict(), rank)\n"
         "open('spearman' + rank, 'w').write(repr(trainer.evaluate(trainer.watched['test'])[0].spearman))\n"
     )
-    run_two(script, seconds=120)
+    run_connected(script, seconds=120)
     for rank in "01":
         found = load_file(tmp_path / rank)
         for name, value in weights(alone).items():
