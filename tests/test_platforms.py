@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from contml import work
+from contml._support import texts
 from contml._support.files import shared_folder, write
 from contml.cli import main
 from contml.data import Pixels, Split
@@ -55,8 +56,8 @@ def test_files_are_listed_by_paths_with_backslashes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos\\").mkdir()  # Linux lists a folder of this name
     (tmp_path / "photos\\" / "a.jpg").write_bytes(b"x" * 100)
-    monkeypatch.setattr(os.path, "basename", ntpath.basename)
-    assert _sizes(["photos\\a.jpg", "photos\\b.jpg"]).tolist() == [100, 0]
+    monkeypatch.setattr(texts, "_SEPARATORS", r"/\\")
+    assert _sizes(texts.Texts(["photos\\a.jpg", "photos\\b.jpg"])).tolist() == [100, 0]
 
 
 def test_text_that_a_code_page_lacks_is_escaped(monkeypatch):

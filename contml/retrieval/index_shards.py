@@ -72,7 +72,7 @@ class CodeParts(work.Files[Arrays]):
     def save(self, value: Arrays, path: Path) -> None:
         """Write the arrays."""
         # Copies: arrays of another process may be read-only.
-        tensors = {name: torch.from_numpy(np.array(array, order="C")) for name, array in value.items()}
+        tensors = {name: torch.from_numpy(np.asarray(array).copy()) for name, array in value.items()}
         save_tensors(path, tensors, part=path.name.removesuffix(self.suffix))
 
 

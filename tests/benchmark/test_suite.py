@@ -322,8 +322,8 @@ def test_the_suite_of_the_page_is_valid(tmp_path):
     suite = read_suite(str(path))
     assert [cell.total for cell in cells(suite, {})] == [2 + 1, 6 + 2 + 5, 6 + 2 + 5]
     graded = read_suite("graded_features")
-    assert f"({graded.trials}) on the validation split" in text
-    assert f"has {graded.further} more trials" in text
+    assert f"({graded.trials} in `graded_features`, the page" in text
+    assert f"({graded.further} in `graded_features`)" in text
 
 
 #: The suites of which trainings are recorded.
