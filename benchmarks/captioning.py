@@ -236,9 +236,8 @@ def setup(name: str, given: argparse.Namespace, record: Record) -> tuple[Trials,
     """The trials of a captioner, and the seconds of one of its trainings."""
     chosen = SETUPS[name]
     first, second = chosen.epochs
-    epochs = (f"training.epochs={first + second}", f"step.cross_entropy_epochs={first}", "schedule=constant")
-    if not second:
-        epochs += ("training.evaluate_every=2",)
+    epochs = [f"training.epochs={first + second}", f"step.cross_entropy_epochs={first}", "schedule=constant"]
+    epochs += [] if second else ["training.evaluate_every=2"]
     sizes = (*_SIZES, "decoder.attention=256") if chosen.maps else _SIZES
     tried = (f"optimizer.lr={_RATE:g}",)
     methods = []
