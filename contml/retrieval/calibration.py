@@ -86,7 +86,7 @@ class Check(BaseModel):
         split: which split.
         queries: number of its queries.
         expected: share of the pairs that should be inside the interval, or in the same class.
-        observed: the share that is.
+        observed: the share that is. A pair without an interval counts: nothing is said of it.
         interval: the 95 % bootstrap interval of `observed`, by query or group.
         width: mean width of the intervals in the unit of the labels, of factors the geometric mean of high / low; None
             for classes, and where no pair has an interval.
