@@ -720,6 +720,12 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             lambda: Training().val_share,
         ),
     ],
+    "docs/scale.md": [
+        (
+            f"first: {N} us and {N} bytes for each image of a tar archive, {N} us and {N} bytes for a row of a Parquet",
+            lambda: [*opened("tar archive, an image and a .json per sample"), *opened("Parquet file, column of names")],
+        ),
+    ],
     "docs/search.md": [
         (rf"\| `flat` \| exactly the k nearest \| up to {N} items", lambda: index_structure.FLAT_ITEMS),
         (rf"by a graph of neighbours \| up to {WORD} million", lambda: index_structure.HNSW_ITEMS / 1e6),
@@ -766,6 +772,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         ),
     ],
     "docs/using_a_model.md": [
+        (f"for the same processor time, within {N} %", lambda: most_of_shards()),
         (f"parts of {N} images are kept", lambda: embed_parts._PART),
         (f"embeddings differ by more than {N} \\(of", lambda: graph._TOLERANCE),
         (f"on {WORD} random images", lambda: graph._CHECKED),
@@ -955,6 +962,17 @@ def searched(kind: str) -> list[float]:
     ]
     alone = stated("search", f"queries/s, FAISS {N}, overhead")
     return [float(found[1]), alone if kind == "flat" else float(found[2]), float(found[5]), float(built[5])]
+
+
+def opened(shard: str) -> list[float]:
+    """Microseconds and bytes per image of a shard that is opened."""
+    return row("shards", shard)[1:]
+
+
+def most_of_shards() -> float:
+    """The largest difference of a kind of shard from files, in percent."""
+    kinds = ("tar archives", "Parquet file", "data set of Hugging Face")
+    return max(100 * abs(row("shards", kind)[2] - 1) for kind in kinds)
 
 
 def halves() -> list[list[float]]:
