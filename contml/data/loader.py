@@ -10,6 +10,7 @@ Of a frozen backbone, whose images are the same in every epoch, a batch has the 
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 import weakref
@@ -293,9 +294,10 @@ class Images:
 
 
 class _Part(NamedTuple):
-    """Some rows of a batch, and the place in shared memory where a worker writes their images."""
+    """Rows of a batch, from its position `start`, and the place in shared memory where a worker writes their images."""
 
     place: int
+    start: int
     rows: list[int]
     seed: tuple[int, int, int] | None
 
@@ -350,17 +352,18 @@ class _Workers:
         self._end = weakref.finalize(self, _end_workers, self._loader, os.getpid())
 
     def read(self, requests: Iterable[Request]) -> Iterator[BatchResult | InputError]:
-        waiting: deque[tuple[Request, list[_Part]]] = deque()
+        waiting: deque[tuple[Request, int]] = deque()  # batches and the number of their parts
+        sent: deque[_Part] = deque()
         free = deque(range(len(self._shared)))
 
         def parts() -> Iterator[_Part]:
             for request in requests:
-                rows = request.rows
-                chunks = [rows[start : start + self._rows] for start in range(0, len(rows), self._rows)] or [[]]
-                sent: list[_Part] = []
-                waiting.append((request, sent))
-                for chunk in chunks:
-                    sent.append(_Part(free.popleft(), chunk, request.seed))
+                # Parts of equal size: the workers take turns, and one of two would always have the small last parts.
+                count = max(1, -(-len(request.rows) // self._rows))
+                ends = [len(request.rows) * number // count for number in range(count + 1)]
+                waiting.append((request, count))
+                for start, end in itertools.pairwise(ends):
+                    sent.append(_Part(free.popleft(), start, request.rows[start:end], request.seed))
                     yield sent[-1]
 
         self._parts.pending = parts()
@@ -372,18 +375,18 @@ class _Workers:
                 )
                 results = iter(self._loader)
             while waiting:
-                request, sent = waiting.popleft()
+                request, count = waiting.popleft()
                 images, decoded, error = self._decoder.empty(len(request.rows)), Decoded([], []), None
-                for start in range(0, max(len(request.rows), 1), self._rows):
+                for _ in range(count):
                     result = next(results)
-                    part = sent.pop(0)
+                    part = sent.popleft()
                     if isinstance(result, InputError):
                         error = error or result
                     else:
                         end = len(decoded.positions)
-                        count = len(result.positions)
-                        images[end : end + count] = self._shared[part.place, :count]
-                        decoded.positions.extend(start + position for position in result.positions)
+                        new_end = end + len(result.positions)
+                        images[end:new_end] = self._shared[part.place, : new_end - end]
+                        decoded.positions.extend(part.start + position for position in result.positions)
                         decoded.broken.extend(result.broken)
                     free.append(part.place)
                 if error is None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import PIL
@@ -189,6 +190,26 @@ def test_parts_make_the_same_batches(workers, size):
     assert_same(there.train_batches(split, sampler, epoch=5, start=len(sampler) // 2),
                 here.train_batches(split, sampler, epoch=5, start=len(sampler) // 2))  # fmt: skip
     there.close()
+
+
+@pytest.mark.usefixtures("parts_of_three")
+def test_two_workers_share_each_batch_equally(tmp_path, monkeypatch):
+    log, write = tmp_path / "log", loader.BatchDecoder.decode
+
+    def logged(self, rows, *arguments):
+        with log.open("a") as file:
+            print(os.getpid(), len(rows), file=file)
+        return write(self, rows, *arguments)
+
+    monkeypatch.setattr(loader.BatchDecoder, "decode", logged)
+    images = augmented(**AUGMENTED, workers=2)
+    list(images.train_batches(split_of(noise(12)), Shuffled(12, 4, seed=1), epoch=0))
+    images.close()
+    decoded = Counter()
+    for line in log.read_text().splitlines():
+        process, rows = line.split()
+        decoded[process] += int(rows)
+    assert sorted(decoded.values()) == [6, 6]  # parts of 3 and 1 would make 3 and 9
 
 
 @pytest.mark.usefixtures("parts_of_three")
