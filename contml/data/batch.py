@@ -14,7 +14,7 @@ from contml._support.errors import InputError
 from contml.data.cache import CachedImages
 from contml.data.decode import PixelArray, cause, resized
 from contml.data.split import Split
-from contml.data.transforms import CropTransform, Transform, centre
+from contml.data.transforms import Box, CropTransform, Transform, centre
 
 #: What training flips with probability 1/2: whole batches, so that label distances in a batch stay valid, or each
 #: image.
@@ -142,9 +142,11 @@ class BatchDecoder:
         from contml.data._resampling import crop_planes  # here: it imports numba
 
         out: PixelArray = images.numpy()
-        flip_batch = self.flip == "batch" and seed is not None and _is_flipped(*seed)
         decoded = Decoded([], [])
-        for position, row in enumerate(rows):
+        # Drawn before the first image: between two images, whose pixels fill the processor's cache, it takes longer.
+        draws = [self._draw(seed, row) for row in rows]
+        flip_batch = self.flip == "batch" and seed is not None and _is_flipped(*seed)
+        for position, (row, (drawn, flip)) in enumerate(zip(rows, draws, strict=True)):
             try:
                 image = None if not isinstance(self.cached, CachedImages) else self.cached.get(row)
                 if image is None:
@@ -152,20 +154,23 @@ class BatchDecoder:
             except OSError as error:
                 decoded.broken.append((self.split.name(row), cause(error)))
                 continue
-            flip = flip_batch
-            if seed is None:
-                box = centre(self.resize, self.crop)
+            if isinstance(drawn, np.random.Generator):
+                image, box = self._transformed(image, drawn), (0, 0, self.crop)
             else:
-                generator = np.random.default_rng([_CROP, *seed, row])
-                if type(self.transform) is CropTransform:  # a subclass may do more
-                    box = self.transform.box(generator)
-                else:
-                    image, box = self._transformed(image, generator), (0, 0, self.crop)
-                if self.flip == "image":
-                    flip = _is_flipped(*seed, row)
-            crop_planes(image, box, flip, out[len(decoded.positions)])
+                box = drawn
+            crop_planes(image, box, flip or flip_batch, out[len(decoded.positions)])
             decoded.positions.append(position)
         return decoded
+
+    def _draw(self, seed: tuple[int, int, int] | None, row: int) -> tuple[Box | np.random.Generator, bool]:
+        """Returns the box of a row, or the generator for another kind of transform, and whether this image is flipped."""
+        if seed is None:
+            return centre(self.resize, self.crop), False
+        generator = np.random.default_rng([_CROP, *seed, row])
+        flip = self.flip == "image" and _is_flipped(*seed, row)
+        if type(self.transform) is CropTransform:  # a subclass may do more
+            return self.transform.box(generator), flip
+        return generator, flip
 
     def _transformed(self, image: PixelArray, generator: np.random.Generator) -> PixelArray:
         """The result of a transform that is not ours, checked."""
