@@ -163,7 +163,7 @@ class BatchDecoder:
         return decoded
 
     def _draw(self, seed: tuple[int, int, int] | None, row: int) -> tuple[Box | np.random.Generator, bool]:
-        """Returns the box of a row, or the generator for another kind of transform, and whether this image is flipped."""
+        """Returns the box of a row, or the generator for another transform, and whether this image is flipped."""
         if seed is None:
             return centre(self.resize, self.crop), False
         generator = np.random.default_rng([_CROP, *seed, row])
