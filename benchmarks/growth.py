@@ -1,7 +1,8 @@
 """How run times grow with the number of items: neighbours, samplers, tables, the start of a training, evaluation.
 
     python -m benchmarks.growth [--items 100000 1000000 10000000] [--started 100000 1000000 10000000]
-                                [--measured 100000 1000000] [--evaluated 10000 30000 100000] [--save FILE]
+                                [--measured 100000 1000000] [--cached 100000 1000000]
+                                [--evaluated 10000 30000 100000] [--save FILE]
 
 Neighbours are the 5 nearest by label distance of integer ages (many ties) and of real numbers. Samplers are built, and
 make 20 batches of 150 items: 10 items per class for the class sampler. The table is a CSV file of image names and a
@@ -12,6 +13,10 @@ The start of a training is that of a head on features: a table with a column of 
 drawn, and 11 steps are done. Each number of rows has a process of its own, whose memory is measured.
 
 Memory is what the task of that table keeps, and the most that is allocated while the table is read.
+
+The index of the image cache is that of N image files, of one number each. Its memory is what a process keeps while it
+reads images, and the most while it searches the index for all of them. The files are not created: their status is that
+of this file.
 
 Evaluation ranks all items for each item, with ages as labels and 512 dimensions, and is divided by the float32 product
 of the embeddings with themselves, in blocks of 512 x 2,048. Times are processor seconds of one thread, the best of a
@@ -42,7 +47,11 @@ from torch.nn.functional import normalize
 
 from benchmarks.measure import heading, table
 from contml._support.texts import Texts
+from contml._support.validation import as_rows
+from contml.contracts import Rows
+from contml.data import Batch, Split, cache
 from contml.data.identity import DataRecord
+from contml.data.sources import ImageFiles
 from contml.evaluation import evaluate
 from contml.experiment import OwnData, check, load_table
 from contml.labels import ClassLabels, VectorLabels
@@ -184,27 +193,63 @@ def table_memory(items: int) -> tuple[float, float]:
     """Bytes per row that the task of a table keeps, and the most while it is read."""
     with numbers_table(items) as path:
         file(path)  # what is computed once is no memory of the task
-        gc.collect()
-        tracemalloc.start()
-        pool = pyarrow.default_memory_pool()
-        before, most = pool.bytes_allocated(), 0
-        stopped = threading.Event()
-
-        def watch() -> None:
-            nonlocal most
-            while not stopped.wait(0.01):
-                most = max(most, tracemalloc.get_traced_memory()[0] + pool.bytes_allocated() - before)
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        task = file(path)
-        gc.collect()
-        stopped.set()
-        watcher.join()
-        kept = tracemalloc.get_traced_memory()[0] + pool.bytes_allocated() - before
-        tracemalloc.stop()
+        with traced_memory() as memory:
+            task = file(path)
+            gc.collect()
+            kept, most = memory()
         assert len(task.train) + len(task.evaluated) == items
         return kept / items, most / items
+
+
+@contextmanager
+def traced_memory() -> Iterator[Callable[[], tuple[int, int]]]:
+    """Yields a function that returns the bytes allocated since then by Python and Arrow: now, and the most so far."""
+    gc.collect()
+    tracemalloc.start()
+    pool = pyarrow.default_memory_pool()
+    before, most = pool.bytes_allocated(), 0
+    stopped = threading.Event()
+
+    def now() -> int:
+        allocated: int = tracemalloc.get_traced_memory()[0] + pool.bytes_allocated() - before
+        return allocated
+
+    def watch() -> None:
+        nonlocal most
+        while not stopped.wait(0.01):
+            most = max(most, now())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield lambda: (now(), most)
+    finally:
+        stopped.set()
+        watcher.join()
+        tracemalloc.stop()
+
+
+def cache_index(items: int) -> tuple[float, float, float, float]:
+    """Bytes per image of the index on disk, kept, and the most while it is searched; microseconds of the search."""
+    names = Texts(f"/data/photographs/{row:08d}.jpg" for row in range(items))
+    split = Split(ImageFiles(names), names, VectorLabels(torch.zeros(items)))
+
+    def make(rows: Rows) -> Iterator[Batch]:
+        for chunk in torch.split(as_rows(rows, items), cache.CHUNK):
+            yield Batch(chunk[:, None].float(), chunk, 0, 0, chunk)
+
+    with tempfile.TemporaryDirectory() as folder, patch.object(cache, "file_of", lambda _path: __file__):
+        made = cache.ImageCache(Path(folder), cache.CacheKind.features("index", 1))
+        made.fill(split, make, {})
+        start = time.process_time()
+        made.fill(split, make, {})
+        spent = time.process_time() - start
+        with traced_memory() as memory:
+            cached, report = made.fill(split, make, {})
+            kept, most = memory()
+        assert report.added == 0
+        assert cached.get(items - 1) == items - 1
+        return made.index.stat().st_size / items, kept / items, most / items, 1e6 * spent / items
 
 
 #: What is measured for each number of items, in seconds.
@@ -286,12 +331,19 @@ def memory_table(items: list[int]) -> str:
     return table(rows)
 
 
+def cache_table(items: list[int]) -> str:
+    rows = [["images in a cache", "index on disk, bytes", "kept", "the most while it is searched", "us"]]
+    rows += [[f"{count:,}", *(f"{each:.3g}" for each in cache_index(count))] for count in items]
+    return table(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, nargs="*", default=[10**5, 10**6, 10**7])
     parser.add_argument("--evaluated", type=int, nargs="*", default=[10**4, 3 * 10**4, 10**5])
     parser.add_argument("--measured", type=int, nargs="*", default=[10**5, 10**6], help="rows whose memory is measured")
     parser.add_argument("--started", type=int, nargs="*", default=[10**5, 10**6, 10**7], help="rows of a training")
+    parser.add_argument("--cached", type=int, nargs="*", default=[10**5, 10**6], help="images of a cache")
     parser.add_argument("--save", type=Path, help="write the tables to this file too")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -301,6 +353,8 @@ def main() -> None:
         parts.append(growth_table(given.items) + "\n")
     if given.measured:
         parts.append(memory_table(given.measured) + "\n")
+    if given.cached:
+        parts.append(cache_table(given.cached) + "\n")
     if given.started:
         parts.append(start_table(given.started) + "\n")
     if given.evaluated:

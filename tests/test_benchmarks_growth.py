@@ -21,6 +21,13 @@ def test_an_evaluation_costs_a_few_matrix_products():
     assert spent < 30 * product  # 5 products for 30,000 items; what grows with the items is more for few of them
 
 
+def test_memory_of_the_index_of_a_cache():
+    on_disk, kept, most, _ = growth.cache_index(10**5)
+    assert on_disk == 32
+    assert kept < 14
+    assert most < 200  # 90 of 10^6 images, of which fewer are compared at a time
+
+
 def test_exponents():
     assert growth.exponent([10, 100, 1000], [0.3, 3, 30]) == pytest.approx(1)
     assert growth.exponent([10, 100], [1, 100]) == pytest.approx(2)

@@ -1,16 +1,23 @@
-"""A cache of what is made of images, in a folder: a file of arrays, read as a memory map, and an index.
+"""A cache of what is made of images, in a folder: a file of arrays and an index, both read as memory maps.
 
 What is made are resized pixels, or the features of a frozen backbone. `resized-SIDE.pixels` holds SIDE x SIDE x 3 bytes
-per image, `features-KEY.vectors` a vector of float32; both are only appended to. A line of `resized-SIDE.index` has
-the file of an image (path, crop, size, modification time), its position in the arrays, the error if it is broken, and
-a checksum of all this and the array. A line is written after its array is on disk. So a crash loses only the images
-since the last line, an image whose file has changed is appended again, and no process overwrites what another reads.
-An image whose line or array is damaged is made again.
+per image, `features-KEY.vectors` a vector of float32. `resized-SIDE.entries` is the index, 32 bytes per image:
+
+    bytes   0 to 15    16 to 23            24 to 27    28 to 31
+            digest     position in the     CRC-32 of   checksum of
+            of a file  file of arrays      the array   this entry
+
+The digest is that of the file of an image: path, crop, size and modification time. The entry of a broken image has a
+position below 0 and is followed by the cause as text, in `-1 - position` times 32 bytes.
+
+Both files are only appended to. An entry is written after its array is on disk. So a crash loses only the images since
+the last entry, an image whose file has changed is appended again, and no process overwrites what another reads. An
+image whose entry is damaged is made again; one whose array is damaged is made each time it is read.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 import math
 import os
 import shutil
@@ -31,6 +38,8 @@ from filelock import FileLock, Timeout
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder
 from contml._support.progress import progress_bar
+from contml.data.shards import file_of
+from contml.data.sources import ImageFiles
 from contml.data.split import Split
 
 if TYPE_CHECKING:
@@ -42,17 +51,16 @@ _FILES = ("resized-*", "features-*", "*.safetensors", "*.parts")
 CHUNK = 64
 #: Seconds between two updates of the index.
 _INDEX_INTERVAL = 2.0
-#: The position of an image that is broken, or not in the cache.
-_NO_POSITION = -1
-
-
-class FileState(NamedTuple):
-    """The file of an image, how the image is cut from it ("" for all of it), and the file's size and mtime in ns."""
-
-    file: str
-    crop: str
-    size: int
-    changed: int
+#: In place of a position: the image is not in the cache; it is broken.
+_NOT_CACHED, _BROKEN = -1, -2
+#: An entry of the index; digest, position and CRC-32 of the array or of the cause.
+_ENTRY = np.dtype([("digest", "<u8", (2,)), ("position", "<i8"), ("content", "<u4"), ("check", "<u4")])
+#: An odd number for their checksums: 2^64 divided by the golden ratio.
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+#: The most bytes of the cause why an image is broken.
+_MOST_CAUSE = 4096
+#: Entries that are compared at a time.
+_BLOCK = 1 << 18
 
 
 class CacheKind(NamedTuple):
@@ -83,22 +91,7 @@ class CacheKind(NamedTuple):
         return cls(f"features-{key}", "vectors", (dim,), "float32", f"images as features of {dim:,} numbers")
 
 
-class CachedImage(NamedTuple):
-    """Where the array of an image is, and why it cannot be decoded.
-
-    `line_checksum` is that of the line up to here, `checksum` that of the line and the array.
-    """
-
-    position: int
-    cause: str
-    line_checksum: int = 0
-    checksum: int = 0
-
-
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-#: The file state of each row, or why its file cannot be found.
-States: TypeAlias = "list[FileState | str]"
-Index: TypeAlias = dict[FileState, CachedImage]
 
 
 @dataclass(frozen=True)
@@ -119,13 +112,18 @@ class CacheReport:
 
 
 class CachedImages:
-    """The images of one split in a cache. Each process opens the file itself, and checks an image at its first read."""
+    """The images of one split in a cache. Each process opens the file itself, and checks an image at its first read.
 
-    def __init__(self, file: Path, kind: CacheKind, entries: list[CachedImage]) -> None:
-        self.file, self.kind = file, kind
-        self.positions = np.array([entry.position for entry in entries], np.int64)
-        self._checksums = np.array([entry[2:] for entry in entries], np.uint32).reshape(-1, 2)
-        self._is_checked = np.zeros(len(entries), bool)
+    Args:
+        file: the file of arrays.
+        kind: what it holds.
+        positions: of the array of each row in the file `[N]`; below 0 without one.
+        checksums: the CRC-32 of each array `[N]`.
+    """
+
+    def __init__(self, file: Path, kind: CacheKind, positions: Array, checksums: Array) -> None:
+        self.file, self.kind, self.positions, self._checksums = file, kind, positions, checksums
+        self._is_checked = np.zeros(len(positions), bool)
         self._map: Array | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -134,12 +132,12 @@ class CachedImages:
 
     def is_broken(self, row: int) -> bool:
         """Whether the image of a row cannot be decoded."""
-        return bool(self.positions[row] == _NO_POSITION)
+        return bool(self.positions[row] == _BROKEN)
 
     def get(self, row: int) -> Array | None:
         """Returns the array of a row, such as pixels `[side, side, 3]`; None if it is not in the cache, or damaged."""
         position = int(self.positions[row])
-        if position == _NO_POSITION:
+        if position < 0:
             return None
         if self._map is None:
             shape = (int(self.positions.max()) + 1, *self.kind.shape)
@@ -147,11 +145,80 @@ class CachedImages:
             self._map = np.asarray(np.memmap(self.file, self.kind.dtype, "c", shape=shape))
         array: Array = np.asarray(self._map[position])
         if not self._is_checked[row]:
-            start, expected = self._checksums[row].tolist()
-            if zlib.crc32(array.data, start) != expected:
+            if zlib.crc32(array.data) != self._checksums[row]:
                 return None
             self._is_checked[row] = True
         return array
+
+
+class _Files:
+    """The files of the images of a split, as digests, to find the images in an index.
+
+    Attributes:
+        digests: of each row, uint64 `[N, 2]`; 0 where there is no such file.
+        causes: why a file cannot be found, by row.
+        order: the rows in the order of their digests.
+        first: the place in this order of the first row of the same image `[N]`. N of an image whose digest only begins
+            as that of another: it is not cached.
+    """
+
+    def __init__(self, split: Split) -> None:
+        self.digests, self.causes = np.zeros((len(split), 2), "<u8"), dict[int, str]()
+        here = os.getcwd()  # noqa: PTH109
+        for row, stamp in enumerate(_stamps(split)):
+            if stamp is None:
+                got = f"{split.name(row)} comes from no file, so that a change would not be noticed"
+                raise InputError("cache", got, hint="omit the cache")
+            path, crop = stamp
+            try:
+                stat = os.stat(file_of(path))  # noqa: PTH116
+            except OSError as error:
+                self.causes[row] = error.strerror or str(error)
+            else:
+                text = f"{os.path.join(here, path)}\0{crop}\0{stat.st_size}\0{stat.st_mtime_ns}"  # noqa: PTH118
+                content = text.encode("utf-8", "surrogatepass")
+                self.digests[row] = np.frombuffer(hashlib.blake2b(content, digest_size=16).digest(), "<u8")
+        self.order = np.argsort(self.digests[:, 0], kind="stable")
+        self._keys = self.digests[self.order, 0]
+        self.first = np.searchsorted(self._keys, self._keys)
+        repeated = np.flatnonzero(self.first != np.arange(len(self.first)))
+        is_same = (self.digests[self.order[repeated]] == self.digests[self.order[self.first[repeated]]]).all(1)
+        self.first[repeated[~is_same]] = len(self.first)
+
+    def places(self, digests: Array) -> tuple[Array, Array]:
+        """Which of these digests `[D, 2]` are among the files, bool `[D]`, and their first places in the order."""
+        places = np.searchsorted(self._keys, digests[:, 0])
+        is_wanted = places < len(self._keys)
+        is_wanted[is_wanted] = (self.digests[self.order[places[is_wanted]]] == digests[is_wanted]).all(1)
+        return is_wanted, places[is_wanted]
+
+
+def _stamps(split: Split) -> Iterator[tuple[str, str] | None]:
+    """The path and the crop of each image; None: it comes from no file."""
+    if isinstance(split.images, ImageFiles):  # without an object for each
+        yield from ((path, "") for path in split.images.paths)
+        return
+    for row in range(len(split)):
+        stamp = split.stamp(row)
+        yield None if stamp is None else (str(stamp.file), stamp.crop)
+
+
+class _Found(NamedTuple):
+    """What an index has of some images.
+
+    Attributes:
+        positions: of the array of each row in the file `[N]`; `_NOT_CACHED` or `_BROKEN` without one.
+        checksums: the CRC-32 of each array `[N]`.
+        causes: why an image is broken, by row.
+        missing: the rows that are not in the index, one per image.
+        end: the number of arrays that are in use, or may be.
+    """
+
+    positions: Array
+    checksums: Array
+    causes: dict[int, str]
+    missing: Array
+    end: int
 
 
 class ImageCache:
@@ -160,12 +227,12 @@ class ImageCache:
     def __init__(self, folder: Path, kind: CacheKind) -> None:
         self.folder, self.kind = folder.expanduser(), kind
         self.arrays, self.index, self._lock = (
-            self.folder / f"{kind.name}.{ending}" for ending in (kind.suffix, "index", "lock")
+            self.folder / f"{kind.name}.{ending}" for ending in (kind.suffix, "entries", "lock")
         )
         self._bytes = math.prod(kind.shape) * np.dtype(kind.dtype).itemsize  # per image
 
     def fill(
-        self, split: Split, make: Callable[[list[int]], Iterable[Batch]], causes: dict[str, str]
+        self, split: Split, make: Callable[[Array], Iterable[Batch]], causes: dict[str, str]
     ) -> tuple[CachedImages, CacheReport]:
         """Adds the missing images of a split.
 
@@ -181,46 +248,65 @@ class ImageCache:
             raise InputError(f"cache {self.folder}", "is a file", hint="name a folder")
         if not self.index.exists():
             check_new_folder(self.folder, _FILES)
-        states = _file_states(split)
-        index, _ = self._load()
+        files = _Files(split)
+        found = self._search(files)
         added = 0
-        if _missing(states, index):
+        if len(found.missing):
             with self._write_lock():
-                index, count = self._load()  # another process may have added them meanwhile
-                rows = _missing(states, index)
-                added = len(rows)
+                found = self._search(files)  # another process may have added them meanwhile
+                added = len(found.missing)
                 self._check_space(added)
-                self._cut_unfinished(count)
-                if rows:
-                    self._add(split, rows, states, make(rows), causes)
-            index, _ = self._load()
-        entries = [CachedImage(_NO_POSITION, state) if isinstance(state, str) else index[state] for state in states]
+                self._cut_unfinished(found.end)
+                if added:
+                    self._add(split, found.missing, files.digests, make(found.missing), causes)
+            found = self._search(files)
         size = self.arrays.stat().st_size if self.arrays.exists() else 0
-        broken = [(split.name(row), entry.cause) for row, entry in enumerate(entries) if entry.cause]
-        return CachedImages(self.arrays, self.kind, entries), CacheReport(len(split), added, broken, size)
+        broken = [(split.name(row), cause) for row, cause in sorted(found.causes.items())]
+        report = CacheReport(len(split), added, broken, size)
+        return CachedImages(self.arrays, self.kind, found.positions, found.checksums), report
 
-    def _load(self) -> tuple[Index, int]:
-        """Returns the index, and the number of images in the file of arrays, including replaced ones.
+    def _search(self, files: _Files) -> _Found:
+        """Searches the index for the images of a split. The last entry of an image counts.
 
-        Omits damaged lines, and lines whose array is missing from the file.
+        Omits damaged entries, and entries whose array is missing from the file.
         """
+        entries = self._entries()
+        num_arrays = (self.arrays.stat().st_size if self.arrays.is_file() else 0) // self._bytes
+        end, is_damaged = 0, False
+        slots = np.full(len(files.order) + 1, -1)  # the number of the entry of each image, in the order of the digests
+        for start, block, is_valid, is_text in _blocks(entries):
+            is_damaged |= not (is_valid | is_text).all()
+            rows = np.flatnonzero(is_valid & (block["position"] < num_arrays))
+            end = max(end, 1 + int(block["position"][rows].max(initial=-1)))
+            rows = rows[np.argsort(block["digest"][rows, 0], kind="stable")]  # for the memory cache of the processor
+            is_wanted, places = files.places(block["digest"][rows])
+            slots[places] = start + rows[is_wanted]
+        slots = slots[files.first]
+        positions, checksums = np.full(len(slots), _NOT_CACHED), np.zeros(len(slots), np.uint32)
+        is_found, causes = slots >= 0, {**files.causes}
+        rows, slots = files.order[is_found], slots[is_found]
+        positions[rows], checksums[rows] = entries["position"][slots], entries["content"][slots]
+        for place in np.flatnonzero(positions[rows] < 0).tolist():
+            causes[int(rows[place])] = _cause(entries, int(slots[place])) or ""
+        positions[list(causes)] = _BROKEN
+        missing = files.order[~is_found & (files.first == np.arange(len(is_found)))]
+        missing = np.sort(missing[files.digests[missing].any(1)])
+        return _Found(positions, checksums, causes, missing, num_arrays if is_damaged else end)
+
+    def _entries(self) -> Array:
+        """The entries of the index, a memory map; a crash may have cut a last one short."""
         for path in (self.index, self.arrays):
             if path.exists() and not path.is_file():
                 raise InputError(str(path), "not a file", hint=f"remove it, and {self.folder} is filled again")
         try:
-            lines = self.index.read_bytes().split(b"\n")[:-1]  # a crash may have cut a last line short
+            count = self.index.stat().st_size // _ENTRY.itemsize
+            return np.asarray(np.memmap(self.index, _ENTRY, "r", shape=(count,))) if count else np.empty(0, _ENTRY)
         except (FileNotFoundError, NotADirectoryError):
-            return {}, 0
+            return np.empty(0, _ENTRY)
         except OSError as error:
             raise InputError(
                 str(self.index), f"cannot be read ({error.strerror})", hint="name another folder"
             ) from None
-        num_images = (self.arrays.stat().st_size if self.arrays.is_file() else 0) // self._bytes
-        parsed_lines = [_parse(line) for line in lines]
-        index = {state: entry for state, entry in filter(None, parsed_lines) if entry.position < num_images}
-        if None in parsed_lines:  # which array belongs to a damaged line is not known
-            return index, num_images
-        return index, 1 + max((entry.position for entry in index.values()), default=_NO_POSITION)
 
     @contextmanager
     def _write_lock(self) -> Iterator[None]:
@@ -250,94 +336,101 @@ class ImageCache:
             sys.stderr.write(f"decoding {images} into {self.folder} ({_gigabytes(needed)})\n")
 
     def _cut_unfinished(self, count: int) -> None:
-        """Removes what a crash left: part of a line, and arrays without a line."""
+        """Removes what a crash left: part of an entry, and arrays without an entry."""
         if self.index.exists():
-            os.truncate(self.index, self.index.read_bytes().rfind(b"\n") + 1)
+            os.truncate(self.index, self.index.stat().st_size // _ENTRY.itemsize * _ENTRY.itemsize)
         if self.arrays.exists():
             os.truncate(self.arrays, self._bytes * count)
 
-    def _add(
-        self, split: Split, rows: list[int], states: States, batches: Iterable[Batch], causes: dict[str, str]
-    ) -> None:
+    def _add(self, split: Split, rows: Array, digests: Array, batches: Iterable[Batch], causes: dict[str, str]) -> None:
         with self.arrays.open("ab", buffering=0) as arrays, progress_bar(len(rows), "decoding images") as progress:
-            end, lines, saved = arrays.tell() // self._bytes, [], time.monotonic()
+            end, saved = arrays.tell() // self._bytes, time.monotonic()
+            made: list[bytes] = []
             try:
                 for start, batch in zip(range(0, len(rows), CHUNK), batches, strict=True):
                     values = batch.images if batch.images.ndim == 2 else batch.images.permute(0, 2, 3, 1)
                     content = values.contiguous().flatten().view(torch.uint8).numpy().data
                     _write(arrays, content)
                     batch_indices = {int(row): batch_index for batch_index, row in enumerate(batch.rows)}
-                    chunk = rows[start : start + CHUNK]
+                    chunk = rows[start : start + CHUNK].tolist()
                     for row in chunk:
                         batch_index = batch_indices.get(row)
                         if batch_index is None:
-                            lines.append(_line(states[row], _NO_POSITION, causes[split.name(row)], b""))
+                            made.append(_broken_entry(digests[row], causes[split.name(row)]))
                         else:
                             image = content[batch_index * self._bytes : (batch_index + 1) * self._bytes]
-                            lines.append(_line(states[row], end + batch_index, "", image))
+                            made.append(_entry(digests[row], end + batch_index, image))
                     end += len(batch_indices)
                     progress(start + len(chunk))
                     if time.monotonic() - saved > _INDEX_INTERVAL:
-                        self._save_lines(arrays, lines)
+                        self._save_entries(arrays, made)
                         saved = time.monotonic()
             finally:  # also after an interrupt
-                self._save_lines(arrays, lines)
+                self._save_entries(arrays, made)
 
-    def _save_lines(self, arrays: RawIOBase, lines: list[str]) -> None:
-        """Appends lines to the index, after their arrays are on disk."""
+    def _save_entries(self, arrays: RawIOBase, made: list[bytes]) -> None:
+        """Appends entries to the index, after their arrays are on disk."""
         os.fsync(arrays.fileno())
         with self.index.open("ab", buffering=0) as index:
             old_size = index.tell()
             try:
-                _write(index, "".join(lines).encode())
+                _write(index, b"".join(made))
             except OSError:
                 index.truncate(old_size)
                 raise
-        lines.clear()
+        made.clear()
 
 
-def _line(state: FileState | str, position: int, cause: str, image: bytes | memoryview) -> str:
-    """A line of the index, with its checksum."""
-    values = [*state, position, cause]
-    return json.dumps([*values, zlib.crc32(image, zlib.crc32(json.dumps(values).encode()))]) + "\n"
+def _entry(digest: Array, position: int, content: bytes | memoryview) -> bytes:
+    """An entry of the index, of an image or of the cause why it is broken."""
+    entry = np.array([(digest, position, zlib.crc32(content), 0)], _ENTRY)
+    entry["check"] = _checks(entry)
+    return entry.tobytes()
 
 
-def _parse(line: bytes) -> tuple[FileState, CachedImage] | None:
-    """The image and the entry of a line of the index; None if it is damaged. Arrays are checked when they are read."""
-    try:
-        *values, checksum = json.loads(line)
-        file, how, size, changed, position, cause = values
-    except (TypeError, ValueError, RecursionError):
+def _broken_entry(digest: Array, cause: str) -> bytes:
+    """The entry of a broken image, and the cause after it."""
+    text = cause.encode("utf-8", "surrogatepass")[:_MOST_CAUSE]
+    length = -(-len(text) // _ENTRY.itemsize)  # in entries
+    text = text.ljust(length * _ENTRY.itemsize, b"\0")
+    return _entry(digest, -1 - length, text) + text
+
+
+def _cause(entries: Array, slot: int) -> str | None:
+    """The cause after the entry of a broken image; None if it is damaged."""
+    length = -1 - int(entries["position"][slot])
+    content = entries[slot + 1 : slot + 1 + length].tobytes()
+    if len(content) != length * _ENTRY.itemsize or zlib.crc32(content) != entries["content"][slot]:
         return None
-    texts, numbers = (file, how, cause), (size, changed, position, checksum)
-    if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in numbers):
-        return None
-    start = zlib.crc32(json.dumps(values).encode())
-    if position < _NO_POSITION or not 0 <= checksum < 1 << 32 or (position == _NO_POSITION and start != checksum):
-        return None
-    return FileState(file, how, size, changed), CachedImage(position, cause, start, checksum)
+    return content.rstrip(b"\0").decode("utf-8", "replace")
 
 
-def _file_states(split: Split) -> States:
-    """Returns the file state of every row, or why its file cannot be found."""
-    states: States = []
-    for row in range(len(split)):
-        stamp = split.stamp(row)
-        if stamp is None:
-            got = f"{split.name(row)} comes from no file, so that a change would not be noticed"
-            raise InputError("cache", got, hint="omit the cache")
-        try:
-            stat = stamp.stat()
-            states.append(FileState(str(stamp.file.absolute()), stamp.crop, stat.st_size, stat.st_mtime_ns))
-        except OSError as error:
-            states.append(error.strerror or str(error))
-    return states
+def _blocks(entries: Array) -> Iterator[tuple[int, Array, Array, Array]]:
+    """Yields blocks of entries: the number of the first one, the block, which entries are valid, and which are text."""
+    text_end = 0
+    for start in range(0, len(entries), _BLOCK):
+        block = np.array(entries[start : start + _BLOCK])
+        is_valid = _checks(block) == block["check"]
+        is_text = np.arange(start, start + len(block)) < text_end
+        for row in np.flatnonzero(is_valid & (block["position"] < 0)).tolist():
+            if is_text[row]:
+                continue
+            if _cause(entries, start + row) is None:
+                is_valid[row] = False
+            else:
+                text_end = start + row - int(block["position"][row])
+                is_text[row + 1 : text_end - start] = True
+        yield start, block, is_valid & ~is_text, is_text
 
 
-def _missing(states: States, index: Index) -> list[int]:
-    """Returns the rows that are not in the index with their present file state; one row per image."""
-    rows = {state: row for row, state in enumerate(states) if not isinstance(state, str) and state not in index}
-    return sorted(rows.values())
+def _checks(entries: Array) -> Array:
+    """The checksum of each entry, uint32 `[E]`: a hash of its other numbers."""
+    numbers = (*entries["digest"].T, entries["position"].view(np.uint64), entries["content"].astype(np.uint64))
+    checks = np.full(len(entries), _FACTOR)
+    for each in numbers:  # as in MurmurHash
+        checks = (checks ^ each) * _FACTOR
+        checks ^= checks >> np.uint64(32)
+    return (checks >> np.uint64(32)).astype(np.uint32)
 
 
 def _write(file: RawIOBase, content: bytes | memoryview) -> None:

@@ -139,8 +139,8 @@ class Images:
     def test_batches(self, split: Split, rows: Rows, batch_size: int) -> Iterator[Batch]:
         """Yields centre crops of these rows of a split, in order; `step` is the number of the batch."""
         check_whole(1, batch_size=batch_size)
-        row_list: list[int] = as_rows(rows, len(split)).tolist()
-        chunks = (row_list[start : start + batch_size] for start in range(0, len(row_list), batch_size))
+        index = as_rows(rows, len(split))
+        chunks = (index[start : start + batch_size].tolist() for start in range(0, len(index), batch_size))
         requests = (Request(step, chunk, 0, None) for step, chunk in enumerate(chunks))
         return self._run(split, requests, training=False)
 
@@ -193,7 +193,7 @@ class Images:
         """The features of a split: from the cache, which is filled; of images from no file, computed here."""
         images = Images(self.resize, self.crop, broken="skip", workers=self.workers, cache=self.cache)
 
-        def make(rows: list[int]) -> Iterator[Batch]:
+        def make(rows: Rows) -> Iterator[Batch]:
             for batch in images.test_batches(split, rows, CHUNK):
                 yield batch._replace(images=extractor(batch.images)) if len(batch.rows) else batch
 

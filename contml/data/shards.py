@@ -138,10 +138,10 @@ def find(path: str | os.PathLike[str]) -> tuple[Address, str] | None:
     return None
 
 
-def file_of(path: Path) -> Path:
+def file_of(path: str | os.PathLike[str]) -> str:
     """The file that holds an image: the shard, if the path leads into one, else the path itself."""
     found = find(path)
-    return path if found is None else Path(found[0].file)
+    return os.fspath(path) if found is None else found[0].file
 
 
 def exists(path: Path) -> bool:

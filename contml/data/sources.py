@@ -104,7 +104,7 @@ class Stamp(NamedTuple):
         Raises:
             OSError: there is no such file.
         """
-        return file_of(self.file).stat()
+        return os.stat(file_of(self.file))  # noqa: PTH116
 
 
 @runtime_checkable

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import shutil
 import signal
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -28,7 +28,8 @@ from contml.experiment import check, load, resume, train
 
 SIDE = AUGMENTED["resize"]
 BYTES = SIDE * SIDE * 3
-PIXELS, INDEX = f"resized-{SIDE}.pixels", f"resized-{SIDE}.index"
+ENTRY = 32
+PIXELS, INDEX = f"resized-{SIDE}.pixels", f"resized-{SIDE}.entries"
 
 
 @pytest.fixture
@@ -103,9 +104,9 @@ def test_files_in_the_folder(files, folder):
     for image, file in zip(pixels, files, strict=True):
         (batch,) = Images(SIDE, SIDE).test_batches(split_of([file]), None, 1)
         np.testing.assert_array_equal(image, batch.images[0].permute(1, 2, 0).numpy())
-    lines = [json.loads(line) for line in (folder / INDEX).read_text().splitlines()]
-    assert [line[0] for line in lines] == [str(file) for file in files]
-    assert [line[4] for line in lines] == list(range(12))
+    entries = np.fromfile(folder / INDEX, cache._ENTRY)
+    assert entries["position"].tolist() == list(range(12))
+    assert entries["content"].tolist() == [zlib.crc32(image) for image in pixels]
     assert fill(files, folder).added == 0
 
 
@@ -264,12 +265,12 @@ if __name__ == "__main__":
     cache.CHUNK, cache._INDEX_INTERVAL = 1, 0.0
     import contml.data.loader as loader
     loader.CHUNK = 1
-    save_lines = cache.ImageCache._save_lines
+    save_entries = cache.ImageCache._save_entries
     def save_and_wait(self, *arguments):
-        save_lines(self, *arguments)
+        save_entries(self, *arguments)
         print("saved", flush=True)
         gate and sys.stdin.readline()
-    cache.ImageCache._save_lines = save_and_wait
+    cache.ImageCache._save_entries = save_and_wait
     try:
         print(loader.Images(40, 40, cache=Path(folder)).fill(split_of([Path(file) for file in files])).added)
     except InputError as error:
@@ -296,9 +297,9 @@ def test_filling_resumes_after_a_kill(files, folder, tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     with (folder / INDEX).open("ab") as index, (folder / PIXELS).open("ab") as pixels:
-        index.write(b'["half a li')
+        index.write(b"half an entry")
         pixels.write(bytes(BYTES // 3))
-    done = (folder / INDEX).read_bytes().count(b"\n")
+    done = (folder / INDEX).stat().st_size // ENTRY
     assert 4 <= done < 12
     assert fill(files, folder).added == 12 - done
     assert (folder / PIXELS).stat().st_size == 12 * BYTES
@@ -326,7 +327,7 @@ def test_a_disk_that_fills_up(files, folder, tmp_path, limit):
     out, err = other_process(tmp_path, files, folder, limit=limit).communicate(timeout=60)
     assert out.splitlines()[-1].startswith(f"cache {folder}: cannot be written (File too large);")
     assert "Traceback" not in err
-    done = (folder / INDEX).read_bytes().count(b"\n") if (folder / INDEX).exists() else 0
+    done = (folder / INDEX).stat().st_size // ENTRY if (folder / INDEX).exists() else 0
     assert done == (2 if limit > BYTES else 0)
     assert fill(files, folder).added == 12 - done
     assert_same(batches(files, folder), batches(files))
@@ -399,10 +400,83 @@ def test_each_process_checks_an_image_at_its_first_read(files, folder, monkeypat
 
 def test_a_damaged_index_is_repaired(files, folder):
     fill(files, folder)
-    lines = (folder / INDEX).read_bytes().splitlines(keepends=True)
-    (folder / INDEX).write_bytes(b"".join([*lines[:4], b"rubbish\n", *lines[5:]]))
+    content = (folder / INDEX).read_bytes()
+    (folder / INDEX).write_bytes(content[: 4 * ENTRY] + b"rubbish".ljust(ENTRY) + content[5 * ENTRY :])
     assert fill(files, folder).added == 1
     assert fill(files, folder).added == 0
+
+
+@pytest.mark.parametrize("block", [1, 3, 1 << 20])
+def test_causes_of_broken_images_are_in_the_index(files, folder, block, monkeypatch):
+    """Also where a cause is in the next block of entries, is damaged, or was written in part before a crash."""
+    monkeypatch.setattr(cache, "_BLOCK", block)
+    for number in (1, 2, 9):
+        files[number].write_text(f"text {number}")
+    expected = fill(files, folder).broken
+    assert [name for name, _ in expected] == ["images/b.jpg", "images/c.jpg", "images/j.gif"]
+    report = fill(files[::-1], folder)
+    assert (report.added, sorted(report.broken)) == (0, expected)
+    content = (folder / INDEX).read_bytes()
+    assert len(content) > 12 * ENTRY
+    for damaged in (content[:-ENTRY], content[: 3 * ENTRY] + b"x" + content[3 * ENTRY + 1 :]):
+        (folder / INDEX).write_bytes(damaged)
+        report = fill(files, folder)
+        assert (report.added, report.broken) == (1, expected)
+        assert fill(files, folder).added == 0
+        (folder / INDEX).write_bytes(content)
+    assert_same(batches(files, folder, broken="skip"), batches(files, broken="skip"))
+
+
+def test_an_image_that_only_begins_like_another_is_not_taken_for_it(files, folder, monkeypatch):
+    """Digests whose first halves are equal, once in 10^12 splits of 10^7 images."""
+    blake2b = cache.hashlib.blake2b
+
+    def half(content, digest_size):
+        digest = bytes(8) + blake2b(content, digest_size=8).digest()
+        return type("Digest", (), {"digest": lambda _: digest})()
+
+    plain = batches(files)
+    monkeypatch.setattr(cache.hashlib, "blake2b", half)
+    for _ in range(2):
+        assert_same(batches(files, folder), plain)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of processes")
+def test_an_index_that_fills_up_a_disk(folder, tmp_path):
+    """The kernel refuses to write more, in the middle of an entry: entries are larger than these arrays."""
+    code = """
+import os, resource, sys, torch
+from pathlib import Path
+sys.path[:0] = {folders!r}
+from support.images import split_of
+from contml import InputError
+from contml.data import cache
+from contml.data.batch import Batch
+
+cache.CHUNK, cache._INDEX_INTERVAL = 1, 0.0
+files = [Path({folder!r}) / f"{{n}}.jpg" for n in range(9)]
+for file in files:
+    file.write_text(file.name)
+
+def make(rows):
+    for row in rows:
+        yield Batch(torch.tensor([[float(row)]]), torch.tensor([row]), 0, 0, torch.tensor([0]))
+
+kept = cache.ImageCache(Path({folder!r}) / "kept", cache.CacheKind.features("key", 1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+try:
+    kept.fill(split_of(files), make, {{}})
+except InputError as error:
+    print(error.got)
+print(os.stat({folder!r} + "/kept/features-key.entries").st_size)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+cached, report = kept.fill(split_of(files), make, {{}})
+print(report.added, [cached.get(row).item() for row in range(9)])
+"""
+    code = code.format(folders=[str(ROOT), str(ROOT / "tests")], folder=str(tmp_path))
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    values = [float(row) for row in range(9)]
+    assert run.stdout.splitlines() == ["cannot be written (File too large)", "96", f"6 {values}"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no named pipes")

@@ -52,7 +52,7 @@ def test_an_archive_as_webdataset_writes_it(tmp_path, kind):
     path = Path(address.path("a/007.png"))
     assert shards.metadata(path) == {"n": "7", "box": "[1, 2]", "txt": "grey 7"}
     assert shards.exists(path)
-    assert shards.file_of(path) == tmp_path / "s.tar"
+    assert shards.file_of(path) == str(tmp_path / "s.tar")
     assert Stamp(path, "").stat().st_size == (tmp_path / "s.tar").stat().st_size
 
 

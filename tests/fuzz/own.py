@@ -253,7 +253,7 @@ KINDS = {
         build_trained, read_trained, ("run/config.yaml", "run/*.json*", "run/*/*.safetensors"), 1, restore=True
     ),
     "image_cache": Kind(
-        build_image_cache, lambda folder, _: fill(folder), ("cache/*.index", "cache/*.pixels"), 4, restore=True
+        build_image_cache, lambda folder, _: fill(folder), ("cache/*.entries", "cache/*.pixels"), 4, restore=True
     ),
     "neighbours": Kind(build_neighbours, lambda folder, _: neighbours(folder), ("*.safetensors",), 4, restore=True),
     "trials": Kind(build_trials, read_trials, ("trials.jsonl",), 5, restore=True),
