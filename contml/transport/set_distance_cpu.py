@@ -251,7 +251,8 @@ def _nearest_rows(
     `own` `[X]` is the id that each set of x excludes, `ids` `[Y]` are the ids of the sets of y. One-sided bounds are
     computed for all sets of y. The sets with the least of them are the seeds, which are solved first. Then two-sided
     bounds are computed for those below the k-th best of the seeds, and the rest is solved in order of these bounds
-    until they exceed the k-th best. `slack` covers the rounding of float32 sums over the longest caption.
+    until they exceed the k-th best. More seeds make the k-th best nearly the final one, so that fewer two-sided bounds
+    are needed. `slack` covers the rounding of float32 sums over the longest caption.
     """
     pairs, problem = _pointers(arrays), problem_in(workspace)
     x, k = arrays.x, rows.shape[1]
@@ -266,7 +267,8 @@ def _nearest_rows(
     least = np.empty(own_costs.shape[1], np.float32)
     candidates = np.empty(len(ids), np.int64)
     two_sided = np.empty(len(ids))
-    seeds, seed_bounds = np.empty(min(len(ids), 2 * k + 16), np.int64), np.empty(min(len(ids), 2 * k + 16))
+    num_seeds = min(len(ids), 2 * k + min(len(ids) // 128, 512))
+    seeds, seed_bounds = np.empty(num_seeds, np.int64), np.empty(num_seeds)
     for i in range(len(own)):
         best, best_ids, bound_of = distances[i], rows[i], one_sided[i]
         costs_of_set(pairs, i, own_costs)
