@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -21,9 +22,11 @@ from contml import InputError, cluster, work
 from contml.benchmark import Output, benchmark
 from contml.data.features import read_features
 from contml.evaluation import embed_parts
+from contml.experiment import audit_run
 from contml.labels import CaptionLabels, VectorLabels
 from contml.retrieval import Index, embed_shards, index_structure, load, named_shards
 from contml.sweep import sweep
+from contml.training import load_weights
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning"
@@ -155,6 +158,25 @@ def test_trainings_of_a_benchmark(ray, tmp_path, monkeypatch):
         rows.append(sorted(({**json.loads(line), "seconds": 0} for line in lines), key=lambda row: row["key"]))
     assert rows[0] == rows[1]
     assert len(rows[0]) == 8
+
+
+@pytest.mark.slow
+def test_the_networks_of_an_audit(ray, tiny_run, tmp_path, monkeypatch):
+    """Their features are equal to the bit to those of one process; a machine with other data is refused."""
+    monkeypatch.chdir(tmp_path)
+    runs = [shutil.copytree(tiny_run, name) for name in ("here", "there")]
+    lines = []
+    errors = [
+        audit_run(Path(run), folds=3, cluster=address, on_line=lines.append).errors
+        for run, address in zip(runs, ("", ray.address), strict=True)
+    ]
+    assert torch.equal(errors[0].scores, errors[1].scores)
+    assert sorted(lines[:4])[:3] == sorted(lines[4:])[:3]
+    for number in range(3):
+        found, expected = (load_weights(Path(run, f"audit/folds_3/fold_{number}.safetensors"))[0] for run in runs)
+        assert torch.equal(found["features"], expected["features"])
+    assert {path.name for path in Path("there/audit").iterdir()} == {"folds_3"}
+    assert {path.suffix for path in Path("there/audit/folds_3").iterdir()} == {".safetensors"}
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import typer
 
 from contml._support.endings import check_suffix
 from contml._support.files import check_new_file, write, write_new
-from contml.cli.options import RunFolder, Trust
+from contml.cli.options import Cluster, Join, RunFolder, Trust
 from contml.cli.printing import complete, echo, print_table
 
 AUDIT_EXAMPLE = """Example: contml audit runs/pose/synthetic/2026-11-23_10-00-00 --top 50"""
@@ -50,6 +50,12 @@ def audit(
             "Default: RUN/audit/tags.csv, if it is there.",
         ),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(metavar="P", min=1, help="Trainings at a time. Default: 1; with --cluster, all that fit."),
+    ] = None,
+    join: Join = False,
+    cluster: Cluster = "",
     trust: Trust = False,
 ) -> None:
     """Find items whose label is not what the features of their image predict: wrong labels, and unusual items.
@@ -71,7 +77,16 @@ def audit(
 
     try:
         result = audit_run(
-            run, split=split, folds=folds, k=k, tags=tags, trust=trust, on_line=lambda line: echo(line, err=True)
+            run,
+            split=split,
+            folds=folds,
+            k=k,
+            tags=tags,
+            processes=processes,
+            join=join,
+            cluster=cluster,
+            trust=trust,
+            on_line=lambda line: echo(line, err=True),
         )
     except KeyboardInterrupt:
         echo("contml: stopped; the same command continues this audit", err=True)

@@ -7,24 +7,26 @@ other splits, and where the backbone has no parameters, as with features that we
 Of judgments, the judgments are divided into folds, and each is compared with the embeddings of the network that was
 trained without its fold, and with the other judgments of the same items.
 
-The folder of the run gets audit/folds_K/fold_F.safetensors, the features of the training split by the network of a
-fold, or its embeddings. While it trains, audit/folds_K/fold_F/ holds its state.
+A fold is an item of work (`contml.work`). The folder of the run gets audit/folds_K/fold_F.safetensors, the features of
+the training split by the network of the fold, or its embeddings. While it trains, audit/folds_K/fold_F/ holds its
+state.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from contml import work
 from contml._support.errors import InputError
-from contml._support.files import locked
 from contml._support.progress import progress_bar
 from contml._support.tensors import load_values, save_tensors
 from contml._support.text import duration
@@ -81,6 +83,9 @@ def audit_run(
     folds: int = 5,
     k: int | None = None,
     tags: Path | None = None,
+    processes: int | None = None,
+    join: bool = False,
+    cluster: str = "",
     trust: bool = False,
     on_line: Callable[[str], None] = lambda _: None,
 ) -> Audit:
@@ -95,12 +100,18 @@ def audit_run(
         folds: number of folds of the training split.
         k: number of neighbours; None: that of `contml.evaluation.label_errors`.
         tags: the file of tags of items; None: that of the run, if it has one.
+        processes: number of trainings at a time; None: 1, or with a cluster as many as it has processors (GPUs, if it
+            has any).
+        join: share the trainings with other processes that call this with the same arguments.
+        cluster: the address of a Ray cluster that trains, as in `contml.cluster.Cluster`: its machines share the
+            current folder, the data and the folder of the run. Empty: this machine trains.
         trust: allow the config of the run to name code to import.
         on_line: called with a line before and after each training.
 
     Raises:
         InputError: the folder is not a run, its training is not finished, its config or its data were changed, there is
-            no such split, or there are too few items for so many folds or neighbours.
+            no such split, there are too few items for so many folds or neighbours, another process audits the run and
+            this one does not `join`, or there is nothing to train for several processes.
         KeyboardInterrupt: a signal stopped the training of a fold. Its state is saved.
     """
     experiment, run = load_run(folder, trust=trust)
@@ -144,6 +155,11 @@ def audit_run(
     judged_by = "networks" if groups is None else "backbones"
     what = "judgment" if groups is None else "item"
     if not trained_on_items:
+        for option, value in (("--processes", processes), ("--join", join), ("--cluster", cluster)):
+            if value:
+                hint = "omit it: no network is trained, since "
+                hint += "the backbone is frozen" if split == "train" else f"the run has not seen the {split} split"
+                raise InputError(option, "" if value is True else str(value), hint=hint)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         features, missing = _outputs(model.to(device), items, experiment.build_images(model))
         network = f"the {judged_by[:-1]} of the run, which was not trained on these {what}s"
@@ -151,14 +167,34 @@ def audit_run(
         scored = _scored(items, k, groups, missing, features)
         return _audited(run, task, split, network, scored, untrained, row_tags)
     assert fold_of is not None  # of the training split
-    with locked(run.folder / "audit", "another process is auditing this run", "wait for it, or stop it"):
-        fold_outputs = _Folds(experiment, run, task, fold_of, folds, on_line)
-        missing = fold_outputs.train()
-        network = f"{folds} {judged_by}, each {what} by the one that was not trained on it"
-        count = fold_outputs.untrained
-        untrained = f"{count} of the {folds} {judged_by} have untrained weights" if count else ""
-        scored = _scored(items, k, groups, missing, fold_outputs, fold_of)
-        return _audited(run, task, split, network, scored, untrained, row_tags)
+    train_fold = _TrainFold(folder, trust, fold_of)
+    train_fold.loaded = _Loaded(experiment, run, task)
+    parts, found = [_Fold(number, folds) for number in range(folds)], _FoldOutputs(train_fold, folds)
+    with found.command(join, str(folder)):
+        if left := sum(part.key not in found for part in parts):
+            on_line(_plan(run, left, folds, what, several=bool(cluster) or processes not in (None, 1)))
+        work.run(
+            parts,
+            train_fold,
+            found,
+            processes=processes,
+            cluster=cluster,
+            on_done=lambda part: on_line(f"{part}: {int((fold_of == part.number).sum()):,} {what}s"),
+            on_wait=lambda count: on_line(f"waits for {count} trainings of other commands"),
+            log=found.log,
+        )
+    found.remove()
+    unread, count = set[int](), 0
+    for part in parts:
+        output = found[part.key]
+        unread.update(output.missing.tolist())
+        count += output.untrained
+    network = f"{folds} {judged_by}, each {what} by the one that was not trained on it"
+    untrained = f"{count} of the {folds} {judged_by} have untrained weights" if count else ""
+    missing = torch.tensor(sorted(unread), dtype=torch.int64)
+    outputs = (found[part.key].features for part in parts)  # read one after the other
+    scored = _scored(items, k, groups, missing, outputs, fold_of)
+    return _audited(run, task, split, network, scored, untrained, row_tags)
 
 
 class _Tags(NamedTuple):
@@ -302,71 +338,123 @@ def _outputs(model: EmbeddingModel, split: Split, images: Images) -> tuple[Tenso
     return embed(model, split, images, device=model.mean.device, function=function)
 
 
-class _Folds:
-    """The outputs of each fold's network, read one after the other.
+class _Loaded(NamedTuple):
+    """A run, and its data."""
 
-    Args:
-        experiment: how to train.
-        run: its folder keeps the folds.
-        task: the data.
-        fold_of: the fold of each training item `[N]`, or of each judgment.
-        count: number of folds.
-        on_line: called with a line before and after each training.
-    """
+    experiment: Experiment
+    run: Run
+    task: Task
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        run: Run,
-        task: Task,
-        fold_of: Tensor,
-        count: int,
-        on_line: Callable[[str], None],
-    ) -> None:
-        self.experiment, self.run, self.task, self.fold_of, self.on_line = experiment, run, task, fold_of, on_line
-        self.what = "judgments" if isinstance(task.train.labels, JudgedItems) else "items"
-        folder = run.folder / "audit" / f"folds_{count}"
-        self.files = [folder / f"fold_{number}.safetensors" for number in range(count)]
 
-    def train(self) -> Tensor:
-        """Train what is not finished; returns the rows that could not be read under any of the networks."""
-        unfinished = [number for number, file in enumerate(self.files) if not file.exists()]
-        if unfinished:
-            self.on_line(self._plan(len(unfinished)))
-        for number in unfinished:
-            run = Run(self.files[number].with_suffix(""))
-            run.checkpoints.mkdir(parents=True, exist_ok=True)
-            rows = (self.fold_of == number).nonzero()[:, 0]
-            model = train_without(self.experiment, self.task, rows, run)
-            features, missing = _outputs(model, self.task.train, self.experiment.build_images())
-            tensors = {"features": features, "missing": missing}
-            epoch = load_values(run.checkpoints / f"{self.experiment.selected}.safetensors")["epoch"]
-            untrained = is_untrained(epoch, saved_numbers(run.checkpoints / "state.safetensors")["trained"])
-            save_tensors(self.files[number], tensors, config=self.experiment.recorded, untrained=untrained)
-            shutil.rmtree(run.folder)
-            self.on_line(f"fold {number + 1} of {len(self.files)}: {len(rows):,} {self.what}")
-        unread = {row for file in self.files for row in self._read(file)["missing"].tolist()}
-        return torch.tensor(sorted(unread), dtype=torch.int64)
+@dataclass(frozen=True)
+class _Fold:
+    """A network to train: without the items of a fold."""
+
+    number: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"fold {self.number + 1} of {self.count}"
 
     @property
-    def untrained(self) -> int:
-        """The number of networks with untrained weights."""
-        return sum(load_values(file).get("untrained") is True for file in self.files)
+    def key(self) -> str:
+        """The name of its file."""
+        return f"fold_{self.number}"
 
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self._read(file)["features"] for file in self.files)
 
-    def _read(self, file: Path) -> dict[str, Tensor]:
-        tensors, saved = load_weights(file)
-        if len(tensors.get("features", ())) != len(self.task.train) or "missing" not in tensors:
-            raise InputError(str(file), "not the features of this run", hint="remove it")
-        check_config(self.experiment, self.run, saved)
-        return tensors
+class _FoldOutput(NamedTuple):
+    """What the network of a fold makes of all training items."""
 
-    def _plan(self, left: int) -> str:
-        """What will be trained, and how long it takes, from the time that the run took."""
-        training, count = read_training(self.run), len(self.files)
-        text = f"training {left} of {count} networks, each without one of {count} parts of the training {self.what}"
-        if training is None or training.seconds is None:
-            return f"{text}; each takes about as long as the run did"
-        return f"{text}: about {duration(left * training.seconds)}, as long as the run took {left} times"
+    features: Tensor  # [N,F]; of judgments the embeddings
+    missing: Tensor  # rows whose image could not be read
+    untrained: bool  # whether its weights are those at the beginning
+
+
+class _FoldOutputs(work.Files[_FoldOutput]):
+    """The outputs of the networks of all folds, in the folder of the run.
+
+    Args:
+        train_fold: has the run.
+        count: number of folds.
+    """
+
+    suffix = ".safetensors"
+
+    def __init__(self, train_fold: _TrainFold, count: int) -> None:
+        folder = _fold_folder(train_fold.folder, count)
+        super().__init__(folder.with_name(f".{folder.name}"), folder)
+        self._train_fold = train_fold
+
+    def load(self, key: str, path: Path) -> _FoldOutput | None:  # noqa: ARG002
+        """The outputs of a fold; None if there are none.
+
+        Raises:
+            InputError: they are damaged, or of another run.
+        """
+        if not path.exists():
+            return None
+        tensors, saved = load_weights(path)
+        experiment, run, task = self._train_fold.loaded
+        if len(tensors.get("features", ())) != len(task.train) or "missing" not in tensors:
+            raise InputError(str(path), "not the features of this run", hint="remove it")
+        check_config(experiment, run, saved)
+        return _FoldOutput(tensors["features"], tensors["missing"], saved.get("untrained") is True)
+
+    def save(self, value: _FoldOutput, path: Path) -> None:
+        """Write the outputs of a fold; the state of its training is not needed any more."""
+        tensors = {"features": value.features, "missing": value.missing}
+        save_tensors(path, tensors, config=self._train_fold.loaded.experiment.recorded, untrained=value.untrained)
+        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+        path.with_suffix(".log").unlink(missing_ok=True)
+
+    def log(self, item: _Fold) -> Path:
+        """The file for what another process prints while it trains."""
+        return self._path(item.key).with_suffix(".log")
+
+
+class _TrainFold:
+    """Trains the network of a fold. Another process reads the run itself, once.
+
+    Args:
+        folder: the run folder.
+        trust: as in `audit_run`.
+        fold_of: the fold of each training item `[N]`, or of each judgment.
+    """
+
+    def __init__(self, folder: Path, trust: bool, fold_of: Tensor) -> None:
+        self.folder, self.trust, self.fold_of = folder, trust, fold_of
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "loaded"}
+
+    @cached_property
+    def loaded(self) -> _Loaded:
+        """The run and its data, which are those of its training."""
+        experiment, run = load_run(self.folder, trust=self.trust)
+        return _Loaded(experiment, run, recorded_task(experiment, run, accept_changes=False)[0])
+
+    def __call__(self, item: _Fold) -> _FoldOutput:
+        experiment, _, task = self.loaded
+        run = Run(_fold_folder(self.folder, item.count) / item.key)
+        run.checkpoints.mkdir(parents=True, exist_ok=True)
+        model = train_without(experiment, task, (self.fold_of == item.number).nonzero()[:, 0], run)
+        features, missing = _outputs(model, task.train, experiment.build_images())
+        epoch = load_values(run.checkpoints / f"{experiment.selected}.safetensors")["epoch"]
+        trained = saved_numbers(run.checkpoints / "state.safetensors")["trained"]
+        return _FoldOutput(features, missing, is_untrained(epoch, trained))
+
+
+def _fold_folder(folder: Path, count: int) -> Path:
+    """The folder of the folds of an audit of a run."""
+    return folder / "audit" / f"folds_{count}"
+
+
+def _plan(run: Run, left: int, count: int, what: str, *, several: bool) -> str:
+    """What will be trained, and how long it takes, from the time that the run took; `several` at a time."""
+    training = read_training(run)
+    text = f"training {left} of {count} networks, each without one of {count} parts of the training {what}s"
+    if training is None or training.seconds is None:
+        return f"{text}; each takes about as long as the run did"
+    if several:
+        return f"{text}: about {duration(training.seconds)} each, as long as the run took"
+    return f"{text}: about {duration(left * training.seconds)}, as long as the run took {left} times"

@@ -100,6 +100,55 @@ def test_an_interrupted_audit_goes_on(run, tiny_run, tmp_path, monkeypatch):
     assert torch.equal(found.errors.scores, whole.errors.scores)
 
 
+@pytest.mark.slow
+def test_several_processes_share_the_folds(run, tiny_run, tmp_path):
+    """Two at a time, each of which reads the run itself; then another command that joins, to which nothing is left."""
+    lines = []
+    found = audit_run(run, folds=3, processes=2, on_line=lines.append)
+    assert lines[0].startswith("training 3 of 3 networks")
+    assert lines[0].endswith("each, as long as the run took")
+    assert sorted(lines[1:]) == ["fold 1 of 3: 14 items", "fold 2 of 3: 13 items", "fold 3 of 3: 13 items"]
+    assert sorted(path.name for path in (run / "audit").rglob("*")) == [
+        *(f"fold_{n}.safetensors" for n in range(3)),
+        "folds_3",
+    ]
+    serial = shutil.copytree(tiny_run, tmp_path / "serial")
+    assert torch.equal(found.errors.scores, audit_run(serial, folds=3).errors.scores)
+    for n in range(3):
+        outputs, expected = (load_weights(each / f"audit/folds_3/fold_{n}.safetensors")[0] for each in (run, serial))
+        assert torch.equal(outputs["features"], expected["features"])
+    joined = audit_run(run, folds=3, join=True, on_line=lambda line: pytest.fail(line))
+    assert torch.equal(joined.errors.scores, found.errors.scores)
+
+
+def test_another_command_audits_the_run(run, monkeypatch):
+    """It is refused, unless it joins: then it trains the network that is left, and waits for the other one."""
+    step, stage = Trainer.train_step, []
+
+    class WaitsError(Exception):
+        pass
+
+    def on_line(line):
+        if line == "waits for 1 trainings of other commands":
+            raise WaitsError
+
+    def noted(trainer, batch):
+        if not stage:
+            stage.append("first step of fold 1")
+            with refuses(str(run), got="another command works on it", hint="--join"):
+                audit_run(run, folds=2)
+            with pytest.raises(WaitsError):
+                audit_run(run, folds=2, join=True, on_line=on_line)
+            assert [path.name for path in (run / "audit/folds_2").glob("*.safetensors")] == ["fold_1.safetensors"]
+        return step(trainer, batch)
+
+    monkeypatch.setattr(Trainer, "train_step", noted)
+    lines = []
+    audit_run(run, folds=2, on_line=lines.append)
+    assert stage
+    assert lines[1:] == ["fold 1 of 2: 20 items"]
+
+
 def test_other_splits_need_no_training(run, monkeypatch):
     monkeypatch.setattr(Trainer, "fit", lambda trainer: pytest.fail("trained"))
     for split in ("val", "test"):
@@ -107,6 +156,9 @@ def test_other_splits_need_no_training(run, monkeypatch):
         experiment, its_run = load_run(run)
         task, _ = recorded_task(experiment, its_run, accept_changes=False)
         assert found.split.names == task.splits[split].names
+        for option in ({"processes": 2}, {"join": True}, {"cluster": "local"}):
+            with refuses(f"--{next(iter(option))}", hint=f"the run has not seen the {split} split"):
+                audit_run(run, split=split, **option)
     weights, _ = load_weights(its_run.checkpoints / f"{experiment.selected}.safetensors")
     model = trained_model(experiment, its_run, task, weights, its_run.checkpoints).eval()
     images = torch.stack([torch.from_numpy(task.test.image(row)) for row in range(len(task.test))])
@@ -128,6 +180,8 @@ def test_frozen_features_need_no_training(tmp_path, monkeypatch):
     found = audit_run(run.folder)
     features = torch.stack([torch.from_numpy(found.split.image(row)) for row in range(len(found.split))])
     assert torch.equal(found.errors.scores, label_errors(features, found.split.labels).scores)
+    with refuses("--cluster", "local", hint="the backbone is frozen"):
+        audit_run(run.folder, cluster="local")
 
 
 def test_the_command_writes_a_table_and_a_page(contml, run, tmp_path):
