@@ -86,7 +86,9 @@ class Check(BaseModel):
         split: which split.
         queries: number of its queries.
         expected: share of the pairs that should be inside the interval, or in the same class.
-        observed: the share that is. A pair without an interval counts: nothing is said of it.
+        known: share of the pairs that have an interval: those not farther apart than all pairs of the calibration; 1
+            for classes.
+        observed: the share that is, of the pairs with an interval; None if there are none.
         interval: the 95 % bootstrap interval of `observed`, by query or group.
         width: mean width of the intervals in the unit of the labels, of factors the geometric mean of high / low; None
             for classes, and where no pair has an interval.
@@ -97,8 +99,9 @@ class Check(BaseModel):
     split: Literal["test"]
     queries: int = Field(ge=1)
     expected: float = Field(ge=0, le=1)
-    observed: float = Field(ge=0, le=1)
-    interval: tuple[float, float]
+    known: float = Field(ge=0, le=1)
+    observed: float | None = Field(ge=0, le=1)
+    interval: tuple[float, float] | None
     width: float | None = Field(ge=0)
 
 
@@ -172,20 +175,21 @@ class Calibration(BaseModel):
     def checked(self, pairs: Pairs, measure: Measure = PLAIN) -> Calibration:
         """The same calibration with its result on the pairs of the test split; `measure`: the unit of the width."""
         e, y = pairs.embedding_distances, pairs.label_distances
+        known, width = np.ones(e.shape, bool), None
         if self.kind != "probability":
             _, low, high = self.label_distance(e)
             known = np.isfinite(high)
-            hit, expected = ~known | ((low <= y) & (y <= high)), self.level  # without an interval, nothing is promised
+            hit, expected = (low <= y) & (y <= high), self.level
             width = _mean_width(low[known], high[known], measure) if known.any() else None
         else:
-            hit, expected, width = y == 0, float(self.same_class(e).mean()), None
-        interval = _bootstrap(hit.mean(1), pairs.units)
+            hit, expected = y == 0, float(self.same_class(e).mean())
         check = Check(
             split="test",
             queries=len(e),
             expected=expected or 0.0,
-            observed=float(hit.mean()),
-            interval=interval,
+            known=float(known.mean()),
+            observed=float(hit[known].mean()) if known.any() else None,
+            interval=_bootstrap(hit.sum(1, where=known), known.sum(1), pairs.units) if known.any() else None,
             width=width,
         )
         return self.model_copy(update={"check": check})
@@ -199,14 +203,16 @@ class Calibration(BaseModel):
             start = f"probability of the same class for the {items}"
         if self.check is None:
             return f"{start}, from {self.queries:,} validation queries; there is no test split to check it on"
+        if self.check.observed is None or self.check.interval is None:
+            return f"{start}: all test pairs are farther apart than those of the validation split"
         low, high = self.check.interval
         observed = f"{100 * self.check.observed:.1f} % [{100 * low:.1f}, {100 * high:.1f}] of test pairs"
         if self.kind == "probability":
             return f"{start}: {100 * self.check.expected:.1f} % on average; true for {observed}"
-        if self.check.width is None:
-            return f"{start}: all test pairs are farther apart than those of the validation split"
-        width = f"{measure.before}{number(self.check.width)}{measure.after}"
-        return f"{start} holds for {observed}, mean width {width}"
+        width = f"{measure.before}{number(self.check.width or 0)}{measure.after}"
+        beyond = 100 * (1 - self.check.known)
+        rest = f"; {beyond:.1f} % of test pairs are farther apart than those of the validation split" if beyond else ""
+        return f"{start} holds for {observed}, mean width {width}{rest}"
 
     def save(self, path: Path) -> None:
         """Write `calibration.json`."""
@@ -323,13 +329,14 @@ def _isotonic(x: Array, y: Array, weights: Array, *, increasing: bool = True) ->
     return _Curve(fitted.X_thresholds_.astype(np.float64), fitted.y_thresholds_.astype(np.float64))
 
 
-def _bootstrap(values: Array, units: Any) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the mean of values `[Q]`; the units `[Q]` are drawn."""
+def _bootstrap(hits: Array, counts: Array, units: Any) -> tuple[float, float]:
+    """The 95 % bootstrap interval of sum of hits `[Q]` / sum of counts `[Q]`; the units `[Q]` are drawn."""
     _, unit = np.unique(units, return_inverse=True)
-    totals, counts = np.bincount(unit, values), np.bincount(unit)
+    hits, counts = np.bincount(unit, hits), np.bincount(unit, counts)
     random = np.random.default_rng(0)
     draws = (random.integers(0, len(counts), len(counts)) for _ in range(_RESAMPLES))
-    low, high = np.percentile([totals[draw].sum() / counts[draw].sum() for draw in draws], [2.5, 97.5])
+    shares = [hits[draw].sum() / counts[draw].sum() for draw in draws if counts[draw].any()]
+    low, high = np.percentile(shares, [2.5, 97.5])
     return float(low), float(high)
 
 

@@ -380,9 +380,9 @@ class LabelledItems:
         found = []
         for (space, _), record in zip(self._terms, self.record.answers, strict=True):
             calibration = record.calibration
-            if calibration is None or calibration.check is None:
+            check = None if calibration is None else calibration.check
+            if calibration is None or check is None or check.observed is None or check.interval is None:
                 continue
-            check = calibration.check
             low, high = (100 * end for end in check.interval)
             share = f"{100 * check.observed:.1f} % [{low:.1f}, {high:.1f}] of test images"
             start = f"answers of {space.title}, by {record.neighbours} neighbours"

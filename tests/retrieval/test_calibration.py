@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -234,7 +235,9 @@ def test_sentences():
     one = calibrate(draw(20, k=1), "graded").checked(draw(30, k=1, seed=1)).sentence()
     assert one.startswith("label distance of the nearest item: 90 % interval holds for ")
     assert " % [" in one
-    assert one.endswith(f"mean width {one.split()[-1]}")
+    assert re.search(
+        r" of test pairs, mean width \d+\.\d; 3\.3 % of test pairs are farther apart than those of the", one
+    )
 
 
 @pytest.mark.parametrize(
@@ -253,7 +256,27 @@ def test_the_mean_width_is_in_the_unit_of_the_labels(measure, width):
     assert not known.all()
     assert checked.check.width == pytest.approx(width(low[known], high[known]))
     words = f"{measure.before}{number_of(checked.check.width)}{measure.after}"
-    assert checked.sentence(measure).endswith(f"mean width {words}")
+    beyond = 100 * (1 - known.mean())
+    rest = f"; {beyond:.1f} % of test pairs are farther apart than those of the validation split"
+    assert checked.sentence(measure).endswith(f"mean width {words}{rest}")
+    assert checked.check.known == known.mean()
+
+
+def test_pairs_without_an_interval_are_left_out_of_the_check():
+    """Each counted as a pair whose interval holds."""
+    found = calibrate(draw(80, seed=1), "graded")
+    near = Pairs(np.full((6, 2), 2.0), np.tile(found.label_distance(2.0).estimate, (6, 2)), np.arange(6))
+    embedding_distances, label_distances = near.embedding_distances.copy(), near.label_distances.copy()
+    label_distances[:3, 0] = 1e9  # a quarter of the pairs is wrong
+    known = found.checked(Pairs(embedding_distances, label_distances, near.units)).check
+    assert (known.known, known.observed) == (1, 0.75)
+    embedding_distances[:, 1] = 2 * found.distances[-1]
+    check = found.checked(Pairs(embedding_distances, label_distances, near.units)).check
+    assert (check.known, check.observed) == (0.5, 0.5)
+    assert check.interval[0] < 0.5 < check.interval[1]
+    embedding_distances[:5] = 2 * found.distances[-1]  # one query has an interval: some samples have none
+    check = found.checked(Pairs(embedding_distances, label_distances, near.units)).check
+    assert (check.known, check.observed, check.interval) == (1 / 12, 1, (1, 1))
 
 
 DAMAGE = {
@@ -305,6 +328,6 @@ def test_farther_than_all_pairs_nothing_is_known():
     new = draw(50, seed=2)
     far = Pairs(new.embedding_distances + farthest, new.label_distances, new.units)
     checked = found.checked(far)
-    assert checked.check.observed == 1
-    assert checked.check.width is None
+    assert checked.check.known == 0
+    assert checked.check.observed is checked.check.interval is checked.check.width is None
     assert checked.sentence().endswith("all test pairs are farther apart than those of the validation split")

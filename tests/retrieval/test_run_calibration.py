@@ -29,7 +29,7 @@ def test_a_training_prints_and_reports_it_and_evaluate_gives_it_again(contml, tm
     saved = Calibration.read(Run(folder).calibration)
     assert (saved.kind, saved.level, saved.queries, saved.check.queries) == ("interval", 0.9, 16, 6)
     sentence = saved.sentence(library.load(folder).measure)
-    assert sentence.endswith(f"mean width {number(saved.check.width)} px/joint")
+    assert f"mean width {number(saved.check.width)} px/joint" in sentence
     assert f"\n{sentence}\n" in out
     page = (folder / "report.html").read_text()
     assert f"<dt>Calibration</dt><dd>{html.escape(sentence)}</dd>" in page
