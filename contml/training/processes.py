@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import secrets
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -13,8 +17,14 @@ from torch import Tensor
 
 from contml._support.errors import InputError, one_line
 
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
 #: Words of the errors that PyTorch's backends raise when another process is gone.
 _LOST = ("connection closed", "connection reset", "broken pipe", "remote process exited", "socket timeout")
+
+#: Seconds between two looks of the first process at the keys of the others.
+_POLL = 0.05
 
 #: Bytes of outputs that the processes sum at a time.
 _BLOCK_BYTES = 1 << 24
@@ -35,6 +45,54 @@ def close_at_exit() -> None:
             dist.destroy_process_group()
 
     atexit.register(close)
+
+
+@cache
+def restartable() -> str:
+    """The `init_method` of process groups that `torchrun` can begin again: they connect through keys of their own.
+
+    The store of `torchrun` outlives a restart. Without this, a new process reads the addresses of killed ones there.
+    """
+    from torch.distributed.distributed_c10d import PrefixStore  # here: not in every build of torch
+    from torch.distributed.rendezvous import register_rendezvous_handler, rendezvous
+
+    def connect(url: str, timeout: timedelta, **options: Any) -> Iterator[tuple[Store, int, int]]:
+        store, rank, processes = next(rendezvous(url.replace("contml:", "env:", 1), timeout=timeout, **options))
+        yield PrefixStore(agreed(store, rank, processes, timeout), store), rank, processes
+
+    register_rendezvous_handler("contml", connect)  # type: ignore[no-untyped-call]
+    return "contml://"
+
+
+def agreed(store: Store, rank: int, processes: int, timeout: timedelta) -> str:
+    """A word that these processes have in common, and that no earlier ones with the same store had.
+
+    Each process writes a word of its own, and the first one answers. An answer to a process that was killed has
+    another key, so nobody reads it.
+
+    Raises:
+        DistStoreError: a process did not come.
+    """
+    own = secrets.token_hex(8)
+    if rank:
+        store.set(f"process {rank}", own)
+        store.wait([f"answer to {own}"], timeout)
+        word: str = store.get(f"answer to {own}").decode()
+        store.set(f"{word} reached {own}", "")
+        return word
+    end, waiting = time.monotonic() + timeout.total_seconds(), {*range(1, processes)}
+    while True:
+        for each in [*waiting]:
+            if store.check([f"process {each}"]):  # maybe still of a process that was killed
+                other = store.get(f"process {each}").decode()
+                store.set(f"answer to {other}", own)
+                if store.check([f"{own} reached {other}"]):
+                    waiting.discard(each)
+        if not waiting:
+            return own
+        if time.monotonic() > end:
+            raise dist.DistStoreError(f"process {min(waiting)} did not come within {timeout}")
+        time.sleep(_POLL)
 
 
 def any_process(*flags: bool, device: torch.device) -> list[bool]:

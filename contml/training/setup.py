@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -14,11 +15,12 @@ from contml._support.validation import check_range
 from contml.models import EmbeddingModel
 from contml.models.stages import stage_of
 from contml.training.optimizers import ParameterGroups
-from contml.training.processes import close_at_exit, world
+from contml.training.processes import close_at_exit, restartable, world
 from contml.training.sharding import Sharding, hidden_from_accelerate, launched_sharding
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+    from accelerate.utils import KwargsHandler
 
 
 def accelerator(
@@ -34,7 +36,7 @@ def accelerator(
     Raises:
         InputError: the device does not support it, or `accelerate launch` asks for more.
     """
-    from accelerate import Accelerator, DistributedDataParallelKwargs  # here: the import is slow
+    from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs  # here: slow to import
     from accelerate.state import AcceleratorState
 
     check_range(Literal["auto", "cpu", "cuda"], "device", device)
@@ -51,6 +53,9 @@ def accelerator(
     if other_device or state.get("_mixed_precision", mixed_precision) != mixed_precision:
         AcceleratorState._reset_state(reset_partial_state=other_device)
     close_at_exit()
+    handlers: list[KwargsHandler] = [DistributedDataParallelKwargs(find_unused_parameters=not every_parameter)]
+    if dist.is_available() and dist.is_torchelastic_launched():
+        handlers.append(InitProcessGroupKwargs(init_method=restartable()))
     sharding = launched_sharding(mixed_precision)
     try:
         with hidden_from_accelerate():
@@ -59,7 +64,7 @@ def accelerator(
                 mixed_precision=mixed_precision,
                 cpu=not use_cuda,
                 step_scheduler_with_optimizer=False,
-                kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=not every_parameter)],
+                kwargs_handlers=handlers,
             )
     except ValueError as error:
         raise InputError("precision", f"{precision} is not supported here ({error})", hint="use float32") from None

@@ -1,4 +1,4 @@
-"""`torchrun` begins a training again when its first process is lost: it ends with the same weights."""
+"""`torchrun` begins a training again when one of its processes is lost: it ends with the same weights."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from datetime import timedelta
 
 import pytest
+import torch.distributed as dist
 from safetensors.torch import load_file
 from support.miniature import TINY
 from support.processes import script_environment
+
+from contml.training.processes import agreed
 
 SCRIPT = """
 import os
@@ -28,7 +33,7 @@ with without_reports():
 def start(folder, name):
     """`contml train` with --name in two processes, as the page on several machines has it."""
     (folder / "script.py").write_text(SCRIPT)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=3"]
     changes = [*TINY, "training.epochs=6", "sampler.batches=8"]
     return subprocess.Popen(
         [*torchrun, "script.py", "train", "pose/synthetic", *changes, "--name", name],
@@ -43,6 +48,7 @@ def start(folder, name):
 def finish(process):
     output = process.communicate(timeout=540)[0]
     assert process.returncode == 0, output
+    return output
 
 
 def processes(folder):
@@ -57,21 +63,66 @@ def whole(tmp_path_factory):
     return folder / "runs/pose/synthetic/whole"
 
 
-@pytest.mark.slow
-def test_the_first_process_is_killed(tmp_path, whole):
-    killed = start(tmp_path, "killed")
-    run = tmp_path / "runs/pose/synthetic/killed"
-    end = time.monotonic() + 300
-    while not (run / "metrics.jsonl").exists() or len((run / "metrics.jsonl").read_text().splitlines()) < 3:
+def kill(folder, process, rank, restarts, rows):
+    """Kills a process of a training that was begun again so often, when there are so many rows of metrics."""
+    metrics, end = folder / "runs/pose/synthetic/killed/metrics.jsonl", time.monotonic() + 300
+    while True:
+        if metrics.exists() and len(metrics.read_text().splitlines()) >= rows:
+            pids = [pid for count, number, pid in processes(folder) if (count, number) == (restarts, rank)]
+            if pids:
+                os.kill(pids[0], signal.SIGKILL)
+                return
         assert time.monotonic() < end
-        assert killed.poll() is None, killed.communicate()[0]
+        assert process.poll() is None, process.communicate()[0]
         time.sleep(0.01)
-    os.kill(next(pid for _, number, pid in processes(tmp_path) if number == 0), signal.SIGKILL)
-    finish(killed)
-    assert sorted(line[:2] for line in processes(tmp_path)) == [[0, 0], [0, 1], [1, 0], [1, 1]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [[0], [1], [1, 0, 1]])
+def test_processes_are_killed(tmp_path, whole, ranks):
+    """Each in the middle of an epoch."""
+    killed = start(tmp_path, "killed")
+    for restarts, rank in enumerate(ranks):
+        kill(tmp_path, killed, rank, restarts, 3 + 10 * restarts)
+    output = finish(killed)
+    run = tmp_path / "runs/pose/synthetic/killed"
+    begun = sorted(line[:2] for line in processes(tmp_path))
+    assert begun == [[count, rank] for count in range(len(ranks) + 1) for rank in range(2)], output
     for name in ("last", "best"):
         expected, found = (load_file(each / f"checkpoints/{name}.safetensors") for each in (whole, run))
         assert expected.keys() == found.keys()
         assert all(found[key].equal(expected[key]) for key in expected), name
     results = [json.loads((each / "evaluation.json").read_text()) for each in (whole, run)]
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
+def test_processes_that_are_begun_again_agree_on_a_new_word(order):
+    """The store, and what killed processes have written there, stays; the later ones come late."""
+    server = dist.TCPStore("localhost", 0, is_master=True)
+    words = []
+    for _ in range(3):
+        found = {}
+
+        def join(rank, found=found):
+            store = dist.TCPStore("localhost", server.port)
+            found[rank] = agreed(store, rank, 3, timedelta(seconds=60))
+
+        threads = [threading.Thread(target=join, args=(rank,)) for rank in order]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.2)
+        for thread in threads:
+            thread.join()
+        words.append({*found.values()})
+        assert len(found) == 3
+        assert len(words[-1]) == 1
+    assert len(set.union(*words)) == 3
+
+
+def test_a_process_does_not_come():
+    server = dist.TCPStore("localhost", 0, is_master=True)
+    with pytest.raises(dist.DistStoreError, match="process 1 did not come"):
+        agreed(server, 0, 2, timedelta(seconds=0.2))
+    with pytest.raises(dist.DistStoreError):
+        agreed(server, 1, 2, timedelta(seconds=0.2))
