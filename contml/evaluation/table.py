@@ -60,7 +60,9 @@ def sentence(evaluation: Evaluation) -> str:
         half = evaluation.intervals.get(evaluation.headline, math.nan)
         model += "" if math.isnan(half) else f" ± {score_text(half)}"
         return f"{title} is {model}; {low}: {random}; {high}: {oracle}."
-    start = f"{title} is {score.model / score.random:.2f} times that of a random ranking"
+    # The ratio is of label distances; in their unit, as they are printed, it is another one.
+    scale = {"root": ", squared,", "ratio": ", in logarithms,"}.get(evaluation.measure.kind, "")
+    start = f"{title}{scale} is {score.model / score.random:.2f} times that of a random ranking"
     if normalized < 0:
         return f"{start}: worse than random."
     return f"{start}; normalized score {percent(normalized)} (0 %: random ranking, 100 %: oracle)."

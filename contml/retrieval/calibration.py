@@ -99,7 +99,7 @@ class Check(BaseModel):
     split: Literal["test"]
     queries: int = Field(ge=1)
     expected: float = Field(ge=0, le=1)
-    known: float = Field(ge=0, le=1)
+    known: float = Field(1, ge=0, le=1)
     observed: float | None = Field(ge=0, le=1)
     interval: tuple[float, float] | None
     width: float | None = Field(ge=0)

@@ -18,6 +18,7 @@ from PIL import Image
 from support.refusals import refuses
 
 from contml._support.text import number, percent
+from contml.contracts import Measure
 from contml.data import Pixels, Split
 from contml.data.split import TitledPictures, View
 from contml.evaluation import evaluate
@@ -661,6 +662,8 @@ def test_summary_and_sentence() -> None:
     def changed_sentence(**lines: Any) -> str:
         return sentence(replace(evaluation, curves={"label_distance": replace(curve, **lines)}))
 
+    for kind, words in (("linear", " is 0.38"), ("root", ", squared, is 0.38"), ("ratio", ", in logarithms, is 0.38")):
+        assert sentence(replace(evaluation, measure=Measure("px", 4, kind))).startswith(f"Mean label distance@2{words}")
     assert "worse than random" in changed_sentence(model=[1.2] * 20)
     assert changed_sentence(oracle=[1.0] * 20).endswith("is 0.380; random: 1.00; oracle: 1.00.")
     assert changed_sentence(random=[0.0] * 20, oracle=[0.0] * 20).startswith("Mean label distance@2 is 0.380; ")
