@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from contml._support.progress import note, progress_bar
 from contml._support.texts import Texts, as_texts
+from contml.data import shards
 from contml.data.draw import Array
 from contml.data.sources import ImageFiles, ImageSource, Stamp, Vector, Vectors
 from contml.data.split import SPLIT_TITLES, Split
 
 #: The last bytes of files of equal size are compared first: of most, these differ.
 _LAST = 4096
+#: Bytes that are read at a time.
+_BLOCK = 1 << 20
 #: More files than these are compared by their paths alone: reading each would take hours.
 MOST_READ = 1_000_000
 
@@ -70,6 +76,7 @@ def same_files(files: Sequence[str]) -> Array:
     for function in (_last_bytes, _hash):
         counts_of = Counter(contents.values())
         alike = [file for file, content in contents.items() if counts_of[content] > 1]  # as far as it is known
+        alike.sort(key=shards.position)
         with progress_bar(len(alike), "comparing image files") as progress:
             for done, file in enumerate(alike, start=1):
                 contents[file] = contents[file], function(file)
@@ -177,40 +184,53 @@ def _counted(count: int, one: str, several: str) -> str:
 
 
 def _sizes(files: Texts) -> Array:
-    """The sizes of files in bytes `[N]`; 0 of anything but a regular file. Each folder is listed once."""
-    sizes = np.zeros(len(files), np.int64)
-    for folder, rows, names in files.folders():
-        wanted, size_of = set(names), dict[str, int]()
-        try:
-            with os.scandir(folder or ".") as entries:
-                for entry in entries:
-                    if entry.name in wanted and entry.is_file():
-                        size_of[entry.name] = entry.stat().st_size
-        except (OSError, ValueError):  # no such folder
-            continue
-        sizes[rows] = [size_of.get(name, 0) for name in names]
+    """The sizes of files in bytes `[N]`; 0 of anything but a regular file. Each folder or shard is listed once."""
+    sizes, of_shard, done = np.zeros(len(files), np.int64), dict[shards.Address, Array](), 0
+    with progress_bar(len(files), "listing image files") as progress:
+        for folder, rows, names in files.folders():
+            sizes[rows] = _sizes_in(folder, names, of_shard)
+            progress(done := done + len(rows))
     return sizes
 
 
+def _sizes_in(folder: str, names: Texts, of_shard: dict[shards.Address, Array]) -> list[int]:
+    """The sizes of the files of a folder; `of_shard`: those of all images of the shards so far."""
+    if (in_shard := shards.folder_in(folder)) is not None:
+        shard, inside = in_shard
+        if shard.address not in of_shard:
+            of_shard[shard.address] = shard.sizes()
+        found = [shard.row(f"{inside}{name}") for name in names]
+        return [0 if row is None else int(of_shard[shard.address][row]) for row in found]
+    wanted, size_of = set(names), dict[str, int]()
+    with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:  # there may be no such folder
+        for entry in entries:
+            if entry.name in wanted and entry.is_file():
+                size_of[entry.name] = entry.stat().st_size
+    return [size_of.get(name, 0) for name in names]
+
+
 def _last_bytes(file: str) -> Hashable:
-    def read(path: Path) -> bytes:
-        with path.open("rb") as stream:
-            stream.seek(max(0, path.stat().st_size - _LAST))
-            return stream.read(_LAST)
+    def read(stream: BinaryIO) -> bytes:
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LAST))
+        return stream.read(_LAST)
 
     return _or_itself(file, read)
 
 
 def _hash(file: str) -> Hashable:
-    def read(path: Path) -> bytes:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).digest()
+    def read(stream: BinaryIO) -> bytes:
+        content = hashlib.blake2b(digest_size=16)
+        while block := stream.read(_BLOCK):
+            content.update(block)
+        return content.digest()
 
     return _or_itself(file, read)
 
 
-def _or_itself(file: str, read: Callable[[Path], bytes]) -> Hashable:
+def _or_itself(file: str, read: Callable[[BinaryIO], bytes]) -> Hashable:
     try:
-        return read(Path(file))
+        content = shards.read_image(Path(file))
+        with Path(file).open("rb") if content is None else io.BytesIO(content) as stream:
+            return read(stream)
     except OSError:  # it equals no other
         return file

@@ -26,7 +26,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import read_bytes
-from contml.data.shards import read_image
+from contml.data.shards import leads_into_shard, read_image
 
 T = TypeVar("T")
 #: An RGB image: uint8 `[H, W, 3]`.
@@ -92,8 +92,11 @@ _LARGEST = 1 << 28
 
 
 def names_image(name: str) -> bool:
-    """Returns whether a name has the ending of an image, also of a format that no installed package reads."""
-    return name.lower().endswith((*IMAGE_SUFFIXES, *READ_BY))
+    """Returns whether a name has the ending of an image, also of a format that no installed package reads.
+
+    The name of an image in a shard may have none: `train.parquet/17`.
+    """
+    return name.lower().endswith((*IMAGE_SUFFIXES, *READ_BY)) or leads_into_shard(name)
 
 
 def resized(item: ImageItem, name: str, side: int) -> PixelArray:

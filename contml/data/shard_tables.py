@@ -90,6 +90,16 @@ class TableShard(Shard):
             raise OSError("empty file")
         return bytes(value)
 
+    def sizes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The lengths of the bytes, which are all read."""
+        name = self.columns.content
+        with _one_kind_of_error(self.address):
+            cells = (
+                _cells(batch, name).cast(pyarrow.large_binary()) for batch in self._read_column(self.address, name)
+            )
+            lengths = [compute.binary_length(each).fill_null(0) for each in cells]
+        return np.concatenate([np.asarray(each, np.int64) for each in lengths])
+
     def metadata(self, row: int) -> dict[str, str]:
         """The other columns of a row."""
         texts = texts_of(self._value(row, tuple(self.columns.others))) if self.columns.others else {}
@@ -315,10 +325,15 @@ def _one_of(names: list[str]) -> str:
     return f"one of {', '.join(names)}" if names else "it has none"
 
 
+def _cells(batch: Any, name: str) -> Any:
+    """The cells of the only column of a batch, or of a leaf `column.field` of it."""
+    column = batch.column(0)
+    return column.field(name.rpartition(".")[2]) if types.is_struct(column.type) else column
+
+
 def _checked(address: Address, batch: Any, name: str) -> list[Any]:
     """The names in a column, or in a leaf `column.field`."""
-    column = batch.column(0)
-    cells = column.field(name.rpartition(".")[2]) if types.is_struct(column.type) else column
+    cells = _cells(batch, name)
     if not types.is_integer(cells.type):
         longest = compute.max(compute.binary_length(cells)).as_py() or 0
         if longest > _LONGEST_NAME:

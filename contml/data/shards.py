@@ -103,6 +103,14 @@ class Shard(ABC):
         """
 
     @abstractmethod
+    def sizes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The bytes of each image file `[N]`; 0 of one that cannot be read.
+
+        Raises:
+            InputError: the shard is damaged.
+        """
+
+    @abstractmethod
     def metadata(self, row: int) -> dict[str, str]:
         """What else the shard says about an image, as texts by name.
 
@@ -127,6 +135,11 @@ def refuse_compressed(path: Path) -> None:
             raise InputError(str(path), "a compressed archive", "must be a .tar", f"unpack it: {command} {path}")
 
 
+def leads_into_shard(path: str) -> bool:
+    """Whether a path is written as one into a shard, which may not exist."""
+    return _INSIDE.search(path.replace("\\", "/")) is not None
+
+
 def find(path: str | os.PathLike[str]) -> tuple[Address, str] | None:
     """The shard that a path leads into, and the name of the image in it; None for a path of another kind."""
     text = os.fspath(path) if os.sep == "/" else os.fspath(path).replace(os.sep, "/")
@@ -136,6 +149,22 @@ def find(path: str | os.PathLike[str]) -> tuple[Address, str] | None:
         if os.path.isfile(file):  # noqa: PTH113
             return Address(file, part), text[match.end() :]
     return None
+
+
+def folder_in(path: str) -> tuple[Shard, str] | None:
+    """The shard that the path of a folder leads into, and the folder in it; None for a path of another kind.
+
+    Raises:
+        InputError: the shard is damaged, or cannot be read.
+    """
+    found = find(os.path.join(path, ""))  # noqa: PTH118  # with a slash at the end
+    if found is None:
+        return None
+    address, folder = found
+    try:
+        return opened(address), folder
+    except OSError as error:
+        raise InputError(address.file, f"cannot be read ({error.strerror or error})") from None
 
 
 def file_of(path: str | os.PathLike[str]) -> str:
@@ -152,6 +181,15 @@ def exists(path: Path) -> bool:
     """
     found = find(path)
     return path.is_file() if found is None else opened(found[0]).row(found[1]) is not None
+
+
+def position(path: str) -> tuple[str, int]:
+    """The shard of an image and its row there, in whose order images are read fastest; ("", 0) of no shard."""
+    found = find(path)
+    if found is None:
+        return "", 0
+    row = opened(found[0]).row(found[1])
+    return str(found[0]), -1 if row is None else row
 
 
 def read_image(path: Path) -> bytes | None:
@@ -351,6 +389,10 @@ class TarShard(Shard):
         if not size:
             raise OSError("empty file")
         return self._bytes(self._offsets[row], size)
+
+    def sizes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The sizes of the members."""
+        return np.array(self._sizes, np.int64).clip(min=0)
 
     def metadata(self, row: int) -> dict[str, str]:
         """The values of the `.json` of the sample, and its texts by their extensions."""

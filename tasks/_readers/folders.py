@@ -11,6 +11,7 @@ import numpy as np
 
 from contml import InputError
 from contml._support.texts import Texts
+from contml.data.shards import Address, folder_in, leads_into_shard
 from contml.data.text_files import not_unpacked, spellings, written_path
 
 #: What to do with missing images or labels: raise an error, or omit and count them.
@@ -58,10 +59,11 @@ def image_folders(root: Path, images: str | list[str]) -> list[Path]:
 
 
 class DiskFiles:
-    """Which files exist. Each folder is listed once: asking for each of a million files is slow."""
+    """Which files exist, also in shards. Each folder is listed once: asking for each of a million files is slow."""
 
     def __init__(self) -> None:
         self._listed: dict[str, frozenset[str]] = {}
+        self._folders_of: dict[Address, dict[str, Texts]] = {}
 
     def has(self, path: str | Path) -> bool:
         """Whether the file exists."""
@@ -92,7 +94,16 @@ class DiskFiles:
         return self._listed[folder]
 
     def listed(self, folder: str) -> Texts:
-        """The names of the files in a folder, which are read from the disk."""
+        """The names of the files in a folder, which are read from the disk; in a shard, those of its images.
+
+        Raises:
+            InputError: the shard is damaged, or cannot be read.
+        """
+        if (in_shard := folder_in(folder)) is not None:
+            shard, inside = in_shard
+            if shard.address not in self._folders_of:
+                self._folders_of[shard.address] = {place: names for place, _, names in shard.names.folders()}
+            return self._folders_of[shard.address].get(inside, Texts(()))
         try:
             with os.scandir(folder or ".") as entries:
                 return Texts(entry.name for entry in entries if entry.is_file())
@@ -102,6 +113,7 @@ class DiskFiles:
     def forget(self) -> None:
         """Free the memory of the lists."""
         self._listed.clear()
+        self._folders_of.clear()
 
 
 def refuse_absent(
@@ -127,12 +139,19 @@ def refuse_absent(
 
 
 def why_absent(path: Path) -> str:
-    """Why there is no such file, as far as the folder shows it; else ""."""
+    """Why there is no such file, as far as the folder or the shard shows it; else ""."""
     if similar_names := sorted(name for name in DiskFiles().names(path.parent) if name.lower() == path.name.lower()):
         return f"there is {similar_names[0]}: upper and lower case differ"
     folder = path.parent
+    if (in_shard := folder_in(str(folder))) is not None:
+        names, address = in_shard[0].names, in_shard[0].address
+        return f"the {len(names):,} images of {address} have names such as {names[0]}"
     if os.path.isdir(folder):  # noqa: PTH112  # False for a name that is too long
         return ""
     while not os.path.isdir(folder.parent):  # noqa: PTH112  # the highest folder that does not exist, and an archive beside it
         folder = folder.parent
-    return f"there is no folder {folder}{not_unpacked(folder.parent)}"
+    if not leads_into_shard(f"{folder.name}/"):
+        return f"there is no folder {folder}{not_unpacked(folder.parent)}"
+    shard = folder.name.partition(":")[0]
+    packed = [name for name in DiskFiles().names(folder.parent) if name.startswith(f"{shard}.")]
+    return f"there is no file {folder.parent / shard}{f', {packed[0]} is not unpacked' if packed else ''}"

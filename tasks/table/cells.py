@@ -188,7 +188,7 @@ class CellFiles(DiskFiles):
 
 
 def looks_like_paths(cells: Sequence[str]) -> bool:
-    """Whether at least nine in ten cells end like names of image files."""
+    """Whether at least nine in ten cells are written like paths of images."""
     return sum(map(names_image, cells)) >= 0.9 * len(cells) > 0
 
 

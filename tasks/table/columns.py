@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from contml import InputError
 from contml.config import ConfiguredPart
+from contml.data.shards import exists
 from contml.data.tables import Table, listed_texts
 from contml.labels.dates import parse_date
 from contml.labels.words import split_words
@@ -347,7 +348,7 @@ def pair_up(guesses: dict[str, Guess]) -> dict[str, Guess]:
 def _existing(files: CellFiles, cells: Sequence[str]) -> list[str]:
     """Up to three files of a column that exist."""
     paths = (files.place(cell) for cell in list(dict.fromkeys(cells))[:50] if cell)
-    return [path for path in paths if os.path.isfile(path)][:3]  # noqa: PTH113
+    return [path for path in paths if exists(Path(path))][:3]
 
 
 def _share(cells: Sequence[str], holds: Callable[[str], bool]) -> float:

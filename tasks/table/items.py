@@ -16,6 +16,7 @@ from contml._support.validation import as_rows
 from contml.data import draw, draw_queries, refuse_equal
 from contml.data.copies import joined, same_files
 from contml.data.draw import positions
+from contml.data.shards import folder_in
 from contml.data.tables import Column, Table
 
 from .._readers.folders import Missing, why_absent
@@ -228,7 +229,8 @@ class _Rows:
             raise InputError(self.table.where(row), "the image is a URL", "must be the path of a file", hint)
         reason = why_absent(Path(paths[row])) if paths[row] else ""
         problem = f"no image {paths[row]}" if paths[row] else f"the cell of '{column}' is empty"
-        wrong_name = reason and os.path.isdir(os.path.dirname(paths[row]))  # noqa: PTH112, PTH120
+        folder = os.path.dirname(paths[row])  # noqa: PTH120
+        wrong_name = reason and (os.path.isdir(folder) or folder_in(folder) is not None)  # noqa: PTH112
         hint = "correct the cell" if wrong_name else f"paths are relative to {files.root}: set root"
         self.drop(absent, "without an image file", problem, f"{reason}; {hint}" if reason else hint)
 
