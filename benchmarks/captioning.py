@@ -10,9 +10,7 @@ controls see as many images: MobileNetV2 fine-tuned by the cross entropy of a ca
 frozen features before, and the log-ratio loss on shuffled captions: each training image has the captions of another
 one. Each has two learning rates, chosen on the validation images by caption distance@10, or by CIDEr-D for the
 captioner; the last weights count. The networks are frozen, and their features computed once; networks and features are
-kept in --folder. The mean of the features over the training images is subtracted, and their mean squared deviation is
-made 1: else a decoder sees little of a network whose features have a large mean. The captioner lstm has the controls,
-attention the triplets.
+kept in --folder. The captioner lstm has the controls, attention the triplets.
 
 A captioner (lstm: on the global features; attention: top-down attention on the 4 x 4 feature map) has 256 units and
 words of 256 numbers. It is trained by cross entropy on all captions of an image, in batches of 50 images. Attention
@@ -35,12 +33,11 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from scipy.stats import bootstrap
-from torch import Tensor
 
 from benchmarks.measure import table
 from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, main as print_tables, mean_text
 from contml._support.files import write
-from contml.data.features import Floats, read_features, write_features
+from contml.data.features import read_features
 from contml.data.split import Split, Task
 from contml.evaluation.captions import score_captions
 from contml.evaluation.evaluators import evaluate_captions
@@ -50,8 +47,6 @@ from contml.runs import Run, create
 _SIZES = ("decoder.hidden=256", "decoder.words=256")
 _RATE = 1e-3
 _CONFIG = "captioning/flickr8k"
-#: Training images of the official list; features are in the order of the splits, training images first.
-_TRAINING = 6000
 
 
 class Start(NamedTuple):
@@ -180,13 +175,10 @@ def network(name: str, start: Start, given: argparse.Namespace) -> Path:
 
 
 def with_decoder(changes: list[str], given: argparse.Namespace) -> Path:
-    """The weights of a captioner on MobileNetV2 of ImageNet, whose decoder was trained on the frozen features.
-
-    These are standardized; the layer that reads the features of the whole network does the same.
-    """
+    """The weights of a captioner on MobileNetV2 of ImageNet, whose decoder was trained on the frozen features."""
     path: Path = given.folder / "ImageNet.safetensors"
     if not path.exists():
-        file = standardized(features("ImageNet", maps=False, given=given), _TRAINING)
+        file = features("ImageNet", maps=False, given=given)
         own = (f"images.features={file}", "model.backbone=features")
         epochs = (f"training.epochs={SETUPS['lstm'].epochs[0]}", "step.cross_entropy_epochs=null", "schedule=constant")
         rate = (f"optimizer.lr={_RATE:g}", "model.weights=none", "decoder=lstm", *_SIZES)
@@ -196,34 +188,21 @@ def with_decoder(changes: list[str], given: argparse.Namespace) -> Path:
         assert trainer.best.weights is not None
         whole = load(_CONFIG, changes)
         weights = whole.build_trainer(whole.build_task()).bare_model.state_dict()
-        weights |= {key: value for key, value in trainer.best.weights.items() if key.startswith("decoder.")}
-        mean, deviation = moments(read_features(given.folder / "ImageNet.npz").values, _TRAINING)
-        weights["decoder.image.weight"] = weights["decoder.image.weight"] / deviation
-        weights["decoder.image.bias"] = weights["decoder.image.bias"] - weights["decoder.image.weight"] @ mean
+        own_keys = ("decoder.", "feature_")
+        weights |= {key: value for key, value in trainer.best.weights.items() if key.startswith(own_keys)}
         write(path, lambda temporary: save_file({key: each.contiguous() for key, each in weights.items()}, temporary))
     return path
 
 
-def standardized(path: Path, num_train: int) -> Path:
-    """Features less their mean over the training images, divided by one number: their root mean squared deviation."""
-    scaled = path.with_stem(f"{path.stem}-standardized")
-    if not scaled.exists():
-        names, values = read_features(path)
-        mean, deviation = moments(values, num_train)
-        write_features(scaled, names or [], None, ((values - mean.numpy()) / deviation).astype(np.float32))
-    return scaled
-
-
-def moments(values: Floats, num_train: int) -> tuple[Tensor, float]:
-    """The mean of the features of the training images, and their root mean squared deviation from it."""
-    train_values = values[:num_train].astype(np.float64)
-    mean = train_values.mean(axis=tuple(range(values.ndim - 1)))
-    return torch.from_numpy(mean).float(), float(np.sqrt(np.square(train_values - mean).mean()))
+def features_file(name: str, maps: bool, given: argparse.Namespace) -> Path:
+    """The file of the features of an initial network."""
+    path: Path = given.folder / f"{name}{'-maps' if maps else ''}.npz"
+    return path
 
 
 def features(name: str, maps: bool, given: argparse.Namespace) -> Path:
     """The features of all images by an initial network."""
-    path: Path = given.folder / f"{name}{'-maps' if maps else ''}.npz"
+    path = features_file(name, maps, given)
     if not path.exists():
         start = NETWORKS[name]
         weights = f"model.weights={given.weights}" if start is None else f"backbone={network(name, start, given)}"
@@ -242,7 +221,7 @@ def setup(name: str, given: argparse.Namespace, record: Record) -> tuple[Trials,
     tried = (f"optimizer.lr={_RATE:g}",)
     methods = []
     for each in chosen.networks:
-        file = given.folder / f"{each}{'-maps' if chosen.maps else ''}-standardized.npz"
+        file = features_file(each, chosen.maps, given)
         own = (f"images.features={file}", "model.backbone=features", "model.weights=none")
         methods.append(Method(f"{name}, {each}", _CONFIG, tried, (f"decoder={name}", *sizes, *epochs, *own)))
     changes = tuple(places(given))
@@ -370,7 +349,7 @@ def main() -> None:
     if not given.plan:
         for each in given.only:
             for name in SETUPS[each].networks:
-                standardized(features(name, SETUPS[each].maps, given), _TRAINING)
+                features(name, SETUPS[each].maps, given)
         baselines = baseline_scores(given)
     record = Record(given.raw / "captioning_controls.jsonl")
     parts = {name: setup(name, given, record) for name in given.only}

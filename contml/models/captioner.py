@@ -36,6 +36,12 @@ class DecoderFactory(NamedTuple):
 class Captioner(nn.Module):
     """Images `[B, 3, H, W]` to captions: a visual network, and a decoder on its features.
 
+        what the decoder gets = (features - feature_mean) / feature_deviation
+
+    Both are of training images if the network is frozen (`standardize`), or those of a captioner that is loaded; else
+    0 and 1. `feature_mean` is the mean of each feature, `feature_deviation` the root of the mean squared deviation over
+    all features.
+
     Args:
         threshold: the vocabulary is the words that occur at least so often in the training captions.
         layer: what the decoder gets: the "features" of the backbone, or the "embedding". A decoder that attends to
@@ -53,6 +59,8 @@ class Captioner(nn.Module):
     """
 
     words: Tensor
+    feature_mean: Tensor
+    feature_deviation: Tensor
 
     @check_ranges
     def __init__(
@@ -78,6 +86,10 @@ class Captioner(nn.Module):
         self.decoder = decoder.build(feature_dim=feature_dim, vocabulary_size=len(self.vocabulary))
         # Kept with the weights, so that a checkpoint knows its words.
         self.register_buffer("words", self.vocabulary.to_tensor())
+        self.register_buffer("feature_mean", torch.zeros(feature_dim))
+        self.register_buffer("feature_deviation", torch.ones(()))
+        #: Whether the decoder is a trained one, which has features like those that it was trained on.
+        self.is_loaded = weights != "none"
         if weights != "none":
             self._load(Path(weights).expanduser())
 
@@ -108,10 +120,30 @@ class Captioner(nn.Module):
         if self.frozen:
             self.network.eval()
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            if self.decoder.needs_maps:
-                return self.network.maps(images)
-            features = self.network.features(images)
-            return features if self.layer == "features" else self.network.embed(features)
+            return (self._features(images) - self.feature_mean) / self.feature_deviation
+
+    def _features(self, images: Tensor) -> Tensor:
+        if self.decoder.needs_maps:
+            return self.network.maps(images)
+        features = self.network.features(images)
+        return features if self.layer == "features" else self.network.embed(features)
+
+    def feature_moments(self, images: Tensor) -> Tensor:
+        """Returns what `standardize` needs of images: the means of their features over places, and a variance."""
+        features = self._features(images).float()
+        places = features if features.ndim == 3 else features[:, None]  # [B,P,C]
+        means = places.mean(1)
+        variances = (places - means[:, None]).square().mean((1, 2))
+        return torch.cat([means, variances[:, None]], dim=1)  # [B,C+1]
+
+    @torch.no_grad()
+    def standardize(self, moments: Tensor) -> None:
+        """Sets mean and deviation of the features from the `feature_moments` `[N, C + 1]` of training images."""
+        means, variances = moments[:, :-1].double(), moments[:, -1].double()
+        mean = means.mean(0)
+        deviation = ((means - mean).square().mean() + variances.mean()).sqrt()
+        self.feature_mean.copy_(mean)
+        self.feature_deviation.copy_(deviation if deviation > 0 else torch.ones(()))
 
     def forward(
         self,

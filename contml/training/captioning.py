@@ -37,7 +37,8 @@ class CaptioningStep(TrainingStep):
 
     A batch is images; each has all of its captions in cross entropy, and `samples` drawn ones in self-critical
     training. They are drawn without dropout, as the captioner writes when it is used;
-    the reward counts the end of a caption as a word. A frozen visual network learns in the first phase only.
+    the reward counts the end of a caption as a word. A frozen visual network learns in the first phase only; its
+    features are standardized after that, before the decoder learns.
 
     Args:
         embedding_epochs: number of epochs in which the section `loss` trains the visual network; with 0, there is no

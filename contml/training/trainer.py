@@ -25,15 +25,18 @@ from contml._support.versions import versions
 from contml.contracts import Sampler
 from contml.data import Batch, Images
 from contml.data.split import SPLIT_TITLES, Split, check_split
+from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import NO_GRADIENT
 from contml.evaluation.evaluators import Evaluator, Found, RetrievalEvaluator
 from contml.evaluation.results import Evaluation
 from contml.labels.base import LabelSpace
 from contml.models import EmbeddingModel
 from contml.models.adapter import plain_weights
+from contml.models.captioner import Captioner
 from contml.models.heads import FROM_FEATURES, head_rows
 from contml.runs import Run
 from contml.sampling import BatchSampler
+from contml.training.captioning import CaptioningStep
 from contml.training.checkpoint import load_state, load_weights, save_state
 from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training
@@ -227,6 +230,7 @@ class Trainer:
             self._compile(progress)
             if not self._started:
                 self._start_head()
+                self._start_decoder()
                 self._evaluate(progress)
                 self._evaluate_features(progress)
                 self._started = True
@@ -234,6 +238,7 @@ class Trainer:
             while not self.finished:
                 self._train_epoch(progress)
                 self.epoch, self.step = self.epoch + 1, 0
+                self._start_decoder()
                 if self.epoch == 1 and not self.trained:
                     progress.line(f"after epoch 1: {NO_GRADIENT}")
                 is_last_epoch = self.epoch == self.options.epochs
@@ -338,7 +343,11 @@ class Trainer:
         return *self.evaluator.evaluate(outputs, missing, split, self.device), missing
 
     def outputs(
-        self, split: Split, model: nn.Module | None = None, among: Tensor | None = None
+        self,
+        split: Split,
+        model: nn.Module | None = None,
+        among: Tensor | None = None,
+        function: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The outputs of the model for a split, divided between the processes, and unreadable rows.
 
@@ -346,12 +355,16 @@ class Trainer:
             split: the images.
             model: another model in place of the trained one.
             among: only these rows; the outputs of the others are 0.
+            function: a method of the model, in place of what the evaluator calls.
         """
         rank, processes = world()
         model = model or self.whole_model()
         rows = (torch.arange(len(split)) if among is None else among)[rank::processes]
         with connected(), self._together():
-            outputs, missing = self.evaluator.outputs(model, split, self.images, rows, device=self.device)
+            if function is None:
+                outputs, missing = self.evaluator.outputs(model, split, self.images, rows, device=self.device)
+            else:
+                outputs, missing = embed(model, split, self.images, rows, device=self.device, function=function)
         with connected():
             return gather_outputs(outputs, missing, self.device)
 
@@ -564,6 +577,21 @@ class Trainer:
             model.start_head(features[rows[~torch.isin(rows, missing)]])
             if self._sharded is not None:
                 self._sharded.load(model.state_dict())
+
+    def _start_decoder(self) -> None:
+        """Standardize the features of a frozen network if the decoder of a captioner now begins to learn."""
+        model, step = self.whole_model(), self.training_step
+        if not (isinstance(model, Captioner) and isinstance(step, CaptioningStep)):
+            return
+        if not model.frozen or self.steps_done != step.begin or (model.is_loaded and not step.begin):
+            return
+        rows = head_rows(len(self.split))
+        moments, missing = self.outputs(self.split, model, rows, model.feature_moments)
+        moments = moments[rows[~torch.isin(rows, missing)]]
+        for captioner in (model, *(() if self.average is None else (self.average.module,))):
+            captioner.standardize(moments)
+        if self._sharded is not None:
+            self._sharded.load(model.state_dict())
 
     def _evaluate_features(self, progress: TrainingProgress) -> None:
         """Evaluate the features of a pretrained backbone on the validation split, without a head, as a candidate."""

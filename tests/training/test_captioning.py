@@ -1,4 +1,6 @@
 import math
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,12 +12,15 @@ from support.processes import run_connected
 from support.refusals import refuses
 from support.runs import kill_at
 
+from contml._support.tensors import save_tensors
+from contml.data import Vector
 from contml.evaluation.captions import CiderDReward
+from contml.evaluation.evaluators import CaptionEvaluator
 from contml.losses import LogRatioLoss
 from contml.models.vocabulary import Vocabulary
 from contml.runs import create
-from contml.training import EmbeddingStep
-from contml.training.optimizers import sgd
+from contml.training import EmbeddingStep, Trainer, Training
+from contml.training.optimizers import adamw, sgd
 
 ROWS = [3, 0, 7]
 
@@ -126,7 +131,7 @@ def test_each_phase_trains_its_part():
     before = weights(trainer)
     trainer.fit()
     for name, value in weights(trainer).items():
-        learns = name.startswith("network.head")
+        learns = name.startswith(("network.head", "feature_"))
         assert torch.equal(value, before[name]) != learns, name
 
 
@@ -236,3 +241,80 @@ def test_captions_of_unknown_words_only_are_learned_as_such():
         captioner, *(part.float() if isinstance(part, torch.Tensor) else part for part in batch(split, [3, 4]))
     )
     assert torch.isfinite(value)
+
+
+def shifted(split, shift, scale=1):
+    return replace(split, images=[Vector(scale * each.values + np.float32(shift)) for each in split.images])
+
+
+def frozen_trainer(change, decoder="lstm", epochs=1, **options):
+    """A trainer of a decoder on features that are changed."""
+    trainer = captioning_trainer(decoder=decoder, embedding_epochs=0)
+    captioner = small_captioner(trainer.split, decoder=decoder, layer="features", **options)
+    return Trainer(
+        captioner,
+        small_step(trainer.split, captioner, epochs=epochs),
+        change(trainer.split),
+        trainer.sampler,
+        trainer.images,
+        Training(epochs=epochs),
+        optimizer=lambda groups: adamw(groups=groups, lr=0.02),
+        evaluator=CaptionEvaluator(captioner.vocabulary.decode),
+        quiet=True,
+    )
+
+
+@pytest.mark.parametrize("decoder", ["lstm", "attention"])
+def test_features_of_a_frozen_network_are_standardized(decoder):
+    """A common mean and a scale change no caption."""
+    written = []
+    for change in (partial(shifted, shift=0), partial(shifted, shift=100), partial(shifted, shift=-3, scale=1000)):
+        trainer = frozen_trainer(change, decoder, epochs=40)
+        trainer.fit()
+        features = np.stack([each.values for each in trainer.split.images]).astype(np.float64)
+        mean = features.reshape(-1, 8).mean(0)
+        captioner = trainer.bare_model
+        torch.testing.assert_close(captioner.feature_mean.double(), torch.from_numpy(mean), rtol=1e-6, atol=1e-6)
+        deviation = np.sqrt(np.square(features - mean).mean())
+        torch.testing.assert_close(float(captioner.feature_deviation), float(deviation), rtol=1e-4, atol=0)
+        tokens = captioner.eval().describe(torch.from_numpy(features).float())
+        written.append([captioner.vocabulary.decode(row) for row in tokens])
+    assert len({*written[0]}) > 3
+    assert written[0] == written[1] == written[2]
+
+
+def test_what_is_standardized(tmp_path):
+    """Not a network that learns; after the embedding; not under a decoder that is trained already."""
+
+    def moments(trainer):
+        captioner = trainer.bare_model
+        return captioner.feature_mean.clone(), captioner.feature_deviation.clone()
+
+    trainer = captioning_trainer(frozen=False)
+    trainer.fit()
+    assert not moments(trainer)[0].any()
+    assert moments(trainer)[1] == 1
+
+    trainer = captioning_trainer()
+    trainer.fit()
+    captioner = trainer.bare_model.eval()
+    with torch.no_grad():
+        x = captioner.network(torch.stack([torch.from_numpy(each.values) for each in trainer.split.images]))
+    torch.testing.assert_close(captioner.feature_mean, x.mean(0))
+    torch.testing.assert_close(captioner.feature_deviation, (x - x.mean(0)).square().mean().sqrt())
+
+    trainer = captioning_trainer(training={"ema": 0.9}, val=described_squares(12, seed=2))
+    trainer.fit()
+    torch.testing.assert_close(trainer.average.module.feature_mean, trainer.bare_model.feature_mean)
+
+    constant = frozen_trainer(lambda split: replace(split, images=[Vector(np.full(8, 7, np.float32))] * len(split)))
+    constant.fit()
+    assert moments(constant)[1] == 1
+
+    first = frozen_trainer(partial(shifted, shift=100))
+    first.fit()
+    save_tensors(tmp_path / "first.safetensors", first.bare_model.state_dict())
+    second = frozen_trainer(partial(shifted, shift=50), weights=str(tmp_path / "first.safetensors"))
+    second.fit()
+    for a, b in zip(moments(first), moments(second), strict=True):
+        assert torch.equal(a, b)
