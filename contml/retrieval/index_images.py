@@ -378,8 +378,8 @@ class SearchHit(NamedTuple):
 
     @property
     def answer_texts(self) -> dict[str, str]:
-        """The answers in words, by title."""
-        return {f"{each.title} (predicted)": each.words for each in self.answers}
+        """The answers in words, by name."""
+        return {each.name: each.words for each in self.answers}
 
     @property
     def file(self) -> Path:

@@ -137,9 +137,14 @@ class Answer:
     same: bool
     labels: LabelSpace = field(repr=False, compare=False)
 
+    @property
+    def name(self) -> str:
+        """The title, and that the label is not the image's own."""
+        return f"{self.title} (predicted)"
+
     def __str__(self) -> str:
-        """The answer on one line, with its title."""
-        return f"{self.title}: {self.words}" + (SAME_NOTE if self.same else "")
+        """The answer on one line, with its name."""
+        return f"{self.name}: {self.words}" + (SAME_NOTE if self.same else "")
 
     @property
     def words(self) -> str:
