@@ -14,6 +14,7 @@ import pyarrow
 import pytest
 import torch
 
+from benchmarks.growth import traced_memory
 from contml._support.texts import Texts, joined, taken
 from contml.data import ImageFile, Split, copies
 from contml.data.sources import ImageFiles, Vectors
@@ -91,6 +92,40 @@ def test_texts_are_numbered_ordered_and_found():
     assert distinct.num_different() == 3
     assert distinct.taken([0, 2]).num_different() == 2
     assert distinct.taken([2, 0, 2]).num_different() == 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_numbers_and_positions_are_those_of_a_list(seed):
+    """Also of texts with equal ends, which have equal hashes, and of a part of a larger array."""
+    random = np.random.default_rng(seed)
+
+    def drawn():
+        ends = ["", "x" * 40, "yä" * 20]
+        return [
+            "".join(random.choice([*"ab/"], random.integers(0, 1 + seed % 5))) + ends[random.integers(len(ends))]
+            for _ in range(random.integers(0, 60))
+        ]
+
+    values, others = drawn(), drawn()
+    for texts, expected in ((Texts(values), values), (Texts([*others, *values])[len(others) :], values)):
+        different, numbers = texts.numbered()
+        assert different == [*dict.fromkeys(expected)]
+        assert [different[number] for number in numbers] == expected
+        found = [others.index(value) if value in others else -1 for value in expected]
+        assert texts.positions(Texts(others)).tolist() == found
+
+
+def test_numbering_different_texts_needs_little_memory():
+    """A table of the texts needs 185 bytes for each."""
+    count = 10**5
+    texts = Texts(f"/photographs/of/a/folder/{row:07d}.jpg" for row in range(count))
+    texts[:9].positions(texts[:9])  # imports
+    with traced_memory() as memory:
+        assert texts.num_different() == count
+        assert len(texts.positions(texts)) == count
+        kept, most = memory()
+    assert kept < count
+    assert most < 130 * count
 
 
 def test_packed_texts_are_read_again():

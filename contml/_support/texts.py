@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 #: Texts that are objects of Python at a time.
 _CHUNK = 1 << 16
+#: So many bytes at the end of a text are hashed, by an odd number: 2^64 divided by the golden ratio.
+_HASHED, _FACTOR = 32, np.uint64(0x9E3779B97F4A7C15)
 #: A pattern of RE2 repeats a part at most so often.
 _MOST_REPEATS = 1000
 #: Half a surrogate pair, which is not Unicode: bytes of a name of a file that are not UTF-8.
@@ -214,9 +216,50 @@ class Texts(Packed[str]):
         """The different texts, in the order of the rows, and the number of each row's text `[N]`."""
         if self._all_differ:
             return self, np.arange(len(self))
-        coded = self._array.dictionary_encode()
-        self._all_differ = len(coded.dictionary) == len(self)
-        return (self if self._all_differ else Texts.of_arrow(coded.dictionary)), np.asarray(coded.indices, np.int64)
+        repeated = self._may_repeat()
+        self._all_differ = not len(repeated)
+        if self._all_differ:
+            return self, np.arange(len(self))
+        if 2 * len(repeated) > len(self):
+            coded = self._array.dictionary_encode()
+            self._all_differ = len(coded.dictionary) == len(self)
+            return (self if self._all_differ else Texts.of_arrow(coded.dictionary)), np.asarray(coded.indices, np.int64)
+        numbers = self.taken(repeated)._array.dictionary_encode().indices
+        first = np.arange(len(self))  # the first row with the text of each row
+        first[repeated] = repeated[np.unique(numbers, return_index=True)[1][numbers]]
+        is_first = first == np.arange(len(self))
+        self._all_differ = bool(is_first.all())
+        return self.taken(np.flatnonzero(is_first)), (np.cumsum(is_first) - 1)[first]
+
+    def _may_repeat(self) -> _Integers:
+        """The rows whose text may be that of another row, ascending: others need no table of texts, which is large."""
+        keys = self._keys()
+        keys.sort()
+        shared = np.unique(keys[1:][keys[1:] == keys[:-1]])
+        del keys
+        return np.flatnonzero(_among(self._keys(), shared)) if len(shared) else np.empty(0, np.int64)
+
+    def _chunk(self, start: int) -> Self:
+        """Some texts from a row on, whose bytes are not copied."""
+        return type(self).of_arrow(self._array.slice(start, _CHUNK))
+
+    def _keys(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """A hash of the length and the last 32 bytes of each text `[N]`."""
+        keys = np.empty(len(self), np.uint64)
+        for start in range(0, len(self), _CHUNK):
+            content, lengths = self._chunk(start).packed()
+            ends = lengths.cumsum(dtype=np.int64)
+            padded = np.concatenate((np.zeros(_HASHED, np.uint8), content))
+            words = np.ndarray(len(padded) - 7, "<u8", padded, strides=(1,))  # the 8 bytes from each place on
+            chunk = lengths.astype(np.uint64) * _FACTOR
+            for back in range(8, _HASHED + 1, 8):
+                before = (back - lengths).clip(0, 8)  # bytes of the word that are before the text
+                word = words[_HASHED + ends - back] >> (8 * before.clip(max=7)).astype(np.uint64)
+                word[before == 8] = 0
+                chunk = (chunk ^ word) * _FACTOR
+                chunk ^= chunk >> np.uint64(32)
+            keys[start : start + _CHUNK] = chunk
+        return keys
 
     def num_different(self) -> int:
         """How many different texts there are."""
@@ -232,9 +275,30 @@ class Texts(Packed[str]):
 
     def positions(self, among: Texts) -> _Integers:
         """The row of each text in `among` `[N]`, the first one; -1 where it is not there."""
+        import pyarrow
         from pyarrow import compute
 
-        return np.asarray(compute.index_in(self._array, value_set=among._array).fill_null(-1), np.int64)
+        found = np.full(len(self), -1)
+        if not len(among):
+            return found
+        keys = among._keys()
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        for start in range(0, len(self), _CHUNK):
+            chunk = self._chunk(start)
+            chunk_keys = chunk._keys()
+            rows = np.argsort(chunk_keys)  # for the memory cache of the processor
+            chunk_keys = chunk_keys[rows]
+            places = np.searchsorted(keys, chunk_keys).clip(max=len(keys) - 1)
+            is_equal = keys[places] == chunk_keys
+            rows, candidates = rows[is_equal], order[places[is_equal]]
+            differs = chunk.taken(rows).differs(among.taken(candidates))
+            found[start + rows] = candidates
+            if differs.any():  # another text has the same key
+                rows = rows[differs]
+                index = compute.index_in(chunk.taken(rows)._array, value_set=among._array).fill_null(-1)
+                found[start + rows] = np.asarray(index.cast(pyarrow.int64()))
+        return found
 
     def order(self) -> _Integers:
         """The rows in the order of their texts; equal texts in the order of the rows."""
@@ -253,6 +317,13 @@ class Texts(Packed[str]):
         ends = np.cumsum(np.bincount(numbers, minlength=len(folders)))
         for folder, rows in zip(folders, np.split(order, ends[:-1]), strict=True):
             yield folder, rows, names.taken(rows)
+
+
+def _among(values: np.ndarray[Any, Any], sorted_values: np.ndarray[Any, Any]) -> _Mask:
+    """Whether each value is among those that are sorted, which are not empty."""
+    places = np.searchsorted(sorted_values, values).clip(max=len(sorted_values) - 1)
+    found: _Mask = sorted_values[places] == values
+    return found
 
 
 #: The characters that end the name of a folder in a path, as a class of a pattern.

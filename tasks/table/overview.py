@@ -83,6 +83,8 @@ def _gallery(split: Split, group: str) -> str:
 
 def _repeated(items: Items) -> str:
     """The number of rows whose image is that of an earlier row; "" for none."""
+    if items.names.num_different() == len(items.names):
+        return ""
     image_names = items.names.taken(np.concatenate([*items.parts.used.values()]))
     num_repeated = len(image_names) - image_names.num_different()
     return f"; {num_repeated:,} rows repeat the image of another row" if num_repeated else ""
