@@ -26,7 +26,7 @@ from contml._support.validation import NonNegativeInt, PositiveInt, Range, check
 from contml.labels.base import LabelSpace
 from contml.models.captioner import Captioner
 from contml.models.vocabulary import Vocabulary
-from contml.training.processes import gather_rows, world
+from contml.processes import gather_rows, world
 from contml.training.step import TrainingStep
 
 _Share: TypeAlias = Annotated[float, Range(0, most=1)]

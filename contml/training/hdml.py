@@ -41,7 +41,7 @@ from contml.losses.driver import Block, PairLoss
 from contml.losses.inputs import check_requirement
 from contml.losses.n_pairs import NPairsLoss, class_pairs
 from contml.losses.triplet import TripletMarginLoss, batch_triplets
-from contml.training.processes import gather_rows
+from contml.processes import gather_rows
 from contml.training.step import TrainingStep
 
 

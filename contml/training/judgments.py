@@ -27,7 +27,7 @@ from contml.labels.matrices import MatrixLabels
 from contml.labels.rankings import RankingLabels
 from contml.labels.triplets import ANSWER_PAIRS, TripletLabels
 from contml.losses.inputs import check_embeddings, check_loss, check_requirement, nan_unless_finite
-from contml.training.processes import gather_rows
+from contml.processes import gather_rows
 from contml.training.step import TrainingStep
 
 

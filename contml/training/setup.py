@@ -14,8 +14,8 @@ from contml._support.imports import import_by_name
 from contml._support.validation import check_range
 from contml.models import EmbeddingModel
 from contml.models.stages import stage_of
+from contml.processes import close_at_exit, restartable, world
 from contml.training.optimizers import ParameterGroups
-from contml.training.processes import close_at_exit, restartable, world
 from contml.training.sharding import Sharding, hidden_from_accelerate, launched_sharding
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from torch import Tensor, nn, optim
 from torch.nn.utils import get_total_norm
 
 from contml._support.errors import InputError
+from contml.processes import share, world
 from contml.training.optimizers import ParameterGroups
-from contml.training.processes import share, world
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

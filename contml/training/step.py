@@ -14,8 +14,8 @@ from contml.contracts import Requirement
 from contml.distances import euclidean
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import check_loss, check_requirement
+from contml.processes import gather_rows
 from contml.training.chunks import embed_in_chunks
-from contml.training.processes import gather_rows
 
 
 class TrainingStep(nn.Module):

@@ -34,13 +34,7 @@ from contml.models import EmbeddingModel
 from contml.models.adapter import plain_weights
 from contml.models.captioner import Captioner
 from contml.models.heads import FROM_FEATURES, head_rows
-from contml.runs import Run
-from contml.sampling import BatchSampler
-from contml.training.captioning import CaptioningStep
-from contml.training.checkpoint import load_state, load_weights, save_state
-from contml.training.optimizers import ParameterGroups, inverse, sgd
-from contml.training.options import Training
-from contml.training.processes import (
+from contml.processes import (
     any_process,
     connected,
     gather_outputs,
@@ -49,6 +43,12 @@ from contml.training.processes import (
     share,
     world,
 )
+from contml.runs import Run
+from contml.sampling import BatchSampler
+from contml.training.captioning import CaptioningStep
+from contml.training.checkpoint import load_state, load_weights, save_state
+from contml.training.optimizers import ParameterGroups, inverse, sgd
+from contml.training.options import Training
 from contml.training.selection import BestWeights
 from contml.training.setup import accelerator, model_groups, synchronize_batch_norm, why_not_compiled
 from contml.training.sharding import ShardedModel, clip_norm, load_optimizer, local, optimizer_state

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from support.miniature import TINY
 from support.processes import script_environment
 
-from contml.training.processes import agreed
+from contml.processes import agreed
 
 SCRIPT = """
 import os

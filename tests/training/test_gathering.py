@@ -6,7 +6,7 @@ from support.processes import run_connected
 
 SCRIPT = """
 import os, resource, torch, torch.distributed as dist
-from contml.training.processes import gather_outputs
+from contml.processes import gather_outputs
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 whole = torch.arange(400_000 * 64, dtype=torch.float32).view(400_000, 64)  # 102 MB

@@ -25,12 +25,12 @@ from contml.labels import ClassLabels
 from contml.losses import NPairsLoss, TripletMarginLoss
 from contml.mining import VTHM
 from contml.models import EmbeddingModel
+from contml.processes import world
 from contml.runs import create
 from contml.sampling import ClassSampler
 from contml.training import HDML, OPTIMIZERS, Trainer, Training
 from contml.training.checkpoint import load_state
 from contml.training.hdml import n_pairs, pull, triplets, tuple_loss
-from contml.training.processes import world
 from contml.training.step import TrainingStep
 
 

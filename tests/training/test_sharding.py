@@ -13,9 +13,9 @@ from torch import nn
 
 from contml.losses import LogRatioLoss
 from contml.models import EmbeddingModel
+from contml.processes import world
 from contml.runs import Run
 from contml.training import EmbeddingStep
-from contml.training.processes import world
 from contml.training.sharding import Sharding, _units, launched_sharding
 
 SCRIPT = """
