@@ -1,4 +1,7 @@
-"""Several processes train as one: each gathers the embeddings of the whole batch and computes the whole loss."""
+"""Several processes work as one. In training, each gathers the embeddings of a batch and computes the whole loss.
+
+An evaluation is divided: each process has a share of the items (`Shares`), and sees those of the others in blocks.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -26,8 +29,10 @@ _LOST = ("connection closed", "connection reset", "broken pipe", "remote process
 #: Seconds between two looks of the first process at the keys of the others.
 _POLL = 0.05
 
-#: Bytes of outputs that the processes sum at a time.
-_BLOCK_BYTES = 1 << 24
+#: Numbers of a block that a process sends to the others.
+_BLOCK = 1 << 22
+
+T = TypeVar("T")
 
 
 def world() -> tuple[int, int]:
@@ -160,24 +165,152 @@ def gather_rows(x: Tensor) -> Tensor:
     return torch.cat(rows)
 
 
-def gather_outputs(outputs: Tensor, missing: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The outputs `[n, ...]` and the unreadable rows of all processes; a process has zeros for the rows of the others.
+class Shares:
+    """Items that are divided between processes: each has a tensor with a row for each of its own items.
 
-    Blocks of rows are summed over the processes, in place: each holds one copy of the outputs.
+        owner      0 1 1 -1 0 1     of six items; the fourth one belongs to none, such as an image that cannot be read
+        own        0 4              the items of the first process
+        blocks     0 4 | 1 2 5      what each process sees, one block after the other
+
+    With one process nothing is sent, and all items are one block. All processes call the methods that send something,
+    in the same order.
 
     Args:
-        outputs: of this process, on the CPU; they are changed.
-        missing: its unreadable rows.
+        owner: the number of the process that has each item `[N]`, or -1.
+        rank: the number of this process.
+        processes: how many there are.
         device: that of the process group.
+
+    Attributes:
+        own: the items of this process `[n]`, ascending.
+        is_first: whether this is the first process.
     """
-    if world()[1] == 1:
-        return outputs, missing
-    is_missing = torch.zeros(len(outputs), dtype=torch.uint8)
-    is_missing[missing] = 1
-    for values in (outputs, is_missing):
-        row_bytes = max(1, values[:1].nbytes)
-        for block in torch.split(values, max(1, _BLOCK_BYTES // row_bytes)):
-            total = block.to(device, copy=True)
-            dist.all_reduce(total)
-            block.copy_(total)
-    return outputs, is_missing.nonzero()[:, 0]
+
+    def __init__(self, owner: Tensor, rank: int = 0, processes: int = 1, device: torch.device | str = "cpu") -> None:
+        self.owner, self.rank, self.processes, self.device = owner, rank, processes, device
+        self._items = [(owner == process).nonzero()[:, 0] for process in range(processes)]
+        self.own = self._items[rank]
+        self.is_first = rank == 0
+
+    @classmethod
+    def whole(cls, count: int) -> Shares:
+        """So many items, which this process has."""
+        return cls(torch.zeros(count, dtype=torch.int32))
+
+    @classmethod
+    def connect(cls, rows: Tensor, values: Tensor, count: int, device: torch.device) -> tuple[Shares, Tensor]:
+        """The shares of all processes, and the values of this one.
+
+        Args:
+            rows: the items of this process `[n]`, ascending; each item is in one process at most.
+            values: a tensor of them `[n, ...]`. If n is 0, another process says its shape and type.
+            count: the number of items.
+            device: that of the process group.
+        """
+        rank, processes = world()
+        number = torch.zeros(count, dtype=torch.int32, device=device)
+        number[rows.to(device)] = rank + 1
+        if processes > 1:
+            dist.all_reduce(number)
+            forms: list[tuple[torch.Size, torch.dtype] | None] = [None] * processes
+            dist.all_gather_object(forms, (values.shape[1:], values.dtype) if len(rows) else None)
+            form = next((each for each in forms if each is not None), None)
+            if form is not None and not len(rows):
+                values = torch.empty(0, *form[0], dtype=form[1])
+        return cls(number.cpu() - 1, rank, processes, device), values
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def select(self, items: Tensor) -> Shares:
+        """The shares of some of the items, which are numbered anew; an item may be there several times."""
+        return Shares(self.owner[items], self.rank, self.processes, self.device)
+
+    @property
+    def missing(self) -> Tensor:
+        """The items that no process has, ascending."""
+        return (self.owner < 0).nonzero()[:, 0]
+
+    @cached_property
+    def place(self) -> Tensor:
+        """The row of each item in the tensors of this process `[N]`, or -1."""
+        return places(self.own, len(self))
+
+    @property
+    def largest(self) -> int:
+        """The number of items of the process that has the most."""
+        return max(map(len, self._items))
+
+    def blocks(self, values: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The values of all items in blocks, each with its items `[b]`, ascending: all of them, on each process.
+
+        A process holds one block of the others at a time.
+        """
+        if self.processes == 1:
+            yield self.own, values
+            return
+        step = max(1, _BLOCK // max(1, values.shape[1:].numel()))
+        for process, items in enumerate(self._items):
+            for start in range(0, len(items), step):
+                part = items[start : start + step]
+                if process == self.rank:
+                    block = values[start : start + step].to(self.device).contiguous()
+                else:
+                    block = torch.empty(len(part), *values.shape[1:], dtype=values.dtype, device=self.device)
+                dist.broadcast(block, process)
+                yield part, block.to(values.device)
+
+    def gather(self, values: Tensor, *, everywhere: bool = False) -> Tensor:
+        """The values of all items `[N, ...]`, 0 for missing ones, on the first process or `everywhere`.
+
+        Another process gets its own values `[n, ...]`.
+        """
+        if self.processes == 1 and len(self.own) == len(self):
+            return values
+        keeps = everywhere or self.is_first
+        out = values.new_zeros(len(self), *values.shape[1:]) if keeps else values
+        for items, block in self.blocks(values):
+            if keeps:
+                out[items] = block
+        return out
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum of tensors of all processes."""
+        if self.processes == 1:
+            return values
+        total = values.to(self.device, copy=True)
+        dist.all_reduce(total)
+        return total.to(values.device)
+
+    def any(self, flag: bool) -> bool:
+        """Whether a flag is true on any process."""
+        return flag if self.processes == 1 else any_process(flag, device=torch.device(self.device))[0]
+
+    def from_first(self, value: T) -> T:
+        """The value that the first process has, on each."""
+        if self.processes == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, 0)
+        return values[0]
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """If one process fails in this block, all of them stop. Nothing in it may wait for another process."""
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as raised:  # raised again below
+            error = raised
+        failed = self.any(error is not None)
+        if error is not None:
+            raise error
+        if failed:
+            raise other_process_error("failed")
+
+
+def places(items: Tensor, count: int) -> Tensor:
+    """The position of each number below `count` in items `[n]`, or -1."""
+    out = torch.full((count,), -1)
+    out[items] = torch.arange(len(items))
+    return out

@@ -22,6 +22,7 @@ from contml._support.conversion import Numbers
 from contml._support.errors import InputError
 from contml.distances import nearest_vectors, squared_distances_of
 from contml.distances.counts import count_nearer
+from contml.distances.vectors import Nearest
 from contml.evaluation.inputs import as_class_ids, as_embeddings, as_ks
 from contml.evaluation.query_gallery import QueryGallery, search_device
 from contml.evaluation.results import Curve, Score, curve_of, score_of
@@ -68,7 +69,7 @@ def recall_at_k(
     """
     ks = as_ks("k", k)
     data, *class_ids = _check(embeddings, classes, gallery, gallery_classes, exclude_singletons)
-    first_hits = nearest_of_class(data.queries, data.gallery, data.self_index, *class_ids)
+    first_hits = nearest_of_class(data, None, *class_ids)
     curve = first_hits.recall(min(max(ks), len(data.gallery))).tolist()
     return {each: curve[min(each, len(curve)) - 1] for each in ks}
 
@@ -144,34 +145,50 @@ Values: TypeAlias = tuple[Tensor, Tensor, Tensor]
 class ClassRetrieval:
     """The rankings of all queries and their metrics; a ranking has as many places as the largest class has items.
 
+    Several processes each rank the gallery for their own queries; the first one then has the results of all.
+
     Args:
         data: queries and gallery.
-        query_class: class ids of the queries `[Q]`.
+        query_class: class ids of all queries `[Q]`.
         gallery_class: class ids of the gallery `[G]`.
         k: the least number of places in a ranking.
+        largest: the largest K of Recall@K.
     """
 
-    def __init__(self, data: QueryGallery, query_class: Tensor, gallery_class: Tensor, k: int) -> None:
+    def __init__(
+        self, data: QueryGallery, query_class: Tensor, gallery_class: Tensor, k: int, largest: int = 1
+    ) -> None:
         self.data, self.query_class, self.gallery_class, self.k = data, query_class, gallery_class, k
         self.relevant = relevant_items(query_class, gallery_class, data.self_index)
         self.irrelevant = len(gallery_class) - (data.self_index >= 0).long() - self.relevant
         #: The scores of the oracle `[Q]`: 1 for a query with an item of its class in the gallery, else 0.
         self.oracle = (self.relevant > 0).double()
-        self.depth = max(k, int(self.relevant.max()))
-        places = min(self.depth + 1, len(gallery_class))
-        blocks = [self._block(part, places) for part in data.parts(places)]
+        depth = max(k, int(self.relevant.max()))
+        places = min(depth + 1, len(gallery_class))
+        self.largest, nearest = largest, data.nearest(places)
+        blocks = [self._block(part, nearest) for part in data.rounds(places)]
+        *results, nearer, tied, relevant = (torch.cat(tensors) for tensors in zip(*blocks, strict=True))
+        first_hits = FirstRelevant(nearer, tied, relevant)
+        if largest > depth:  # beyond the last place of the rankings, nearer items are counted
+            unranked = ((nearer >= depth) & (self.relevant[data.own] > 0)).nonzero()[:, 0]
+            counted = nearest_of_class(data, unranked, query_class[data.own[unranked]], gallery_class)
+            for values, new_values in zip(first_hits, counted, strict=True):
+                values[unranked] = new_values
+        everything = map(data.query_shares.gather, (*results, *first_hits))
         #: The first k places as positions in the gallery, and their expected label distances, `[Q, k]`.
-        self.positions, self.label_distances, *stats = (torch.cat(tensors) for tensors in zip(*blocks, strict=True))
-        self._precision, self._average_precision, self._first = *stats[:2], FirstRelevant(*stats[2:])
+        self.positions, self.label_distances, self._precision, self._average_precision, *stats = everything
+        self._first = FirstRelevant(*stats)
 
-    def _block(self, part: slice, places: int) -> tuple[Tensor, ...]:
-        """The results for some queries, in the order in which `__init__` unpacks them."""
-        nearest, relevant, query_class = self.data.nearest(part, places), self.relevant[part], self.query_class[part]
+    def _block(self, part: slice, found: Nearest) -> tuple[Tensor, ...]:
+        """The results for some queries of this process, in the order in which `__init__` unpacks them."""
+        own, nearest = self.data.own[part], Nearest(found.values[part], found.positions[part])
+        relevant, query_class = self.relevant[own], self.query_class[own]
         same = (self.gallery_class[nearest.positions] == query_class[:, None]) & nearest.values.isfinite()
         beyond = torch.zeros(2, len(same), dtype=torch.float64)  # items and relevant items that tie with the last place
-        for rows, tied in self.data.tied_beyond(part, nearest):
-            beyond[0, rows] = tied.sum(1).double()
-            beyond[1, rows] = (tied & (self.gallery_class == query_class[rows, None])).sum(1).double()
+        rows, tied = self.data.tied_beyond(part, found)
+        rows = rows - part.start
+        beyond[0, rows] = tied.sum(1).double()
+        beyond[1, rows] = (tied & (self.gallery_class == query_class[rows, None])).sum(1).double()
         ties = Ties(nearest.values, beyond[0])
         relevant_in_group = ties.sums(same, beyond[1])
         return (
@@ -181,18 +198,10 @@ class ClassRetrieval:
             *first_relevant(relevant_in_group, relevant, ties),
         )
 
-    def recall(self, largest: int) -> Curve:
-        """Recall@K for K = 1 ... largest; beyond the last place of the rankings, nearer items are counted."""
-        data, first_hits = self.data, self._first
-        if largest > self.depth:
-            unranked = ((first_hits.nearer >= self.depth) & (self.relevant > 0)).nonzero()[:, 0]
-            vectors = data.queries[unranked].to(data.device), data.gallery.to(data.device)
-            query_class = self.query_class[unranked]
-            counted = nearest_of_class(*vectors, data.self_index[unranked], query_class, self.gallery_class)
-            for values, new_values in zip(first_hits, counted, strict=True):
-                values[unranked] = new_values
-        random = recall_by_chance(self.relevant, self.irrelevant, largest)
-        return curve_of("recall", first_hits.recall(largest), random, self.oracle.mean().expand_as(random))
+    def recall(self) -> Curve:
+        """Recall@K for K = 1 ... largest."""
+        random = recall_by_chance(self.relevant, self.irrelevant, self.largest)
+        return curve_of("recall", self._first.recall(self.largest), random, self.oracle.mean().expand_as(random))
 
     def query_scores(self) -> dict[str, Values]:
         """The scores of `SCORES` of each query."""
@@ -338,21 +347,36 @@ def recall_by_chance(relevant: Tensor, irrelevant: Tensor, k: int) -> Tensor:
 
 
 def nearest_of_class(
-    queries: Tensor, gallery: Tensor, self_index: Tensor, query_class: Tensor, gallery_class: Tensor
+    data: QueryGallery, rows: Tensor | None, query_class: Tensor, gallery_class: Tensor
 ) -> FirstRelevant:
     """The place of the nearest item of each query's class in its ranking of the gallery, by counting.
 
+    All processes call it.
+
     Args:
-        queries: embeddings `[Q, d]`, finite.
-        gallery: embeddings `[G, d]`, finite, on the same device.
-        self_index: position of each query in the gallery `[Q]`, or -1; it is not counted.
-        query_class: class ids `[Q]`.
+        data: queries and gallery.
+        rows: some queries of this process `[n]`; None: all of them.
+        query_class: their class ids `[n]`.
         gallery_class: class ids `[G]`.
     """
-    self_index, query_class, gallery_class = (x.to(queries.device) for x in (self_index, query_class, gallery_class))
-    distance, relevant = _nearest_of_class(queries, gallery, self_index, query_class, gallery_class)
-    counts = count_nearer(queries, gallery, torch.where(relevant > 0, distance, 0.0), self_index=self_index)
-    return FirstRelevant(counts.nearer.cpu(), counts.tied.clamp(min=1).cpu(), relevant.cpu())
+    device = data.device
+    # All queries are the same tensor as a gallery that is searched for itself: its products are then computed once.
+    queries = (data.queries if rows is None else data.queries[rows]).to(device)
+    self_index = data.self_index[data.own if rows is None else data.own[rows]]
+    query_class = query_class.to(device)
+    best = torch.full((len(queries),), torch.inf, dtype=torch.float64, device=device)
+    relevant = torch.zeros(len(queries), dtype=torch.int64, device=device)
+    for block in data.blocks():
+        its_class, own_index = gallery_class[block.positions].to(device), block.place[self_index].to(device)
+        found, count = _nearest_of_class(queries, block.vectors.to(device), own_index, query_class, its_class)
+        relevant = torch.where(found < best, count, torch.where(found == best, relevant + count, relevant))
+        best = torch.minimum(best, found)
+    nearer, tied = torch.zeros_like(relevant), torch.zeros_like(relevant)
+    for block in data.blocks():
+        own_index, radii = block.place[self_index].to(device), torch.where(relevant > 0, best, 0.0)
+        counts = count_nearer(queries, block.vectors.to(device), radii, self_index=own_index)
+        nearer, tied = nearer + counts.nearer, tied + counts.tied
+    return FirstRelevant(nearer.cpu(), tied.clamp(min=1).cpu(), relevant.cpu())
 
 
 def _nearest_of_class(

@@ -38,10 +38,15 @@ def embed(
     requested_rows = as_rows(rows, len(split))
     read_rows, read_embeddings = embed_rows(model, split, images, requested_rows, device=device, function=function)
     if not len(read_rows):
-        raise InputError("images", "none could be read", hint="check the image files")
+        raise unreadable_images()
     embeddings = torch.zeros(len(split), *read_embeddings.shape[1:], dtype=read_embeddings.dtype)
     embeddings[read_rows] = read_embeddings
     return embeddings, requested_rows[~torch.isin(requested_rows, read_rows)]
+
+
+def unreadable_images() -> InputError:
+    """The error of a split of which no image can be read."""
+    return InputError("images", "none could be read", hint="check the image files")
 
 
 def embed_rows(
@@ -58,7 +63,8 @@ def embed_rows(
 
     `function` as in `embed`.
     """
-    results = [(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 0))]
+    read_rows: list[Tensor] = [torch.zeros(0, dtype=torch.int64)]
+    results, count, most = torch.zeros(0, 0), 0, len(as_rows(rows, len(split)))
     training = model.training
     model.eval()
     try:
@@ -66,8 +72,12 @@ def embed_rows(
             for batch in images.test_batches(split, rows, batch_size):
                 if len(batch.rows):
                     outputs = (function or model)(batch.images.to(device))
-                    results.append((batch.rows, (outputs.float() if outputs.is_floating_point() else outputs).cpu()))
+                    outputs = outputs.float() if outputs.is_floating_point() else outputs
+                    if not count:  # written in place: a list of batches would be a second copy
+                        results = torch.zeros(most, *outputs.shape[1:], dtype=outputs.dtype)
+                    results[count : count + len(outputs)] = outputs.cpu()
+                    read_rows.append(batch.rows)
+                    count += len(outputs)
     finally:
         model.train(training)
-    read_rows, embeddings = (torch.cat(tensors) for tensors in zip(*(results[1:] or results), strict=True))
-    return read_rows, embeddings
+    return torch.cat(read_rows), results[:count]

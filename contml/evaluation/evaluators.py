@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml.contracts import Rows
 from contml.data import Images
 from contml.data.split import Split
 from contml.evaluation.embed import embed
 from contml.evaluation.metrics import METRICS_AT_K
-from contml.evaluation.results import Evaluation, Ranking, curve_of, score_of
-from contml.evaluation.retrieval import evaluate
+from contml.evaluation.results import Evaluation, QueryMetric, Ranking, curve_of, first_result, score_of
+from contml.evaluation.retrieval import evaluate, evaluate_shares
+from contml.processes import Shares
 
 if TYPE_CHECKING:
     from contml.evaluation.judgments import Judged
@@ -58,23 +58,51 @@ class Captions:
 
 
 #: What is found on a split.
-Found: TypeAlias = "Ranking | Captions | Judged"
+Found: TypeAlias = "Ranking | Captions | Judged | QueryMetric"
 
 
 class Evaluator(ABC):
-    """Evaluates a model on a split, in two steps: the first can be divided between processes."""
+    """Evaluates a model on a split, in two steps, which can be divided between processes."""
+
+    def function(self, model: nn.Module) -> Callable[[Tensor], Tensor]:
+        """What maps a batch of images to the outputs that are evaluated."""
+        return model
 
     def outputs(
-        self, model: nn.Module, split: Split, images: Images, rows: Rows = None, *, device: Device = "cpu"
+        self, model: nn.Module, split: Split, images: Images, *, device: Device = "cpu"
     ) -> tuple[Tensor, Tensor]:
-        """The outputs of the model for some rows `[N, ...]`, 0 for the others, and the unreadable rows."""
-        return embed(model, split, images, rows, device=device)
+        """The outputs of the model for a split `[N, ...]`, 0 where unreadable, and the unreadable rows."""
+        return embed(model, split, images, device=device, function=self.function(model))
 
     @abstractmethod
     def evaluate(
         self, outputs: Tensor, missing: Tensor, split: Split, device: Device = "cpu"
     ) -> tuple[Evaluation, Found]:
         """The metrics of the outputs of all rows; `missing`: rows whose image cannot be read."""
+
+    def evaluate_shares(
+        self,
+        outputs: Tensor,
+        shares: Shares,
+        split: Split,
+        device: Device = "cpu",
+        *,
+        keep: bool = True,  # noqa: ARG002
+    ) -> tuple[Evaluation, Found]:
+        """The metrics of outputs that are divided between processes, which all call this.
+
+        Here, the first process gathers all outputs and evaluates them. The others get the evaluation, and the main
+        metric of each query.
+
+        Args:
+            outputs: those of this process `[n, ...]`.
+            shares: the rows of each process.
+            split: what was embedded.
+            device: where to evaluate.
+            keep: what the first process finds has the embeddings of the whole split.
+        """
+        gathered = shares.gather(outputs)
+        return first_result(shares, lambda: self.evaluate(gathered, shares.missing, split, device))
 
 
 class RetrievalEvaluator(Evaluator):
@@ -84,9 +112,19 @@ class RetrievalEvaluator(Evaluator):
         self, outputs: Tensor, missing: Tensor, split: Split, device: Device = "cpu"
     ) -> tuple[Evaluation, Ranking]:
         """The metrics of the embeddings of a split."""
-        labels, rows = split.labels.to(device), (split.queries, split.gallery)
-        options: Any = {"recall_at": split.recall_at, "groups": split.groups, "places": split.places}
-        return evaluate(outputs, labels, *rows, missing=missing, **options)
+        return evaluate(outputs, *self._data(split, device), missing=missing, **self._options(split))
+
+    def evaluate_shares(
+        self, outputs: Tensor, shares: Shares, split: Split, device: Device = "cpu", *, keep: bool = True
+    ) -> tuple[Evaluation, Ranking | QueryMetric]:
+        """Each process ranks the gallery for its own queries."""
+        return evaluate_shares(outputs, shares, *self._data(split, device), keep=keep, **self._options(split))
+
+    def _data(self, split: Split, device: Device) -> Any:
+        return split.labels.to(device), split.queries, split.gallery
+
+    def _options(self, split: Split) -> dict[str, Any]:
+        return {"recall_at": split.recall_at, "groups": split.groups, "places": split.places}
 
 
 class CaptionEvaluator(Evaluator):
@@ -99,11 +137,10 @@ class CaptionEvaluator(Evaluator):
     def __init__(self, decode: Any) -> None:
         self.decode = decode
 
-    def outputs(
-        self, model: Any, split: Split, images: Images, rows: Rows = None, *, device: Device = "cpu"
-    ) -> tuple[Tensor, Tensor]:
-        """The captions as tokens `[N, T]`, and the unreadable rows."""
-        return embed(model, split, images, rows, device=device, function=model.describe)
+    def function(self, model: Any) -> Callable[[Tensor], Tensor]:
+        """The captions as tokens `[B, T]`."""
+        describe: Callable[[Tensor], Tensor] = model.describe
+        return describe
 
     def evaluate(
         self,

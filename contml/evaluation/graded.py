@@ -21,8 +21,7 @@ violated; the predicted label is the mean of the predictions of all orders.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from itertools import islice
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml.distances._compiled import rows_in_threads
-from contml.distances.vectors import Ranked, argsort_rows, ranked_vectors
+from contml.distances.vectors import Ranked, argsort_rows
 from contml.evaluation.inputs import as_ks
 from contml.evaluation.query_gallery import Baselines, QueryGallery
 from contml.evaluation.results import Curve, RecallWithin, Score, curve_of, headline_k, score_of
@@ -57,16 +56,21 @@ class NearestItems(NamedTuple):
     distances: Tensor
     positions: Tensor
     label_distances: Tensor
-    tied: list[tuple[Tensor, Tensor]]  # further items that tie with the last place, as of `QueryGallery.tied_beyond`
+    tied_rows: Tensor  # [n] of the queries with further items that tie with the last place
+    tied: Tensor  # [n,G] bool: which ones
 
 
 class GradedMetrics:
-    """The metrics of all queries, given a part of them at a time.
+    """The metrics of all queries, given a part of those of this process at a time.
+
+    Several processes begin each round (`QueryGallery.rounds`) with `prepare`, and merge their sums at the end. Sums of
+    floats then have another order: recall area, recall within a label distance and the error of regression are those of
+    one process within 1e-12 of their value. All else is equal to the bit.
 
     Args:
         data: queries and gallery.
         labels: the label space.
-        q: the rows of the queries in it.
+        q: the rows of all queries in it.
         g: the rows of the gallery in it.
         k: the largest K.
     """
@@ -80,40 +84,61 @@ class GradedMetrics:
         self.thresholds = sample[indices]  # [T]
         self._limits = (self.thresholds * (1 + _ROUNDING)).numpy()
         vectors = labels.vectors
-        self._vectors = None if vectors is None else [x.cpu().double().contiguous() for x in (vectors[q], vectors[g])]
+        self._vectors = (
+            None if vectors is None else [x.cpu().double().contiguous() for x in (vectors[q[data.own]], vectors[g])]
+        )
         # Sums over the queries for model, random ranking and oracle: the chance that none of the K nearest is within a
         # threshold, and the error of regression.
         self._misses = torch.zeros(3, len(indices), k, dtype=torch.float64)
         self._errors = torch.zeros(3, k, dtype=torch.float64)
         count = min(_SORTED, max(_LEAST_SORTED, _SORTED_PAIRS // len(g)), len(q))
         self._sorted = torch.from_numpy(np.sort(np.random.default_rng(0).permutation(len(q))[:count]))
-        self._ranked = self._rank_sorted()
-        self._statistics: list[Tensor] = []  # each [4,n], of `order_statistics`
+        self._sorted_shares = data.query_shares.select(self._sorted)
+        self._own_sorted = data.query_shares.place[self._sorted[self._sorted_shares.own]]
+        self._ranked: deque[Ranked] = deque()  # of the next of these queries
+        self._num_ranked = 0
+        self._statistics: list[Tensor] = []  # each [n,4], of `order_statistics`
+
+    def prepare(self, part: slice) -> None:
+        """Rank the gallery for those queries of H-AP and Kendall's tau that are in a part of this process."""
+        data = self.data
+        needed, step = int((self._own_sorted < part.stop).sum()), max(_LEAST_RANKED, _RANKED // data.items)
+        while data.query_shares.any(self._num_ranked < needed):
+            rows = self._own_sorted[self._num_ranked : self._num_ranked + step]
+            self._ranked.extend(map(Ranked, *data.ranked(rows)))
+            self._num_ranked += len(rows)
 
     def add(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
         """Add some queries: their label distances to the gallery `[q, G]`, their nearest items, and the oracle's."""
         self._add_recall(part, d, nearest, oracle)
         if self._vectors is not None:
             self._add_errors(part, d, nearest, oracle)
-        queries = self._sorted[(self._sorted >= part.start) & (self._sorted < part.stop)]
+        queries = self._own_sorted[(self._own_sorted >= part.start) & (self._own_sorted < part.stop)]
         if len(queries):
-            self._statistics.append(self._order_statistics(queries, d[queries - part.start]))
+            self._statistics.append(self._order_statistics(d[queries - part.start]))
+
+    def merge(self) -> None:
+        """Give the first process the sums and statistics of all."""
+        data = self.data
+        self._misses, self._errors = data.query_shares.total(self._misses), data.query_shares.total(self._errors)
+        self._statistics = [self._sorted_shares.gather(torch.cat([torch.zeros(0, 4).double(), *self._statistics]))]
 
     def _add_recall(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
         from contml.evaluation._graded_sums import add_misses, count_within  # here: it imports numba
 
         limits, num_queries = self._limits, len(d)
         counts = np.empty((num_queries, len(limits) + 1), np.int64)
-        query_groups, groups, rows = self.data.query_group[part].numpy(), self.data.gallery_group.numpy(), d.numpy()
+        query_groups, groups, rows = self.data.own_group[part].numpy(), self.data.gallery_group.numpy(), d.numpy()
 
         def work(share: slice) -> None:
             count_within(rows[share], query_groups[share], groups, limits, counts[share])
 
         rows_in_threads(work, num_queries, d.numel())
         num_tied, tied_hits = np.zeros(num_queries), np.zeros((num_queries, len(limits)))
-        for tied_rows, tied in nearest.tied:
-            num_tied[tied_rows] = tied.sum(1)
-            tied_hits[tied_rows] = torch.stack([(tied & (d[tied_rows] <= limit)).sum(1) for limit in limits], 1)
+        rows_tied, tied = nearest.tied_rows, nearest.tied
+        if len(rows_tied):
+            num_tied[rows_tied] = tied.sum(1)
+            tied_hits[rows_tied] = torch.stack([(tied & (d[rows_tied] <= limit)).sum(1) for limit in limits], 1)
         near, labels = nearest.distances.numpy(), nearest.label_distances.numpy()
         add_misses(near, labels, num_tied, tied_hits, limits, self._misses[0].numpy())
         # In a random ranking all items tie: k of them at any label distance, and the others.
@@ -128,27 +153,20 @@ class GradedMetrics:
         assert self._vectors is not None
         query_vectors, vectors = self._vectors[0][part].numpy(), self._vectors[1].numpy()
         num_tied, tied_sums = np.zeros(len(d)), np.zeros(query_vectors.shape)
-        for tied_rows, tied in nearest.tied:
-            num_tied[tied_rows], tied_sums[tied_rows] = tied.sum(1), tied.double() @ self._vectors[1]
+        rows_tied, tied = nearest.tied_rows, nearest.tied
+        num_tied[rows_tied], tied_sums[rows_tied] = tied.sum(1), tied.double() @ self._vectors[1]
         near, positions = nearest.distances.numpy(), nearest.positions.numpy()
         add_errors(near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[0].numpy())
         near, positions = oracle.label_distances.numpy(), oracle.positions.numpy()
-        groups = self.data.query_group[part].numpy(), self.data.gallery_group.numpy()
+        groups = self.data.own_group[part].numpy(), self.data.gallery_group.numpy()
         label_ties(
             d.numpy(), *groups, near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[1].numpy()
         )
         add_errors(near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[2].numpy())
 
-    def _rank_sorted(self) -> Iterator[Ranked]:
-        """The ranking of each of the queries of H-AP and Kendall's tau, in their order."""
-        data = self.data
-        for queries in torch.split(self._sorted, max(_LEAST_RANKED, _RANKED // len(data.gallery))):
-            ranked = ranked_vectors(data.queries[queries], data.gallery, data.excluded(queries))
-            yield from map(Ranked, *ranked)
-
-    def _order_statistics(self, queries: Tensor, d: Tensor) -> Tensor:
-        near = Ranked(*map(torch.stack, zip(*islice(self._ranked, len(queries)), strict=True)))
-        return order_statistics(near, d, (1 - d.double() / self.unit).clamp(min=0))
+    def _order_statistics(self, d: Tensor) -> Tensor:
+        near = Ranked(*map(torch.stack, zip(*(self._ranked.popleft() for _ in d), strict=True)))
+        return order_statistics(near, d, (1 - d.double() / self.unit).clamp(min=0)).T
 
     def curves(self, queries: int) -> dict[str, Curve]:
         """Recall area and, where labels are vectors, the error of regression, at K = 1 ... k."""
@@ -162,7 +180,7 @@ class GradedMetrics:
 
     def scores(self) -> dict[str, Score]:
         """H-AP and Kendall's tau; one that no query defines is omitted."""
-        precision, random, relevance, tau = torch.cat(self._statistics, 1)
+        precision, random, relevance, tau = torch.cat(self._statistics).T
         scores: dict[str, Score] = {}
         relevant = relevance > 0
         if bool(relevant.any()):

@@ -231,7 +231,7 @@ def _nearest(x: Tensor, rows: Tensor, kept: Tensor, groups: Tensor, k: int) -> T
     search = QueryGallery(
         x[rows], x[kept], torch.searchsorted(kept, rows), groups=(groups[rows], groups[kept]), device=x.device
     )
-    return torch.cat([kept[search.nearest(part, k).positions] for part in search.parts(max(k, 512))])
+    return kept[search.nearest(k).positions]
 
 
 def _draw(rows: Tensor, most: int) -> Tensor:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from contml._support.text import score_text
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.kinds import KINDS, KindName
 from contml.evaluation.metrics import METRICS, METRICS_AT_K, measure_of
+from contml.processes import Shares
 
 #: The K at which Recall@K is reported unless the data or the caller give others.
 RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
@@ -184,11 +186,12 @@ class Ranking:
 
     queries `[Q]`; model and oracle `[Q, K]`, best first; `label_distances`, `oracle_label_distances` `[Q, K]` of these
     retrievals; `pairs` `[P, 2]` are (label distance, embedding distance) of a uniform sample of query-gallery pairs;
-    embeddings `[N, d]` of the whole split; `values` `[Q]`, float64, are the main metric of each query: Recall@1, or
-    label distance@10, ties as expectations. Their mean is the main metric of the evaluation. `random_values` and
-    `oracle_values` `[Q]` are those of a random ranking (its expectation) and of the oracle. `label_distance_at_k`
-    `[Q, 2]`, float64, are the label distance@K of each query and the oracle's; K is that of `headline_k`. `scores` are
-    the metrics without a K of each query by name, `[Q]`, float64, where labels are classes.
+    embeddings `[N, d]` of the whole split, or `[0, d]` where they were not asked for; `values` `[Q]`, float64, are the
+    main metric of each query: Recall@1, or label distance@10, ties as expectations. Their mean is the main metric of
+    the evaluation. `random_values` and `oracle_values` `[Q]` are those of a random ranking (its expectation) and of the
+    oracle. `label_distance_at_k` `[Q, 2]`, float64, are the label distance@K of each query and the oracle's; K is that
+    of `headline_k`. `scores` are the metrics without a K of each query by name, `[Q]`, float64, where labels are
+    classes.
     """
 
     items: ClassVar[None] = None  # queries are independent
@@ -204,6 +207,47 @@ class Ranking:
     oracle_values: Tensor
     label_distance_at_k: Tensor
     scores: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class QueryMetric:
+    """The main metric of each query: all that processes beside the first one get of what was found.
+
+    `values` `[Q]`, float64; `items` `[Q, m]` are the items of each query, where queries that share one are not
+    independent.
+    """
+
+    values: Tensor
+    items: Tensor | None
+
+
+class _WithValues(Protocol):
+    """What is found on a split: a `Ranking`, captions or judgments."""
+
+    @property
+    def values(self) -> Tensor: ...
+
+    @property
+    def items(self) -> Tensor | None: ...
+
+
+F = TypeVar("F", bound=_WithValues)
+
+
+def first_result(shares: Shares, evaluate: Callable[[], tuple[Evaluation, F]]) -> tuple[Evaluation, F | QueryMetric]:
+    """The first process evaluates; the others get the evaluation and the main metric of each query. All call this.
+
+    Raises:
+        InputError: as `evaluate`, or another process failed.
+    """
+    result: tuple[Evaluation, F] | None = None
+    with shares.together():
+        if shares.is_first:
+            result = evaluate()
+    sent = None if result is None else (result[0], QueryMetric(result[1].values, result[1].items))
+    received = shares.from_first(sent)
+    assert received is not None  # the first process evaluated
+    return received if result is None else result
 
 
 # ---------------------------------------------------------------------------------------------------------------------

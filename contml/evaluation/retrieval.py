@@ -6,9 +6,11 @@ first. Neighbours are exact, ties are expectations (`contml.evaluation.ties`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -16,7 +18,6 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
-from contml.distances import squared_distances_of
 from contml.distances.vectors import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
@@ -24,9 +25,20 @@ from contml.evaluation.graded import GradedMetrics, NearestItems
 from contml.evaluation.inputs import as_class_ids, as_embeddings, as_ks, as_row_numbers
 from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import QueryGallery
-from contml.evaluation.results import RECALL_AT, Curve, Evaluation, Ranking, curve_of, headline_k, score_of
+from contml.evaluation.results import (
+    RECALL_AT,
+    Curve,
+    Evaluation,
+    QueryMetric,
+    Ranking,
+    curve_of,
+    first_result,
+    headline_k,
+    score_of,
+)
 from contml.evaluation.ties import Ties
 from contml.labels.base import LabelSpace, check_label_space
+from contml.processes import Shares
 
 #: The largest K of the curves, except Recall's.
 LARGEST_K = 100
@@ -75,73 +87,141 @@ def evaluate(
             twice in the gallery, there are fewer than one query or two gallery items, or a K is not a whole number from
             1 on.
     """
-    recall_ks = sorted(set(as_ks("recall_at", RECALL_AT if recall_at is None else recall_at)))
     check_label_space("labels", labels)
-    classes = None if labels.class_ids is None else labels.class_ids.cpu().long()
     x = as_embeddings("embeddings", embeddings).cpu()
+    if len(x) != len(labels):
+        raise InputError("embeddings", f"{len(x)} embeddings for {len(labels)} labels", hint="give one per label")
+    owner = torch.zeros(len(x), dtype=torch.int32)
+    owner[_rows("missing", missing, torch.arange(0), len(x))] = -1
+    shares = Shares(owner)
+    evaluation, ranking = evaluate_shares(
+        x if len(shares.own) == len(x) else x[shares.own],
+        shares,
+        labels,
+        queries,
+        gallery,
+        exclude_singletons=exclude_singletons,
+        recall_at=recall_at,
+        clusters=clusters,
+        groups=groups,
+        places=places,
+        keep=False,
+    )
+    assert isinstance(ranking, Ranking)  # of one process
+    return evaluation, replace(ranking, embeddings=x)
+
+
+def evaluate_shares(
+    x: Tensor,
+    shares: Shares,
+    labels: LabelSpace,
+    queries: Numbers | None = None,
+    gallery: Numbers | None = None,
+    *,
+    exclude_singletons: bool = False,
+    recall_at: Sequence[int] | None = None,
+    clusters: bool = True,
+    groups: Numbers | None = None,
+    places: int | None = None,
+    keep: bool = True,
+) -> tuple[Evaluation, Ranking | QueryMetric]:
+    """As `evaluate`, of embeddings that are divided between processes, which all call it.
+
+    Each process ranks the gallery for its own queries. The first one gets the rankings of all queries; the others get
+    the metrics. The other arguments are those of `evaluate`, the same on each process.
+
+    Args:
+        x: the embeddings `[n, d]` of the rows that this process has, on the CPU.
+        shares: which rows of the label space each process has; none has those whose image could not be read.
+        labels: the label space.
+        queries: rows of the queries.
+        gallery: rows that are ranked.
+        exclude_singletons: exclude queries with no item of their class.
+        recall_at: the K of Recall@K.
+        clusters: where labels are classes, cluster items: the first process gathers all embeddings.
+        groups: the group of each row.
+        places: cut the rankings at so many places.
+        keep: gather the embeddings in the ranking of the first process; otherwise it has none.
+
+    Raises:
+        InputError: as `evaluate`, or another process failed.
+    """
+    recall_ks = sorted(set(as_ks("recall_at", RECALL_AT if recall_at is None else recall_at)))
+    classes = None if labels.class_ids is None else labels.class_ids.cpu().long()
     group_ids = None if groups is None else as_class_ids("groups", groups)
-    for name, argument in (("embeddings", x), ("groups", group_ids)):
-        if argument is not None and len(argument) != len(labels):
-            raise InputError(name, f"{len(argument)} {name} for {len(labels)} labels", hint="give one per label")
+    if group_ids is not None and len(group_ids) != len(labels):
+        raise InputError("groups", f"{len(group_ids)} groups for {len(labels)} labels", hint="give one per label")
     if groups is not None and classes is not None:
         raise InputError("groups", "labels are classes", "are for graded labels")
-    all_rows = torch.arange(len(x))
-    missing_rows = torch.unique(_rows("missing", missing, all_rows[:0], len(x)))
-    requested_rows = _rows("queries", queries, all_rows, len(x)), _rows("gallery", gallery, all_rows, len(x))
-    q, g = (rows[~torch.isin(rows, missing_rows)] for rows in requested_rows)
-    position = _positions(g, len(x))
+    all_rows = torch.arange(len(labels))
+    requested_rows = [_rows(*each, all_rows, len(labels)) for each in (("queries", queries), ("gallery", gallery))]
+    q, g = (rows[shares.owner[rows] >= 0] for rows in requested_rows)
+    position = _positions(g, len(labels))
     if exclude_singletons and classes is not None:
         q = q[relevant_items(classes[q], classes[g], position[q]) > 0]
-    is_self_search = torch.equal(q, all_rows) and torch.equal(g, all_rows)
+    query_shares, gallery_shares = shares.select(q), shares.select(g)
+    own_rows = shares.place[q[query_shares.own]], shares.place[g[gallery_shares.own]]
+    is_self_search = all(torch.equal(rows, torch.arange(len(x))) for rows in own_rows)
+    # The same tensor is prepared for the search once.
+    query_embeddings, gallery_embeddings = (x, x) if is_self_search else (x[rows] for rows in own_rows)
     data = QueryGallery(
-        *((x, x) if is_self_search else (x[q], x[g])),  # the same tensor is prepared for the search once
+        query_embeddings,
+        gallery_embeddings,
         position[q],
         groups=None if group_ids is None else (group_ids[q], group_ids[g]),
         device=labels.device,
+        shares=(query_shares, gallery_shares),
     )
     k = min(places or LARGEST_K, LARGEST_K, data.available)
     if k < 1:
         raise InputError("groups", "a query's own group is its whole gallery", hint="give it a larger gallery")
     pairs = _sample_pairs(data)
-    query_scores: dict[str, Tensor] = {}
+    measure: Callable[[], _Measured]
     if classes is None:
-        rankings, measured = _measure_graded(data, labels, q, g, k, pairs)
+        graded = GradedMetrics(data, labels, q, g, k)
+        measure = partial(_measure_graded, _rank_graded(data, labels, q, g, graded, pairs), graded)
     else:
-        ranked = ClassRetrieval(data, classes[q], classes[g], k)
-        rankings, measured = _measure_classes(ranked, recall_ks, pairs)
-        query_scores = {name: model for name, (model, _, _) in ranked.query_scores().items()}
-        if clusters:
+        largest = min(max(k, recall_ks[-1]), data.available)
+        measure = partial(_measure_classes, ClassRetrieval(data, classes[q], classes[g], k, largest), pairs)
+    distances = pairs.shares.gather(data.distances(*pairs.own(data)).sqrt())
+    with_clusters = clusters and classes is not None
+    kept = shares.gather(x) if keep or with_clusters else x[:0]
+
+    def result() -> tuple[Evaluation, Ranking]:
+        rankings, fields, query_scores = measure()
+        if with_clusters and classes is not None:
             members = torch.unique(torch.cat((q, g)))
-            measured["scores"] |= cluster_scores(x[members].to(data.device), classes[members])
-    distances, pair_labels = squared_distances_of(data.queries, data.gallery, *pairs).sqrt(), rankings.pair_labels
-    evaluation = Evaluation(
-        labels.unit,
-        len(q),
-        len(g),
-        spearman=spearman(distances, pair_labels.double()),
-        skipped=len(missing_rows),
-        recall_at=recall_ks,
-        measure=labels.measure,
-        **measured,
-    )
-    at_k = _mean_over_places(rankings, headline_k(k))
-    # Of the first place, Recall is the precision: 1 - label distance.
-    main = at_k if classes is None else [1 - distance for distance in _mean_over_places(rankings, 1)]
-    values, at_random, by_oracle = main
-    return evaluation, Ranking(
-        q,
-        g[rankings.positions],
-        g[rankings.oracle_positions],
-        rankings.label_distances,
-        rankings.oracle_label_distances,
-        torch.stack((pair_labels.double(), distances), 1),
-        x,
-        values,
-        at_random,
-        by_oracle,
-        torch.stack((at_k[0], at_k[2]), 1),
-        query_scores,
-    )
+            fields["scores"] |= cluster_scores(kept[members].to(data.device), classes[members])
+        evaluation = Evaluation(
+            labels.unit,
+            len(q),
+            len(g),
+            spearman=spearman(distances, rankings.pair_labels.double()),
+            skipped=len(shares.missing),
+            recall_at=recall_ks,
+            measure=labels.measure,
+            **fields,
+        )
+        at_k = _mean_over_places(rankings, headline_k(k))
+        # Of the first place, Recall is the precision: 1 - label distance.
+        main = at_k if classes is None else [1 - distance for distance in _mean_over_places(rankings, 1)]
+        values, at_random, by_oracle = main
+        return evaluation, Ranking(
+            q,
+            g[rankings.positions],
+            g[rankings.oracle_positions],
+            rankings.label_distances,
+            rankings.oracle_label_distances,
+            torch.stack((rankings.pair_labels.double(), distances), 1),
+            kept if keep else x[:0],
+            values,
+            at_random,
+            by_oracle,
+            torch.stack((at_k[0], at_k[2]), 1),
+            query_scores,
+        )
+
+    return first_result(shares, result)
 
 
 def _rows(name: str, rows: Numbers | None, default: Tensor, count: int) -> Tensor:
@@ -158,6 +238,18 @@ def _positions(gallery: Tensor, count: int) -> Tensor:
     return position
 
 
+class _Pairs(NamedTuple):
+    """Pairs of a query and a gallery item, in order of the query: all, or a sample."""
+
+    queries: Tensor  # [P] positions among all queries
+    items: Tensor  # [P] positions in the gallery
+    shares: Shares  # the process of each pair is that of its query
+
+    def own(self, data: QueryGallery) -> tuple[Tensor, Tensor]:
+        """The pairs of this process `[p]`: positions among its queries, and in the gallery."""
+        return data.query_shares.place[self.queries[self.shares.own]], self.items[self.shares.own]
+
+
 class _Rankings(NamedTuple):
     """The rankings of the model and of the oracle, and their label distances."""
 
@@ -172,31 +264,33 @@ class _Rankings(NamedTuple):
     pair_labels: Tensor  # [P] label distances of the sampled pairs
 
 
-def _measure_graded(
-    data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, k: int, pairs: tuple[Tensor, Tensor]
-) -> tuple[_Rankings, dict[str, Any]]:
-    """The rankings by graded labels, and their part of the fields of an `Evaluation`."""
-    graded = GradedMetrics(data, labels, q, g, k)
-    rankings = _rank_graded(data, labels, q, g, graded, pairs)
-    curves = _graded_curves(rankings)
+#: Rankings, fields of an `Evaluation`, and the metrics without a K of each query.
+_Measured: TypeAlias = tuple[_Rankings, dict[str, Any], dict[str, Tensor]]
+
+
+def _measure_graded(rankings: _Rankings, graded: GradedMetrics) -> _Measured:
+    """What rankings by graded labels give."""
+    curves, queries = _graded_curves(rankings), len(rankings.positions)
     curve = curves["label_distance"]
     area = score_of("label_distance_area", *(fmean(values) for values in (curve.model, curve.random, curve.oracle)))
-    return rankings, {
-        "curves": curves | graded.curves(len(q)),
+    fields = {
+        "curves": curves | graded.curves(queries),
         "scores": {"label_distance_area": area, **graded.scores()},
         "sorted_queries": graded.sorted_queries,
-        "recall_within": graded.recall_within(len(q)),
+        "recall_within": graded.recall_within(queries),
     }
+    return rankings, fields, {}
 
 
-def _measure_classes(
-    ranked: ClassRetrieval, recall_ks: Sequence[int], pairs: tuple[Tensor, Tensor]
-) -> tuple[_Rankings, dict[str, Any]]:
-    """The rankings by classes, and their part of the fields of an `Evaluation`."""
+def _measure_classes(ranked: ClassRetrieval, pairs: _Pairs) -> _Measured:
+    """What rankings by classes give."""
     rankings = _rank_classes(ranked, pairs)
-    recall = ranked.recall(min(max(ranked.k, recall_ks[-1]), ranked.data.available))
-    curves = {"recall": recall, **_graded_curves(rankings)}
-    return rankings, {"kind": "classes", "curves": curves, "scores": ranked.scores()}
+    fields = {
+        "kind": "classes",
+        "curves": {"recall": ranked.recall(), **_graded_curves(rankings)},
+        "scores": ranked.scores(),
+    }
+    return rankings, fields, {name: model for name, (model, _, _) in ranked.query_scores().items()}
 
 
 def _mean_over_places(found: _Rankings, k: int) -> list[Tensor]:
@@ -206,7 +300,7 @@ def _mean_over_places(found: _Rankings, k: int) -> list[Tensor]:
     return [x[:, :k].double().mean(1) for x in by_place]
 
 
-def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Rankings:
+def _rank_classes(ranked: ClassRetrieval, pairs: _Pairs) -> _Rankings:
     """No label distance needs to be looked up: within a class it is 0 and the gain 1, between classes 1 and 1/2."""
     query_class, gallery_class, positions = ranked.query_class, ranked.gallery_class, ranked.positions
     random = ranked.irrelevant / (ranked.relevant + ranked.irrelevant).double()
@@ -219,40 +313,47 @@ def _rank_classes(ranked: ClassRetrieval, pairs: tuple[Tensor, Tensor]) -> _Rank
         (torch.arange(ranked.k) >= ranked.relevant[:, None]).float(),
         random,
         1 - random / 2,
-        (query_class[pairs[0]] != gallery_class[pairs[1]]).float(),
+        (query_class[pairs.queries] != gallery_class[pairs.items]).float(),
     )
 
 
 def _rank_graded(
-    data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, graded: GradedMetrics, pairs: tuple[Tensor, Tensor]
+    data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, graded: GradedMetrics, pairs: _Pairs
 ) -> _Rankings:
-    k = graded.k
+    """The rankings of the queries of this process; the first process gets those of all."""
+    k, q = graded.k, q[data.own]
     places = min(k + 1, len(g))
-    nearest = [data.nearest(part, places) for part in data.parts(places)]
-    distances, positions = (torch.cat(tensors) for tensors in zip(*nearest, strict=True))
+    nearest = data.nearest(places)
     # Results are written in place: small ones kept between the blocks would fragment the memory of these.
-    by_query: list[Tensor] = []  # each [Q,...]
-    pair_labels = torch.empty(len(pairs[0]))
+    types = (torch.float32, torch.float64, torch.float64, torch.int64, torch.float32, torch.float64, torch.float64)
+    by_query = [torch.empty(len(q), *([k] if n < 5 else []), dtype=dtype) for n, dtype in enumerate(types)]
+    pair_rows, pair_items = pairs.own(data)
+    pair_labels = torch.empty(len(pair_rows))
     gallery = labels[g]
-    for part in data.parts(len(g), _LABEL_DISTANCES):
-        d = labels.filled(labels[q[part]], gallery).cpu()  # [q,G]
-        neighbours, baselines = Nearest(distances[part], positions[part]), data.baselines(part, d, k)
-        beyond = torch.zeros(3, len(d), dtype=torch.float64)  # as of order_by_distance
-        tied_beyond = list(data.tied_beyond(part, neighbours))
-        for rows, tied in tied_beyond:
-            sums = tied, d[rows] * tied, gains(d[rows]) * tied
-            beyond[:, rows] = torch.stack([values.double().sum(1) for values in sums])
-        ties = Ties(neighbours.values, beyond[0])
-        retrieved = d.gather(1, neighbours.positions)
-        graded.add(part, d, NearestItems(*neighbours, retrieved, tied_beyond), baselines)
-        expected = [ties.expected(retrieved, beyond[1])[:, :k], ties.expected(gains(retrieved), beyond[2])[:, :k]]
-        low, high = torch.searchsorted(pairs[0], torch.tensor([part.start, part.stop])).tolist()
-        pair_labels[low:high] = d[pairs[0][low:high] - part.start, pairs[1][low:high]]
-        block = (retrieved[:, :k], *expected, *baselines)
-        by_query = by_query or [x.new_empty(len(q), *x.shape[1:]) for x in block]
-        for out, values in zip(by_query, block, strict=True):
-            out[part] = values
-    return _Rankings._make([positions[:, :k], *by_query, pair_labels])
+    for together in data.rounds(places):
+        tied_rows, tied = data.tied_beyond(together, nearest)
+        graded.prepare(together)
+        for part in data.parts(len(g), _LABEL_DISTANCES, together):
+            d = labels.filled(labels[q[part]], gallery).cpu()  # [q,G]
+            neighbours, baselines = Nearest(*(x[part] for x in nearest)), data.baselines(part, d, k)
+            first, last = torch.searchsorted(tied_rows, torch.tensor([part.start, part.stop])).tolist()
+            rows, further = tied_rows[first:last] - part.start, tied[first:last]
+            beyond = torch.zeros(3, len(d), dtype=torch.float64)  # as of order_by_distance
+            if len(rows):
+                sums = further, d[rows] * further, gains(d[rows]) * further
+                beyond[:, rows] = torch.stack([values.double().sum(1) for values in sums])
+            ties = Ties(neighbours.values, beyond[0])
+            retrieved = d.gather(1, neighbours.positions)
+            graded.add(part, d, NearestItems(*neighbours, retrieved, rows, further), baselines)
+            expected = [ties.expected(retrieved, beyond[1])[:, :k], ties.expected(gains(retrieved), beyond[2])[:, :k]]
+            low, high = torch.searchsorted(pair_rows, torch.tensor([part.start, part.stop])).tolist()
+            pair_labels[low:high] = d[pair_rows[low:high] - part.start, pair_items[low:high]]
+            block = (retrieved[:, :k], *expected, *baselines)
+            for out, values in zip(by_query, block, strict=True):
+                out[part] = values
+    graded.merge()
+    gathered = [*map(data.query_shares.gather, (nearest.positions[:, :k], *by_query))]
+    return _Rankings._make([*gathered, pairs.shares.gather(pair_labels)])
 
 
 def _graded_curves(found: _Rankings) -> dict[str, Curve]:
@@ -266,17 +367,19 @@ def _graded_curves(found: _Rankings) -> dict[str, Curve]:
     }
 
 
-def _sample_pairs(data: QueryGallery) -> tuple[Tensor, Tensor]:
-    """Positions of query-gallery pairs, in order of the query: all, or a uniform sample that is always the same."""
-    total = len(data.queries) * len(data.gallery)
+def _sample_pairs(data: QueryGallery) -> _Pairs:
+    """Query-gallery pairs, in order of the query: all, or a uniform sample that is always the same."""
+    queries = len(data.query_group)
+    total = queries * data.items
     if total <= _PAIRS:
         flat = torch.arange(total)
     else:
         drawn = torch.from_numpy(np.sort(np.random.default_rng(0).integers(0, total, _PAIRS)))
         flat = torch.unique_consecutive(drawn)
-    query, item = flat // len(data.gallery), flat % len(data.gallery)
+    query, item = flat // data.items, flat % data.items
     valid = data.query_group[query] != data.gallery_group[item]
-    return query[valid], item[valid]
+    query = query[valid]
+    return _Pairs(query, item[valid], data.query_shares.select(query))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from contml._support.versions import versions
 from contml.contracts import Sampler
 from contml.data import Batch, Images
 from contml.data.split import SPLIT_TITLES, Split, check_split
-from contml.evaluation.embed import embed
+from contml.evaluation.embed import embed_rows, unreadable_images
 from contml.evaluation.evaluated import NO_GRADIENT
 from contml.evaluation.evaluators import Evaluator, Found, RetrievalEvaluator
 from contml.evaluation.results import Evaluation
@@ -35,9 +35,9 @@ from contml.models.adapter import plain_weights
 from contml.models.captioner import Captioner
 from contml.models.heads import FROM_FEATURES, head_rows
 from contml.processes import (
+    Shares,
     any_process,
     connected,
-    gather_outputs,
     gather_rows,
     other_process_error,
     share,
@@ -334,13 +334,23 @@ class Trainer:
         changes = bool(get_total_norm(local(gradients), math.inf) != 0)
         return changes if self._sharded is None else any_process(changes, device=self.device)[0]
 
-    def evaluate(self, split: Split, model: nn.Module | None = None) -> tuple[Evaluation, Found, Tensor]:
-        """Embed a split, divided between the processes, and evaluate the ranking; also returns unreadable rows.
+    def evaluate(
+        self, split: Split, model: nn.Module | None = None, *, keep: bool = True
+    ) -> tuple[Evaluation, Found, Tensor]:
+        """Embed a split and evaluate the ranking, divided between the processes; also returns unreadable rows.
 
-        A captioner describes the images of the split instead. `model` is evaluated in place of the trained one.
+        A captioner describes the images of the split instead. All processes get the evaluation. The first one also gets
+        what was found, such as the rankings; the others get the main metric of each query.
+
+        Args:
+            split: the images.
+            model: another model in place of the trained one.
+            keep: what was found has the embeddings of the whole split.
         """
-        outputs, missing = self.outputs(split, model)
-        return *self.evaluator.evaluate(outputs, missing, split, self.device), missing
+        outputs, shares = self._shares(split, torch.arange(len(split)), model)
+        with connected():
+            found = self.evaluator.evaluate_shares(outputs, shares, split, self.device, keep=keep)
+        return *found, shares.missing
 
     def outputs(
         self,
@@ -349,24 +359,47 @@ class Trainer:
         among: Tensor | None = None,
         function: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The outputs of the model for a split, divided between the processes, and unreadable rows.
+        """The outputs of the model for a split, computed by all processes and gathered on each, and unreadable rows.
 
         Args:
             split: the images.
             model: another model in place of the trained one.
-            among: only these rows; the outputs of the others are 0.
+            among: only these rows, ascending.
             function: a method of the model, in place of what the evaluator calls.
+
+        Returns:
+            A row for each of the images `[R, ...]`, 0 for an unreadable one; and the unreadable rows of the split.
         """
+        rows = torch.arange(len(split)) if among is None else among
+        outputs, shares = self._shares(split, rows, model, function)
+        with connected():
+            return shares.gather(outputs, everywhere=True), rows[shares.missing]
+
+    def _shares(
+        self,
+        split: Split,
+        rows: Tensor,
+        model: nn.Module | None,
+        function: Callable[[Tensor], Tensor] | None = None,
+    ) -> tuple[Tensor, Shares]:
+        """The outputs of the model for some rows, of this process, and which of these rows each process has."""
         rank, processes = world()
         model = model or self.whole_model()
-        rows = (torch.arange(len(split)) if among is None else among)[rank::processes]
         with connected(), self._together():
-            if function is None:
-                outputs, missing = self.evaluator.outputs(model, split, self.images, rows, device=self.device)
-            else:
-                outputs, missing = embed(model, split, self.images, rows, device=self.device, function=function)
+            read_rows, outputs = embed_rows(
+                model,
+                split,
+                self.images,
+                rows[rank::processes],
+                device=self.device,
+                function=function or self.evaluator.function(model),
+            )
         with connected():
-            return gather_outputs(outputs, missing, self.device)
+            positions = torch.searchsorted(rows, read_rows)
+            shares, outputs = Shares.connect(positions, outputs, len(rows), self.device)
+        if len(shares.missing) == len(rows):
+            raise unreadable_images()
+        return outputs, shares
 
     def check_images(self, split: Split) -> None:
         """Decode every image of a split, divided between the processes, if broken images are errors.
@@ -574,7 +607,7 @@ class Trainer:
         if isinstance(model, EmbeddingModel) and model.head_start in FROM_FEATURES:
             rows = head_rows(len(self.split))
             features, missing = self.outputs(self.split, model.bare_backbone(), rows)
-            model.start_head(features[rows[~torch.isin(rows, missing)]])
+            model.start_head(features[~torch.isin(rows, missing)])
             if self._sharded is not None:
                 self._sharded.load(model.state_dict())
 
@@ -587,7 +620,7 @@ class Trainer:
             return
         rows = head_rows(len(self.split))
         moments, missing = self.outputs(self.split, model, rows, model.feature_moments)
-        moments = moments[rows[~torch.isin(rows, missing)]]
+        moments = moments[~torch.isin(rows, missing)]
         for captioner in (model, *(() if self.average is None else (self.average.module,))):
             captioner.standardize(moments)
         if self._sharded is not None:
@@ -599,7 +632,7 @@ class Trainer:
         if self.best is None or not isinstance(model, EmbeddingModel) or not model.has_new_head:
             return
         features = model.without_head()
-        evaluation, result, _ = self.evaluate(self.watched["val"], features)
+        evaluation, result, _ = self.evaluate(self.watched["val"], features, keep=False)
         with self._together():
             score = evaluation.main
             self._log("features", split="val", metric=evaluation.headline, **evaluation.numbers())
@@ -611,10 +644,10 @@ class Trainer:
     def _evaluate(self, progress: TrainingProgress) -> None:
         model = self.whole_model()
         for name, split in self.watched.items():
-            evaluation, result, _ = self.evaluate(split, model)
+            evaluation, result, _ = self.evaluate(split, model, keep=False)
             averaged = None
             if name == "val" and self.average is not None and self.average.n_averaged > 0:
-                averaged = self.evaluate(split, self.average.module)[:2]
+                averaged = self.evaluate(split, self.average.module, keep=False)[:2]
             with self._together():
                 self._record(name, model, evaluation, result, progress, averaged)
 

@@ -292,8 +292,8 @@ def test_the_best_weights_are_those_of_the_highest_recall(tmp_path, monkeypatch)
     made, recalls, saved = trainer(run, epochs=4), iter([0.3, 0.5, 0.5, 0.2, 0.6]), []
     real = made.evaluate
 
-    def pretend(split, *model):
-        found, *rest = real(split, *model)
+    def pretend(*split, **options):
+        found, *rest = real(*split, **options)
         found.curves["recall"].model[0] = next(recalls)
         return found, *rest
 

@@ -277,7 +277,7 @@ def test_lower_precision_of_embeddings(dtype):
 def rank(queries, gallery, k, self_index=None):
     """Positions `[Q, k]` of the nearest gallery items."""
     self_index = torch.full((len(queries),), -1) if self_index is None else self_index
-    return query_gallery.QueryGallery(queries, gallery, self_index).nearest(slice(None), k).positions
+    return query_gallery.QueryGallery(queries, gallery, self_index).nearest(k).positions
 
 
 def brute_force(queries, gallery, k, self_index=None):

@@ -13,7 +13,7 @@ from .paths import ROOT
 
 def script_environment() -> dict[str, str]:
     """The environment of a script that imports the helpers of the tests."""
-    path = os.pathsep.join(str(ROOT / folder) for folder in (".", "tests", "tests/training"))
+    path = os.pathsep.join(str(ROOT / folder) for folder in (".", "tests", "tests/evaluation", "tests/training"))
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
 
 

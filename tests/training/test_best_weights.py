@@ -149,7 +149,7 @@ def test_the_test_split_is_not_read_in_training():
     trainer = small_trainer(epochs=1, val=validation())
     read = []
     evaluate = trainer.evaluate
-    trainer.evaluate = lambda split, *model: read.append(split) or evaluate(split, *model)
+    trainer.evaluate = lambda split, *model, **options: read.append(split) or evaluate(split, *model, **options)
     trainer.fit()
     assert [*trainer.watched] == ["val"]
     assert read == [trainer.watched["val"]] * 2

@@ -114,11 +114,11 @@ def test_a_signal_during_the_last_evaluation_stops_too(tmp_path):
         trainer = small_trainer(run, epochs=1, val=squares(12, seed=2))
         evaluate, calls = trainer.evaluate, []
 
-        def last(split, *model):
+        def last(split, *model, **options):
             calls.append(split)
             if len(calls) == 2:  # the first one is of the untrained model
                 os.kill(os.getpid(), signal.SIGINT)
-            return evaluate(split, *model)
+            return evaluate(split, *model, **options)
 
         trainer.evaluate = last
         with pytest.raises(Interrupted, match="stopped by SIGINT after epoch 1"):
