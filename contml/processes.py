@@ -184,6 +184,7 @@ class Shares:
     Attributes:
         own: the items of this process `[n]`, ascending.
         is_first: whether this is the first process.
+        is_whole: whether there is no other process, and this one has all items.
     """
 
     def __init__(self, owner: Tensor, rank: int = 0, processes: int = 1, device: torch.device | str = "cpu") -> None:
@@ -191,6 +192,7 @@ class Shares:
         self._items = [(owner == process).nonzero()[:, 0] for process in range(processes)]
         self.own = self._items[rank]
         self.is_first = rank == 0
+        self.is_whole = processes == 1 and len(self.own) == len(owner)
 
     @classmethod
     def whole(cls, count: int) -> Shares:
@@ -224,6 +226,8 @@ class Shares:
 
     def select(self, items: Tensor) -> Shares:
         """The shares of some of the items, which are numbered anew; an item may be there several times."""
+        if self.is_whole:
+            return Shares.whole(len(items))
         return Shares(self.owner[items], self.rank, self.processes, self.device)
 
     @property
@@ -231,9 +235,16 @@ class Shares:
         """The items that no process has, ascending."""
         return (self.owner < 0).nonzero()[:, 0]
 
+    def take(self, values: Tensor) -> Tensor:
+        """The values of the items of this process `[n, ...]`, of those of all `[N, ...]`."""
+        return values if self.is_whole else values[self.own]
+
+    def place(self, items: Tensor) -> Tensor:
+        """The row of each of some items `[m]` in the tensors of this process, or -1."""
+        return items if self.is_whole else self._place[items]
+
     @cached_property
-    def place(self) -> Tensor:
-        """The row of each item in the tensors of this process `[N]`, or -1."""
+    def _place(self) -> Tensor:
         return places(self.own, len(self))
 
     @property
@@ -265,7 +276,7 @@ class Shares:
 
         Another process gets its own values `[n, ...]`.
         """
-        if self.processes == 1 and len(self.own) == len(self):
+        if self.is_whole:
             return values
         keeps = everywhere or self.is_first
         out = values.new_zeros(len(self), *values.shape[1:]) if keeps else values

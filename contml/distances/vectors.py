@@ -150,7 +150,7 @@ def ranked_vectors(queries: Tensor, blocks: Callable[[], Iterable[tuple[Tensor, 
             squared = columns.square().sum(1)
             longest = max(longest, float(squared.max()))
             products = (size[:, None] + squared).addmm_(rows, columns.T, alpha=-2)
-            values[:, positions[start : start + _CHUNK]] = products
+            values[:, _as_slice(positions[start : start + _CHUNK])] = products
         # Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 3.5: of a product and of a subtracted
         # distance, with a factor of 2 to spare.
         terms = 4 * (x.shape[1] + 8)
@@ -160,10 +160,12 @@ def ranked_vectors(queries: Tensor, blocks: Callable[[], Iterable[tuple[Tensor, 
     order = argsort_rows(values)
     in_order = values.gather(1, order)
     close = in_order.diff(dim=1) <= 2 * rounding[:, None]  # of infinite ones the difference is NaN
-    unsure = torch.zeros(values.shape, dtype=torch.bool)
-    unsure[:, 1:] |= close
-    unsure[:, :-1] |= close
+    again = close.any(1).nonzero()[:, 0]
+    unsure = torch.zeros(len(again), values.shape[1], dtype=torch.bool)
+    unsure[:, 1:] |= close[again]
+    unsure[:, :-1] |= close[again]
     unsure_rows, unsure_places = unsure.nonzero(as_tuple=True)
+    unsure_rows = again[unsure_rows]
     items = order[unsure_rows, unsure_places]
     for positions, vectors in blocks():
         place = torch.full((values.shape[1],), -1)
@@ -172,9 +174,14 @@ def ranked_vectors(queries: Tensor, blocks: Callable[[], Iterable[tuple[Tensor, 
         inside = cols >= 0
         pairs = unsure_rows[inside], items[inside]
         values[pairs] = squared_distances_of(x, as_floats(vectors), pairs[0], cols[inside])
-    again = close.any(1).nonzero()[:, 0]
     order[again] = argsort_rows(values[again])
     return Ranked(values, order)
+
+
+def _as_slice(columns: Tensor) -> Tensor | slice:
+    """Ascending columns, as a slice if they follow each other: it is written to faster."""
+    first, last = int(columns[0]), int(columns[-1])
+    return slice(first, last + 1) if last - first == len(columns) - 1 else columns
 
 
 def argsort_rows(values: Tensor) -> Tensor:

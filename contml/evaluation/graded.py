@@ -94,7 +94,7 @@ class GradedMetrics:
         count = min(_SORTED, max(_LEAST_SORTED, _SORTED_PAIRS // len(g)), len(q))
         self._sorted = torch.from_numpy(np.sort(np.random.default_rng(0).permutation(len(q))[:count]))
         self._sorted_shares = data.query_shares.select(self._sorted)
-        self._own_sorted = data.query_shares.place[self._sorted[self._sorted_shares.own]]
+        self._own_sorted = data.query_shares.place(self._sorted_shares.take(self._sorted))
         self._ranked: deque[Ranked] = deque()  # of the next of these queries
         self._num_ranked = 0
         self._statistics: list[Tensor] = []  # each [n,4], of `order_statistics`

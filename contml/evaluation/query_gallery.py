@@ -226,6 +226,8 @@ class QueryGallery:
         """Squared distances `[P]` of pairs of a query of this process and a gallery item, in float64 on the CPU."""
         out = torch.empty(len(rows), dtype=torch.float64)
         for block in self.blocks():
+            if len(block.positions) == self.items:
+                return squared_distances_of(self.queries, block.vectors, rows, items).cpu()
             cols = block.place[items]
             inside = (cols >= 0).nonzero()[:, 0]
             out[inside] = squared_distances_of(self.queries, block.vectors, rows[inside], cols[inside]).cpu()

@@ -160,7 +160,7 @@ def evaluate_shares(
     if exclude_singletons and classes is not None:
         q = q[relevant_items(classes[q], classes[g], position[q]) > 0]
     query_shares, gallery_shares = shares.select(q), shares.select(g)
-    own_rows = shares.place[q[query_shares.own]], shares.place[g[gallery_shares.own]]
+    own_rows = shares.place(query_shares.take(q)), shares.place(gallery_shares.take(g))
     is_self_search = all(torch.equal(rows, torch.arange(len(x))) for rows in own_rows)
     # The same tensor is prepared for the search once.
     query_embeddings, gallery_embeddings = (x, x) if is_self_search else (x[rows] for rows in own_rows)
@@ -247,7 +247,7 @@ class _Pairs(NamedTuple):
 
     def own(self, data: QueryGallery) -> tuple[Tensor, Tensor]:
         """The pairs of this process `[p]`: positions among its queries, and in the gallery."""
-        return data.query_shares.place[self.queries[self.shares.own]], self.items[self.shares.own]
+        return data.query_shares.place(self.shares.take(self.queries)), self.shares.take(self.items)
 
 
 class _Rankings(NamedTuple):
