@@ -37,11 +37,31 @@ def test_outputs_are_gathered_in_the_memory_of_one_copy():
     run_connected(GATHERED, seconds=300)
 
 
-#: A training's evaluation: images are the numbers of their rows, and the model maps them to many numbers.
 EVALUATED = """
-import os, sys, torch, torch.distributed as dist
+import torch
 from support.miniature import *
-from contml.data import Split
-from contml.data.split import Features
-dist.init_process_group("gloo")
+from contml.evaluation.results import QueryMetric, Ranking
+trainer = small_trainer(model=Flat(), broken="skip")
+rank = trainer.accelerator.process_index
+odd = tuple(range(1, 20, 2))  # the second process can read none of its images
+for broken in ((3, 8), odd):
+    split = squares(20, seed=1, broken=broken)
+    values, shares = trainer._shares(split, torch.arange(20), None)
+    assert len(values) == len(shares.own) == len([row for row in range(rank, 20, 2) if row not in broken])
+    evaluation, found, missing = trainer.evaluate(split)
+    assert missing.tolist() == [*broken] and evaluation.skipped == len(broken)
+    assert len(found.values) == 20 - len(broken)
+    assert type(found) is (QueryMetric if rank else Ranking)
+    if rank == 0:
+        assert found.embeddings.shape == (20, 4) and not bool(found.embeddings[[*broken]].any())
+        assert evaluation.main.model == trainer.evaluator.evaluate(found.embeddings, missing, split)[0].main.model
+        assert not len(trainer.evaluate(split, keep=False)[1].embeddings)
+    else:
+        trainer.evaluate(split, keep=False)
+    outputs, missing = trainer.outputs(split, among=torch.arange(0, 20, 3))
+    assert outputs.shape == (7, 4) and missing.tolist() == [row for row in broken if row % 3 == 0]
 """
+
+
+def test_an_evaluation_during_a_training_gathers_no_embeddings():
+    run_connected(EVALUATED, seconds=300)
