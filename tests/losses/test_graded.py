@@ -102,6 +102,27 @@ def test_a_bad_scale(name):
         LOSSES[name](label_scale="mean")
 
 
+@pytest.mark.parametrize("name", SCALED)
+def test_label_distances_far_above_the_scale_are_refused(name):
+    """The loss was 0, and so was its gradient: squared distances of poses are 250 times their median."""
+    labels, x = VectorLabels(100 * torch.rand(40, 2)), embeddings_of(40)
+    loss = LOSSES[name](labels=labels)
+    for other in (labels.pairwise(), MatrixLabels(labels.pairwise()), VectorLabels(1000 * labels.values)):
+        with refuses("label distances", got="in a batch", allowed="training labels", hint="squared"):
+            loss(x, other)
+    assert torch.equal(loss(x, labels), LOSSES[name](labels=labels)(x, labels))
+    loss(x, labels.pairwise())  # only the first batch that fits is checked
+    LOSSES[name](labels=labels)(x[:3], labels[range(3)].pairwise())  # a median of three pairs says nothing
+    LOSSES[name](label_scale=0.01)(x, labels.pairwise())  # the user's own scale
+
+
+@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.parametrize("labels", [torch.rand(4), 20.0, torch.rand(4, 4)])
+def test_labels_that_are_no_label_space_are_refused(name, labels):
+    with refuses("labels", allowed="label space"):
+        LOSSES[name](labels=labels)
+
+
 def test_a_config_gives_the_loss_the_labels_it_trains_on():
     small = ("task.train=40", "task.test=20", "task.queries=4", "sampler=uniform", "sampler.batch_size=12")
     experiment = load("pose/synthetic", [*small, "loss=soft_info_nce"])
