@@ -216,11 +216,13 @@ class Texts(Packed[str]):
         """The different texts, in the order of the rows, and the number of each row's text `[N]`."""
         if self._all_differ:
             return self, np.arange(len(self))
-        repeated = self._may_repeat()
-        self._all_differ = not len(repeated)
+        start = self._chunk(0)
+        is_varied = 2 * len(np.unique(start._keys())) > len(start)  # of few texts, a table is small
+        repeated = self._may_repeat() if is_varied else np.arange(0)
+        self._all_differ = is_varied and not len(repeated)
         if self._all_differ:
             return self, np.arange(len(self))
-        if 2 * len(repeated) > len(self):
+        if not is_varied or 2 * len(repeated) > len(self):
             coded = self._array.dictionary_encode()
             self._all_differ = len(coded.dictionary) == len(self)
             return (self if self._all_differ else Texts.of_arrow(coded.dictionary)), np.asarray(coded.indices, np.int64)
