@@ -126,6 +126,13 @@ class Evaluation:
     kind: KindName = "graded"
     intervals: dict[str, float] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """The main metric beside its reference values, and the sizes; curves have hundreds of numbers."""
+        values = (self.main.model, self.main.random, self.main.oracle)
+        model, random, oracle = (self.text(self.headline, value) for value in values)
+        sizes = f"queries={self.queries}, gallery={self.gallery}"
+        return f"{type(self).__name__}({self.headline}={model}, random={random}, oracle={oracle}, {sizes})"
+
     @property
     def k(self) -> int:
         """The K of mean label distance that is shown first, as of `headline_k`."""

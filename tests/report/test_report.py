@@ -656,6 +656,8 @@ def test_summary_and_sentence() -> None:
     assert [line[1] for line in table[1:]] == ["1", "5", "10", "20", "-"]
     assert table[3] == ["Mean label distance", "10", "0.380", "1.00", "0.150", "73 %"]
     assert table[-1][2] == "0.500"
+    text = "Evaluation(label_distance@2=0.380, random=1.00, oracle=0.150, queries=10, gallery=100)"
+    assert repr(evaluation) == text
     expected = "0.38 times that of a random ranking; normalized score 73 % (0 %: random ranking, 100 %: oracle)."
     assert sentence(evaluation) == f"Mean label distance@2 is {expected}"
 
