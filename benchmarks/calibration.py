@@ -14,6 +14,7 @@ deviation of the coverage. The real packs are read from CONTML_DATA, or from sha
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,18 +84,23 @@ def check(val: Pairs, test: Pairs) -> Check:
 def row(name: str, val: Pairs, test: Pairs) -> list[str]:
     """A row of the table."""
     found, random = check(val, test), np.random.default_rng(0)
-    drawn = [check(_resample(val, random), _resample(test, random)).observed for _ in range(RESAMPLES)]
+    drawn = [share(check(_resample(val, random), _resample(test, random))) for _ in range(RESAMPLES)]
     flat = [pairs._replace(embedding_distances=np.zeros_like(pairs.embedding_distances)) for pairs in (val, test)]
     halves = []
     for _ in range(HALVES):
         units = random.permutation(np.unique(test.units))
         first = np.isin(test.units, units[: len(units) // 2])
-        halves.append(check(*(Pairs(*(part[own] for part in test)) for own in (first, ~first))).observed)
+        halves.append(share(check(*(Pairs(*(part[own] for part in test)) for own in (first, ~first)))))
     counts = [f"{len(np.unique(pairs.units))}" for pairs in (val, test)]
-    observed, intervals = f"{100 * found.observed:.1f}", (found.interval, np.percentile(drawn, [2.5, 97.5]))
+    observed, intervals = f"{100 * share(found):.1f}", (found.interval or (0, 0), np.percentile(drawn, [2.5, 97.5]))
     shown = [f"{100 * lo:.1f} to {100 * hi:.1f}{'' if lo <= LEVEL <= hi else ' *'}" for lo, hi in intervals]
     widths = [f"{found.width:.3g}", f"{check(*flat).width:.3g}"]
     return [name, *counts, observed, *shown, *widths, f"{100 * np.mean(halves):.1f} ± {100 * np.std(halves):.1f}"]
+
+
+def share(checked: Check) -> float:
+    """The share of the pairs with an interval that are inside of it; NaN where there are none."""
+    return math.nan if checked.observed is None else checked.observed
 
 
 def _resample(pairs: Pairs, random: np.random.Generator) -> Pairs:

@@ -199,7 +199,9 @@ def answer_row(name: str, runs: list[Found]) -> list[str]:
     ]
     checks = [each.calibration.check for each in records if each.calibration and each.calibration.check]
     shares = [
-        f"{100 * check.observed:.1f} [{100 * check.interval[0]:.1f}, {100 * check.interval[1]:.1f}]" for check in checks
+        f"{100 * check.observed:.1f} [{100 * check.interval[0]:.1f}, {100 * check.interval[1]:.1f}]"
+        for check in checks
+        if check.observed is not None and check.interval is not None
     ]
     ks = "/".join(str(each.neighbours) for each in records)
     if not checks:  # without a calibration: too few queries of the validation split

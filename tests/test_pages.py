@@ -116,7 +116,7 @@ def test_all_pages_have_the_unit_of_the_labels(made):
     assert re.search(r"label distance \(90 % interval\) x [\d.]+ \([\d.]+ to [\d.]+\)", text["found.html"])
     assert "the same image" in text["found.html"]
     interval = r"[\d,]+ \([\d,]+ to [\d,]+\)"
-    assert re.search(rf"price_usd: {interval}; a training image, whose own label is left out", text["found.html"])
+    assert re.search(rf"price_usd \(predicted\): {interval}; a training image, whose own label is left out", text["found.html"])
     assert len(re.findall(rf"price_usd \(predicted\): {interval}", text["found.html"])) == 4
     data = json.loads(text["explored/data.js"].removeprefix("const DATA = ").rstrip().rstrip(";"))
     assert data["before"] == "x "

@@ -188,7 +188,18 @@ class Evaluated:
             notes.append(f"{title_of(self.evaluation.headline)} is not a number: it is defined for no query")
         if self.evaluation.queries == 1:
             notes.append("the result is that of a single query")
-        return notes
+        return [*notes, *([self.by_chance] if self.by_chance else [])]
+
+    @property
+    def by_chance(self) -> str:
+        """A sentence where the result may be that of a random ranking; else empty."""
+        evaluation, score = self.evaluation, self.evaluation.main
+        margin = evaluation.random_margin
+        if margin is None or not abs(score.model - score.random) <= margin:
+            return ""
+        measure = evaluation.measure_of(evaluation.headline) or PLAIN
+        difference = measure.difference(score.model, score.random, margin)
+        return f"not distinguishable from a random ranking: {score.title} differs by {difference} (95 % interval)"
 
     @property
     def doubt(self) -> str:

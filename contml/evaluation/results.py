@@ -109,7 +109,9 @@ class Evaluation:
     and the "oracle" is what true distances would have, since judges err (NaN where no pair was judged twice); for
     rankings, `gallery` are the
     judged items of all queries. `intervals` are half the width of the 95 % interval of the model's metric by name, for
-    judgments; NaN for a single one.
+    judgments; NaN for a single one. `random_margin` is half the width of the 95 % interval of the difference between
+    the main metric of the model and that of a random ranking, over the queries, of which those of one group depend on
+    each other; None where it is not known.
     """
 
     unit: str
@@ -125,6 +127,7 @@ class Evaluation:
     measure: Measure = PLAIN
     kind: KindName = "graded"
     intervals: dict[str, float] = field(default_factory=dict)
+    random_margin: float | None = None
 
     def __repr__(self) -> str:
         """The main metric beside its reference values, and the sizes; curves have hundreds of numbers."""

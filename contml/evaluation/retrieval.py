@@ -6,6 +6,7 @@ first. Neighbours are exact, ties are expectations (`contml.evaluation.ties`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,7 @@ from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.graded import GradedMetrics, NearestItems
 from contml.evaluation.inputs import as_class_ids, as_embeddings, as_ks, as_row_numbers
+from contml.evaluation.intervals import half_width
 from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import QueryGallery
 from contml.evaluation.results import (
@@ -192,6 +194,11 @@ def evaluate_shares(
         if with_clusters and classes is not None:
             members = torch.unique(torch.cat((q, g)))
             fields["scores"] |= cluster_scores(kept[members].to(data.device), classes[members])
+        at_k = _mean_over_places(rankings, headline_k(k))
+        # Of the first place, Recall is the precision: 1 - label distance.
+        main = at_k if classes is None else [1 - distance for distance in _mean_over_places(rankings, 1)]
+        values, at_random, by_oracle = main
+        margin = half_width(values - at_random, None if group_ids is None else group_ids[q, None])
         evaluation = Evaluation(
             labels.unit,
             len(q),
@@ -200,12 +207,9 @@ def evaluate_shares(
             skipped=len(shares.missing),
             recall_at=recall_ks,
             measure=labels.measure,
+            random_margin=None if math.isnan(margin) else margin,
             **fields,
         )
-        at_k = _mean_over_places(rankings, headline_k(k))
-        # Of the first place, Recall is the precision: 1 - label distance.
-        main = at_k if classes is None else [1 - distance for distance in _mean_over_places(rankings, 1)]
-        values, at_random, by_oracle = main
         return evaluation, Ranking(
             q,
             g[rankings.positions],

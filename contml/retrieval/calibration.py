@@ -332,7 +332,7 @@ def _isotonic(x: Array, y: Array, weights: Array, *, increasing: bool = True) ->
 def _bootstrap(hits: Array, counts: Array, units: Any) -> tuple[float, float]:
     """The 95 % bootstrap interval of sum of hits `[Q]` / sum of counts `[Q]`; the units `[Q]` are drawn."""
     _, unit = np.unique(units, return_inverse=True)
-    hits, counts = np.bincount(unit, hits), np.bincount(unit, counts)
+    hits, counts = (np.bincount(unit, values).astype(np.float64) for values in (hits, counts))
     random = np.random.default_rng(0)
     draws = (random.integers(0, len(counts), len(counts)) for _ in range(_RESAMPLES))
     shares = [hits[draw].sum() / counts[draw].sum() for draw in draws if counts[draw].any()]

@@ -70,7 +70,11 @@ class OrdinalLabel(TableLabel):
     def read(self, cells: Cells) -> LabelColumn:
         """The level of each row, "" where it is missing."""
         values, present = cells.columns[0].texts(), cells.columns[0].filled
-        levels = self._numbers(cells, values) if self.levels is None else [str(level) for level in self.levels]
+        if self.levels is None:
+            order = self._numbers(cells, values)
+            values, levels = [order.get(value, value) for value in values], list(dict.fromkeys(order.values()))
+        else:
+            levels = [str(level) for level in self.levels]
         for row, value in enumerate(values):
             if present[row] and value not in levels:
                 raise cells.error_at(row, f"'{value}' is not a level", f"levels has {', '.join(levels)}")
@@ -85,8 +89,8 @@ class OrdinalLabel(TableLabel):
         summary = f"{len(levels)} levels: {' < '.join(listed_levels)}"
         return column.fitted(lambda rows: OrdinalLabels([values[row] for row in rows], levels), summary)
 
-    def _numbers(self, cells: Cells, values: list[str]) -> list[str]:
-        """The different numbers of the cells, lowest first.
+    def _numbers(self, cells: Cells, values: list[str]) -> dict[str, str]:
+        """The level of each different cell, lowest first: of cells with the same number, such as 4 and 4.0, the shortest.
 
         Raises:
             InputError: they are words, or amounts rather than levels: their ranks say nothing of their differences.
@@ -94,10 +98,10 @@ class OrdinalLabel(TableLabel):
         distinct, _ = cells.columns[0].distinct()
         comma = decimal_comma(distinct, cells.reading.decimal, cells.table.delimiter)
         order = {value: number(value, comma) for value in distinct}
-        if word := next((value for value, parsed in order.items() if parsed is None), None):
-            hint = f"give their order, lowest first: set levels=[{', '.join(sorted(distinct)[:5])}]"
-            problem = f"levels in words ({_examples(distinct)})"
-            raise cells.error_at(values.index(word), problem, "must be numbers", hint)
+        if words := [value for value, parsed in order.items() if parsed is None]:
+            hint = f"or set levels=[LOWEST, ..., HIGHEST], all of them in order, of {', '.join(sorted(distinct)[:5])}"
+            problem = f"levels in words ({_examples(words)})" if len(words) == len(order) else f"the level '{words[0]}'"
+            raise cells.error_at(values.index(words[0]), problem, "must be numbers", hint)
         fractional_value = next((value for value, parsed in order.items() if not (parsed or 0.0).is_integer()), None)
         num_levels, num_rows = len(order), sum(map(bool, values))
         if num_levels > _MOST_LEVELS and (fractional_value is not None or num_levels >= _NEARLY_ALL * num_rows):
@@ -106,7 +110,10 @@ class OrdinalLabel(TableLabel):
             allowed = f"ordinal needs at most {_MOST_LEVELS} levels, or levels that repeat"
             hint = f"set the kind {cells.name}=number, or give levels"
             raise cells.error_at(values.index(example), problem, allowed, hint)
-        return sorted(distinct, key=lambda value: order[value] or 0.0)
+        shortest: dict[float, str] = {}
+        for value in sorted(distinct, key=lambda value: (order[value] or 0.0, len(value), value)):
+            shortest.setdefault(order[value] or 0.0, value)
+        return {value: shortest[order[value] or 0.0] for value in sorted(distinct, key=lambda value: order[value] or 0.0)}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from support.strategies import label_matrices
 
 from contml.distances import vectors
 from contml.evaluation import query_gallery, retrieval
+from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.metrics import spearman
 from contml.evaluation.results import Curve
 from contml.evaluation.retrieval import evaluate
@@ -432,3 +433,36 @@ def test_groups_of_one_change_nothing():
     embeddings, labels = torch.randint(0, 3, (40, 2)).double(), VectorLabels(torch.randint(0, 9, (40,)))
     plain, grouped = evaluate(embeddings, labels)[0], evaluate(embeddings, labels, groups=torch.arange(40))[0]
     assert plain.to_dict() == grouped.to_dict()
+
+
+# the result of chance
+
+
+def shown(evaluation):
+    return Evaluated(evaluation, "test", "last", 1, 1).by_chance
+
+
+def test_a_result_that_may_be_chance_says_so():
+    generator = torch.Generator().manual_seed(0)
+    labels = VectorLabels(torch.rand(120, generator=generator), squared=False)
+    noise, signal = torch.randn(120, 4, generator=generator), labels.values
+    by_chance, learned = (evaluate(embeddings, labels)[0] for embeddings in (noise, signal))
+    assert shown(by_chance).startswith("not distinguishable from a random ranking: mean label distance@10 differs by ")
+    assert " ± " in shown(by_chance)
+    assert shown(by_chance) in Evaluated(by_chance, "test", "last", 1, 1).notes
+    assert shown(learned) == ""
+    assert shown(read_again(by_chance)) == shown(by_chance)
+    assert shown(evaluate(noise, ClassLabels(torch.arange(120) % 6), clusters=False)[0])
+    assert not shown(evaluate(torch.eye(6)[torch.arange(120) % 6], ClassLabels(torch.arange(120) % 6))[0])
+    assert evaluate(noise, labels, queries=[0], gallery=range(1, 120))[0].random_margin is None
+
+
+def test_the_margin_to_a_random_ranking_is_that_of_the_groups():
+    """Ten copies of an item are one case: ten times the queries say nothing more."""
+    generator = torch.Generator().manual_seed(0)
+    few = torch.rand(40, generator=generator)
+    labels, embeddings = VectorLabels(few.repeat_interleave(10), squared=False), torch.randn(40, 4, generator=generator)
+    evaluation, ranking = evaluate(embeddings.repeat_interleave(10, 0), labels, groups=torch.arange(400) // 10)
+    of_groups = (ranking.values - ranking.random_values).view(40, 10).mean(1)
+    assert evaluation.random_margin == pytest.approx(1.96 * float(of_groups.std()) / math.sqrt(40), rel=0.02)
+    assert evaluation.random_margin > 3 * 1.96 * float((ranking.values - ranking.random_values).std()) / 20 / 1.1

@@ -182,7 +182,11 @@ def test_kinds_are_guessed(folder, name, kind):
 
 
 def test_levels_in_words_need_their_order(folder, rows):
-    with refuses("items.csv:2: size", "levels in words", hint="set labels.size.levels=[large, medium, small]"):
+    with refuses(
+        "items.csv:2: size",
+        "levels in words",
+        hint="set labels.size.levels=[LOWEST, ..., HIGHEST], all of them in order, of large, medium, small",
+    ):
         table(folder, {"size": "ordinal"})
     task = table(folder, {"size": {"kind": "ordinal", "levels": list(SIZES)}})
     places = [SIZES.index(rows[number]["size"]) for number in numbers_of(task.test)]

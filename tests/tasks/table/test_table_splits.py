@@ -197,8 +197,16 @@ def test_levels_that_repeat_are_ordinal(folder, rows, cells):
 
 def test_words_without_an_order_name_their_line(folder, rows):
     table = with_column(rows, "grade", ["1", "2", "good"] * 20)
-    with refuses("own.csv:4: grade", "levels in words", "numbers", "set labels.grade.levels=["):
+    with refuses("own.csv:4: grade", "the level 'good'", "numbers", "set labels.grade.levels=["):
         task_of(folder, table, {"grade": "ordinal"})
+
+
+def test_equal_numbers_are_one_level(folder, rows):
+    """4 and 4.0 were two levels, one step apart."""
+    table = with_column(rows, "grade", ["1", "2", "2.0", "3", "3.00", "4.0"] * 10)
+    labels = task_of(folder, table, {"grade": "ordinal"}).test.labels
+    assert labels.levels == ["1", "2", "3", "4.0"]
+    assert set((3 * labels.pairwise()).round(decimals=4).flatten().tolist()) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("kind", ["tags", "captions", "class"])
