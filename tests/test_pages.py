@@ -116,8 +116,9 @@ def test_all_pages_have_the_unit_of_the_labels(made):
     assert re.search(r"label distance \(90 % interval\) x [\d.]+ \([\d.]+ to [\d.]+\)", text["found.html"])
     assert "the same image" in text["found.html"]
     interval = r"[\d,]+ \([\d,]+ to [\d,]+\)"
-    assert re.search(rf"price_usd \(predicted\): {interval}; a training image, whose own label is left out", text["found.html"])
-    assert len(re.findall(rf"price_usd \(predicted\): {interval}", text["found.html"])) == 4
+    predicted = rf"price_usd \(predicted\): {interval}"
+    assert re.search(f"{predicted}; a training image, whose own label is left out", text["found.html"])
+    assert len(re.findall(predicted, text["found.html"])) == 1 + 4  # of the query, and of each image found
     data = json.loads(text["explored/data.js"].removeprefix("const DATA = ").rstrip().rstrip(";"))
     assert data["before"] == "x "
     assert min(min(row) for view in data["views"] for row in view["byEmbedding"]["labels"]) >= 1

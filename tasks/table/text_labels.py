@@ -90,7 +90,7 @@ class OrdinalLabel(TableLabel):
         return column.fitted(lambda rows: OrdinalLabels([values[row] for row in rows], levels), summary)
 
     def _numbers(self, cells: Cells, values: list[str]) -> dict[str, str]:
-        """The level of each different cell, lowest first: of cells with the same number, such as 4 and 4.0, the shortest.
+        """The level of each different cell, lowest first: of equal numbers, such as 4 and 4.0, the shortest one.
 
         Raises:
             InputError: they are words, or amounts rather than levels: their ranks say nothing of their differences.
@@ -110,10 +110,9 @@ class OrdinalLabel(TableLabel):
             allowed = f"ordinal needs at most {_MOST_LEVELS} levels, or levels that repeat"
             hint = f"set the kind {cells.name}=number, or give levels"
             raise cells.error_at(values.index(example), problem, allowed, hint)
-        shortest: dict[float, str] = {}
-        for value in sorted(distinct, key=lambda value: (order[value] or 0.0, len(value), value)):
-            shortest.setdefault(order[value] or 0.0, value)
-        return {value: shortest[order[value] or 0.0] for value in sorted(distinct, key=lambda value: order[value] or 0.0)}
+        ascending = sorted(distinct, key=lambda value: (order[value] or 0.0, len(value), value))
+        shortest: dict[float | None, str] = {}
+        return {value: shortest.setdefault(order[value], value) for value in ascending}
 
 
 @dataclass(frozen=True)
