@@ -47,7 +47,8 @@ class FeatureComparison:
             other = f"with the best head, of epoch {self.epoch}, it is {head}"
             return f"the untrained features are the model: their {metric} on the validation split is {value}; {other}"
         other = f"of the untrained features it is {value}"
-        return f"better than the untrained features: {metric} on the validation split is {head}; {other}"
+        start = "the head as it began is better" if self.epoch == 0 else "better"
+        return f"{start} than the untrained features: {metric} on the validation split is {head}; {other}"
 
 
 @dataclass(frozen=True)

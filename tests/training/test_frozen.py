@@ -16,7 +16,9 @@ from support.runs import kill_at
 
 import contml
 from contml.data import Split
+from contml.evaluation import evaluate
 from contml.evaluation.embed import embed
+from contml.evaluation.evaluated import FeatureComparison
 from contml.experiment import OwnData, evaluate_run, load_table, read_evaluation, resume, train
 from contml.labels import VectorLabels
 from contml.models.backbones import SmallCNN
@@ -180,7 +182,9 @@ def test_two_processes_equal_one(photos):
 from pathlib import Path
 import torch
 from contml.data import Split
+from contml.evaluation import evaluate
 from contml.evaluation.embed import embed
+from contml.evaluation.evaluated import FeatureComparison
 from contml.experiment import OwnData, load_table
 experiment = load_table(OwnData(Path("items.csv"), ["height=number"]), None, {changes!r})
 trainer = experiment.build_trainer(experiment.build_task(), quiet=True)
@@ -220,6 +224,12 @@ def test_untrained_features_that_are_better_are_the_model(photos, no_reports, ca
     np.testing.assert_array_equal(contml.load(photos / "bundle").embed(["0.png", "1.png"]), embeddings)
     assert evaluate_run(run.folder) == evaluated
     assert read_evaluation(resume(run.folder)) == evaluated
+
+
+def test_a_head_as_it_began_is_called_so():
+    evaluation = evaluate(torch.randn(30, 2), VectorLabels(torch.arange(30.0)))[0]
+    for epoch, start in ((0, "the head as it began is better than the untrained features: "), (1, "better than the ")):
+        assert FeatureComparison(0.5, 0.4, epoch, False).sentence(evaluation, "label_distance@3").startswith(start)
 
 
 def test_a_head_that_is_better_is_the_model(photos, no_reports):
