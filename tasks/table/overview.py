@@ -17,7 +17,10 @@ from contml.data.tables import Table
 from .columns import Roles, Spec, pair_up
 from .items import Items, Parts, closed_set
 from .label import FittedLabel
-from .text_labels import ClassLabel
+from .text_labels import ClassLabel, OrdinalLabel
+
+#: A column of texts with so many different values may name groups, such as persons; few are rather classes.
+_MANY_VALUES = 20
 
 
 def describe_columns(
@@ -55,7 +58,7 @@ def describe_columns(
         kind, scale = spec.part.name + ":log" * (spec.part.options.get("scale") == "log"), ""
         if len(specs) > 1:
             kind, scale = f"{kind} x {label.kind.weight:g}", f"; mean label distance {number(mean)}, scaled to 1"
-        values = label.summary + scale + _missing(label, items.parts) + _classes_without_items(label, items.parts)
+        values = label.summary + scale + _missing(label, items.parts) + _without_items(label, items.parts)
         lines.append([label.name, kind, spec.reason, values])
     sizes = [f"{len(items.parts.train):,} for training"]
     for part, use in (("val", "validation"), ("test", "testing")):
@@ -69,7 +72,10 @@ def describe_columns(
     used_columns = {group, *(column for spec in specs for column in spec.columns)}
     for name, guess in pair_up(roles.guesses).items():
         if not {name, *name.split(",")} & used_columns:
-            lines.append([name, "not used", guess.reason, f"could be {guess.kind}" if guess.kind else ""])
+            use = f"could be {guess.kind}" if guess.kind else ""
+            if guess.kind == "class" and group is None and len(table.columns[name].distinct()[0]) >= _MANY_VALUES:
+                use += f"; if rows with the same {name} belong together: task.group={name}"
+            lines.append([name, "not used", guess.reason, use])
     return [*lines, ["", "excluded", "missing=drop", items.omitted]] if items.omitted else lines
 
 
@@ -97,14 +103,19 @@ def _missing(label: FittedLabel, parts: Parts) -> str:
     return words + (f"; missing in {num_missing:,} rows, which count by their other labels" if num_missing else "")
 
 
-def _classes_without_items(label: FittedLabel, parts: Parts) -> str:
-    """The training classes without a row to evaluate, where other training classes have some; "" if there are none."""
-    if not isinstance(label.kind, ClassLabel) or not closed_set(label, parts):
+def _without_items(label: FittedLabel, parts: Parts) -> str:
+    """The levels, or the classes where others have some, of training rows but of no row to evaluate; "" if none."""
+    if isinstance(label.kind, OrdinalLabel):
+        word, cells = "level", label.values[0]
+    elif isinstance(label.kind, ClassLabel) and closed_set(label, parts):
+        word, cells = "class", label.values
+    else:
         return ""
     part = "test" if len(parts.test) else "val"
-    missing_classes = sorted(set(label.of(parts.train)) - set(label.of(getattr(parts, part))) - {""})
-    names = ", ".join([*missing_classes[:5], *(["…"] if len(missing_classes) > 5 else [])])
-    return f"; no {part} item of class {names} ({len(missing_classes):,} such)" if missing_classes else ""
+    train, evaluated = ({cells[row] for row in rows} for rows in (parts.train, getattr(parts, part)))
+    missing = sorted(train - evaluated - {""})
+    names = ", ".join([*missing[:5], *(["…"] if len(missing) > 5 else [])])
+    return f"; no {part} item of {word} {names} ({len(missing):,} such)" if missing else ""
 
 
 def suggestion(roles: Roles, items: Items) -> Callable[[Split], tuple[str, list[str]]]:

@@ -201,6 +201,22 @@ def test_words_without_an_order_name_their_line(folder, rows):
         task_of(folder, table, {"grade": "ordinal"})
 
 
+def test_levels_without_test_items_are_named(folder, rows):
+    """The result said nothing of grade 4: no image of it was in the test split."""
+    grades = [str(number % (5 if number < 40 else 4)) for number in range(60)]
+    split = ["train"] * 40 + ["test"] * 20
+    table = [{**row, "split": part} for row, part in zip(with_column(rows, "grade", grades), split, strict=True)]
+    assert "; no test item of level 4 (1 such)" in columns(task_of(folder, table, {"grade": "ordinal"}))["grade"][2]
+
+
+def test_a_column_that_may_name_groups_is_shown_as_such(folder, rows):
+    patients = with_column(rows, "patient", [f"P{number // 2}" for number in range(60)])
+    hint = "could be class; if rows with the same patient belong together: task.group=patient"
+    assert columns(task_of(folder, patients, {"reading": "number"}))["patient"][2] == hint
+    few = with_column(rows, "room", ["kitchen", "bath"] * 30)
+    assert columns(task_of(folder, few, {"reading": "number"}))["room"][2] == "could be class"
+
+
 def test_equal_numbers_are_one_level(folder, rows):
     """4 and 4.0 were two levels, one step apart."""
     table = with_column(rows, "grade", ["1", "2", "2.0", "3", "3.00", "4.0"] * 10)
