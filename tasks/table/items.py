@@ -57,7 +57,6 @@ class Items:
         labels: its labels, fitted to the training rows.
         means: the mean label distance of each label; 1 where there is only one label.
         parts: which rows are for training, validation and testing.
-        keys: the cell of the image and the cells of the labels of each row, by which queries are drawn.
         texts: the cells of the labels of each row; of all rows of an image, if its captions were merged.
         groups: what a drawn split does not divide, for each row: its group, or its image, joined where they
             share one.
@@ -71,12 +70,15 @@ class Items:
     labels: Sequence[FittedLabel]
     means: Sequence[float]
     parts: Parts
-    keys: Texts
     texts: Texts
     groups: Texts
     excluded: Mapping[str, Mapping[str, int]]
     omitted: str
     metadata: Mapping[str, Column]
+
+    def keys(self, rows: Array) -> Texts:
+        """The image of some rows and the cells of their labels, by which queries are drawn."""
+        return _keys(self.names, self.texts, rows)
 
     @property
     def is_class(self) -> bool:
@@ -87,6 +89,8 @@ class Items:
     def shared_images(self) -> bool:
         """Whether training rows share an image; rows of a class of their own are not divided in any case."""
         if self.is_class and not closed_set(self.labels[0], self.parts):
+            return False
+        if self.groups.num_different() == len(self.groups):  # without a copy of the rows for training
             return False
         return self.groups.taken(self.parts.train).num_different() < len(self.parts.train)
 
@@ -156,10 +160,11 @@ def read_items(
     rows.check_sizes(parts, split)
     for label in labels:
         refuse_equal(label.space(label.known(parts.train)), label.cells.part.section)
-    keys = joined_columns([images, texts], "\t")
     means = [1.0]
     if len(labels) > 1:
-        means = [_mean_distance(label, label.known(parts.train), keys, seed) for label in labels]
+        known = [label.known(parts.train) for label in labels]
+        keys = (_keys(images, texts, part_rows) for part_rows in known)
+        means = [_mean_distance(*each, seed) for each in zip(labels, known, keys, strict=True)]
     if roles.split is None:  # rows that were omitted before the draw count as training rows
         rows_by_part = {"train": np.setdiff1d(np.arange(len(table)), split.test), "val": split.val, "test": split.test}
     else:
@@ -167,7 +172,7 @@ def read_items(
     excluded = {part: rows.excluded(part_rows) for part, part_rows in rows_by_part.items()}
     others = {name: column for name, column in table.columns.items() if name not in (roles.image, roles.split)}
     metadata = {name: column for name, column in others.items() if column.kind in ("text", "number")}
-    return Items(paths, images, labels, means, parts, keys, texts, groups, excluded, rows.omitted, metadata)
+    return Items(paths, images, labels, means, parts, texts, groups, excluded, rows.omitted, metadata)
 
 
 class _Rows:
@@ -377,23 +382,29 @@ def choose_queries(items: Items, queries: int | None, seed: int) -> dict[str, Ar
         if "test" in counts and "val" in counts:
             counts["val"] = queries_like(queries, len(parts.test), len(parts.val))
     return {
-        part: _drawn_queries(items.keys.taken(rows), 0 if part == "train" else counts[part], seed)
+        part: _drawn_queries(items, rows, 0 if part == "train" else counts[part], seed)
         for part, rows in parts.used.items()
     }
 
 
-def _drawn_queries(keys: Texts, count: int, seed: int) -> Array:
+def _drawn_queries(items: Items, rows: Array, count: int, seed: int) -> Array:
     if not count:
         return np.empty(0, np.int64)
+    keys = items.keys(rows)
     order = keys.order()  # several rows of an image in any order of the file
     images = keys.taken(order).replaced("(?s)\t.*", "")
     drawn_positions = as_rows(draw_queries(count, images, seed), len(keys))
     return np.sort(order[drawn_positions.numpy()])
 
 
+def _keys(images: Texts, texts: Texts, rows: Array) -> Texts:
+    """The image and the cells of the labels of some rows: whatever the order of the file, they draw the same rows."""
+    return joined_columns([images.taken(rows), texts.taken(rows)], "\t")
+
+
 def _mean_distance(label: FittedLabel, train: Array, keys: Texts, seed: int) -> float:
-    """The mean label distance between some training rows, drawn by their cells, which normalizes a label of a sum."""
-    random_positions = positions(keys.taken(train), seed, "mean label distance")
+    """The mean label distance between training rows with these keys, of a sample, which normalizes a label of a sum."""
+    random_positions = positions(keys, seed, "mean label distance")
     sample = train[np.argsort(random_positions, kind="stable")[:_SAMPLE]]  # in this order: a rounded sum depends on it
     count = len(sample)
     mean = float(label.space(sample).pairwise().double().sum()) / (count * (count - 1))
