@@ -200,7 +200,7 @@ class Evaluated:
             return ""
         measure = evaluation.measure_of(evaluation.headline) or PLAIN
         difference = measure.difference(score.model, score.random, margin)
-        return f"not distinguishable from a random ranking: {score.title} differs by {difference} (95 % interval)"
+        return f"not distinguishable from a random ranking: {score.title} differs by {difference}"
 
     @property
     def doubt(self) -> str:

@@ -271,14 +271,14 @@ def test_intervals_are_in_the_unit_of_the_labels():
     assert (found.low, found.high) == (3, 5)
     levels = OrdinalLabels(["b"] * 4, ["a", "b", "c"])
     (found,) = of(levels, units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
-    assert str(found) == "level: b (a to c)"
+    assert str(found) == "level (predicted): b (a to c)"
     (found,) = of(VectorLabels([[1.0, 2.0]] * 4), units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
-    assert str(found) == "number: 1 2 (within 1.00, 90 %)"
+    assert str(found) == "number (predicted): 1 2 (within 1.00, 90 %)"
     share = Calibration(
         kind="probability", nearest=1, level=None, queries=20, distances=(0.0,), estimates=(0.8,), margins=None
     )
     (found,) = of(ClassLabels(["cat"] * 4), units(4, 5), k=2, calibration=share).answer(units(1, 5, 3))[0]
-    assert str(found) == "class: cat (80 %)"
+    assert str(found) == "class (predicted): cat (80 %)"
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
