@@ -44,7 +44,11 @@ def read(file: Path) -> dict[str, Tensor]:
         if file.suffix == ".safetensors":
             return load_file(file)
         state = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, SafetensorError) as error:
+    except pickle.UnpicklingError as error:  # its text advises to load the file without this check
+        hint = "save the state dict of the network alone, or download the file again"
+        got = "cannot be read as weights (no file of PyTorch, or one that holds more than tensors)"
+        raise InputError(subject, got, hint=hint) from error
+    except (OSError, RuntimeError, EOFError, ValueError, SafetensorError) as error:
         hint = "if it was cut short, download or copy it again"
         raise InputError(subject, f"cannot be read as weights ({one_line(error)})", hint=hint) from error
     for key in ("state_dict", "model"):  # the keys that training scripts use

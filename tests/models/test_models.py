@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 import re
 import sys
 from pathlib import Path
@@ -14,9 +15,11 @@ from support.models import images, same
 from support.refusals import refuses
 from torch import nn
 
+from contml._support.errors import InputError
 from contml._support.tensors import save_tensors
 from contml.models import EmbeddingModel, PixelFormat, backbone_names
 from contml.models.backbones import build
+from contml.models.weights import read
 
 
 @pytest.fixture(scope="module")
@@ -452,3 +455,17 @@ def test_published_weights_for_real(torchvision_models):
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     normalised = (x / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
     torch.testing.assert_close(model.features(x), whole.eval()(normalised), rtol=1e-4, atol=1e-4)
+
+
+class NoTensor:
+    """An object that code would have to make."""
+
+
+@pytest.mark.parametrize("content", [b"\xff\xd8\xff\xe0 a photograph", pickle.dumps("text"), NoTensor()])
+def test_other_files_than_weights_are_refused_without_advice_to_run_their_code(tmp_path, content):
+    """The text of torch advised `weights_only=False`, with which a file runs its code."""
+    file = tmp_path / "w.pth"
+    file.write_bytes(content) if isinstance(content, bytes) else torch.save({"a": content}, file)
+    with pytest.raises(InputError, match="download the file again") as caught:
+        read(file)
+    assert "weights_only" not in str(caught.value)
