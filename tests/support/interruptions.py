@@ -258,7 +258,7 @@ def _features_of(folder: Path) -> object:
 def _sweep_of(folder: Path) -> object:
     (sweep,) = (folder / "runs").glob("*/sweep")
     _, *lines = map(json.loads, (sweep / "trials.jsonl").read_text().splitlines())
-    assert not [*sweep.rglob("*.safetensors"), *sweep.rglob(".contml-*")]
+    assert not [*sweep.rglob("checkpoints/*.safetensors"), *sweep.rglob(".contml-*")]
     return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
 
 

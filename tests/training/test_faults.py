@@ -270,11 +270,18 @@ import torch.distributed as dist
 from support.miniature import *
 from contml.training import Interrupted
 trainer, reduce, calls = small_trainer(), dist.all_reduce, 0
+step = trainer.train_step
+def train_step(*arguments):
+    global calls
+    calls = 0  # those before were of the evaluation before the first step
+    trainer.train_step = step
+    return step(*arguments)
+trainer.train_step = train_step
 def all_reduce(*arguments, **options):
     global calls
     calls += 1
     reduce(*arguments, **options)
-    if calls == 4 and os.environ["RANK"] == sys.argv[1]:
+    if trainer.train_step == step and calls == 3 and os.environ["RANK"] == sys.argv[1]:
         os.kill(os.getpid(), signal.SIGTERM)  # after the processes have agreed to go on
 dist.all_reduce = all_reduce
 try:
