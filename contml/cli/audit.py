@@ -10,7 +10,7 @@ import typer
 
 from contml._support.endings import check_suffix
 from contml._support.files import check_new_file, write, write_new
-from contml.cli.options import Cluster, Join, RunFolder, Trust
+from contml.cli.options import Cluster, Join, RunFolder, Trainings, Trust
 from contml.cli.printing import complete, echo, print_table
 
 AUDIT_EXAMPLE = """Example: contml audit runs/pose/synthetic/2026-11-23_10-00-00 --top 50"""
@@ -50,10 +50,7 @@ def audit(
             "Default: RUN/audit/tags.csv, if it is there.",
         ),
     ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(metavar="P", min=1, help="Trainings at a time. Default: 1; with --cluster, all that fit."),
-    ] = None,
+    processes: Trainings = None,
     join: Join = False,
     cluster: Cluster = "",
     trust: Trust = False,

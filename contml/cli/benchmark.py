@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from contml.cli.options import Cluster, Join
+from contml.cli.options import Cluster, Join, Trainings
 from contml.cli.printing import echo
 
 EXAMPLE = """Example: contml benchmark graded_features --plan"""
@@ -29,10 +29,7 @@ def benchmark(
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print how long it takes, and stop.")] = False,
     minutes: Annotated[float, typer.Option(metavar="M", help="Begin no training after so many minutes.")] = math.inf,
-    processes: Annotated[
-        int | None,
-        typer.Option(metavar="P", min=1, help="Trainings at a time. Default: 1; with --cluster, all that fit."),
-    ] = None,
+    processes: Trainings = None,
     join: Join = False,
     cluster: Cluster = "",
     inputs: Annotated[

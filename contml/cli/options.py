@@ -97,6 +97,13 @@ Dim = Annotated[
 ]
 Join = Annotated[bool, typer.Option("--join", help="Share the work with the same command that is already running.")]
 
+Trainings = Annotated[
+    int | None,
+    typer.Option(
+        "--processes", metavar="P", min=1, help="Trainings at a time. Default: 1; with --cluster, all that fit."
+    ),
+]
+
 Cluster = Annotated[
     str,
     typer.Option(

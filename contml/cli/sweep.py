@@ -19,6 +19,7 @@ from contml.cli.options import (
     Overrides,
     Pattern,
     Preset,
+    Trainings,
     Weights,
     check_run_name,
     own_data,
@@ -61,10 +62,7 @@ def sweep(
             metavar="K", help="K-fold cross-validation: each of K parts of the training split validates once."
         ),
     ] = 1,
-    processes: Annotated[
-        int | None,
-        typer.Option(metavar="P", help="Trainings at a time. Default: 1; with --cluster, all that fit."),
-    ] = None,
+    processes: Trainings = None,
     join: Join = False,
     cluster: Cluster = "",
     name: Annotated[str, typer.Option(help="The sweep's folder is RUNS/CONFIG/sweep_NAME.")] = "",

@@ -193,7 +193,7 @@ class Evaluated:
 
     @property
     def by_chance(self) -> str:
-        """A sentence where the result may be that of a random ranking; else empty."""
+        """A sentence where a random ranking may have the same result; else empty."""
         evaluation, score = self.evaluation, self.evaluation.main
         margin = evaluation.random_margin
         if margin is None or not abs(score.model - score.random) <= margin:

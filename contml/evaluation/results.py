@@ -110,8 +110,8 @@ class Evaluation:
     rankings, `gallery` are the
     judged items of all queries. `intervals` are half the width of the 95 % interval of the model's metric by name, for
     judgments; NaN for a single one. `random_margin` is half the width of the 95 % interval of the difference between
-    the main metric of the model and that of a random ranking, over the queries, of which those of one group depend on
-    each other; None where it is not known.
+    the main metric of the model and of a random ranking, over the queries; queries of one group are not independent.
+    None where it is not known.
     """
 
     unit: str

@@ -86,8 +86,8 @@ class Check(BaseModel):
         split: which split.
         queries: number of its queries.
         expected: share of the pairs that should be inside the interval, or in the same class.
-        known: share of the pairs that have an interval: those not farther apart than all pairs of the calibration; 1
-            for classes.
+        known: share of the pairs that have an interval; a pair farther apart than all pairs of the calibration has
+            none. 1 for classes.
         observed: the share that is, of the pairs with an interval; None if there are none.
         interval: the 95 % bootstrap interval of `observed`, by query or group.
         width: mean width of the intervals in the unit of the labels, of factors the geometric mean of high / low; None
@@ -204,14 +204,16 @@ class Calibration(BaseModel):
         if self.check is None:
             return f"{start}, from {self.queries:,} validation queries; there is no test split to check it on"
         if self.check.observed is None or self.check.interval is None:
-            return f"{start}: all test pairs are farther apart than those of the validation split"
+            return f"{start}: all test pairs are farther apart than all pairs of the validation split"
         low, high = self.check.interval
         observed = f"{100 * self.check.observed:.1f} % [{100 * low:.1f}, {100 * high:.1f}] of test pairs"
         if self.kind == "probability":
             return f"{start}: {100 * self.check.expected:.1f} % on average; true for {observed}"
         width = f"{measure.before}{number(self.check.width or 0)}{measure.after}"
         beyond = 100 * (1 - self.check.known)
-        rest = f"; {beyond:.1f} % of test pairs are farther apart than those of the validation split" if beyond else ""
+        rest = (
+            f"; {beyond:.1f} % of test pairs are farther apart than all pairs of the validation split" if beyond else ""
+        )
         return f"{start} holds for {observed}, mean width {width}{rest}"
 
     def save(self, path: Path) -> None:

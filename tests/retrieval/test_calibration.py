@@ -236,7 +236,7 @@ def test_sentences():
     assert one.startswith("label distance of the nearest item: 90 % interval holds for ")
     assert " % [" in one
     assert re.search(
-        r" of test pairs, mean width \d+\.\d; 3\.3 % of test pairs are farther apart than those of the", one
+        r" of test pairs, mean width \d+\.\d; 3\.3 % of test pairs are farther apart than all pairs of the", one
     )
 
 
@@ -257,7 +257,7 @@ def test_the_mean_width_is_in_the_unit_of_the_labels(measure, width):
     assert checked.check.width == pytest.approx(width(low[known], high[known]))
     words = f"{measure.before}{number_of(checked.check.width)}{measure.after}"
     beyond = 100 * (1 - known.mean())
-    rest = f"; {beyond:.1f} % of test pairs are farther apart than those of the validation split"
+    rest = f"; {beyond:.1f} % of test pairs are farther apart than all pairs of the validation split"
     assert checked.sentence(measure).endswith(f"mean width {words}{rest}")
     assert checked.check.known == known.mean()
 
@@ -330,4 +330,4 @@ def test_farther_than_all_pairs_nothing_is_known():
     checked = found.checked(far)
     assert checked.check.known == 0
     assert checked.check.observed is checked.check.interval is checked.check.width is None
-    assert checked.sentence().endswith("all test pairs are farther apart than those of the validation split")
+    assert checked.sentence().endswith("all test pairs are farther apart than all pairs of the validation split")
