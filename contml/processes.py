@@ -1,6 +1,6 @@
 """Several processes work as one. In training, each gathers the embeddings of a batch and computes the whole loss.
 
-An evaluation is divided: each process has a share of the items (`Shares`), and sees those of the others in blocks.
+An evaluation is divided: each process has a share of the items (`Shares`), and sees the items of the others in blocks.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class Shares:
         return (self.owner < 0).nonzero()[:, 0]
 
     def take(self, values: Tensor) -> Tensor:
-        """The values of the items of this process `[n, ...]`, of those of all `[N, ...]`."""
+        """Of the values of all items `[N, ...]`, the values of the items of this process `[n, ...]`."""
         return values if self.is_whole else values[self.own]
 
     def place(self, items: Tensor) -> Tensor:

@@ -130,7 +130,7 @@ def evaluate_shares(
     """As `evaluate`, of embeddings that are divided between processes, which all call it.
 
     Each process ranks the gallery for its own queries. The first one gets the rankings of all queries; the others get
-    the metrics. The other arguments are those of `evaluate`, the same on each process.
+    the metrics. The other arguments are as in `evaluate`, the same on each process.
 
     Args:
         x: the embeddings `[n, d]` of the rows that this process has, on the CPU.
@@ -324,7 +324,7 @@ def _rank_classes(ranked: ClassRetrieval, pairs: _Pairs) -> _Rankings:
 def _rank_graded(
     data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, graded: GradedMetrics, pairs: _Pairs
 ) -> _Rankings:
-    """The rankings of the queries of this process; the first process gets those of all."""
+    """The rankings of the queries of this process; the first process gets the rankings of all queries."""
     k, q = graded.k, q[data.own]
     places = min(k + 1, len(g))
     nearest = data.nearest(places)
