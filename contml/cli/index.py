@@ -290,7 +290,8 @@ def search(
             query = _label_query(model, labels)
             embedding = query.embedding * (model.norm or 1.0)
             found = opened_index.search(embedding[None], k, cosine=model.norm is None)
-            results = [label_results(TypedLabel(" ".join(labels), query.labels), found, answering)]
+            typed = TypedLabel(" ".join(labels), query.labels, query.items, query.away)
+            results = [label_results(typed, found, answering)]
         else:
             embeddings = model.embed([query.file for query in query_images])
             found = opened_index.search(embeddings, k)
@@ -348,6 +349,8 @@ def _answering(model: Any, index: Index) -> Any:
 
 def _print(results: list[QueryResult]) -> None:
     """Print a table per query: what it found, with all metadata but the path."""
+    from contml.retrieval.index_images import TypedLabel
+
     for query, query_hits, answers in results:
         predicted = list(dict.fromkeys(name for hit in query_hits for name in hit.answer_texts))
         meanings = list(dict.fromkeys(name for hit in query_hits for name in hit.meaning))
@@ -359,6 +362,8 @@ def _print(results: list[QueryResult]) -> None:
             texts = [hit.answer_texts.get(name, "") for name in predicted]
             rows.append([str(hit.rank), hit.id, score_text(hit.distance), *meaning, *texts, *metadata_values])
         echo(query.name)
+        if isinstance(query, TypedLabel):
+            echo(query.words)
         for answer in answers:
             echo(answer)
         print_table(rows, text_columns=2)

@@ -1,6 +1,7 @@
 """What the page searches by label with: training items with labels and embeddings, and the labels of its own items.
 
-    u(y) = mean of the unit embeddings of the k training items nearest to y by label distance, scaled to length 1
+    u(y) = mean of the unit embeddings of the k training items nearest to y by label distance, scaled to length 1;
+           items tied at the k-th distance share its places
 
 The page computes it as `model.embed_label` does, and finds its items by their cosine to it.
 """

@@ -146,10 +146,17 @@ def _medoids(distances: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 def label_query(embeddings: Tensor, distances: Tensor, k: int) -> Tensor:
     """The unit embedding `[Q, d]` of labels, by their label distances `[Q, N]` to items with unit embeddings `[N, d]`.
 
-    It is the mean of the embeddings of the k nearest items, scaled to length 1; ties go to the lower row.
+    It is the mean of the embeddings of the k nearest items, scaled to length 1. Items that are tied at the k-th
+    distance share its places: the result is the mean over all choices of k items, and no order of the items counts.
     """
-    rows = distances.sort(dim=1, stable=True).indices[:, :k]
-    return normalize(embeddings[rows].mean(1))
+    return normalize(shares_of_nearest(distances, k).to(embeddings.dtype) @ embeddings)
+
+
+def shares_of_nearest(distances: Tensor, k: int) -> Tensor:
+    """The share `[Q, N]` of each item in the mean of the k nearest, by label distances `[Q, N]`; 0 of those farther."""
+    last = distances.kthvalue(k, dim=1, keepdim=True).values
+    nearer, tied = (distances < last).double(), (distances == last).double()
+    return (nearer + tied * (k - nearer.sum(1, keepdim=True)) / tied.sum(1, keepdim=True)) / k
 
 
 def choose_label_k(known: Known, val: Known | None = None) -> int:
@@ -173,11 +180,10 @@ def choose_label_k(known: Known, val: Known | None = None) -> int:
     else:
         distances, most = whole.filled(n + rows, range(n)).cpu().double(), n - 1
     tried = [k for k in LABEL_KS if k <= most] or [1]
-    order = distances.sort(dim=1, stable=True).indices[:, : tried[-1]]
     found_count = max(1, min(_FOUND, int((~own).sum(1).min())))
     means = []
     for k in tried:
-        queries = normalize(known.embeddings[order[:, :k]].mean(1)).to(asked.embeddings.dtype)
+        queries = label_query(known.embeddings, distances, k).to(asked.embeddings.dtype)
         similarities = (queries @ asked.embeddings.T).masked_fill(own, -torch.inf)
         found = similarities.topk(found_count, dim=1).indices
         means.append(float(truth.gather(1, found).mean()))

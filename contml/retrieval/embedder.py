@@ -208,9 +208,9 @@ class Embedder:
     def embed_label(self, label: Any) -> Floats:
         """The embedding `[d]` of a label, of length 1: images near to it by cosine have labels near to it.
 
-        It is the mean of the unit embeddings of the training items that are nearest by label distance; how many was
-        chosen by leaving out training items. A label that is far from all of training, or has words that none of them
-        has, is a warning.
+        It is the mean of the unit embeddings of the training items that are nearest by label distance. How many was
+        chosen on the validation split, or without one by leaving out training items; items with equal label distances
+        count equally. A label that is far from all of training, or has words that none of them has, is a warning.
 
         Args:
             label: in the unit of the data: a number, as many numbers as a label has, a class, a level, a date or its

@@ -46,10 +46,21 @@ _MOST_COMPARED = 1 << 28
 
 
 class TypedLabel(NamedTuple):
-    """A label that is searched with: as it was typed, and as a space of one item."""
+    """A label that is searched with: as it was typed, as a space of one item, and the training items it stands for."""
 
     name: str
     labels: LabelSpace
+    #: Number of training items whose mean embedding is searched with.
+    items: int
+    #: The largest label distance of these items to the label, with its unit; "" for classes.
+    away: str
+
+    @property
+    def words(self) -> str:
+        """What is searched with, for a line below the label."""
+        one = self.items == 1
+        away = f", whose label{' is' if one else 's are at most'} {self.away} away" if self.away else ""
+        return f"the {'' if one else 'mean '}embedding of {self.items:,} training item{'' if one else 's'}{away}"
 
 
 class Model(ImageEmbedder, Protocol):
@@ -411,7 +422,9 @@ class QueryResult(NamedTuple):
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        found = {"query": self.query.name, "found": [hit.as_data() for hit in self.hits]}
+        found: dict[str, Any] = {"query": self.query.name, "found": [hit.as_data() for hit in self.hits]}
+        if isinstance(self.query, TypedLabel):
+            found["training_items"] = self.query.items
         return {**found, "answers": [each.as_data() for each in self.answers]} if self.answers else found
 
 

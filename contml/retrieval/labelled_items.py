@@ -29,7 +29,18 @@ from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.results import Ranking
 from contml.labels.base import LabelSpace
 from contml.labels.saved import SavedLabels, from_saved, to_saved
-from contml.retrieval.answers import SAME, Answers, Errors, Known, answer, choose_label_k, fit, label_query, nearest
+from contml.retrieval.answers import (
+    SAME,
+    Answers,
+    Errors,
+    Known,
+    answer,
+    choose_label_k,
+    fit,
+    label_query,
+    nearest,
+    shares_of_nearest,
+)
 from contml.retrieval.calibration import STRICT, Calibration
 from contml.runs import Run
 
@@ -97,11 +108,15 @@ class LabelQuery(NamedTuple):
     Attributes:
         embedding: `[d]`, of length 1.
         labels: the label, as a space of one item.
+        items: the number of training items whose embeddings were averaged.
+        away: the largest label distance of these items to the label, as text with its unit; "" for classes.
         remarks: what is unusual about the label, in sentences.
     """
 
     embedding: Tensor
     labels: LabelSpace
+    items: int
+    away: str
     remarks: Sequence[str]
 
 
@@ -337,8 +352,11 @@ class LabelledItems:
             unknown = space.unknown_words(given.get(space.title, "")) if isinstance(given.get(space.title), str) else []
             if unknown:
                 remarks.append(f"{space.title}: no training item has {', '.join(unknown)}")
-        embedding = label_query(self.embeddings, distances, self.record.label_neighbours)[0]
-        return LabelQuery(embedding, item, remarks)
+        k = self.record.label_neighbours
+        averaged = distances[0, shares_of_nearest(distances, k)[0] > 0]
+        away = whole.measure.text(float(averaged.max())) if labels.kind == "graded" else ""
+        embedding = label_query(self.embeddings, distances, k)[0]
+        return LabelQuery(embedding, item, len(averaged), away, remarks)
 
     def answer(self, embeddings: Tensor) -> list[list[Answer]]:
         """The labels of Q embeddings `[Q, d]` of the model: one answer for each, or several for a sum of labels.

@@ -48,6 +48,7 @@ SPACES = {
     "poses, in space": lambda count, seed: poses(count, seed, axes=3, squared=False),
     "numbers": lambda count, seed: numbers(count, seed),
     "numbers, with a scale": lambda count, seed: numbers(count, seed, squared=False, unit="USD", scales=[12345.0]),
+    "numbers with ties": lambda count, seed: VectorLabels(numbers(count, seed).values.round()),
     "dates": dates,
 }
 

@@ -523,7 +523,7 @@ def test_a_gallery_of_hostile_names(tmp_path, suffix):
     labels = VectorLabels([1.0]).with_texts([name])
     value = Answer(name, name, name, None, None, 1.0, name, 0.9, 3, None, True, labels)
     line = line._replace(answers=[value])
-    queries = (NamedImage(name, tmp_path / "none"), TypedLabel(name, labels))
+    queries = (NamedImage(name, tmp_path / "none"), TypedLabel(name, labels, 1, ""))
     results = [QueryResult(query, [line], [value]) for query in queries]
     write_gallery(tmp_path / f"a.{suffix}", name, name, results)
     write_gallery(tmp_path / f"b.{suffix}", "", "", [])
@@ -540,7 +540,7 @@ def test_a_gallery_has_the_searched_label_first_and_folds_other_metadata(tmp_pat
     labels.title = "price"
     predicted = Answer("price", "11,500 USD", 11_500.0, None, None, None, "", None, 3, None, True, labels)
     hit = SearchHit(1, "a.jpg", 0.5, {}, {}, {"room": "kitchen", "price": 12_500, "zip": "<b>"}, answers=[predicted])
-    queries = (TypedLabel("price 12,000 USD", labels), NamedImage("q.jpg", tmp_path / "none"))
+    queries = (TypedLabel("price 12,000 USD", labels, 4, "1 USD"), NamedImage("q.jpg", tmp_path / "none"))
     write_gallery(tmp_path / "a.html", "t", "n", [QueryResult(query, [hit], []) for query in queries])
     by_label, by_image = re.findall(r"<figcaption>(.*?)</figcaption>", (tmp_path / "a.html").read_text())
     first, folded = by_label.split("<details>")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -110,6 +111,28 @@ def test_the_embedding_of_a_label_is_the_mean_of_the_nearest_by_label(k):
         order = sorted(range(20), key=lambda j: (float(matrix[q, j]), j))[:k]
         mean = sum(x[j] for j in order) / k
         assert torch.allclose(found[q], mean / mean.norm())
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 6])
+def test_items_with_equal_label_distances_count_equally_in_the_embedding_of_a_label(k):
+    x = units(6, 4).double()
+    distances = torch.tensor([0.5, 2.0, 0.5, 0.5, 3.0, 2.0])
+    lowest = distances.sort().values[:k].tolist()
+    choices = [rows for rows in itertools.combinations(range(6), k) if sorted(distances[list(rows)].tolist()) == lowest]
+    mean = torch.stack([x[list(rows)].mean(0) for rows in choices]).mean(0)
+    found = label_query(x, distances[None], k)[0]
+    assert torch.allclose(found, mean / mean.norm())
+    order = [3, 5, 0, 4, 2, 1]
+    assert torch.allclose(label_query(x[order], distances[None, order], k)[0], found)
+
+
+def test_a_label_query_says_how_many_items_it_averages():
+    values = VectorLabels([1.0, 5.0, 1.0, 1.0, 9.0], unit="years")
+    labelled = of(values, units(5, 4), label_k=1)
+    query = labelled.query(1.5)
+    assert (query.items, query.away) == (3, values.measure.text(0.25))
+    query = labelled.query(9)
+    assert (query.items, query.away) == (1, values.measure.text(0.0))
 
 
 @pytest.mark.parametrize("groups", [None, torch.arange(40) // 3])
@@ -425,8 +448,11 @@ def test_search_by_a_label(contml, refused, trained, exported, tmp_path):
     path = pose_file(trained)
     status, out, err = contml("search", "i", "--label", f"pose={path}", "-k", "3", "--gallery", "found.html")
     assert (status, err) == (0, "")
-    assert out.splitlines()[1].split()[:3] == ["rank", "id", "distance"]
-    assert "pose (predicted)" in out.splitlines()[1]
+    averaged, heading = out.splitlines()[1:3]
+    count = library.load(exported).labelled.record.label_neighbours
+    assert re.fullmatch(rf"the mean embedding of {count} training items, whose labels are at most .+ away", averaged)
+    assert heading.split()[:3] == ["rank", "id", "distance"]
+    assert "pose (predicted)" in heading
     assert "label distance" not in out
     page = (tmp_path / "found.html").read_text()
     assert path.name in page
@@ -438,6 +464,7 @@ def test_search_by_a_label(contml, refused, trained, exported, tmp_path):
         assert (np.abs(corner - 241).max(2) < 12).mean() > 0.6
         assert (np.abs(corner - (48, 176, 255)).max(2) < 60).any()
     (data,) = json.loads(contml("search", "i", "--label", f"Poses={path}", "-k", "24", "--json")[1])
+    assert data["training_items"] == count
     model = library.load(exported)
     query = model.embed_label(json.loads(path.read_text()))
     with Index.open("i") as index:
