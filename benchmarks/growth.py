@@ -10,9 +10,11 @@ number; its images are not created, the list of names in the folder stands for t
 of log time over log items, by least squares: 1 is linear growth.
 
 The start of a training is that of a head on features: a table with a column of the split is read, a validation split is
-drawn, and 11 steps are done. Each number of rows has a process of its own, whose memory is measured.
+drawn, and 11 steps are done. Each number of rows has a process of its own, whose memory is read 50 times a second from
+`/proc/self/status`, which Linux has: all that is resident, the process's own part of it, and the pages of mapped files,
+which the system can take back. Python and torch are a part of each.
 
-Memory is what the task of that table keeps, and the most that is allocated while the table is read.
+Bytes per row are what the task of a table keeps, and the most that is allocated while the table is read.
 
 The index of the image cache is that of N image files, of one number each. Its memory is what a process keeps while it
 reads images, and the most while it searches the index for all of them. The files are not created: their status is that
@@ -28,7 +30,6 @@ from __future__ import annotations
 import argparse
 import gc
 import multiprocessing
-import resource
 import tempfile
 import threading
 import time
@@ -37,6 +38,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -120,8 +122,11 @@ def numbers_table(items: int, split: bool = False) -> Iterator[str]:
             for row, age in enumerate(map(int, numbers)):
                 part = (",train" if row < 0.8 * items else ",test") if split else ""
                 file.write(f"{row:07d}.jpg,{age}{part}\n")
-        listed = Texts(f"{row:07d}.jpg" for row in range(items))
-        with patch.object(DiskFiles, "listed", lambda _files, _folder: listed):
+
+        def listed(_files: DiskFiles, _folder: str) -> Texts:
+            return Texts(f"{row:07d}.jpg" for row in range(items))
+
+        with patch.object(DiskFiles, "listed", listed):
             yield str(path)
 
 
@@ -129,14 +134,14 @@ def numbers_table(items: int, split: bool = False) -> Iterator[str]:
 def features_table(items: int) -> Iterator[tuple[Path, Path]]:
     """The file of a table of image names and numbers, and a file with a vector of features for each of its rows."""
     with numbers_table(items, split=True) as path:
-        vectors = np.lib.format.open_memmap(Path(path).parent / "features.npy", "w+", np.float32, (items, FEATURES))
-        random = np.random.default_rng(1)
-        for start in range(0, items, 10**5):
-            part = vectors[start : start + 10**5]
-            part[:] = random.standard_normal(part.shape)
-        vectors.flush()
-        del vectors
-        yield Path(path), Path(path).parent / "features.npy"
+        features, random = Path(path).parent / "features.npy", np.random.default_rng(1)
+        with features.open("wb") as file:
+            header = {"descr": "<f4", "fortran_order": False, "shape": (items, FEATURES)}
+            np.lib.format.write_array_header_1_0(file, header)
+            for start in range(0, items, 10**5):
+                count = min(10**5, items - start)
+                file.write(random.standard_normal((count, FEATURES)).astype("<f4").tobytes())
+        yield Path(path), features
 
 
 def table_reading(items: int) -> float:
@@ -144,15 +149,35 @@ def table_reading(items: int) -> float:
         return seconds(lambda: file(path))
 
 
-def start_of_training(items: int) -> list[tuple[str, float, float]]:
-    """What happens before and around the first step: processor seconds, and the most GB of the process so far."""
-    phases: list[tuple[str, float, float]] = []
-    with features_table(items) as (path, features), tempfile.TemporaryDirectory() as folder:
+class Phase(NamedTuple):
+    """A part of the start of a training: processor seconds, and the most GB of the process so far.
+
+    Attributes:
+        resident: all memory.
+        own: the process's own part of it.
+        mapped: the pages of mapped files.
+    """
+
+    name: str
+    seconds: float
+    resident: float
+    own: float
+    mapped: float
+
+
+def start_of_training(items: int) -> list[Phase]:
+    """What happens before and around the first step."""
+    phases: list[Phase] = []
+    with (
+        features_table(items) as (path, features),
+        tempfile.TemporaryDirectory() as folder,
+        watched(_process_memory, 0.02) as most,
+    ):
         start = time.process_time()
 
         def done(name: str) -> None:
             nonlocal start
-            phases.append((name, time.process_time() - start, _most_memory()))
+            phases.append(Phase(name, time.process_time() - start, *most()))
             start = time.process_time()
 
         own = OwnData(path, ["age=number"], preset="quick")
@@ -184,9 +209,36 @@ def start_of_training(items: int) -> list[tuple[str, float, float]]:
     return phases
 
 
-def _most_memory() -> float:
-    """The largest resident memory of this process so far in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+def _process_memory() -> tuple[float, ...]:
+    """Of this process in GB: resident memory, its own part, and the pages of mapped files."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return tuple(1024 * int(status[name].split()[0]) / 1e9 for name in ("VmRSS", "RssAnon", "RssFile"))
+
+
+@contextmanager
+def watched(look: Callable[[], tuple[float, ...]], pause: float) -> Iterator[Callable[[], tuple[float, ...]]]:
+    """Yields a function that returns the most of each number that `look` returned, which is called all the time.
+
+    pause: seconds between two calls.
+    """
+    most, stopped = look(), threading.Event()
+
+    def now() -> tuple[float, ...]:
+        nonlocal most
+        most = tuple(map(max, most, look()))
+        return most
+
+    def watch() -> None:
+        while not stopped.wait(pause):
+            now()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield now
+    finally:
+        stopped.set()
+        watcher.join()
 
 
 def table_memory(items: int) -> tuple[float, float]:
@@ -207,25 +259,15 @@ def traced_memory() -> Iterator[Callable[[], tuple[int, int]]]:
     gc.collect()
     tracemalloc.start()
     pool = pyarrow.default_memory_pool()
-    before, most = pool.bytes_allocated(), 0
-    stopped = threading.Event()
+    before = pool.bytes_allocated()
 
-    def now() -> int:
-        allocated: int = tracemalloc.get_traced_memory()[0] + pool.bytes_allocated() - before
-        return allocated
+    def allocated() -> int:
+        return int(tracemalloc.get_traced_memory()[0] + pool.bytes_allocated() - before)
 
-    def watch() -> None:
-        nonlocal most
-        while not stopped.wait(0.01):
-            most = max(most, now())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
     try:
-        yield lambda: (now(), most)
+        with watched(lambda: (allocated(),), 0.01) as most:
+            yield lambda: (allocated(), int(most()[0]))
     finally:
-        stopped.set()
-        watcher.join()
         tracemalloc.stop()
 
 
@@ -310,19 +352,15 @@ def evaluation_table(items: list[int]) -> str:
 
 def start_table(items: list[int]) -> str:
     """The start of a training: each number of items in a process of its own, whose memory is measured."""
-    context = multiprocessing.get_context("spawn")
-    found: dict[str, list[list[tuple[str, float, float]]]] = {}
+    context, parts = multiprocessing.get_context("spawn"), []
     for count in items:
         with context.Pool(1) as pool:
-            found[f"{count:,}"] = [pool.apply(start_of_training, (count,))]
-    head = ["start of a training of a table of numbers", *(f"{count} rows" for count in found), "exponent"]
-    columns = [each[0] for each in found.values()]
-    rows = []
-    for phases in zip(*columns, strict=True):
-        times = [spent for _, spent, _ in phases]
-        cells = [f"{spent:.2f} s, {memory:.2f} GB" for _, spent, memory in phases]
-        rows.append([phases[-1][0], *cells, f"{exponent(items, times):.2f}"])
-    return table([head, *rows])
+            phases = pool.apply(start_of_training, (count,))
+        title = f"start of a training of a table of numbers, {count:,} rows"
+        rows = [[title, "processor seconds", "resident", "own", "mapped files"]]
+        rows += [[name, f"{spent:.2f}", *(f"{each:.2f} GB" for each in memory)] for name, spent, *memory in phases]
+        parts.append(table(rows))
+    return "\n\n".join(parts)
 
 
 def memory_table(items: list[int]) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from benchmarks import growth
+from contml import InputError
+from contml.data.features import read_features
 
 
 @pytest.mark.parametrize("name", growth.GROWTH)
@@ -31,3 +34,28 @@ def test_memory_of_the_index_of_a_cache():
 def test_exponents():
     assert growth.exponent([10, 100, 1000], [0.3, 3, 30]) == pytest.approx(1)
     assert growth.exponent([10, 100], [1, 100]) == pytest.approx(2)
+
+
+def test_a_file_of_features_is_checked_without_keeping_it_in_memory(tmp_path):
+    file, values = tmp_path / "features.npy", np.ones((10**6, 16), np.float32)  # 64 MB
+    np.save(file, values)
+    del values
+    with growth.watched(growth._process_memory, 0.001) as most:
+        _, own, mapped = most()
+        features = read_features(file).values
+        assert most()[2] < mapped + 0.02
+        assert float(features.sum()) == 16 * 10**6  # now it is read
+        assert mapped + 0.05 < most()[2]
+        copy = np.array(features)
+        assert own + 0.05 < most()[1]
+        del copy
+
+
+def test_values_that_are_not_finite_are_found_in_every_part(tmp_path):
+    values = np.zeros((1 << 17, 2), np.float32)
+    for row in (0, (1 << 16) + 3, len(values) - 1):
+        values[row, 1] = np.nan
+        np.save(tmp_path / "features.npy", values)
+        with pytest.raises(InputError, match=f"item {row} are not finite"):
+            read_features(tmp_path / "features.npy")
+        values[row, 1] = 0

@@ -27,14 +27,20 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], **values: Any) -> No
     Raises:
         InputError: the file cannot be written.
     """
-    # Copies, because the format refuses weights that share memory (tied layers).
-    copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-    checksums = {"values": _crc32_of_values(values), "tensors": _crc32(copies)}
+    contents: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for name, tensor in tensors.items():
+        content = tensor.detach().cpu().contiguous()
+        if content.untyped_storage().data_ptr() in storages:
+            content = content.clone()  # the format refuses weights that share memory (tied layers)
+        storages.add(content.untyped_storage().data_ptr())
+        contents[name] = content
+    checksums = {"values": _crc32_of_values(values), "tensors": _crc32(contents)}
     text = json.dumps({**values, _CHECKSUMS: checksums})
 
     def save(temporary: Path) -> None:
         try:
-            save_file(copies, temporary, metadata={_METADATA: text})
+            save_file(contents, temporary, metadata={_METADATA: text})
         except SafetensorError as error:
             raise OSError(one_line(error)) from None
 

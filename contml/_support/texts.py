@@ -65,7 +65,7 @@ class Texts(Packed[str]):
         for text in texts:
             content += text.encode("utf-8", "surrogatepass")
             ends.append(len(content))
-        buffers = [None, pyarrow.py_buffer(ends), pyarrow.py_buffer(bytes(content))]
+        buffers = [None, pyarrow.py_buffer(ends), pyarrow.py_buffer(content)]
         self._array = pyarrow.Array.from_buffers(pyarrow.large_binary(), len(ends) - 1, buffers)
 
     @classmethod

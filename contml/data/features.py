@@ -206,7 +206,9 @@ def read_features(path: Path) -> Features:
         raise InputError(file, f"{len(names):,} names for {len(values):,} vectors", hint="give one name per vector")
     values = values.astype(np.float32, copy=False)
     for start in range(0, len(values), _CHUNK):  # the values may be more than the memory holds
-        is_finite = np.isfinite(values[start : start + _CHUNK])
+        # What was read of a file stays in memory as long as the file is mapped: each part has a map of its own.
+        part = _read(path)[1] if isinstance(values, np.memmap) else values
+        is_finite = np.isfinite(part[start : start + _CHUNK])
         if not is_finite.all():
             row = start + int(np.argwhere(~is_finite)[0, 0])
             raise InputError(file, f"the features of {names[row] if names else f'item {row}'} are not finite")

@@ -400,19 +400,27 @@ class TableBuilder:
         Raises:
             InputError: a column after the first has values and no name.
         """
-        columns = {name: Column(_joined(chunks), self._missing[name]) for name, chunks in self._chunks.items()}
+        columns = {name: Column(_joined(self._chunks.pop(name)), self._missing[name]) for name in [*self._chunks]}
         unnamed = [name for name in columns if name.startswith("(column ")]
         filled = [name for name in unnamed if columns[name].cells.null_count < len(columns[name])]
         if filled and filled != ["(column 1)"]:  # a saved index has no name
             problem = f"{filled[-1][1:-1]} has values, but no name"
             raise InputError(str(self.path), problem, "the first line must name the columns")
         columns = {name: column for name, column in columns.items() if name not in unnamed or name in filled}
-        line_numbers = self._lines if lines else None
-        return Table(self.path, form, columns, line_numbers, opaque or {}, delimiter, left_out or {})
+        return Table(
+            self.path, form, columns, self._numbers() if lines else None, opaque or {}, delimiter, left_out or {}
+        )
+
+    def _numbers(self) -> Sequence[int]:
+        """The line of each row; most files have no blank lines."""
+        count = len(self._lines)
+        first = self._lines[0] if count else 0
+        is_plain = bool((np.frombuffer(self._lines, np.int64) == np.arange(first, first + count)).all())
+        return range(first, first + count) if is_plain else self._lines
 
 
 def _joined(chunks: Sequence[Any]) -> Any:
-    """Chunks of one column as one type: the type of the chunks with values, or texts where these differ.
+    """Chunks of one column as one chunk of one type: the type of those with values, or texts where these differ.
 
     Whole numbers and others are floats, or texts if a whole number has more than 53 bits: two of them stay different.
     """
@@ -421,7 +429,7 @@ def _joined(chunks: Sequence[Any]) -> Any:
     kind = kinds.pop() if len(kinds) == 1 else pyarrow.float64() if kinds and all(map(is_number, kinds)) else text
     if kind == pyarrow.float64():
         try:
-            return pyarrow.chunked_array([chunk.cast(kind) for chunk in chunks], kind)
+            return _one_chunk([chunk.cast(kind) for chunk in chunks], kind)
         except pyarrow.ArrowInvalid:
             kind = text
     arrays = []
@@ -430,7 +438,12 @@ def _joined(chunks: Sequence[Any]) -> Any:
             arrays.append(pyarrow.nulls(len(chunk), kind))
         else:
             arrays.append(_as_text(chunk) if kind == text else chunk.cast(kind))
-    return pyarrow.chunked_array(arrays, kind)
+    return _one_chunk(arrays, kind)
+
+
+def _one_chunk(chunks: Sequence[Any], kind: Any) -> Any:
+    """Chunks as one: who needs one array then makes no copy."""
+    return pyarrow.chunked_array([pyarrow.concat_arrays(chunks)] if len(chunks) > 1 else chunks, kind)
 
 
 def _as_text(cells: Any) -> Any:
