@@ -572,16 +572,16 @@ class LabelSpace(ABC):
             contents = self._item_contents()
         return Texts(hashlib.blake2b(each, digest_size=6).hexdigest() for each in contents)
 
-    def _item_contents(self) -> list[bytes]:
+    def _item_contents(self) -> Iterable[bytes]:
         """The label of each item as bytes. A subclass whose packed numbers depend on other items overrides it."""
         packed = [self.__dict__[name] for name in self._packed if name != "kept"]
         columns = [
             labels._item_contents()
             if isinstance(labels, LabelSpace)
-            else [row.tobytes() for row in labels.cpu().numpy()]
+            else (row.tobytes() for row in labels.cpu().numpy())
             for labels in packed
         ]
-        return [b"/".join(contents) for contents in zip(*columns, strict=True)]
+        return (b"/".join(contents) for contents in zip(*columns, strict=True))
 
     def __repr__(self) -> str:
         suffix = "" if self._root is None else f" of {len(self._root):,}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import islice
 from numbers import Number
 from typing import Any, ClassVar, Self
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing
 from contml._support.errors import InputError, did_you_mean
+from contml._support.texts import Texts
 from contml._support.validation import as_rows
 from contml.contracts import Colours, LabelKind, Rows
 from contml.distances.labels import class_distance
@@ -42,13 +43,17 @@ class ClassLabels(LabelSpace):
     class_ids: Tensor
 
     def __init__(self, labels: Numbers | Sequence[Hashable]) -> None:
+        numbers = None  # the number of each item's text among those that differ
+        if isinstance(labels, Texts):
+            labels, numbers = labels.numbered()
         values = [_class(row, label) for row, label in enumerate(as_items("classes", labels, "a class for each item"))]
         if not values:
             raise InputError("classes", "no labels", hint="give each item a class")
         self.names: list[Any] = sorted(set(values), key=lambda value: (str(type(value)), value))
         id_of = {name: class_id for class_id, name in enumerate(self.names)}
         device = labels.device if isinstance(labels, Tensor) else "cpu"
-        super().__init__(class_ids=torch.tensor([id_of[v] for v in values], dtype=torch.int64, device=device))
+        class_ids = torch.tensor([id_of[v] for v in values], dtype=torch.int64, device=device)
+        super().__init__(class_ids=class_ids if numbers is None else class_ids[torch.from_numpy(numbers)])
 
     @classmethod
     def from_ids(cls, class_ids: Numbers) -> Self:
@@ -129,9 +134,10 @@ class ClassLabels(LabelSpace):
         root.names = [names.get(class_id, class_id) for class_id in present_ids.tolist()]
         return root
 
-    def _item_contents(self) -> list[bytes]:
-        names = dict(enumerate(self.names))
-        return [repr(names.get(class_id, class_id)).encode() for class_id in self.class_ids.tolist()]
+    def _item_contents(self) -> Iterable[bytes]:
+        names = self.names
+        class_ids = map(int, self.class_ids.cpu().numpy())  # one at a time
+        return (repr(names[class_id] if names else class_id).encode() for class_id in class_ids)
 
     def _contents(self) -> str:
         return f"{len(set(self.class_ids.tolist())):,} classes"

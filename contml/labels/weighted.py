@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -184,18 +184,18 @@ class WeightedLabels(LabelSpace):
         in_both = x.present[:, n, None] & y.present[None, :, n]
         return in_both if known is None else in_both & known
 
-    def _item_contents(self) -> list[bytes]:
+    def _item_contents(self) -> Iterable[bytes]:
         """The labels of each item as bytes; of an item without a label in a space, nothing."""
         if self.present is None:
             return super()._item_contents()
         columns = [
-            [
+            (
                 content if present else b""
-                for content, present in zip(space._item_contents(), column.tolist(), strict=True)
-            ]
-            for space, column in zip(self.spaces, self.present.T, strict=True)
+                for content, present in zip(space._item_contents(), column.numpy(), strict=True)
+            )
+            for space, column in zip(self.spaces, self.present.T.cpu(), strict=True)
         ]
-        return [b"/".join(contents) for contents in zip(*columns, strict=True)]
+        return (b"/".join(contents) for contents in zip(*columns, strict=True))
 
     def _contents(self) -> str:
         return " + ".join(f"{weight:g} x {space!r}" for space, weight in zip(self.spaces, self.weights, strict=True))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from contml import InputError
-from contml._support.texts import Texts, as_texts, joined as joined_columns
+from contml._support.texts import Texts, as_texts, joined as joined_columns, taken
 from contml._support.validation import as_rows
 from contml.data import draw, draw_queries, refuse_equal
 from contml.data.copies import joined, same_files
@@ -109,8 +109,13 @@ class Items:
 
 def closed_set(label: FittedLabel, parts: Parts) -> bool:
     """Whether a class of the rows that are evaluated is also in training; `label`: of classes."""
-    train_classes, *evaluated_parts = (set(label.of(rows)) for rows in parts.used.values())
+    train_classes, *evaluated_parts = (different(label.values, rows) for rows in parts.used.values())
     return any(train_classes & classes for classes in evaluated_parts)
+
+
+def different(texts: Sequence[str], rows: Array) -> set[str]:
+    """The different texts of these rows."""
+    return {*as_texts(taken(texts, rows)).numbered()[0]}
 
 
 def read_items(

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from contml import InputError
+from contml._support.texts import taken
 from contml._support.validation import PositiveFloat, check_arguments
 from contml.config import ConfiguredPart
 from contml.data.renderers.label_maps import LabelMapRenderer
@@ -233,9 +234,9 @@ class LabelColumn:
         words = [f"'{word}' ({count:,} cell{'s' if count > 1 else ''})" for word, count in self.missing.most_common(5)]
         return ", ".join(words)
 
-    def of(self, rows: Array) -> list[Any]:
+    def of(self, rows: Array) -> Sequence[Any]:
         """The values of these rows."""
-        return [self.values[row] for row in rows]
+        return taken(self.values, rows)
 
     def merged(self, rows: Mapping[int, Sequence[int]]) -> "LabelColumn":
         """The values of all rows of an image in its first row; `rows`: the others by the first."""

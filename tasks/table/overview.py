@@ -15,7 +15,7 @@ from contml.data import Split
 from contml.data.tables import Table
 
 from .columns import Roles, Spec, pair_up
-from .items import Items, Parts, closed_set
+from .items import Items, Parts, closed_set, different
 from .label import FittedLabel
 from .text_labels import ClassLabel, OrdinalLabel
 
@@ -112,7 +112,7 @@ def _without_items(label: FittedLabel, parts: Parts) -> str:
     else:
         return ""
     part = "test" if len(parts.test) else "val"
-    train, evaluated = ({cells[row] for row in rows} for rows in (parts.train, getattr(parts, part)))
+    train, evaluated = (different(cells, rows) for rows in (parts.train, getattr(parts, part)))
     missing = sorted(train - evaluated - {""})
     names = ", ".join([*missing[:5], *(["…"] if len(missing) > 5 else [])])
     return f"; no {part} item of {word} {names} ({len(missing):,} such)" if missing else ""
@@ -136,7 +136,7 @@ def _suggest(task_options: Mapping[str, Any], loss: str, most_rows: int, train: 
     changes = [f"task.{name}={texts[name]}" for name, value in task_options.items() if value]
     num_rows, class_ids = len(train), train.labels.class_ids  # without a drawn validation split
     if class_ids is not None:
-        classes = min(16, len(set(class_ids.tolist())), num_rows // 2)
+        classes = min(16, len(class_ids.unique()), num_rows // 2)
         return "table/classes", [
             *changes,
             f"sampler.classes={classes}",

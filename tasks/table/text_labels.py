@@ -12,6 +12,7 @@ from unicodedata import normalize
 import numpy as np
 
 from contml import InputError
+from contml._support.texts import Texts
 from contml._support.validation import PositiveInt
 from contml.data.renderers.label_maps import LabelMapRenderer, shrink
 from contml.data.tables import text_lists
@@ -38,22 +39,26 @@ class ClassLabel(TableLabel):
 
     def read(self, cells: Cells) -> LabelColumn:
         """The text of each row, "" where it is missing."""
-        names, codes = cells.columns[0].distinct()
-        texts = np.array([*(normalize("NFC", name) for name in names), ""], object)  # each text is in memory once
-        return LabelColumn(self, cells, texts[codes].tolist(), codes >= 0, cells.missing)
+        (column,) = cells.columns
+        texts = column.packed_texts()
+        names, numbers = texts.numbered()
+        normal = Texts(normalize("NFC", name) for name in names)
+        values = texts if normal == names else normal.taken(numbers)
+        return LabelColumn(self, cells, values, column.filled, cells.missing)
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
         """Counts the classes; at least two, and one of several rows."""
-        counts = Counter(column.values[row] for row in train)
-        if len(counts) < 2:
-            problem = f"'{next(iter(counts))}' in all of {len(train):,} training rows"
+        names, numbers = column.values.taken(train).numbered()
+        if len(names) < 2:
+            problem = f"'{names[0]}' in all of {len(train):,} training rows"
             raise column.cells.error(problem, hint="choose another label")
-        if len(counts) == len(train):
+        if len(names) == len(train):
             problem = f"each of the {len(train):,} training rows has a class of its own"
             raise column.cells.error(problem, hint="choose another label or kind")
-        least, most = min(counts.values()), max(counts.values())
+        counts = np.bincount(numbers)
+        least, most = counts.min(), counts.max()
         class_size = f"{least}" if least == most else f"{least} to {most}"
-        summary = f"{len(counts)} classes of {class_size} training rows: {_examples(counts)}"
+        summary = f"{len(names)} classes of {class_size} training rows: {_examples(names)}"
         return column.fitted(lambda rows: ClassLabels(column.of(rows)), summary)
 
 
