@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -39,6 +39,8 @@ Sampler: TypeAlias = Literal["grid", "random", "tpe"]
 _FILES = ("trials.jsonl", "trial_*", "plot.png")
 #: Up to so many combinations of values are all checked before anything is trained.
 _MOST_CHECKED = 200
+#: Names of items that are objects of Python at a time.
+_CHUNK = 1 << 16
 
 
 def sweep(
@@ -302,9 +304,22 @@ def _comparable(experiment: Experiment) -> dict[str, Any]:
 
 def _digest(task: Task, root: str) -> str:
     """Identifies the data that train and judge the trials."""
-    record = DataRecord.of(task, root)
-    items = [[list(record.names[name]), list(record.labels[name])] for name in ("train", "val") if name in record.names]
-    return hashlib.sha256(json.dumps(items).encode()).hexdigest()[:16]
+    record, content = DataRecord.of(task, root), hashlib.sha256()
+    for before, split in (("[", "train"), (", ", "val")):
+        if split in record.names:
+            names, labels = (_json_list(texts) for texts in (record.names[split], record.labels[split]))
+            for text in itertools.chain((before, "["), names, (", ",), labels, ("]",)):
+                content.update(text.encode())
+    content.update(b"]")
+    return content.hexdigest()[:16]
+
+
+def _json_list(texts: Sequence[str]) -> Iterator[str]:
+    """The text of a JSON list, part by part: a list of all texts would need ten times their memory."""
+    yield "["
+    for start in range(0, len(texts), _CHUNK):
+        yield f"{', ' if start else ''}{json.dumps([*texts[start : start + _CHUNK]])[1:-1]}"
+    yield "]"
 
 
 def _remove_weights(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shlex
@@ -10,6 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from filelock import FileLock
@@ -23,6 +25,8 @@ from support.sweeps import Trainings, in_threads, within
 
 import contml.sweep.search
 from contml import work
+from contml.data import Pixels, Split, Task
+from contml.data.identity import DataRecord
 from contml.experiment import load
 from contml.labels import VectorLabels
 from contml.sweep import sweep
@@ -272,6 +276,26 @@ def test_an_interrupted_sweep_goes_on(trainings):
     assert len(trainings.done) == 9  # the interrupted one began again
     assert trials_of(run()) == trials_of(whole)
     assert len(trainings.done) == 9
+
+
+@pytest.mark.parametrize("parts", [("train", "test"), ("train", "val", "test")])
+@pytest.mark.parametrize("chunk", [1, 2, 1 << 16])
+def test_the_hash_of_the_data_is_that_of_their_json(monkeypatch, parts, chunk):
+    """A sweep goes on whose file another version wrote, which made one list of all items."""
+    names = {"train": ["a.png", "ä/日本", "\udcff", '"', "\n"], "val": ["", "\u2028"], "test": ["t"]}
+    splits = {
+        part: Split(
+            [Pixels(np.zeros((4, 4, 3), np.uint8))] * len(names[part]),
+            names[part],
+            VectorLabels(torch.arange(float(len(names[part])))),
+        )
+        for part in parts
+    }
+    record = DataRecord.of(Task(splits["train"], splits["test"], splits.get("val")))
+    items = [[list(record.names[part]), list(record.labels[part])] for part in parts if part != "test"]
+    monkeypatch.setattr("contml.sweep.search._CHUNK", chunk)
+    digest = contml.sweep.search._digest(Task(splits["train"], splits["test"], splits.get("val")), "")
+    assert digest == hashlib.sha256(json.dumps(items).encode()).hexdigest()[:16]
 
 
 def test_more_trials_continue_the_same_sequence(trainings):
