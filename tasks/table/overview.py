@@ -136,7 +136,7 @@ def _suggest(task_options: Mapping[str, Any], loss: str, most_rows: int, train: 
     changes = [f"task.{name}={texts[name]}" for name, value in task_options.items() if value]
     num_rows, class_ids = len(train), train.labels.class_ids  # without a drawn validation split
     if class_ids is not None:
-        classes = min(16, len(class_ids.unique()), num_rows // 2)
+        classes = min(16, len(np.unique(class_ids.cpu())), num_rows // 2)
         return "table/classes", [
             *changes,
             f"sampler.classes={classes}",
