@@ -18,8 +18,8 @@ from hypothesis import given, strategies as st
 
 from benchmarks.growth import traced_memory
 from contml._support.texts import Texts, joined, taken
-from contml.data import ImageFile, Split, copies
-from contml.data.sources import ImageFiles, Vectors
+from contml.data import BoxCrop, ImageFile, Split, Square, SquareCrop, copies
+from contml.data.sources import ImageFiles, PackedFiles, Vectors
 from contml.labels import ClassLabels, VectorLabels
 from tasks._readers.folders import DiskFiles
 from tasks.table.file import file
@@ -172,6 +172,57 @@ def test_image_files_are_a_list_of_image_sources():
     assert [*split.subset([2, 0]).images] == [expected[2], expected[0]]
     assert isinstance(split.subset([2, 0]).images, ImageFiles)
     assert replace(split, names=Texts(paths)).subset([2, 0]).names == [paths[2], paths[0]]
+
+
+def crops(folder, random, count):
+    """Crops of two equal files, a third one, and one that is missing; of each kind, as lists."""
+    files = [folder / name for name in ("a", "b", "c\udcff", "missing")]
+    for path, content in zip(files, (b"same", b"same", b"else"), strict=False):
+        path.write_bytes(content)
+    edges = [(0.0, 0.0, 9.0, 9.0), (0.1, 1 / 3, 9.0, 9.5), (-1.0, 0.0, 1e6, 2.0)]
+    squares = [Square(0.0, 0.0, 9.0), Square(1e-4, 0.0, 9.0), Square(-5.25, 3.0, 1 / 3)]
+
+    def drawn(values):
+        return values[random.integers(len(values))]
+
+    return {
+        "files": [ImageFile(drawn(files)) for _ in range(count)],
+        "boxes": [BoxCrop(drawn(files), drawn(edges)) for _ in range(count)],
+        "whole boxes": [BoxCrop(drawn(files), tuple(map(int, drawn(edges)))) for _ in range(count)],
+        "squares": [
+            SquareCrop(drawn(files), drawn(squares), drawn((8, 9)), drawn((None, (30, 40)))) for _ in range(count)
+        ],
+    }
+
+
+@pytest.mark.parametrize("kind", ["files", "boxes", "whole boxes", "squares"])
+def test_packed_crops_are_a_list_of_image_sources(tmp_path, kind):
+    sources = crops(tmp_path, np.random.default_rng(0), 60)[kind]
+    split = Split(sources, [*map(str, range(60))], VectorLabels(torch.arange(60.0)))
+    assert isinstance(split.images, PackedFiles)
+    assert [*split.images] == sources
+    assert [source.stamp for source in split.images] == [source.stamp for source in sources]
+    assert [*map(str, split.images)] == [*map(str, sources)]  # types of numbers too
+    stamps = [(str(source.stamp.file), source.stamp.crop) for source in sources]
+    assert [*zip(split.images.paths, split.images.crops(), strict=True)] == stamps
+    assert [*split.subset([7, 3, 8]).images] == [sources[row] for row in (7, 3, 8)]
+    assert [*pickle.loads(pickle.dumps(split.images))] == sources
+
+    def image(row):
+        """What is equal for equal images; a file that is missing equals no other."""
+        file, crop = sources[row].file, sources[row].stamp.crop
+        return (file.read_bytes(), crop) if file.exists() else row
+
+    images = [*map(image, range(60))]
+    numbers = copies.same_images(split.images[:25], split.images[25:])
+    assert numbers.tolist() == [images.index(each) for each in images]
+
+
+def test_sources_that_no_array_holds_stay_a_list(tmp_path):
+    mixed = [ImageFile(tmp_path / "a"), BoxCrop(tmp_path / "b", (0, 0, 1, 1))]
+    half = [BoxCrop(tmp_path / "a", (0, 0.5, 1, 1)), BoxCrop(tmp_path / "b", (0, 0, 1, 1))]
+    for sources in (mixed, half, [SquareCrop(None, Square(0, 0, 1), 8)] * 2):
+        assert Split(sources, ["a", "b"], VectorLabels(torch.arange(2.0))).images == sources
 
 
 @given(st.lists(st.text(max_size=3), min_size=1))

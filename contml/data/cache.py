@@ -39,7 +39,7 @@ from contml._support.errors import InputError
 from contml._support.files import check_new_folder
 from contml._support.progress import progress_bar
 from contml.data.shards import file_of
-from contml.data.sources import ImageFiles
+from contml.data.sources import PackedFiles
 from contml.data.split import Split
 
 if TYPE_CHECKING:
@@ -195,8 +195,8 @@ class _Files:
 
 def _stamps(split: Split) -> Iterator[tuple[str, str] | None]:
     """The path and the crop of each image; None: it comes from no file."""
-    if isinstance(split.images, ImageFiles):  # without an object for each
-        yield from ((path, "") for path in split.images.paths)
+    if isinstance(split.images, PackedFiles):  # without an object for each
+        yield from zip(split.images.paths, split.images.crops(), strict=True)
         return
     for row in range(len(split)):
         stamp = split.stamp(row)

@@ -18,7 +18,7 @@ from contml._support.progress import note, progress_bar
 from contml._support.texts import Texts, as_texts
 from contml.data import shards
 from contml.data.draw import Array
-from contml.data.sources import ImageFiles, ImageSource, Stamp, Vector, Vectors
+from contml.data.sources import ImageFiles, ImageSource, PackedFiles, Stamp, Vector, Vectors
 from contml.data.split import SPLIT_TITLES, Split
 
 #: The last bytes of files of equal size are compared first: of most, these differ.
@@ -42,9 +42,14 @@ def same_images(*parts: Sequence[ImageSource]) -> Array:
     paths are equal, and this is printed.
     """
     pictures = [part.pictures if isinstance(part, Vectors) else part for part in parts]
-    paths = [part.paths for part in pictures if isinstance(part, ImageFiles)]
-    if len(paths) == len(parts):
-        return same_files(Texts.concatenated(paths))
+    packed = [part for part in pictures if isinstance(part, PackedFiles)]
+    if len(packed) == len(parts):
+        files = same_files(Texts.concatenated([part.paths for part in packed]))
+        if all(isinstance(part, ImageFiles) for part in packed):
+            return files
+        crops = Texts(crop for part in packed for crop in part.crops()).numbered()[1]
+        _, first_rows, ids = np.unique(files * len(files) + crops, return_index=True, return_inverse=True)
+        return first_rows[ids]
     stamps = [stamp for part in parts for stamp in _stamps(part)]
     contents = same_files(["" if stamp is None else str(stamp.file) for stamp in stamps]).tolist()
     numbers: dict[Hashable, int] = {}

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,12 +25,15 @@ from torch.utils import data
 
 from contml._support.errors import InputError
 from contml._support.progress import note
-from contml._support.texts import Packed, as_texts, row_numbers, taken
+from contml._support.texts import Packed, Texts, as_texts, row_numbers, taken
 from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY, ImageItem, PixelArray, decode
 from contml.data.shards import file_of
 
 #: Left, top, right, bottom in pixels of the image file.
 Box: TypeAlias = "tuple[float, float, float, float]"
+S = TypeVar("S", bound="ImageSource")
+#: The class of a path: another one, such as of a virtual file system, is kept as it is.
+_PATH = type(Path())
 
 #: The largest side of a square crop, relative to its image: a joint at x = 1,000,000 would fill the memory.
 _MAX_RELATIVE_SIDE = 20
@@ -141,8 +146,25 @@ class ImageFile:
         return self.file
 
 
-class ImageFiles(Packed[ImageFile]):
-    """Many image files, in the memory of their paths; a list of `ImageFile` needs 800 bytes more for each.
+class PackedFiles(Packed[S]):
+    """The image sources of many files, in arrays; a list of them needs 800 bytes more for each.
+
+    Attributes:
+        paths: the path of each file `[N]`.
+    """
+
+    paths: Texts
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @abstractmethod
+    def crops(self) -> Iterator[str]:
+        """How each image is cut from its file, as in its `Stamp`."""
+
+
+class ImageFiles(PackedFiles[ImageFile]):
+    """Many image files.
 
     Args:
         paths: the path of each file.
@@ -151,15 +173,16 @@ class ImageFiles(Packed[ImageFile]):
     def __init__(self, paths: Iterable[str]) -> None:
         self.paths = as_texts(paths)
 
-    def __len__(self) -> int:
-        return len(self.paths)
-
     def _item(self, row: int) -> ImageFile:
         return ImageFile(Path(self.paths[row]))
 
     def taken(self, rows: Iterable[int]) -> Self:
         """The files of some rows, in this order."""
         return type(self)(self.paths.taken(rows))
+
+    def crops(self) -> Iterator[str]:
+        """Nothing is cut from them."""
+        return repeat("", len(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +254,7 @@ class BoxCrop:
     @property
     def stamp(self) -> Stamp:
         """The file and the box."""
-        return Stamp(self.file, f"box {self.box}")
+        return Stamp(self.file, _box_text(self.box))
 
     def read(self) -> ImageItem:
         """Returns the crop.
@@ -248,6 +271,34 @@ class BoxCrop:
             size = " x ".join(map(str, picture.size))
             raise OSError(f"its box {tuple(map(round, self.box))} shows nothing of {size} pixels")
         return picture.crop((left, top, right, bottom))
+
+
+def _box_text(box: Box) -> str:
+    return f"box {box}"
+
+
+class BoxCrops(PackedFiles[BoxCrop]):
+    """Boxes of many image files.
+
+    Args:
+        paths: the path of each file.
+        boxes: left, top, right and bottom of each `[N, 4]`, float64 or int64.
+    """
+
+    def __init__(self, paths: Iterable[str], boxes: np.ndarray[Any, np.dtype[Any]]) -> None:
+        self.paths, self.boxes = as_texts(paths), boxes
+
+    def _item(self, row: int) -> BoxCrop:
+        return BoxCrop(Path(self.paths[row]), tuple(self.boxes[row].tolist()))
+
+    def taken(self, rows: Iterable[int]) -> Self:
+        """The boxes of some rows, in this order."""
+        index = row_numbers(rows)
+        return type(self)(self.paths.taken(index), self.boxes[index])
+
+    def crops(self) -> Iterator[str]:
+        """The box of each image."""
+        return (_box_text(tuple(box.tolist())) for box in self.boxes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,10 +349,29 @@ def as_sources(images: Any) -> Sequence[ImageSource]:
         raise InputError("images", f"a {type(images).__name__}", "must be a list of images, or a data set of torch")
     items: Any = images
     examples: dict[type, Any] = {type(image): image for image in items}
-    if all(isinstance(example, ImageSource) for example in examples.values()):
-        sources: Sequence[ImageSource] = items
+    if not all(isinstance(example, ImageSource) for example in examples.values()):
+        items = [_as_source(row, image) for row, image in enumerate(items)]
+    return _packed(items)
+
+
+def _packed(sources: Sequence[ImageSource]) -> Sequence[ImageSource]:
+    """Files, or crops of files of one kind, in arrays; other sources as they are."""
+    kinds = {type(source) for source in sources}
+    made: Any = sources
+    if len(kinds) != 1 or not kinds <= {ImageFile, BoxCrop, SquareCrop}:
         return sources
-    return [_as_source(row, image) for row, image in enumerate(items)]
+    if any(type(source.file) is not _PATH for source in made):
+        return sources
+    paths = Texts(str(source.file) for source in made)
+    if kinds == {ImageFile}:
+        return ImageFiles(paths)
+    if kinds == {BoxCrop}:
+        numbers = {type(edge) for source in made for edge in source.box}
+        is_plain = numbers in ({int}, {float}) and all(len(source.box) == 4 for source in made)
+        return BoxCrops(paths, np.array([source.box for source in made])) if is_plain else sources
+    squares = np.array([source.square for source in made], np.float64)
+    sizes = np.array([source.image_size or (0, 0) for source in made], np.int32)
+    return SquareCrops(paths, squares, np.array([source.side for source in made], np.int32), sizes)
 
 
 def _as_source(row: int, image: Any) -> ImageSource:
@@ -355,7 +425,7 @@ class SquareCrop:
     @property
     def stamp(self) -> Stamp:
         """The file and the square."""
-        return Stamp(self.file, f"{self.side} x {self.side} of {', '.join(f'{number:.3f}' for number in self.square)}")
+        return Stamp(self.file, _square_text(self.side, self.square))
 
     def read(self) -> ImageItem:
         """Returns the crop `[side, side, 3]`.
@@ -396,3 +466,41 @@ class SquareCrop:
         corner = (left - x0 + padding[0], top - y0 + padding[1])
         box = (*corner, min(corner[0] + size, padded.width), min(corner[1] + size, padded.height))
         return np.asarray(padded.resize((self.side, self.side), Image.Resampling.BICUBIC, box))
+
+
+def _square_text(side: int, square: Iterable[float]) -> str:
+    return f"{side} x {side} of {', '.join(f'{number:.3f}' for number in square)}"
+
+
+class SquareCrops(PackedFiles[SquareCrop]):
+    """Squares of many image files.
+
+    Args:
+        paths: the path of each file.
+        squares: left, top and side of each `[N, 3]`, float64.
+        sides: the sides of the crops in pixels `[N]`.
+        sizes: width and height that each image must have `[N, 2]`; 0 where they are not known.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[str],
+        squares: np.ndarray[Any, np.dtype[np.float64]],
+        sides: np.ndarray[Any, np.dtype[np.int32]],
+        sizes: np.ndarray[Any, np.dtype[np.int32]],
+    ) -> None:
+        self.paths, self.squares, self.sides, self.sizes = as_texts(paths), squares, sides, sizes
+
+    def _item(self, row: int) -> SquareCrop:
+        width, height = self.sizes[row].tolist()
+        size = (width, height) if width or height else None
+        return SquareCrop(Path(self.paths[row]), Square(*self.squares[row].tolist()), int(self.sides[row]), size)
+
+    def taken(self, rows: Iterable[int]) -> Self:
+        """The squares of some rows, in this order."""
+        index = row_numbers(rows)
+        return type(self)(self.paths.taken(index), self.squares[index], self.sides[index], self.sizes[index])
+
+    def crops(self) -> Iterator[str]:
+        """The square of each image."""
+        return map(_square_text, map(int, self.sides), self.squares)
