@@ -4,6 +4,7 @@
     results    `Lines`: one file, a line of JSON per result. `Files`: a folder, a file per result.
     run        does the items that have no result; it returns when all of them have one. They are done in this process,
                in several processes of this machine, or of a Ray cluster
+    Shard      one of N shares of a list, which a command does without waiting for the other N - 1
 
 A result is there as a whole or not at all. The first result of an item counts; a later one is ignored. A returned
 value is recorded, even if it describes a failure. An exception ends the command and records nothing.
@@ -21,6 +22,7 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import secrets
 import signal
 import socket
@@ -30,8 +32,9 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -48,6 +51,9 @@ from contml.cluster import Cluster
 LEASE = 120.0
 #: Seconds between two looks at items that other commands do.
 _POLL = 1.0
+
+#: The file in the folder of leases which says that the output is written, and the parts are not needed any more.
+_WRITTEN = "written"
 
 #: What became of an item: this process did it, its result was there, or another process does it.
 Outcome: TypeAlias = Literal["done", "found", "held"]
@@ -67,10 +73,84 @@ class Item(Protocol):
 
 ResultT = TypeVar("ResultT")
 ItemT = TypeVar("ItemT", bound=Item)
+ShareT = TypeVar("ShareT")
 
 
 class OutOfTimeError(Exception):
     """The deadline has passed; what is finished is recorded."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of several shares of a list of items: every `count`-th item, from the `number`-th on.
+
+    Args:
+        number: which share; the first is 1.
+        count: number of shares.
+
+    Raises:
+        InputError: there is no such share.
+    """
+
+    number: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.count:
+            allowed = f"must be 1/{self.count} to {self.count}/{self.count}" if self.count > 0 else _SHARD
+            raise InputError("--shard", str(self), allowed)
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """The share that is written as `3/8`.
+
+        Raises:
+            InputError: it is none.
+        """
+        found = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text)
+        if found is None:
+            raise InputError("--shard", repr(text), _SHARD)
+        return cls(int(found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+_SHARD = "must be I/N, such as 3/8 for the third of 8 shards"
+#: Whether other commands may do items of the same list at the same time. With a `Shard`, a command does the items of
+#: this share alone, and ends when they are finished.
+Join: TypeAlias = bool | Shard
+
+
+def share(items: Sequence[ShareT], join: Join) -> Sequence[ShareT]:
+    """The items of a list that a command does: those of its shard, or all."""
+    return items[join.number - 1 :: join.count] if isinstance(join, Shard) else items
+
+
+class ItemsLeftError(Exception):
+    """The items of a shard are finished, and items of other shards are not.
+
+    Args:
+        shard: the shard.
+        own: number of its items.
+        left: number of items of other shards without a result.
+        total: number of all items.
+    """
+
+    def __init__(self, shard: Shard, own: int, left: int, total: int) -> None:
+        super().__init__(shard, own, left, total)
+        self.shard, self.own, self.left, self.total = shard, own, left, total
+
+    def __str__(self) -> str:
+        return (
+            f"shard {self.shard}: its items of work are finished ({self.own:,} of {self.total:,}), and {self.left:,} "
+            f"{'is' if self.left == 1 else 'are'} left for other shards; the last shard to finish writes the output, "
+            "or the same command without --shard"
+        )
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"shard": str(self.shard), "items": self.own, "left": self.left, "total": self.total}
 
 
 def _leases(folder: Path) -> AbstractContextManager[None]:
@@ -150,7 +230,7 @@ class Results(ABC, Generic[ResultT]):
         """
 
     @contextmanager
-    def command(self, join: bool, subject: str) -> Iterator[None]:
+    def command(self, join: Join, subject: str) -> Iterator[None]:
         """The block of a command that does the items.
 
         Args:
@@ -315,18 +395,23 @@ class Files(Results[ResultT]):
         Raises:
             InputError: the folder cannot be written.
         """
-        name = f"{secrets.token_hex(8)}.user"
-        with ExitStack() as stack:
-            with locked(self.folder, name="users", subject=subject):
-                stack.enter_context(locked(self.folder, name=name, subject=subject))
-            try:
-                yield
-            finally:
-                with suppress(OSError):
-                    (self.folder / name).unlink()
+        name, written = f"{secrets.token_hex(8)}.user", self.folder / _WRITTEN
+        try:
+            with ExitStack() as stack:
+                with locked(self.folder, name="users", subject=subject):
+                    stack.enter_context(locked(self.folder, name=name, subject=subject))
+                    written.unlink(missing_ok=True)  # of the work before
+                try:
+                    yield
+                finally:
+                    with suppress(OSError):
+                        (self.folder / name).unlink()
+        finally:
+            if written.exists():  # meanwhile, by a process that could not remove the folder
+                self.remove()
 
     @contextmanager
-    def command(self, join: bool, subject: str) -> Iterator[None]:
+    def command(self, join: Join, subject: str) -> Iterator[None]:
         """The block of a command, which uses `root`."""
         with self.used(subject), super().command(join, subject):
             yield
@@ -335,6 +420,8 @@ class Files(Results[ResultT]):
         """Remove `root`: the output is written. If other processes use it, the last of them removes it."""
         if self._root.is_dir():
             with suppress(InputError), locked(self.folder, name="users"):
+                with suppress(OSError):
+                    (self.folder / _WRITTEN).touch()
                 for path in self.folder.glob("*.user"):
                     with locked(self.folder, "another process uses it", name=path.name):
                         pass  # it was left by a process that was killed
@@ -377,6 +464,7 @@ def run(
     function: Callable[[ItemT], ResultT],
     results: Results[ResultT],
     *,
+    join: Join = False,
     processes: int | None = None,
     cluster: str = "",
     pure: bool = False,
@@ -392,6 +480,7 @@ def run(
         items: all of them, also those that have a result.
         function: the result of an item. Processes of this machine import it by name; a cluster also takes a closure.
         results: the finished ones; they have all results of items that are needed when this returns.
+        join: a `Shard`: its items alone are done.
         processes: so many items at a time, each in a process of its own. None or 1: in this process; None with a
             cluster: as many as it has processors.
         cluster: the address of a Ray cluster that does the items, as in `contml.cluster.Cluster`. Empty: this machine.
@@ -403,11 +492,13 @@ def run(
         log: the file for what another process prints about an item; None: where this process prints.
 
     Raises:
+        ItemsLeftError: the items of the shard are finished, and others are not.
         OutOfTimeError: items are left after the deadline.
         KeyboardInterrupt: a signal stopped an item. The others are asked to stop.
         InputError: the function raised it, a process died, or no cluster answers.
     """
-    waiting, held = deque(items := [*items]), deque[ItemT]()
+    items = [*items]
+    waiting, held = deque(own := share(items, join)), deque[ItemT]()
     leases: dict[str, Lease] = {}  # of held items: one object sees for how long a file has not changed
     workers: _Workers[ItemT] = _Here(function, results)
     if cluster:
@@ -419,7 +510,7 @@ def run(
         results.refresh()
         while waiting:
             item = waiting.popleft()
-            if item.key in results or not is_needed(item):
+            if not is_needed(item) or item.key in results:
                 continue
             if time.monotonic() >= deadline:
                 waiting.appendleft(item)
@@ -442,8 +533,7 @@ def run(
             if not workers.busy and (waiting or (held and time.monotonic() >= deadline)):
                 raise OutOfTimeError
             if not workers.busy and not held:
-                results.clean(item.key for item in items)
-                return
+                break
             if not workers.busy:
                 if not is_waiting:
                     on_wait(len(held))
@@ -460,6 +550,11 @@ def run(
                 waiting, held = held, waiting
     finally:
         workers.stop()
+    if isinstance(join, Shard):
+        results.refresh()
+        if left := sum(is_needed(item) and item.key not in results for item in items):
+            raise ItemsLeftError(join, len(own), left, len(items))
+    results.clean(item.key for item in items)
 
 
 def _attempt(function: Callable[[ItemT], ResultT], results: Results[ResultT], item: ItemT) -> Outcome:

@@ -12,11 +12,13 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 from filelock import SoftFileLease
+from hypothesis import given, settings, strategies as st
 from support import searches, sweeps
 from support.items import Number, Squares, begun, fails, files, square
 from support.processes import script_environment
@@ -389,3 +391,254 @@ def test_one_process_takes_the_item_of_a_suspended_one(tmp_path):
     _, errors = first.communicate(timeout=60)
     assert first.returncode == 0, errors
     assert len((tmp_path / "squares.jsonl").read_text().splitlines()) == 2
+
+
+# -- shards ------------------------------------------------------------------------------------------------------------
+
+
+def run_shard(text, results, folder, items=NUMBERS, begin=None, **options):
+    """Do a shard of the numbers; returns how many are left for others."""
+
+    def begun_square(item):
+        begin()
+        return square(folder, 0, item)
+
+    function = partial(square, folder, 0) if begin is None else begun_square
+    try:
+        work.run(items, function, results, join=work.Shard.parse(text), **options)
+    except work.ItemsLeftError as error:
+        return error.left
+    return 0
+
+
+@given(st.integers(0, 40), st.integers(1, 50))
+def test_shards_are_disjoint_and_cover_the_list(length, count):
+    items = [*range(length)]
+    shares = [work.share(items, work.Shard(number, count)) for number in range(1, count + 1)]
+    assert sorted(item for each in shares for item in each) == items
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    for number, each in enumerate(shares):
+        assert all(item % count == number for item in each)
+    assert work.share(items, False) == work.share(items, True) == items
+
+
+def test_what_is_no_shard():
+    assert work.Shard.parse("3/8") == work.Shard(3, 8)
+    assert str(work.Shard.parse("003/8")) == "3/8"
+    for text in (
+        "3-8",
+        "3",
+        "/",
+        "/8",
+        "3/",
+        "a/b",
+        "3/8/1",
+        "-1/8",
+        "+1/8",
+        " 1/8",
+        "1/8\n",
+        "٣/8",
+        "1.0/2",
+        "9" * 5000,
+    ):
+        with refuses("--shard", repr(text), "must be I/N"):
+            work.Shard.parse(text)
+    for text in ("0/8", "9/8"):
+        with refuses("--shard", text, "must be 1/8 to 8/8"):
+            work.Shard.parse(text)
+    for text in ("0/0", "1/0"):
+        with refuses("--shard", text, "must be I/N"):
+            work.Shard.parse(text)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_shard_does_its_own_items_alone_and_the_last_one_ends_as_without_shards(results, tmp_path, processes):
+    done = []
+    options = {"processes": processes, "on_done": done.append, "on_wait": lambda count: pytest.fail("waits")}
+    assert run_shard("3/3", results, tmp_path, **options) == 6
+    assert sorted(done, key=lambda item: item.value) == [Number(2), Number(5)]
+    assert [*begun(tmp_path)] == ([2, 5] if processes == 1 else [*begun(tmp_path)])
+    assert run_shard("1/3", results, tmp_path, **options) == 3
+    assert run_shard("1/3", results, tmp_path, **options) == 3, "nothing is left to it"
+    assert run_shard("2/3", results, tmp_path, **options) == 0
+    assert run_shard("1/3", results, tmp_path, **options) == 0
+    assert sorted(item.value for item in done) == [*range(8)]
+    assert {number: len(calls) for number, calls in begun(tmp_path).items()} == dict.fromkeys(range(8), 1)
+    assert values(results) == SQUARES
+    assert not [*results.folder.glob("*.lease")]
+
+
+def test_what_a_shard_says():
+    left = work.ItemsLeftError(work.Shard(3, 8), 2, 1200, 2000)
+    assert str(left) == (
+        "shard 3/8: its items of work are finished (2 of 2,000), and 1,200 are left for other shards; "
+        "the last shard to finish writes the output, or the same command without --shard"
+    )
+    assert "and 1 is left" in str(work.ItemsLeftError(work.Shard(3, 8), 2, 1, 16))
+    assert left.as_data() == {"shard": "3/8", "items": 2, "left": 1200, "total": 2000}
+
+
+def test_more_shards_than_items(results, tmp_path):
+    assert run_shard("9/9", results, tmp_path) == 8
+    assert not (tmp_path / "begun").exists()
+    assert [run_shard(f"{number}/9", results, tmp_path) for number in range(1, 9)] == [*range(7, -1, -1)]
+    assert run_shard("9/9", results, tmp_path) == 0
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(1, 5).flatmap(lambda n: st.tuples(st.integers(1, n), st.just(n))), max_size=6))
+def test_calls_with_other_numbers_of_shards_do_no_item_again(tmp_path_factory, calls):
+    folder = tmp_path_factory.mktemp("shards")
+    (folder / "begun").touch()
+    finished = set()
+    for number, count in calls:
+        finished |= {*range(number - 1, 8, count)}
+        assert run_shard(f"{number}/{count}", Squares(folder / "squares.jsonl"), folder) == 8 - len(finished)
+    results = Squares(folder / "squares.jsonl")
+    assert {*begun(folder)} == finished
+    work.run(NUMBERS, partial(square, folder, 0), results)
+    assert {number: len(found) for number, found in begun(folder).items()} == dict.fromkeys(range(8), 1)
+    assert values(results) == SQUARES
+
+
+def test_a_shard_waits_for_its_own_items_alone(results, tmp_path, monkeypatch):
+    """Another command does item 1 of the shard, and item 2 of the other one: the first is waited for."""
+    monkeypatch.setattr(work, "_POLL", 0.01)
+    own, other = (results.lease(NUMBERS[number].key) for number in (0, 1))
+    assert own.acquire()
+    assert other.acquire()
+    waited = []
+
+    def on_wait(count):
+        waited.append(count)
+        results.add(NUMBERS[0].key, 0)
+        own.release()
+
+    assert run_shard("1/2", results, tmp_path, on_wait=on_wait) == 4
+    assert waited == [1]
+    assert [*begun(tmp_path)] == [2, 4, 6]
+    other.release()
+
+
+def test_items_that_are_not_needed_are_not_left_for_other_shards(results, tmp_path):
+    """As after the output was written."""
+    assert run_shard("1/2", results, tmp_path, is_needed=lambda item: item.value < 2) == 1
+    assert run_shard("1/2", results, tmp_path, is_needed=lambda item: False) == 0
+    assert [*begun(tmp_path)] == [0]
+
+
+def test_a_deadline_of_a_shard(results, tmp_path):
+    with pytest.raises(work.OutOfTimeError):
+        run_shard("1/2", results, tmp_path, deadline=time.monotonic())
+    assert run_shard("1/2", results, tmp_path) == 4
+    assert run_shard("1/2", results, tmp_path, deadline=time.monotonic()) == 4, "its items are finished"
+
+
+#: Those of processes that import torch take long to start.
+SHARDED = ["lines", "files", *(pytest.param(s, marks=pytest.mark.slow) for s in ("embeddings", "index", "trainings"))]
+
+
+def prepared(folder, store):
+    if store == "index":
+        Index.create(folder / "index", 1).close()
+    if store == "trainings":
+        sweeps.config(folder)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
+@pytest.mark.parametrize("store", ["embeddings", "index", "trainings"])
+def test_the_last_shard_writes_the_output(tmp_path, monkeypatch, store, order):
+    """The functions compare the output with what it must be. An index grows meanwhile, from its first item on."""
+    monkeypatch.setattr("contml.evaluation.embed_parts._PART", 1)
+    monkeypatch.setattr("contml.sweep.training.train", None)  # put back what the script changes
+    monkeypatch.chdir(tmp_path)
+    prepared(tmp_path, store)
+    command = partial(getattr(searches, store), tmp_path, 8, 0.0)
+    left = []
+    for number in order:
+        try:
+            command(join=work.Shard(number, 3))
+        except work.ItemsLeftError as error:
+            left.append((error.own, error.left, error.total))
+    sizes = {1: 3, 2: 3, 3: 2}
+    assert left == [(sizes[order[0]], 8 - sizes[order[0]], 8), (sizes[order[1]], sizes[order[2]], 8)]
+    assert {number: len(calls) for number, calls in begun(tmp_path).items()} == dict.fromkeys(range(8), 1)
+    command(join=work.Shard(order[0], 3))  # complete: it says so, and does nothing
+    assert sum(map(len, begun(tmp_path).values())) == 8
+    assert not [*tmp_path.glob(".index.*"), *tmp_path.glob(".embeddings.*")]
+
+
+@pytest.mark.parametrize("store", SHARDED)
+def test_shards_at_the_same_time_beside_the_same_shard_and_a_command_that_joins(tmp_path, store):
+    """Each item is done once; at least one command finds all of them finished."""
+    prepared(tmp_path, store)
+    options = ["1/3", "2/3", "3/3", "3/3", *(["--join"] if store in ("lines", "embeddings") else [])]
+    running = [start(tmp_path, 24, 0.02, store, option) for option in options]
+    outputs = [process.communicate(timeout=300) for process in running]
+    assert [process.returncode for process in running] == [0] * len(running), outputs
+    said = [out.splitlines()[-1] for out, _ in outputs]
+    for line, option in zip(said, options, strict=True):
+        assert line == "all" or line.startswith(f"shard {option}: ")
+    assert "all" in said
+    unreadable = 2 if store == "index" else 0
+    assert [len(calls) for calls in begun(tmp_path).values()] == [1] * (24 - unreadable)
+    assert not [*tmp_path.glob(".index.*"), *tmp_path.glob(".embeddings.*")]
+    assert not [*tmp_path.rglob("*.lease")]
+
+
+@pytest.mark.parametrize("store", ["lines", "files"])
+def test_shards_that_end_together(tmp_path, store):
+    """At least one of them sees that all items are finished."""
+    barrier, left = threading.Barrier(4), []
+
+    def command(number):
+        results = Squares(tmp_path / "squares.jsonl") if store == "lines" else files(tmp_path / "squares")
+        left.append(run_shard(f"{number}/4", results, tmp_path, NUMBERS[:4], barrier.wait))
+
+    threads = [threading.Thread(target=command, args=[number]) for number in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(left) == 4
+    assert 0 in left
+    assert [len(calls) for calls in begun(tmp_path).values()] == [1] * 4
+
+
+@pytest.mark.parametrize("store", SHARDED)
+def test_a_killed_shard_is_repeated(tmp_path, store):
+    prepared(tmp_path, store)
+    others = start(tmp_path, 12, 0.0, store, "1/2")
+    assert (
+        others.communicate(timeout=120)[0].splitlines()[-1].startswith("shard 1/2: its items of work are finished (6")
+    )
+    killed = start(tmp_path, 12, 1.0, store, "2/2")
+    wait_until(lambda: {*begun(tmp_path)} & {1, 3, 5, 7})
+    killed.kill()
+    killed.communicate()
+    again = start(tmp_path, 12, 0.0, store, "2/2")
+    out, errors = again.communicate(timeout=120)
+    assert (again.returncode, out.splitlines()[-1]) == (0, "all"), errors
+    calls = begun(tmp_path)
+    assert {*calls} == {*range(12)} - ({9} if store == "index" else set())
+    assert [number for number, each in calls.items() if len(each) > 1 and each[0] != killed.pid] == []
+    assert sum(map(len, calls.values())) <= len(calls) + 1
+    assert not [*tmp_path.rglob("*.lease")]
+
+
+def test_a_shard_that_ends_after_the_output_is_written_removes_what_is_left(tmp_path):
+    """It saw that an item was left; the shard that did it could not remove the folder meanwhile."""
+    one, other = (files(tmp_path / "squares") for _ in range(2))
+    with suppress(work.ItemsLeftError), one.command(work.Shard(1, 2), "one"):
+        with other.command(work.Shard(2, 2), "other"):
+            pass
+        other.remove()
+        assert (tmp_path / "squares").is_dir()
+        raise work.ItemsLeftError(work.Shard(1, 2), 1, 1, 2)
+    assert [*tmp_path.iterdir()] == []
+    with one.used("one"):
+        other.remove()
+        with other.used("the next work"):
+            pass
+        assert (tmp_path / "squares").is_dir(), "in use"
+    assert (tmp_path / "squares").is_dir(), "other work has begun since"

@@ -152,6 +152,11 @@ class Cell:
         """Whether it has trials of its own; else those of another set choose its option."""
         return self._chooser is self
 
+    @property
+    def choice(self) -> tuple[str, str]:
+        """The set whose trials choose the option, and the method: cells with the same choice depend on each other."""
+        return self._chooser.set_name, self.method_name
+
     @cached_property
     def _chooser(self) -> Cell:
         """The cell whose trials choose the option."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contml import experiment
+from contml import experiment, work
 from contml._support.endings import check_suffix
 from contml._support.errors import InputError, did_you_mean
 from contml._support.files import check_new_file, write_new
@@ -45,6 +45,9 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
+    except work.ItemsLeftError as left:
+        echo(json.dumps(left.as_data()) if "--json" in sys.argv else left)
+        sys.exit(0)
     except InputError as error:
         message = str(fitting(error, *_called(sys.argv[1:])))
     except _UsageError as error:

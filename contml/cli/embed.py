@@ -11,7 +11,7 @@ import typer
 from contml._support.endings import EMBEDDINGS, FEATURES, PREDICTIONS, check_suffix
 from contml._support.errors import InputError
 from contml._support.files import write_new
-from contml.cli.options import Cluster, Dim, Join, Json, Tables, Trust, table_options
+from contml.cli.options import Cluster, Dim, Join, Json, Shard, Tables, Trust, joining, table_options
 from contml.cli.printing import complete, echo, print_broken, print_table
 
 EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
@@ -168,6 +168,7 @@ def embed(
     batch_size: BatchSize = 128,
     workers: Workers = 0,
     join: Join = False,
+    shard: Shard = None,
     cluster: Cluster = "",
     as_json: Json = False,
     trust: Trust = False,
@@ -179,6 +180,7 @@ def embed(
     read is left out and listed at the end. If it is interrupted, the same command continues; if the file is complete,
     it stays as it is.
     """
+    sharing = joining(join, shard)
     is_folder = not out.suffix or out.is_dir()
     if not is_folder:
         check_suffix(out, EMBEDDINGS)
@@ -197,7 +199,7 @@ def embed(
     model = load(run, trust=trust)
     model = model if dim is None else with_dim(model, dim)
     note_on_model(run, model, "the file holds", as_json=as_json)
-    options: Any = {"batch_size": batch_size, "workers": workers, "join": join, "cluster": cluster}
+    options: Any = {"batch_size": batch_size, "workers": workers, "join": sharing, "cluster": cluster}
     if is_folder:
         with progress_bar(len(shards), "shards") as progress:
             written = embed_shards(model, shards, out, **options, progress=progress)
@@ -211,7 +213,7 @@ def embed(
         numbers = {"images": written.images, "dim": written.dim, "kind": kind, "resumed": written.resumed}
         echo(json.dumps({"file": str(out), **numbers, "broken": broken}))
         return
-    source = "an interrupted run or other commands" if join else "an interrupted run"
+    source = "an interrupted run or other commands" if sharing else "an interrupted run"
     resumed = f" ({written.resumed:,} images from {source})" if written.resumed else ""
     count = len(written.broken)
     left_out = f"; {count:,} image{'s' if count > 1 else ''} could not be read" if count else ""

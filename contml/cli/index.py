@@ -14,10 +14,11 @@ from contml._support.endings import GALLERIES, check_suffix
 from contml._support.errors import InputError
 from contml._support.text import score_text
 from contml.cli.embed import note_on_model, note_on_weights, with_dim
-from contml.cli.options import Cluster, Dim, Join, Json, Tables, Trust, table_options
+from contml.cli.options import Cluster, Dim, Join, Json, Shard, Tables, Trust, joining, table_options
 from contml.cli.printing import complete, echo, print_broken, print_table
 
 if TYPE_CHECKING:
+    from contml import work
     from contml.retrieval import Index
     from contml.retrieval.index_images import QueryResult
     from contml.retrieval.index_store import Kind
@@ -65,6 +66,7 @@ def index(
         ),
     ] = False,
     join: Join = False,
+    shard: Shard = None,
     cluster: Cluster = "",
     as_json: Json = False,
     trust: Trust = False,
@@ -73,12 +75,16 @@ def index(
 
     The id of an image is its path below the folder that you gave, or as you wrote it. Images that are in the index are
     not embedded again; images that were removed stay out. If it is interrupted, the same command continues.
+
+    With --shard, each command embeds its parts of 512 images. The last one adds those that are left to the index, and
+    builds the search structure.
     """
     change_options = [name for name, value in (("--remove", remove), ("--compact", compact)) if value]
     adds = kind is not None or metadata is not None or dim is not None
     if change_options and (run is not None or adds):
         raise InputError(change_options[0], "used with RUN, --kind, --dim or --metadata", hint="omit one of them")
-    for option, value in (("--join", join), ("--cluster", cluster)):
+    sharing = joining(join, shard)
+    for option, value in (("--join", join), ("--shard", shard), ("--cluster", cluster)):
         if value and (change_options or bind):
             raise InputError(option, f"used with {(change_options or ['--bind'])[0]}", hint="omit one of them")
     if bind and (change_options or run is None or images or adds):
@@ -94,7 +100,7 @@ def index(
         elif bind:
             _bind(run, out, as_json, trust)
         else:
-            _add(run, images or [], out, kind, metadata, dim, tables, join, cluster, as_json, trust)
+            _add(run, images or [], out, kind, metadata, dim, tables, sharing, cluster, as_json, trust)
     except KeyboardInterrupt:
         echo("contml: stopped; the same command continues", err=True)
         raise typer.Exit(130) from None
@@ -125,7 +131,7 @@ def _add(
     metadata: Path | None,
     dim: int | None,
     tables: list[str] | None,
-    join: bool,
+    join: work.Join,
     cluster: str,
     as_json: bool,
     trust: bool,

@@ -49,7 +49,8 @@ class Parts(work.Files[Part]):
         out: the file or the index that the embeddings are for.
         key: a hash of all that the embeddings depend on but the images: parts from different settings are not mixed.
         splits: the splits that are embedded, by name.
-        wanted: which rows are embedded `[N]`, where there is one split; None: all.
+        wanted: which rows are embedded `[N]`, where there is one split; None: all. There are items for the others too:
+            the shards of the list do not depend on it.
         state: a hash of names and files of the images, if it is known.
     """
 
@@ -67,9 +68,9 @@ class Parts(work.Files[Part]):
         for name, split in splits.items():
             for start in range(0, len(split), _PART):
                 span = range(start, min(start + _PART, len(split)))
-                if rows := self._wanted(span):
-                    end += len(rows)
-                    self.items.append(Rows(name, split, span, rows, end))
+                rows = self._wanted(span)
+                end += len(rows)
+                self.items.append(Rows(name, split, span, rows, end))
 
     def _wanted(self, span: range) -> Sequence[int]:
         if self._mask is None:
@@ -233,7 +234,7 @@ def embed_to(
     maps: bool = False,
     refuse_broken: bool = False,
     state: str = "",
-    join: bool = False,
+    join: work.Join = False,
     cluster: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Made, int]:
@@ -251,7 +252,7 @@ def embed_to(
         maps: the last feature maps of the model, an `EmbeddingModel`, in place of its embeddings.
         refuse_broken: an image that cannot be read is an error; else it is left out.
         state: as in `Parts`.
-        join: share the parts with other commands that write this file.
+        join: share the parts with other commands that write this file; a `contml.work.Shard`: embed its parts alone.
         cluster: the address of a Ray cluster that embeds, as in `contml.cluster.Cluster`: its machines share the
             current folder, that of the file, and the images. Empty: this process.
         progress: called with the number of images finished so far.
@@ -262,6 +263,7 @@ def embed_to(
     Raises:
         InputError: the file cannot be written, an image cannot be read or its embedding is not finite, or another
             command writes the file and this one does not `join`.
+        ItemsLeftError: the parts of the shard are finished, and others are not.
     """
     parts = Parts(out, key, splits, state=state)
     if made := finished_file(out, parts.key):
@@ -281,6 +283,7 @@ def embed_to(
                 parts.items,
                 _Embed(splits, model, images, device, batch_size, maps, refuse_broken),
                 parts,
+                join=join,
                 cluster=cluster,
                 is_needed=lambda _: not os.path.lexists(out),  # another command may write it
                 on_done=on_done,

@@ -84,7 +84,7 @@ def audit_run(
     k: int | None = None,
     tags: Path | None = None,
     processes: int | None = None,
-    join: bool = False,
+    join: work.Join = False,
     cluster: str = "",
     trust: bool = False,
     on_line: Callable[[str], None] = lambda _: None,
@@ -102,7 +102,8 @@ def audit_run(
         tags: the file of tags of items; None: that of the run, if it has one.
         processes: number of trainings at a time; None: 1, or with a cluster as many as it has processors (GPUs, if it
             has any).
-        join: share the trainings with other processes that call this with the same arguments.
+        join: share the trainings with other processes that call this with the same arguments; a `contml.work.Shard`:
+            train its networks alone.
         cluster: the address of a Ray cluster that trains, as in `contml.cluster.Cluster`: its machines share the
             current folder, the data and the folder of the run. Empty: this machine trains.
         trust: allow the config of the run to name code to import.
@@ -112,6 +113,7 @@ def audit_run(
         InputError: the folder is not a run, its training is not finished, its config or its data were changed, there is
             no such split, there are too few items for so many folds or neighbours, another process audits the run and
             this one does not `join`, or there is nothing to train for several processes.
+        ItemsLeftError: the networks of the shard are trained, and others are not.
         KeyboardInterrupt: a signal stopped the training of a fold. Its state is saved.
     """
     experiment, run = load_run(folder, trust=trust)
@@ -155,7 +157,8 @@ def audit_run(
     judged_by = "networks" if groups is None else "backbones"
     what = "judgment" if groups is None else "item"
     if not trained_on_items:
-        for option, value in (("--processes", processes), ("--join", join), ("--cluster", cluster)):
+        joins = "--shard" if isinstance(join, work.Shard) else "--join"
+        for option, value in (("--processes", processes), (joins, join), ("--cluster", cluster)):
             if value:
                 hint = "omit it: no network is trained, since "
                 hint += "the backbone is frozen" if split == "train" else f"the run has not seen the {split} split"
@@ -171,12 +174,13 @@ def audit_run(
     train_fold.loaded = _Loaded(experiment, run, task)
     parts, found = [_Fold(number, folds) for number in range(folds)], _FoldOutputs(train_fold, folds)
     with found.command(join, str(folder)):
-        if left := sum(part.key not in found for part in parts):
+        if left := sum(part.key not in found for part in work.share(parts, join)):
             on_line(_plan(run, left, folds, what, several=bool(cluster) or processes not in (None, 1)))
         work.run(
             parts,
             train_fold,
             found,
+            join=join,
             processes=processes,
             cluster=cluster,
             on_done=lambda part: on_line(f"{part}: {int((fold_of == part.number).sum()):,} {what}s"),

@@ -15,6 +15,7 @@ from contml._support.errors import InputError
 from contml.data.features import Floats, Made, finished_file, write_features
 from contml.evaluation.embed_parts import device_here, embed_to
 from contml.experiment.building import Experiment
+from contml.work import Join
 
 
 class Extracted(NamedTuple):
@@ -31,14 +32,15 @@ def extract_features(
     progress: Callable[[int], None] = lambda _: None,
     *,
     maps: bool = False,
-    join: bool = False,
+    join: Join = False,
     cluster: str = "",
 ) -> Extracted:
     """Write the backbone features of every image of an experiment's splits: centre crops, no head.
 
     With `maps`, the last feature maps of the backbone are written, for a captioner that attends to places. With `join`,
-    several processes that call this with the same arguments share the images. With `cluster`, the address of a Ray
-    cluster (`contml.cluster.Cluster`), its machines extract the features: they share the current folder and the images.
+    several processes that call this with the same arguments share the images; with a `contml.work.Shard`, each does its
+    shard alone. With `cluster`, the address of a Ray cluster (`contml.cluster.Cluster`), its machines extract the
+    features: they share the current folder and the images.
 
     Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
     that is complete, with these features, stays as it is.
@@ -47,6 +49,7 @@ def extract_features(
     Raises:
         InputError: the file cannot be written there, an image cannot be read, or another command writes the file and
             this one does not `join`.
+        ItemsLeftError: the images of the shard are finished, and others are not.
     """
     check_suffix(out, FEATURES)
     finished_file(out)  # before the data are read

@@ -60,7 +60,7 @@ def embed_to_file(
     state: str = "",
     batch_size: int = BATCH,
     workers: int = 0,
-    join: bool = False,
+    join: work.Join = False,
     cluster: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> Written:
@@ -68,7 +68,8 @@ def embed_to_file(
 
     Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
     that is complete, with these images embedded by this model, stays as it is. With `join`, several processes that call
-    this with the same arguments share the images. With `cluster`, the address of a Ray cluster
+    this with the same arguments share the images; with a `contml.work.Shard`, each embeds its shard alone. With
+    `cluster`, the address of a Ray cluster
     (`contml.cluster.Cluster`), its machines embed: they share the current folder, that of the file, and the images.
     `kind` writes codes in place of embeddings, as an index of this kind keeps them: `codes`, and `ranges` (int8: the
     least value and the width of each number) or `mean` (binary: of each number) over all images of the file.
@@ -78,6 +79,7 @@ def embed_to_file(
     Raises:
         InputError: the file cannot be written there, the model embeds features, no image could be read, or another
             command writes the file and this one does not `join`.
+        ItemsLeftError: the images of the shard are embedded, and others are not.
     """
     check_file(out, kind)
     _check_model(embedder)
@@ -115,7 +117,7 @@ def embed_shards(
     *,
     batch_size: int = BATCH,
     workers: int = 0,
-    join: bool = False,
+    join: work.Join = False,
     cluster: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> Written:
@@ -130,12 +132,14 @@ def embed_shards(
         folder: the folder of the files; it may have others.
         batch_size: images at a time.
         workers: processes that decode.
-        join: share the shards with other processes that call this with the same arguments.
+        join: share the shards with other processes that call this with the same arguments; a `contml.work.Shard`: do
+            every N-th one of them alone.
         cluster: the address of a Ray cluster that embeds: as in `embed_to_file`.
         progress: called with the number of shards finished so far.
 
     Raises:
         InputError: as `embed_to_file`; two shards have one name, or are damaged.
+        ItemsLeftError: as `embed_to_file`.
     """
     _check_model(embedder)
     shard_of: dict[Path, str] = {}
@@ -160,7 +164,7 @@ def embed_shards(
 
     with results.command(join, str(folder)):
         function = _EmbedShard(embedder, folder, batch_size, workers)
-        work.run(items, function, results, cluster=cluster, on_done=on_done)
+        work.run(items, function, results, join=join, cluster=cluster, on_done=on_done)
     made = [results[item.key] for item in items]
     results.remove()
     progress(len(items))

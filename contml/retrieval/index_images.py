@@ -121,7 +121,7 @@ def add_images(
     metadata: Mapping[str, Mapping[str, str]] | None = None,
     progress: Callable[[int], None] = lambda _: None,
     *,
-    join: bool = False,
+    join: work.Join = False,
     cluster: str = "",
 ) -> Added:
     """Adds images that are not in the index. If it is interrupted, the next call continues.
@@ -136,13 +136,15 @@ def add_images(
         metadata: of images by name, as `read_metadata` returns it; what shards say about their images, and the path of
             the file, is added to it.
         progress: called with the number of images done.
-        join: share the images with other processes that call this with the same arguments.
+        join: share the images with other processes that call this with the same arguments; a `contml.work.Shard`: embed
+            its images alone, and add what is embedded up to the first image that is not.
         cluster: the address of a Ray cluster that embeds, as in `contml.cluster.Cluster`: its machines share the
             current folder, that of the index, and the images. Empty: this process.
 
     Raises:
         InputError: an image has the name of another file in the index, or another process adds images and this one
             does not `join`.
+        ItemsLeftError: the images of the shard are embedded, and others are not.
     """
     result, metadata, embedded = Added(), metadata or {}, 0
     split = split_of(images)
@@ -165,7 +167,9 @@ def add_images(
             parts.items,
             _Embed(model, split),
             parts,
+            join=join,
             cluster=cluster,
+            is_needed=lambda item: bool(item.rows),
             on_done=on_done,
         )
         adding.add()
@@ -217,8 +221,10 @@ class _Adding:
         index = self._index
         with index.lock(wait=True):  # of several commands, each adds what the others have not added yet
             removed_ids = index.removed_ids
-            while self._left and self._left[0].key in self._parts:
+            while self._left and (not self._left[0].rows or self._left[0].key in self._parts):
                 item = self._left.popleft()
+                if not item.rows:
+                    continue
                 part = self._parts[item.key]
                 wanted = {*item.rows}
                 names, vectors, new_metadata = [], [], []

@@ -53,7 +53,7 @@ def sweep(
     seeds: int = 1,
     folds: int = 1,
     processes: int | None = None,
-    join: bool = False,
+    join: work.Join = False,
     cluster: str = "",
     runs: Path = Path("runs"),
     name: str = "",
@@ -75,7 +75,8 @@ def sweep(
         folds: number of parts of the training split; each is the validation split of one training. 1: no folds.
         processes: number of trainings at a time; None: 1, or with a cluster as many as it has processors (GPUs, if it
             has any).
-        join: share the trainings with other processes that call this with the same arguments.
+        join: share the trainings with other processes that call this with the same arguments; a `contml.work.Shard`: do
+            its trainings alone.
         cluster: the address of a Ray cluster that trains, as in `contml.cluster.Cluster`: its machines share the
             current folder, the data and `runs`. Empty: this machine trains.
         runs: the folder of the sweep is `runs/CONFIG/sweep_NAME`.
@@ -87,6 +88,7 @@ def sweep(
     Raises:
         InputError: an error in the arguments, the file belongs to another sweep, or another process works on it and
             this one does not `join`. Nothing is trained then.
+        ItemsLeftError: the trainings of the shard are finished, and others are not.
         KeyboardInterrupt: a signal stopped the sweep.
     """
     space = parse_space(tries, overrides, trials=trials, seeds=seeds, folds=folds, processes=processes)
@@ -98,6 +100,9 @@ def sweep(
     stored = stored_spec(file)
     stored_sampler = stored.get("sampler") if stored.get("sampler") in ("random", "tpe") else None
     sampler_name, num_trials = _plan(space, sampler or stored_sampler, trials)
+    if sampler_name == "tpe" and isinstance(join, work.Shard):
+        got = f"{join} with sampler tpe, which draws trials by the results of earlier ones"
+        raise InputError("--shard", got, hint="use --sampler random, or share the trainings with --join")
     first_seed = base.config.values["seed"]
     runs_of_trial = [(first_seed + n, f if folds > 1 else None) for n in range(seeds) for f in range(folds)]
     _check_points(source, space, _fixed(runs_of_trial[-1], folds))
@@ -143,6 +148,7 @@ def sweep(
                 jobs,
                 partial(run_job, source),
                 record,
+                join=join,
                 processes=processes,
                 cluster=cluster,
                 is_needed=search.is_needed,

@@ -1,6 +1,6 @@
 """Items of work that say who began them, and the script of a command that does them.
 
-python -m support.items FOLDER COUNT SECONDS [--join]
+python -m support.items FOLDER COUNT SECONDS [--join | I/N]
 """
 
 from __future__ import annotations
@@ -107,13 +107,19 @@ def fails(item: Number, folder: Path | None = None) -> int:
     return item.value**2
 
 
+def joined(*options: str) -> work.Join:
+    """How a script shares its work: not, with `--join`, or as a shard."""
+    shards = [work.Shard.parse(option) for option in options if "/" in option]
+    return shards[0] if shards else "--join" in options
+
+
 def main(folder: Path, count: int, seconds: float, store: str, *options: str) -> None:
     """Do the items."""
     results = Squares(folder / "squares.jsonl") if store == "lines" else files(folder / "squares")
-    items = [Number(value) for value in range(count)]
-    with results.command("--join" in options, str(folder)):
+    items, join = [Number(value) for value in range(count)], joined(*options)
+    with results.command(join, str(folder)):
         print("ready", flush=True)
-        work.run(items, partial(square, folder, seconds), results)
+        work.run(items, partial(square, folder, seconds), results, join=join)
     assert [results[item.key] for item in items] == [value**2 for value in range(count)]
 
 
@@ -122,5 +128,8 @@ if __name__ == "__main__":
     work.LEASE = float(os.environ.get("LEASE", work.LEASE))
     try:
         main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), *sys.argv[4:])
+        print("all")
+    except work.ItemsLeftError as left:
+        print(left)
     except InputError as error:
         sys.exit(str(error))

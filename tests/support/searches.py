@@ -1,6 +1,6 @@
 """Scripts of work that several processes share: searches for neighbours, embeddings, an index, its codes, a sweep.
 
-python -m support.searches FOLDER COUNT SECONDS maps|captions|embeddings|index|codes|trainings
+python -m support.searches FOLDER COUNT SECONDS maps|captions|embeddings|index|codes|trainings [I/N]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from contml.retrieval.index_images import add_images
 from contml.sweep import sweep
 from support import sweeps
 from support.fake_runs import poses
-from support.items import Number, square
+from support.items import Number, joined, square
 
 cache = sys.modules["contml.distances.cache"]
 
@@ -108,7 +108,7 @@ def _search(slow: Slow, same: LabelSpace, folder: Path, seconds: float) -> None:
     assert torch.equal(found.distances, expected.distances)
 
 
-def embeddings(folder: Path, count: int, seconds: float, cluster: str = "") -> None:
+def embeddings(folder: Path, count: int, seconds: float, cluster: str = "", join: work.Join = True) -> None:
     """The embeddings of drawn images in a file; an image is an item."""
     names = [str(number) for number in range(count)]
     pictures = [Pixels(np.full((2, 2, 3), (n % 256, n // 256, 0), np.uint8)) for n in range(count)]
@@ -119,7 +119,7 @@ def embeddings(folder: Path, count: int, seconds: float, cluster: str = "") -> N
         SlowNetwork(folder, seconds),
         Images(2, 2),
         lambda names, values, made: write_features(folder / "embeddings.npz", names, None, values, made),
-        join=True,
+        join=join,
         cluster=cluster,
     )
     with np.load(folder / "embeddings.npz") as found:
@@ -127,7 +127,7 @@ def embeddings(folder: Path, count: int, seconds: float, cluster: str = "") -> N
         assert found["names"].tolist() == names
 
 
-def index(folder: Path, count: int, seconds: float, cluster: str = "") -> None:
+def index(folder: Path, count: int, seconds: float, cluster: str = "", join: work.Join = True) -> None:
     """Files that are embedded and added to an index; a file is an item."""
     images = [NamedImage(f"{number}.png", folder / f"{number}.png") for number in range(count)]
     for image in images:
@@ -135,7 +135,7 @@ def index(folder: Path, count: int, seconds: float, cluster: str = "") -> None:
             image.file.touch()
     model = SlowModel(folder, seconds)
     with Index.open(folder / "index") as opened:
-        added = add_images(opened, model, images, join=True, cluster=cluster)
+        added = add_images(opened, model, images, join=join, cluster=cluster)
         expected = [n for n in range(count) if n % 10 != 9]
         assert opened.ids == [f"{n}.png" for n in expected]
         assert opened.embeddings(opened.ids).ravel().tolist() == expected
@@ -174,7 +174,7 @@ def codes(folder: Path, count: int, seconds: float, cluster: str = "") -> None:
     assert all(np.array_equal(array, expected[name]) for name, array in (quantizers | found).items())
 
 
-def trainings(folder: Path, count: int, seconds: float) -> None:
+def trainings(folder: Path, count: int, seconds: float, join: work.Join = True) -> None:
     """A sweep of two trials; a training is an item, and its number is twice its seed, plus one in the second trial."""
     os.chdir(folder)
     fake, margins = sweeps.Trainings(), (0.05, 0.1)
@@ -188,7 +188,7 @@ def trainings(folder: Path, count: int, seconds: float) -> None:
         return fake.train(experiment, root, on_start=started, **options)
 
     sys.modules["contml.sweep.training"].train = train
-    result = sweep("own.yaml", ["seed=0"], ["loss.margin=0.05,0.1"], seeds=count // 2, join=True)
+    result = sweep("own.yaml", ["seed=0"], ["loss.margin=0.05,0.1"], seeds=count // 2, join=join)
     for trial in result.trials:
         shares = [sweeps.share(trial.params["loss.margin"], 0.002, seed, 0) for seed in range(count // 2)]
         assert trial.values == [poses(share).main.model for share in shares]
@@ -200,4 +200,9 @@ if __name__ == "__main__":
     print("ready", flush=True)
     scripts = {"maps": maps, "captions": captions, "embeddings": embeddings, "index": index, "codes": codes}
     scripts |= {"trainings": trainings}
-    scripts[sys.argv[4]](Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    options = {"join": joined(*sys.argv[5:])} if "/" in sys.argv[-1] else {}
+    try:
+        scripts[sys.argv[4]](Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), **options)
+        print("all")
+    except work.ItemsLeftError as left:
+        print(left)
