@@ -144,8 +144,8 @@ class ItemsLeftError(Exception):
     def __str__(self) -> str:
         return (
             f"shard {self.shard}: its items of work are finished ({self.own:,} of {self.total:,}), and {self.left:,} "
-            f"{'is' if self.left == 1 else 'are'} left for other shards; the last shard to finish writes the output, "
-            "or the same command without --shard"
+            f"{'is' if self.left == 1 else 'are'} left for other shards; the last shard to finish completes the "
+            "output, or the same command without --shard"
         )
 
     def as_data(self) -> dict[str, Any]:

@@ -472,7 +472,7 @@ def test_what_a_shard_says():
     left = work.ItemsLeftError(work.Shard(3, 8), 2, 1200, 2000)
     assert str(left) == (
         "shard 3/8: its items of work are finished (2 of 2,000), and 1,200 are left for other shards; "
-        "the last shard to finish writes the output, or the same command without --shard"
+        "the last shard to finish completes the output, or the same command without --shard"
     )
     assert "and 1 is left" in str(work.ItemsLeftError(work.Shard(3, 8), 2, 1, 16))
     assert left.as_data() == {"shard": "3/8", "items": 2, "left": 1200, "total": 2000}
@@ -576,10 +576,10 @@ def test_shards_at_the_same_time_beside_the_same_shard_and_a_command_that_joins(
     running = [start(tmp_path, 24, 0.02, store, option) for option in options]
     outputs = [process.communicate(timeout=300) for process in running]
     assert [process.returncode for process in running] == [0] * len(running), outputs
-    said = [out.splitlines()[-1] for out, _ in outputs]
-    for line, option in zip(said, options, strict=True):
+    printed = [out.splitlines()[-1] for out, _ in outputs]
+    for line, option in zip(printed, options, strict=True):
         assert line == "all" or line.startswith(f"shard {option}: ")
-    assert "all" in said
+    assert "all" in printed
     unreadable = 2 if store == "index" else 0
     assert [len(calls) for calls in begun(tmp_path).values()] == [1] * (24 - unreadable)
     assert not [*tmp_path.glob(".index.*"), *tmp_path.glob(".embeddings.*")]

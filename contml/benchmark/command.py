@@ -203,8 +203,8 @@ def benchmark(
                 )
         if isinstance(join, work.Shard):
             trainings.refresh()
-            left = sum(cell.total - cell.done(trainings) for cell in chosen.cells if cell.missing(trainings))
-            if left:
+            can_go_on = {cell.choice for cell in chosen.cells if cell.missing(trainings)}
+            if left := sum(cell.total - cell.done(trainings) for cell in chosen.cells if cell.choice in can_go_on):
                 count = sum(cell.total for cell in chosen.cells if cell.choice in own)
                 raise work.ItemsLeftError(join, count, left, chosen.total)
     write_page(replace(chosen, cells=cells(suite, places)), output)

@@ -102,7 +102,7 @@ Shard = Annotated[
         "--shard",
         metavar="I/N",
         help="Do every N-th item of work, from the I-th on (1/8 to 8/8), and do not wait for the others. The last "
-        "shard to finish writes the output.",
+        "shard to finish completes the output.",
     ),
 ]
 

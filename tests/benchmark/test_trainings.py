@@ -19,6 +19,7 @@ from contml.benchmark.training import query_scores, ridge
 from contml.data import Split
 from contml.evaluation import evaluate, mean_average_precision_at_r, recall_at_k
 from contml.labels import ClassLabels, VectorLabels
+from contml.work import ItemsLeftError, Shard
 
 SUITE = (Path(__file__).parent / "tiny.yaml").read_text()
 
@@ -172,6 +173,40 @@ def test_a_command_that_waits_for_another_one_says_so(tmp_path):
     run(tmp_path, only=["wide", "cosent"], join=True, on_line=on_line)
     assert printed[-1] == "waits for 1 trainings of other commands"
     assert raw.read_text() == "".join([*lines, last])
+
+
+@pytest.mark.parametrize("options_of", [False, True])
+def test_a_shard_does_all_trainings_of_its_methods(finished, tmp_path, options_of):
+    """Each shard is called once, in any order, also where the options of a set are chosen on another one."""
+    text = SUITE.replace("  wide:\n", "  wide:\n    options_of: gauges\n") if options_of else SUITE
+    (tmp_path / "tiny.yaml").write_text(text)
+    output, total = Output.of(tmp_path / "results", "tiny"), run(tmp_path, plan=True).total
+    methods = [("gauges", name) for name in ("raw", "regression", "log_ratio", "cosent")]
+    methods += [] if options_of else [("wide", name) for name in ("raw", "log_ratio", "cosent")]
+    for number in (3, 1):
+        before = set(output.trainings.read_text().splitlines()) if output.trainings.exists() else set()
+        with pytest.raises(ItemsLeftError) as stopped:
+            run(tmp_path, join=Shard(number, 3))
+        made = set(output.trainings.read_text().splitlines()) - before
+        done = {tuple(json.loads(json.loads(line)["key"])[:2]) for line in made}
+        own = methods[number - 1 :: 3]
+        assert done - {("wide", name) for _, name in own if options_of} == {*own}
+        assert (stopped.value.own, stopped.value.total) == (len(made), total)
+        assert stopped.value.left == total - len(before) - len(made)
+        assert not output.page.exists()
+    assert run(tmp_path, join=Shard(2, 3)).done == total
+    assert output.page.exists()
+    keys = [row["key"] for row in rows(tmp_path)]
+    assert len({*keys}) == len(keys) == total
+    if not options_of:
+        content = {row["key"]: {**row, "seconds": 0} for row in rows(finished[0])}
+        assert {row["key"]: {**row, "seconds": 0} for row in rows(tmp_path)} == content
+    output.trainings.unlink()
+    assert run(tmp_path, join=Shard(1, 2), minutes=0).done == 0  # the time limit came first
+    with pytest.raises(ItemsLeftError) as stopped:
+        run(tmp_path, join=Shard(2, 2), only=["gauges", "raw", "cosent"])
+    assert {json.loads(row["key"])[1] for row in rows(tmp_path)} == {"cosent"}
+    assert run(tmp_path, join=Shard(1, 2), only=["gauges", "raw", "cosent"]).done == 11
 
 
 def test_a_regression_of_labels_that_are_no_vectors(tmp_path):

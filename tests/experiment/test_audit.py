@@ -22,6 +22,7 @@ from contml.experiment.saved_run import recorded_task, trained_model
 from contml.experiment.tags import tags_file, write_tags
 from contml.labels import ClassLabels
 from contml.training import Interrupted, Trainer, load_weights
+from contml.work import ItemsLeftError, Shard
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -147,6 +148,24 @@ def test_another_command_audits_the_run(run, monkeypatch):
     audit_run(run, folds=2, on_line=lines.append)
     assert stage
     assert lines[1:] == ["fold 1 of 2: 20 items"]
+
+
+def test_shards_train_their_own_networks(run, tiny_run, tmp_path, monkeypatch):
+    lines, fitted, fit = [], [], Trainer.fit
+    monkeypatch.setattr(Trainer, "fit", lambda trainer: (fitted.append(0), fit(trainer))[1])
+    for number, left in ((2, 2), (3, 1)):
+        with pytest.raises(ItemsLeftError) as stopped:
+            audit_run(run, folds=3, join=Shard(number, 3), on_line=lines.append)
+        assert (stopped.value.own, stopped.value.left, stopped.value.total) == (1, left, 3)
+    assert len(fitted) == 2
+    assert [line.split(",")[0] for line in lines[::2]] == ["training 1 of 3 networks"] * 2
+    assert lines[1::2] == ["fold 2 of 3: 13 items", "fold 3 of 3: 13 items"]
+    found = audit_run(run, folds=3, join=Shard(1, 3))
+    assert len(fitted) == 3
+    serial = audit_run(shutil.copytree(tiny_run, tmp_path / "serial"), folds=3)
+    assert torch.equal(found.errors.scores, serial.errors.scores)
+    with refuses("--shard", "1/2", hint="the run has not seen the test split"):
+        audit_run(run, split="test", join=Shard(1, 2))
 
 
 def test_other_splits_need_no_training(run, monkeypatch):
