@@ -120,7 +120,7 @@ def noisy_captions(task: Task, bad: Tensor, random: np.random.Generator) -> Labe
     """Three of the captions are those of another photograph."""
     labels = task.train.labels
     assert isinstance(labels, CaptionLabels)
-    given, captions = labels.captions, labels.captions
+    given, captions = labels.captions, [*labels.captions]
     for row, other in zip(bad.tolist(), _others(len(labels), bad, random).tolist(), strict=True):
         captions[row][:3] = given[other][:3]
     return CaptionLabels(captions, dict(zip(labels.words, labels._costs.vectors, strict=True)))

@@ -17,13 +17,14 @@ import torch
 from hypothesis import given, strategies as st
 
 from benchmarks.growth import traced_memory
-from contml._support.texts import Texts, joined, taken
+from contml._support.texts import TextLists, Texts, joined, taken
 from contml.data import BoxCrop, ImageFile, Split, Square, SquareCrop, copies
 from contml.data.sources import ImageFiles, PackedFiles, Vectors
 from contml.labels import ClassLabels, VectorLabels
 from tasks._readers.folders import DiskFiles
 from tasks.table.file import file
 
+WORDS = ["grass", "snow", "sand", "water", "town", "sun", "rain", "red", "cat", "runs"]
 TEXTS = ["a.png", "", "ä/日本.jpg", "a\udcff.png", "\ud800", "a\tb\n"]
 
 
@@ -225,6 +226,27 @@ def test_sources_that_no_array_holds_stay_a_list(tmp_path):
         assert Split(sources, ["a", "b"], VectorLabels(torch.arange(2.0))).images == sources
 
 
+@given(st.lists(st.lists(st.text(max_size=2), max_size=3)), st.randoms())
+def test_lists_of_texts_are_lists(lists, random):
+    packed = TextLists(iter(lists))
+    assert packed == lists == [*packed] == [packed[row] for row in range(len(lists))]
+    assert packed.texts == [text for texts in lists for text in texts]
+    assert packed.lengths.tolist() == [*map(len, lists)]
+    assert packed == TextLists(lists) == pickle.loads(pickle.dumps(packed))
+    assert (packed == [*lists, []]) is (packed == TextLists([*lists, []])) is False
+    rows = [random.randrange(len(lists)) for _ in range(5 if lists else 0)]
+    assert packed.taken(rows) == [lists[row] for row in rows]
+    is_kept = np.array([len(text) < 2 for text in packed.texts], bool)
+    assert packed.kept(is_kept) == [[text for text in texts if len(text) < 2] for texts in lists]
+    assert [*packed.kept(is_kept)[::-1]] == [[text for text in texts if len(text) < 2] for texts in lists[::-1]]
+
+
+def test_equal_texts_in_other_lists_differ():
+    assert TextLists([["a"], ["b", "c"]]) != TextLists([["a", "b"], ["c"]])
+    assert TextLists([[]]) != TextLists([])
+    assert TextLists([["a"]]) != [["b"]]
+
+
 @given(st.lists(st.text(max_size=3), min_size=1))
 def test_classes_of_packed_texts_are_those_of_a_list(names):
     names = [*names, *(normalize("NFD", name) for name in names), "é", "e\u0301", ""]
@@ -243,23 +265,29 @@ def test_classes_of_packed_texts_are_those_of_a_list(names):
 
 @pytest.mark.parametrize(
     ("column", "cell", "most"),
-    [("age", lambda row: row % 97, 100), ("name", lambda row: f"class {row % 997:05d}", 110)],
+    [
+        ("age", lambda row: row % 97, 100),
+        ("name", lambda row: f"class {row % 997:05d}", 110),
+        ("caption", lambda row: f"a red cat of {WORDS[row % 5]} and {WORDS[row % 7]} runs", 400),
+    ],
 )
 def test_a_table_keeps_few_bytes_per_row(tmp_path, monkeypatch, column, cell, most):
     """Names, paths and what identifies the labels are bytes, and nothing keeps what was read besides them."""
     rows = 20_000
     names = [f"{row:08d}.jpg" for row in range(rows)]
+    labels = {"caption": {"kind": "captions", "vectors": "words.txt"}} if column == "caption" else None
+    (tmp_path / "words.txt").write_text("".join(f"{word} {n} 1\n" for n, word in enumerate(WORDS)))
     (tmp_path / "items.csv").write_text(
         f"image,{column}\n" + "".join(f"{name},{cell(row)}\n" for row, name in enumerate(names))
     )
     listed = Texts(names)
     monkeypatch.setattr(DiskFiles, "listed", lambda _files, _folder: listed)
-    file(str(tmp_path / "items.csv"))  # what is computed once
+    file(str(tmp_path / "items.csv"), labels)  # what is computed once
     gc.collect()
     tracemalloc.start()
     of_arrow = pyarrow.total_allocated_bytes()
     try:
-        task = file(str(tmp_path / "items.csv"))
+        task = file(str(tmp_path / "items.csv"), labels)
         gc.collect()
         kept = tracemalloc.get_traced_memory()[0] + pyarrow.total_allocated_bytes() - of_arrow
     finally:

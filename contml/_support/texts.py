@@ -6,6 +6,7 @@ import os
 from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from itertools import islice
 from typing import Any, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -319,6 +320,78 @@ class Texts(Packed[str]):
         ends = np.cumsum(np.bincount(numbers, minlength=len(folders)))
         for folder, rows in zip(folders, np.split(order, ends[:-1]), strict=True):
             yield folder, rows, names.taken(rows)
+
+
+class TextLists(Packed[list[str]]):
+    """Lists of texts, such as the captions of images: `Texts` of all lists, and where each list begins.
+
+    Args:
+        lists: the texts of each item.
+
+    Attributes:
+        texts: the texts of all lists, one list after another.
+        starts: where each list begins in them, and where the last one ends, int64 `[N+1]`.
+    """
+
+    def __init__(self, lists: Iterable[Iterable[str]]) -> None:
+        starts, count = array("q", [0]), 0
+
+        def flat() -> Iterator[str]:
+            nonlocal count
+            for texts in lists:
+                for text in texts:
+                    count += 1
+                    yield text
+                starts.append(count)
+
+        self.texts = Texts(flat())
+        self.starts: _Integers = np.frombuffer(starts, np.int64)
+
+    @classmethod
+    def of_lengths(cls, texts: Texts, lengths: _Integers) -> Self:
+        """The lists of texts that follow each other; `lengths` `[N]`: of each list."""
+        made = cls.__new__(cls)
+        made.texts, made.starts = texts, np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+        return made
+
+    @property
+    def lengths(self) -> _Integers:
+        """The number of texts of each list `[N]`."""
+        return np.diff(self.starts)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def _item(self, row: int) -> list[str]:
+        start, end = self.starts[row : row + 2].tolist()
+        return [self.texts[position] for position in range(start, end)]
+
+    def __iter__(self) -> Iterator[list[str]]:
+        texts = iter(self.texts)
+        return ([*islice(texts, length)] for length in map(int, self.lengths))
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, TextLists):
+            return self.texts == other.texts and bool(np.array_equal(self.starts, other.starts))
+        return isinstance(other, list | tuple) and len(self) == len(other) and all(map(list.__eq__, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr([*self])
+
+    def taken(self, rows: Iterable[int]) -> Self:
+        """The lists of some rows, in this order."""
+        index = row_numbers(rows)
+        lengths = self.lengths[index]
+        ends = np.cumsum(lengths)
+        positions = np.repeat(self.starts[index] - (ends - lengths), lengths) + np.arange(lengths.sum())
+        return self.of_lengths(self.texts.taken(positions), lengths)
+
+    def kept(self, is_kept: _Mask) -> Self:
+        """The lists without some of their texts; `is_kept`: of all texts, one list after another."""
+        counts = np.concatenate(([0], np.cumsum(is_kept)))[self.starts]
+        return self.of_lengths(self.texts.taken(np.flatnonzero(is_kept)), np.diff(counts))
 
 
 def _among(values: np.ndarray[Any, Any], sorted_values: np.ndarray[Any, Any]) -> _Mask:

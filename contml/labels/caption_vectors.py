@@ -210,12 +210,10 @@ def _of_words(
     """The word vectors as they are used, None for "tfidf"; and the vectors of all captions from their words."""
     from scipy.sparse import csr_array  # here: importing a loss must stay quick
 
-    words = caption_tokens(texts)
-    source = vector_source(vectors, words, dim, seed) if encoder == "mean_vector" else None
-    counts = [Counter(caption) for image in words for caption in image]
-    vocabulary = sorted(
-        word for word in {word for caption in counts for word in caption} if source is None or word in source
-    )
+    counts = [Counter(caption) for image in caption_tokens(texts) for caption in image]
+    words = dict.fromkeys(word for caption in counts for word in caption)
+    source = vector_source(vectors, words, texts, dim, seed) if encoder == "mean_vector" else None
+    vocabulary = sorted(word for word in words if source is None or word in source)
     word_ids = {word: position for position, word in enumerate(vocabulary)}
     entries = [
         (word_ids[word], count) for caption in counts for word, count in sorted(caption.items()) if word in word_ids

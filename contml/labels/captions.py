@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
-from itertools import chain, pairwise
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from contml._support.conversion import as_items
 from contml._support.errors import InputError
 from contml._support.text import number, percent
+from contml._support.texts import TextLists
 from contml.contracts import Part
+from contml.distances._compiled import Ints
 from contml.distances.cache import fingerprint
 from contml.distances.search import Neighbours
 from contml.labels.base import LabelSpace
@@ -31,6 +35,8 @@ from contml.transport import set_distances
 from contml.transport.bags import check_weights, most_words, pack, take, whole_weights
 from contml.transport.caption_distances import Match, word_movers_distance, word_movers_plan
 from contml.transport.word_costs import WordCosts
+
+T = TypeVar("T")
 
 _KNOWN = "use words of the training captions"
 #: Token files have a space before punctuation; a full stop could be alone on a line.
@@ -74,16 +80,17 @@ class CaptionSets(LabelSpace):
     title = "captions"
     typed_as = "text"
     kept: Tensor
-    _captions: Sequence[Sequence[str]]
+    _captions: TextLists
 
     @property
-    def captions(self) -> list[list[str]]:
+    def captions(self) -> TextLists:
         """The captions of each image that are not blank."""
-        return [[text for text in self._captions[row] if text.strip()] for row in self.kept.tolist()]
+        captions = self._captions.taken(self.kept.cpu().numpy())
+        return captions.kept(np.fromiter(map(bool, map(str.strip, captions.texts)), bool, len(captions.texts)))
 
     def plain(self, row: int) -> Any:
         """The captions of an image."""
-        return self.captions[row]
+        return [text for text in self._captions[int(self.kept[row])] if text.strip()]
 
     def parse(self, text: str) -> list[str]:
         """One caption."""
@@ -103,7 +110,8 @@ class CaptionSets(LabelSpace):
     @property
     def _known_words(self) -> Set[str]:
         """The words of the captions that have a vector."""
-        return {word for row in self.kept.tolist() for text in self._captions[row] for word in split_words(text)}
+        captions = self._captions.taken(self.kept.cpu().numpy())
+        return {word for text in captions.texts for word in split_words(text)}
 
     def text(self, row: int) -> str:
         """The captions of an image, one per line."""
@@ -171,19 +179,21 @@ class CaptionLabels(CaptionSets):
         if empty not in ("refuse", "drop"):
             raise InputError("empty", repr(empty), "must be refuse or drop")
         captions = checked_captions(captions)
-        words = caption_tokens(captions)
         mass = word_weights(weights, captions)
-        source = vector_source(vectors, words, dim, seed)
-        counts = Counter(word for image in words for caption in image for word in caption)
-        vocabulary = sorted(word for word in counts if word in source)
-        word_ids = {word: position for position, word in enumerate(vocabulary)}
-        self.unknown = {word: count for word, count in counts.most_common() if word not in word_ids}
-        bags = [[[word_ids[w] for w in caption if w in word_ids] for caption in image] for image in words]
-        # Sorted, because the rounding of a sum depends on the order of its terms.
-        usable = [sorted(caption for caption in image if caption) for image in bags]
-        self.dropped = sum(map(len, bags)) - sum(map(len, usable))
-        empty_images = [row for row, image in enumerate(usable) if not image]
-        if empty_images and empty == "refuse":
+        words, numbers, lengths = _numbered_words(captions)
+        source = vector_source(vectors, words, captions, dim, seed)
+        vocabulary = sorted(word for word in words if word in source)
+        positions = {word: position for position, word in enumerate(vocabulary)}
+        counts = dict(zip(words, np.bincount(numbers, minlength=len(words)).tolist(), strict=True))
+        self.unknown = {word: count for word, count in Counter(counts).most_common() if word not in positions}
+        word_ids = np.array([positions.get(word, -1) for word in words], np.int64)[numbers]
+        is_known = word_ids >= 0
+        starts = np.concatenate(([0], np.cumsum(lengths)))
+        sizes = np.diff(np.concatenate(([0], np.cumsum(is_known)))[starts])  # words with a vector, of each caption
+        self.dropped = int((sizes == 0).sum())
+        usable = np.diff(np.concatenate(([0], np.cumsum(sizes > 0)))[captions.starts])  # captions of each image
+        empty_images = np.flatnonzero(usable == 0)
+        if len(empty_images) and empty == "refuse":
             raise InputError(
                 f"image {empty_images[0]}",
                 f"no caption with a word that has a vector ({len(empty_images)} such images)",
@@ -191,11 +201,13 @@ class CaptionLabels(CaptionSets):
             )
         if len(empty_images) == len(usable):
             raise InputError("captions", f"no word has a vector in any of {len(usable)} images")
-        super().__init__(kept=torch.tensor([row for row, image in enumerate(usable) if image], dtype=torch.int64))
+        super().__init__(kept=torch.from_numpy(np.flatnonzero(usable)))
         self.words = vocabulary
         self._form = {"weights": "count" if mass is None else dict(mass)}
         self._weights = None if mass is None else whole_weights(mass, vocabulary)
-        self._bags = pack((image for image in usable if image), self._weights)
+        bags = _split(_split(map(int, word_ids[is_known]), sizes[sizes > 0]), usable[usable > 0])
+        # Sorted, because the rounding of a sum depends on the order of its terms.
+        self._bags = pack(map(sorted, bags), self._weights)
         self._costs = WordCosts(vector_matrix(source, vocabulary, normalize), vocabulary)
         self.unit = "word-vector distance, summed over captions"
         self._captions = captions
@@ -243,13 +255,13 @@ class CaptionLabels(CaptionSets):
         """A hash of the words of the captions and of their vectors, the same on every device: the key of caches."""
         return fingerprint(type(self), list(self._bags), self._costs.vectors)
 
-    def _item_contents(self) -> list[bytes]:
+    def _item_contents(self) -> Iterable[bytes]:
         bags = self._bags
         if self._weights is not None:  # the hash of an item is that of its words, whatever they weigh
             bags = bags._replace(counts=bags.counts // self._weights[bags.words])
-        entries = [f"{self.words[w]} {n}" for w, n in zip(bags.words.tolist(), bags.counts.tolist(), strict=True)]
-        captions = [";".join(entries[a:b]) for a, b in pairwise(bags.starts.tolist())]
-        return ["/".join(sorted(captions[a:b])).encode() for a, b in pairwise(bags.sets.tolist())]
+        entries = (f"{self.words[w]} {n}" for w, n in zip(bags.words, bags.counts, strict=True))
+        captions = map(";".join, _split(entries, np.diff(bags.starts)))
+        return ("/".join(sorted(image)).encode() for image in _split(captions, np.diff(bags.sets)))
 
     def _select(self, index: Tensor) -> Self:
         subset = super()._select(index)
@@ -285,12 +297,31 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def checked_captions(captions: object) -> list[list[str]]:
-    """The captions of each image, lists of strings.
+def _numbered_words(captions: TextLists) -> tuple[Collection[str], Ints, Ints]:
+    """The different words in the order of the captions, the number of each word, and how many words a caption has."""
+    number_of: dict[str, int] = {}
+    numbers, lengths = array("q"), array("q")
+    for image in caption_tokens(captions):
+        for caption in image:
+            numbers.extend(number_of.setdefault(word, len(number_of)) for word in caption)
+            lengths.append(len(caption))
+    return number_of, np.frombuffer(numbers, np.int64), np.frombuffer(lengths, np.int64)
+
+
+def _split(values: Iterable[T], lengths: Ints) -> Iterator[list[T]]:
+    """Lists of values that follow each other; lengths `[N]`."""
+    rest = iter(values)
+    return ([*islice(rest, length)] for length in map(int, lengths))
+
+
+def checked_captions(captions: object) -> TextLists:
+    """The captions of each image.
 
     Raises:
-        InputError: they are something else.
+        InputError: they are something else than lists of strings.
     """
+    if isinstance(captions, TextLists):
+        return captions
     images = [
         list(image) if isinstance(image, Set) else as_items(f"captions of image {row}", image, "a list of strings")
         for row, image in enumerate(as_items("captions", captions, "the captions of each image"))
@@ -298,4 +329,4 @@ def checked_captions(captions: object) -> list[list[str]]:
     for row, image in enumerate(images):
         if texts := [caption for caption in image if not isinstance(caption, str)]:
             raise InputError(f"captions of image {row}", f"{texts[0]!r:.60}", "must be a list of strings")
-    return images
+    return TextLists(images)

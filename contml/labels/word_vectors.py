@@ -34,7 +34,7 @@ from typing import IO, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from contml._support.errors import InputError, did_you_mean, one_line
-from contml.labels.words import spelling
+from contml.labels.words import caption_tokens, spelling
 
 Vectors: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -105,16 +105,23 @@ class WordVectors(Mapping[str, Vectors]):
         return len(self._rows)
 
 
-def vector_source(vectors: Any, words: Sequence[Sequence[Sequence[str]]], dim: int, seed: int) -> Mapping[str, Any]:
+def vector_source(
+    vectors: Any, wanted: Collection[str], captions: Sequence[Sequence[str]], dim: int, seed: int
+) -> Mapping[str, Any]:
     """The vectors of the words of captions that have one: as given, read from a file, or trained on the captions.
+
+    Args:
+        vectors: as of `CaptionLabels`.
+        wanted: the words, in the order of the captions.
+        captions: the captions of each image.
+        dim: dimension of vectors that are trained.
+        seed: seed of that training.
 
     Raises:
         InputError: it has another type, or the file cannot be read.
     """
-    captions = [caption for image in words for caption in image]
     if vectors is None:
-        return train_word_vectors(captions, dim, seed)
-    wanted = dict.fromkeys(chain.from_iterable(captions))
+        return train_word_vectors([*chain.from_iterable(caption_tokens(captions))], dim, seed)
     if isinstance(vectors, str | Path):
         return load_word_vectors(vectors, wanted)
     if not hasattr(vectors, "__contains__"):

@@ -18,8 +18,9 @@ Of ASCII, these are lower case and runs of a-z, 0-9 and inner apostrophes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 from unicodedata import normalize
 
@@ -67,15 +68,14 @@ def tokens(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
     return split_words(caption, stop_words)
 
 
-def caption_tokens(captions: Iterable[Sequence[str]]) -> list[list[list[str]]]:
-    """The words of the captions of each image, without stop words.
+def caption_tokens(captions: Sequence[Sequence[str]]) -> Iterator[list[list[str]]]:
+    """The words of the captions of one image after another, without stop words.
 
     Raises:
         InputError: more than 1 % of the captions are sentences in a script without spaces between words.
     """
-    captions = list(captions)
     refuse_unspaced(captions)
-    return [[split_words(caption) for caption in image] for image in captions]
+    return ([split_words(caption) for caption in image] for image in captions)
 
 
 def split_words(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
@@ -102,21 +102,22 @@ def refuse_unspaced(captions: Sequence[Sequence[str]]) -> None:
         InputError: more than 1 % of the captions are such sentences.
     """
     total = sum(map(len, captions))
-    others = [(row, text) for row, image in enumerate(captions) for text in image if not text.isascii()]
-    if len(others) <= _UNSPACED_SHARE * total:
+    num_others = sum(not text.isascii() for image in captions for text in image)
+    if num_others <= _UNSPACED_SHARE * total:
         return
     for script, run in zip(_UNSPACED, _patterns().runs, strict=True):
-        num_letters, found = 0, []
+        num_letters, num_runs, num_found = 0, 0, 0
+        longest = (0.0, 0, "")  # letters per run, row and text
+        others = ((row, text) for row, image in enumerate(captions) for text in image if not text.isascii())
         for row, text in others:
             text_letters = _patterns().katakana.sub("ア", spelling(text))  # a foreign word or name: long, but one word
             runs = run.findall(text_letters)
             letters = sum(map(_count_letters, runs))
             if 2 * letters > _count_letters(text_letters):  # else it only quotes words of that script
-                num_letters += letters
-                found.append((row, text, letters, len(runs)))
-        num_runs = sum(count for *_, count in found)
-        if len(found) > _UNSPACED_SHARE * total and num_letters > script.mean_letters * num_runs:
-            row, text, *_ = max(found, key=lambda caption: caption[2] / caption[3])
+                num_letters, num_runs, num_found = num_letters + letters, num_runs + len(runs), num_found + 1
+                longest = max(longest, (letters / len(runs), row, text), key=itemgetter(0))  # the first of equals
+        if num_found > _UNSPACED_SHARE * total and num_letters > script.mean_letters * num_runs:
+            _, row, text = longest
             raise InputError(
                 f"captions of image {row}",
                 f"{text!r:.60} has no spaces between words ({script.names})",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -41,7 +42,7 @@ def pack(sets: Iterable[Iterable[Sequence[int]]], weights: Ints | None = None) -
 
     A word counts as often as it occurs, times its whole weight if there are `weights` `[V]`.
     """
-    words, counts, starts, edges = [], [], [0], [0]
+    words, counts, starts, edges = (array("q", first) for first in ((), (), (0,), (0,)))
     for captions in sets:
         for caption in captions:
             for word, count in sorted(Counter(caption).items()):
@@ -50,10 +51,10 @@ def pack(sets: Iterable[Iterable[Sequence[int]]], weights: Ints | None = None) -
             starts.append(len(words))
         edges.append(len(starts) - 1)
     numbers, masses, caption_starts, set_starts = (
-        np.array(values, dtype=np.int64) for values in (words, counts, starts, edges)
+        np.frombuffer(values, np.int64) for values in (words, counts, starts, edges)
     )
     if weights is not None:
-        masses *= weights[numbers]
+        masses = masses * weights[numbers]
     ends = np.concatenate(([0], np.cumsum(masses)))[caption_starts]
     return Bags(numbers, masses, caption_starts, np.diff(ends), set_starts)
 

@@ -35,10 +35,10 @@ def word_vectors(
     Raises:
         InputError: the file cannot be read, or fewer than half of the words have a vector in it.
     """
-    train_words, test_words = ([*chain.from_iterable(caption_tokens(images))] for images in (train, test))
-    counts = Counter(word for words in (*train_words, *test_words) for word in words)
+    images = chain.from_iterable(map(caption_tokens, (train, test)))
+    counts = Counter(chain.from_iterable(map(chain.from_iterable, images)))
     if path is None:
-        return train_word_vectors(_drawn_order(train_words, seed), dim, seed)
+        return train_word_vectors(_drawn_order([*chain.from_iterable(caption_tokens(train))], seed), dim, seed)
     vectors = load_word_vectors(path, counts, max(max_bytes, MAX_BYTES), max(max_rows, MAX_ROWS))
     num_known, total = sum(counts[word] for word in vectors), counts.total()
     if 2 * num_known < total:

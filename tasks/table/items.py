@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from contml import InputError
-from contml._support.texts import Texts, as_texts, joined as joined_columns, taken
+from contml._support.texts import TextLists, Texts, as_texts, joined as joined_columns, taken
 from contml._support.validation import as_rows
 from contml.data import draw, draw_queries, refuse_equal
 from contml.data.copies import joined, same_files
@@ -245,7 +246,7 @@ class _Rows:
         self.drop(absent, "without an image file", problem, f"{reason}; {hint}" if reason else hint)
 
     def merged(
-        self, paths: Sequence[str], labels: Sequence[LabelColumn], shared: Sequence[str], texts: Texts
+        self, paths: Texts, labels: Sequence[LabelColumn], shared: Sequence[str], texts: Texts
     ) -> tuple[list[LabelColumn], Texts]:
         """The labels and their cells, with all rows of an image in its first row where a kind merges them, as captions.
 
@@ -260,25 +261,35 @@ class _Rows:
         """
         if not any(label.kind.merges for label in labels):
             return list(labels), texts
-        shared_cells = {name: self.table.texts(name, "labels") for name in shared}
-        first_rows: dict[str, int] = {}
-        others: dict[int, list[int]] = {}
-        for row in np.flatnonzero(self.usable).tolist():
-            first_row = first_rows.setdefault(paths[row], row)
-            if first_row == row:
-                continue
-            for name in shared:
-                cells = shared_cells[name]
-                if cells[first_row] != cells[row]:
-                    problem = f"'{cells[row]}', but '{cells[first_row]}' in {self.table.where(first_row)}"
-                    allowed = "must be equal in all rows of an image, whose captions are merged"
-                    raise InputError(f"{self.table.where(row)}: {name}", problem, allowed)
-            others.setdefault(first_row, []).append(row)
-            self.usable[row] = False
-        merged_texts = [*texts]
-        for first_row, other_rows in others.items():
-            merged_texts[first_row] = "\n".join(sorted(merged_texts[row] for row in (first_row, *other_rows)))
-        return [label.merged(others) if label.kind.merges else label for label in labels], Texts(merged_texts)
+        usable = np.flatnonzero(self.usable)
+        numbers = paths.taken(usable).numbered()[1]
+        first_rows = np.arange(len(paths))
+        first_rows[usable] = usable[np.unique(numbers, return_index=True)[1][numbers]]
+        others = np.flatnonzero(first_rows != np.arange(len(paths)))  # the rows of an image after its first
+        if not len(others):
+            return list(labels), texts
+        found: list[tuple[int, str]] = []  # of each shared column, the first row that differs
+        for name in shared:
+            cells = self.table.packed_texts(name, "labels")
+            differs = cells.taken(others).differs(cells.taken(first_rows[others]))
+            found += [(int(row), name) for row in others[differs][:1]]
+        if found:
+            row, name = min(found, key=itemgetter(0))
+            first_row = int(first_rows[row])
+            cell, first_cell = self.table.column(name, "labels").texts([row, first_row])
+            problem = f"'{cell}', but '{first_cell}' in {self.table.where(first_row)}"
+            allowed = "must be equal in all rows of an image, whose captions are merged"
+            raise InputError(f"{self.table.where(row)}: {name}", problem, allowed)
+        self.usable[others] = False
+        images, counts = np.unique(first_rows[others], return_counts=True)  # the first rows of images with others
+        grouped = np.concatenate((images, others))
+        grouped = grouped[np.argsort(first_rows[grouped], kind="stable")]
+        groups = TextLists.of_lengths(texts.taken(grouped), counts + 1)
+        joined_texts = Texts("\n".join(sorted(group)) for group in groups)
+        rows = np.arange(len(texts))
+        rows[images] = len(texts) + np.arange(len(images))
+        merged = Texts.concatenated([texts, joined_texts]).taken(rows)
+        return [label.merged(first_rows) if label.kind.merges else label for label in labels], merged
 
     def excluded(self, rows: Array) -> dict[str, int]:
         """How many of these rows were omitted, by reason."""

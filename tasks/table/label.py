@@ -4,16 +4,15 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
 
 from contml import InputError
-from contml._support.texts import taken
+from contml._support.texts import TextLists, taken
 from contml._support.validation import PositiveFloat, check_arguments
 from contml.config import ConfiguredPart
 from contml.data.renderers.label_maps import LabelMapRenderer
@@ -164,7 +163,7 @@ class TableLabel(ABC):
     short: ClassVar[str] = ""
     #: Whether a cell is a text or a list of texts, so that an object of JSON in it would be compared as a text.
     holds_text: ClassVar[bool] = False
-    #: Whether values are lists, and an image that has several rows is one item with the values of all.
+    #: Whether values are `TextLists`, and an image that has several rows is one item with the values of all.
     merges: ClassVar[bool] = False
     #: In words: what a row needs to be present, what to be usable, and the error of a row that is not usable.
     content: ClassVar[str] = "a value"
@@ -238,13 +237,13 @@ class LabelColumn:
         """The values of these rows."""
         return taken(self.values, rows)
 
-    def merged(self, rows: Mapping[int, Sequence[int]]) -> "LabelColumn":
-        """The values of all rows of an image in its first row; `rows`: the others by the first."""
-        values, present = list(self.values), self.present.copy()
-        for first, others in rows.items():
-            values[first] = [*chain.from_iterable(self.values[row] for row in (first, *others))]
-            present[first] = bool(values[first])
-        return replace(self, values=values, present=present)
+    def merged(self, first_rows: Array) -> "LabelColumn":
+        """The texts of all rows of an image in its first row, and none in others; first_rows `[N]`."""
+        lengths = np.zeros_like(first_rows)
+        np.add.at(lengths, first_rows, self.values.lengths)
+        rows = np.argsort(first_rows, kind="stable")
+        values = TextLists.of_lengths(self.values.taken(rows).texts, lengths)
+        return replace(self, values=values, present=lengths > 0)
 
     def known(self, train: Array) -> Array:
         """The training rows that are present.

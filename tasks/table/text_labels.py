@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from unicodedata import normalize
 
 import numpy as np
 
 from contml import InputError
-from contml._support.texts import Texts
+from contml._support.texts import TextLists, Texts
 from contml._support.validation import PositiveInt
 from contml.data.renderers.label_maps import LabelMapRenderer, shrink
 from contml.data.tables import text_lists
@@ -179,24 +179,23 @@ class CaptionsLabel(TableLabel):
     def read(self, cells: Cells) -> LabelColumn:
         """The captions of each row."""
         missing = cells.missing
-        columns = [text_lists(column, missing) for column in cells.columns]
-        rows = (
-            [text for cell in row for text in ([cell] if isinstance(cell, str) else cell or ())]
-            for row in zip(*columns, strict=True)
-        )
-        values = [[normalize("NFC", text).strip() for text in texts if text.strip()] for texts in rows]
-        return LabelColumn(self, cells, values, np.array([bool(captions) for captions in values]), missing)
+        parts = zip(*(column.parts() for column in cells.columns), strict=True)
+        rows = chain.from_iterable(zip(*(text_lists(c, missing) for c in part), strict=True) for part in parts)
+        texts = ([text for cell in row for text in ([cell] if isinstance(cell, str) else cell or ())] for row in rows)
+        values = TextLists([normalize("NFC", text).strip() for text in row if text.strip()] for row in texts)
+        return LabelColumn(self, cells, values, values.lengths > 0, missing)
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:
         """Reads or trains word vectors; a row can be used if it has a word with one."""
         cells, values = column.cells, column.values
         path = None if self.vectors is None else Path(cells.reading.files.root) / Path(self.vectors).expanduser()
-        train_captions, test_captions = ([values[row] for row in rows] for rows in (train, test))
+        train_captions, test_captions = map(values.taken, (train, test))
         limits = cells.reading.limits.max_bytes, cells.reading.limits.max_rows
         vectors = word_vectors(path, train_captions, test_captions, self.dim, cells.reading.seed, *limits)
-        usable = np.array([any(word in vectors for text in texts for word in split_words(text)) for texts in values])
-        usable_rows = [row for row in train if usable[row]] or train
-        most = max(len(values[row]) for row in usable_rows)
+        known = (any(word in vectors for text in texts for word in split_words(text)) for texts in values)
+        usable = np.fromiter(known, bool, len(values))
+        usable_rows = train[usable[train]] if usable[train].any() else train
+        most = values.lengths[usable_rows].max()
         source = vectors_in_words(path, vectors, train_captions, f"task.{cells.part.section}.vectors")
         example = _shortened(values[usable_rows[0]][0], 40)
         summary = f"up to {most} per row, {len(vectors):,} words with a vector ({source}): '{example}'"
