@@ -1,7 +1,7 @@
 """How run times grow with the number of items: neighbours, samplers, tables, the start of a training, evaluation.
 
     python -m benchmarks.growth [--items 100000 1000000 10000000] [--started 100000 1000000 10000000]
-                                [--measured 100000 1000000] [--cached 100000 1000000]
+                                [--labels number class] [--measured 100000 1000000] [--cached 100000 1000000]
                                 [--evaluated 10000 30000 100000] [--save FILE]
 
 Neighbours are the 5 nearest by label distance of integer ages (many ties) and of real numbers. Samplers are built, and
@@ -9,12 +9,14 @@ make 20 batches of 150 items: 10 items per class for the class sampler. The tabl
 number; its images are not created, the list of names in the folder stands for them. The exponent of a row is the slope
 of log time over log items, by least squares: 1 is linear growth.
 
-The start of a training is that of a head on features: a table with a column of the split is read, a validation split is
-drawn, and 11 steps are done. Each number of rows has a process of its own, whose memory is read 50 times a second from
-`/proc/self/status`, which Linux has: all that is resident, the process's own part of it, and the pages of mapped files,
-which the system can take back. Python and torch are a part of each.
+The start of a training is that of a head on features: a table with labels and a column of the split is read, a
+validation split is drawn, and 11 steps are done. Each table has a process of its own, whose memory is read 50 times a
+second from `/proc/self/status`, which Linux has: all that is resident, the process's own part of it, and the pages of
+mapped files, which the system can take back. Python and torch are a part of each.
 
-Bytes per row are what the task of a table keeps, and the most that is allocated while the table is read.
+Bytes per row are what the task of a table keeps, and the most that Python and Arrow allocate while the table is read.
+The labels are a number, a class of 100 rows, or a caption of six words of a hundred. Boxes are those of a list and of
+the split that is made of it.
 
 The index of the image cache is that of N image files, of one number each. Its memory is what a process keeps while it
 reads images, and the most while it searches the index for all of them. The files are not created: their status is that
@@ -29,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import multiprocessing
 import tempfile
 import threading
@@ -51,7 +54,7 @@ from benchmarks.measure import heading, table
 from contml._support.texts import Texts
 from contml._support.validation import as_rows
 from contml.contracts import Rows
-from contml.data import Batch, Split, cache
+from contml.data import Batch, BoxCrop, Split, cache
 from contml.data.identity import DataRecord
 from contml.data.sources import ImageFiles
 from contml.evaluation import evaluate
@@ -64,6 +67,8 @@ from contml.tasks.table.file import file
 DIM, BATCH, BATCHES = 512, 150, 20
 #: Of the start of a training: numbers of a feature vector, and items of a sample that is evaluated.
 FEATURES, SAMPLE = 16, 10_000
+#: Different words of captions.
+WORDS = 100
 #: A measurement is repeated up to so many times, until all of them together take so many seconds.
 _REPEATS, _SPAN = 3, 2.0
 
@@ -111,17 +116,28 @@ def classes(items: int) -> ClassLabels:
     return ClassLabels.from_ids(torch.arange(items) % (items // 10))
 
 
+#: The cells of the labels of a table, by their kind, which is also the name of the column.
+CELLS: dict[str, Callable[[int], str]] = {
+    "number": lambda row: str(row * 7919 % 100),
+    "class": lambda row: f"class {row // 100:06d}",
+    "captions": lambda row: " ".join(f"word{row * factor % WORDS:02d}" for factor in (3, 7, 11, 13, 17, 19)),
+}
+
+
 @contextmanager
-def numbers_table(items: int, split: bool = False) -> Iterator[str]:
-    """The file of a table of image names and numbers; `split`: and of whether a row is for training."""
-    numbers = np.random.default_rng(0).integers(0, 100, items)
+def written_table(items: int, kind: str = "number", split: bool = False) -> Iterator[str]:
+    """The file of a table of image names and labels, with word vectors beside it.
+
+    kind: of the labels. split: a column says whether a row is for training.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "items.csv"
+        (Path(folder) / "words.txt").write_text("".join(f"word{n:02d} {n} 1 {n % 7}\n" for n in range(WORDS)))
         with path.open("w") as file:
-            file.write("image,age,split\n" if split else "image,age\n")
-            for row, age in enumerate(map(int, numbers)):
+            file.write(f"image,{kind},split\n" if split else f"image,{kind}\n")
+            for row in range(items):
                 part = (",train" if row < 0.8 * items else ",test") if split else ""
-                file.write(f"{row:07d}.jpg,{age}{part}\n")
+                file.write(f"{row:07d}.jpg,{CELLS[kind](row)}{part}\n")
 
         def listed(_files: DiskFiles, _folder: str) -> Texts:
             return Texts(f"{row:07d}.jpg" for row in range(items))
@@ -131,9 +147,9 @@ def numbers_table(items: int, split: bool = False) -> Iterator[str]:
 
 
 @contextmanager
-def features_table(items: int) -> Iterator[tuple[Path, Path]]:
-    """The file of a table of image names and numbers, and a file with a vector of features for each of its rows."""
-    with numbers_table(items, split=True) as path:
+def features_table(items: int, kind: str) -> Iterator[tuple[Path, Path]]:
+    """The file of a table of image names and labels, and a file with a vector of features for each of its rows."""
+    with written_table(items, kind, split=True) as path:
         features, random = Path(path).parent / "features.npy", np.random.default_rng(1)
         with features.open("wb") as file:
             header = {"descr": "<f4", "fortran_order": False, "shape": (items, FEATURES)}
@@ -145,7 +161,7 @@ def features_table(items: int) -> Iterator[tuple[Path, Path]]:
 
 
 def table_reading(items: int) -> float:
-    with numbers_table(items) as path:
+    with written_table(items) as path:
         return seconds(lambda: file(path))
 
 
@@ -165,11 +181,11 @@ class Phase(NamedTuple):
     mapped: float
 
 
-def start_of_training(items: int) -> list[Phase]:
-    """What happens before and around the first step."""
+def start_of_training(items: int, kind: str) -> list[Phase]:
+    """What happens before and around the first step of a training on a table with a kind of labels."""
     phases: list[Phase] = []
     with (
-        features_table(items) as (path, features),
+        features_table(items, kind) as (path, features),
         tempfile.TemporaryDirectory() as folder,
         watched(_process_memory, 0.02) as most,
     ):
@@ -180,8 +196,10 @@ def start_of_training(items: int) -> list[Phase]:
             phases.append(Phase(name, time.process_time() - start, *most()))
             start = time.process_time()
 
-        own = OwnData(path, ["age=number"], preset="quick")
-        experiment = load_table(own, overrides=["model.backbone=features", f"images.features={features}"])
+        changes = ["model.backbone=features", f"images.features={features}"]
+        if kind == "captions":
+            changes.append("task.labels.captions.vectors=words.txt")
+        experiment = load_table(OwnData(path, [f"{kind}={kind}"], preset="quick"), overrides=changes)
         task = experiment.build_task()
         done("reading, splits, queries")
         trainer = experiment.build_trainer(task)
@@ -241,16 +259,36 @@ def watched(look: Callable[[], tuple[float, ...]], pause: float) -> Iterator[Cal
         watcher.join()
 
 
-def table_memory(items: int) -> tuple[float, float]:
-    """Bytes per row that the task of a table keeps, and the most while it is read."""
-    with numbers_table(items) as path:
-        file(path)  # what is computed once is no memory of the task
+def table_memory(items: int, kind: str) -> tuple[float, float, float]:
+    """Bytes per row that the task of a table keeps, those in tensors besides, and the most while it is read."""
+    labels = {kind: {"kind": kind, **({"vectors": "words.txt"} if kind == "captions" else {})}}
+    with written_table(items, kind) as path:
+        file(path, labels)  # what is computed once is no memory of the task
         with traced_memory() as memory:
-            task = file(path)
+            task = file(path, labels)
             gc.collect()
             kept, most = memory()
         assert len(task.train) + len(task.evaluated) == items
-        return kept / items, most / items
+        spaces = [split.labels for split in task.splits.values()]
+        tensors = sum(part.nbytes for space in spaces for part in vars(space).values() if isinstance(part, Tensor))
+        return kept / items, tensors / items, most / items
+
+
+def boxes_memory(items: int) -> tuple[float, float]:
+    """Bytes per row of a list of boxes of image files, and of a split that was made of it."""
+    labels, names = VectorLabels(torch.zeros(items)), Texts(f"{row:07d}.jpg" for row in range(items))
+    pathlib_keeps = [Path(f"/data/photographs/{row:07d}.jpg") for row in range(items)]  # a table of all names
+    del pathlib_keeps
+    with traced_memory() as memory:
+        boxes = [BoxCrop(Path(f"/data/photographs/{row:07d}.jpg"), (0.5, row + 1.5, 2.5, 3.5)) for row in range(items)]
+        _ = [str(box.file) for box in boxes]  # a path keeps its text
+        listed = memory()[0]
+        split = Split(boxes, names, labels)
+        del boxes, _
+        gc.collect()
+        kept = memory()[0]
+    assert len(split) == items
+    return listed / items, kept / items
 
 
 @contextmanager
@@ -350,13 +388,13 @@ def evaluation_table(items: list[int]) -> str:
     return table(rows)
 
 
-def start_table(items: list[int]) -> str:
-    """The start of a training: each number of items in a process of its own, whose memory is measured."""
+def start_table(items: list[int], kinds: list[str]) -> str:
+    """The start of a training: each table in a process of its own, whose memory is measured."""
     context, parts = multiprocessing.get_context("spawn"), []
-    for count in items:
+    for kind, count in itertools.product(kinds, items):
         with context.Pool(1) as pool:
-            phases = pool.apply(start_of_training, (count,))
-        title = f"start of a training of a table of numbers, {count:,} rows"
+            phases = pool.apply(start_of_training, (count, kind))
+        title = f"start of a training, labels: {kind}, {count:,} rows"
         rows = [[title, "processor seconds", "resident", "own", "mapped files"]]
         rows += [[name, f"{spent:.2f}", *(f"{each:.2f} GB" for each in memory)] for name, spent, *memory in phases]
         parts.append(table(rows))
@@ -364,9 +402,12 @@ def start_table(items: list[int]) -> str:
 
 
 def memory_table(items: list[int]) -> str:
-    rows = [["rows of a table", "bytes per row kept", "the most while it is read"]]
-    rows += [[f"{count:,}", *(f"{each:,.0f}" for each in table_memory(count))] for count in items]
-    return table(rows)
+    rows = [["bytes per row of a table", "rows", "kept by Python and Arrow", "in tensors", "the most while it is read"]]
+    for kind in CELLS:
+        rows += [[kind, f"{count:,}", *(f"{each:,.0f}" for each in table_memory(count, kind))] for count in items]
+    boxes = [["bytes per box of an image file", "rows", "in a list", "in a split"]]
+    boxes += [["box", f"{count:,}", *(f"{each:,.0f}" for each in boxes_memory(count))] for count in items]
+    return f"{table(rows)}\n\n{table(boxes)}"
 
 
 def cache_table(items: list[int]) -> str:
@@ -381,6 +422,7 @@ def main() -> None:
     parser.add_argument("--evaluated", type=int, nargs="*", default=[10**4, 3 * 10**4, 10**5])
     parser.add_argument("--measured", type=int, nargs="*", default=[10**5, 10**6], help="rows whose memory is measured")
     parser.add_argument("--started", type=int, nargs="*", default=[10**5, 10**6, 10**7], help="rows of a training")
+    parser.add_argument("--labels", nargs="*", choices=CELLS, default=["number", "class"], help="labels of a training")
     parser.add_argument("--cached", type=int, nargs="*", default=[10**5, 10**6], help="images of a cache")
     parser.add_argument("--save", type=Path, help="write the tables to this file too")
     given = parser.parse_args()
@@ -394,7 +436,7 @@ def main() -> None:
     if given.cached:
         parts.append(cache_table(given.cached) + "\n")
     if given.started:
-        parts.append(start_table(given.started) + "\n")
+        parts.append(start_table(given.started, given.labels) + "\n")
     if given.evaluated:
         parts.append(evaluation_table(given.evaluated) + "\n")
     text = "\n".join(parts)
