@@ -141,7 +141,7 @@ def find(name: str, given: argparse.Namespace, seed: int, is_unit: bool) -> Foun
         None,
         label_query(labelled.embeddings, known, k),
         label_query(normalize(embeddings), known, k),
-        label_query(labelled.embeddings, known, 1),
+        labelled.embeddings[known.argmin(1)],
     ]
     columns = []
     for way in ways:
