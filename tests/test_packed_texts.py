@@ -20,7 +20,7 @@ from benchmarks.growth import traced_memory
 from contml._support.texts import TextLists, Texts, joined, taken
 from contml.data import BoxCrop, ImageFile, Split, Square, SquareCrop, copies
 from contml.data.sources import ImageFiles, PackedFiles, Vectors
-from contml.labels import ClassLabels, VectorLabels
+from contml.labels import ClassLabels, OrdinalLabels, VectorLabels
 from tasks._readers.folders import DiskFiles
 from tasks.table.file import file
 
@@ -261,6 +261,14 @@ def test_classes_of_packed_texts_are_those_of_a_list(names):
         listed[[0, len(names) - 1, 0]].as_root().names,
         Texts(listed.digests()[row] for row in (0, len(names) - 1, 0)),
     )
+
+
+@given(st.lists(st.sampled_from(["s", "m", "l"]), min_size=1))
+def test_levels_of_packed_texts_are_those_of_a_list(names):
+    packed, listed = (OrdinalLabels(labels, ["s", "m", "l"]) for labels in (Texts(names), names))
+    assert packed.ranks.tolist() == listed.ranks.tolist()
+    assert packed.digests() == listed.digests()
+    assert packed.arguments() == listed.arguments()
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ class LabelSpace(ABC):
             if len(given) not in (0, len(self)):
                 raise InputError(name, f"{len(given)} for {len(self)} items", "must be one for each item")
             if len(given):
-                setattr(root, f"_{name}", given if isinstance(given, Texts) else list(map(str, given)))
+                setattr(root, f"_{name}", given if isinstance(given, Texts) else Texts(map(str, given)))
         return root
 
     def arguments(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing, names_of
 from contml._support.errors import InputError, did_you_mean
+from contml._support.texts import Texts
 from contml._support.validation import check_ranges, is_finite
 from contml.contracts import Colours, Measure, Part
 from contml.distances.labels import great_circle, heading_difference
@@ -36,6 +37,9 @@ class OrdinalLabels(LabelSpace):
     ranks: Tensor
 
     def __init__(self, labels: Numbers | Sequence[Hashable], levels: Sequence[Hashable] | None = None) -> None:
+        numbers = None  # the number of each item's text among those that differ
+        if isinstance(labels, Texts):
+            labels, numbers = labels.numbered()
         values = as_items("labels", labels, "a level for each item")
         if not values:
             raise InputError("labels", "no items", "must be a level for each item")
@@ -57,7 +61,8 @@ class OrdinalLabels(LabelSpace):
         for item, value in enumerate(values):
             if value not in rank:
                 raise InputError(f"label of item {item}", repr(value), f"must be one of the levels {list(rank)}")
-        super().__init__(ranks=torch.tensor([rank[value] for value in values], dtype=torch.int64))
+        ranks = torch.tensor([rank[value] for value in values], dtype=torch.int64)
+        super().__init__(ranks=ranks if numbers is None else ranks[torch.from_numpy(numbers)])
         self.levels = list(rank)
         self.measure = Measure("levels", len(self.levels) - 1)
 
@@ -122,8 +127,8 @@ class OrdinalLabels(LabelSpace):
     def _compares_all_pairs(self) -> bool:
         return type(self).distances is not OrdinalLabels.distances
 
-    def _item_contents(self) -> list[bytes]:
-        return [repr(self.levels[rank]).encode() for rank in self.ranks.tolist()]
+    def _item_contents(self) -> Iterable[bytes]:
+        return (repr(self.levels[rank]).encode() for rank in self.ranks.cpu().numpy())
 
 
 def _ordered_categories(labels: Any) -> Sequence[Hashable] | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from contml import InputError
 from contml._support.text import value_text
+from contml._support.texts import Texts
 from contml._support.validation import PositiveFloat
 from contml.contracts import PLAIN, Measure
 from contml.labels import DateLabels, GeoLabels, LabelSpace, VectorLabels
@@ -161,7 +162,7 @@ class VectorLabel(TableLabel):
 
         def space(rows: Array) -> LabelSpace:
             plain = VectorLabels(values[rows])
-            texts = [plain.text(row) for row in range(len(rows))]
+            texts = Texts(plain.text(row) for row in range(len(rows)))
             labels = VectorLabels(values[rows] / spread.units, squared=False, scales=spread.units)
             return _with_unit(labels, unit, PLAIN).with_texts(texts)  # each column has a unit of its own
 

@@ -74,14 +74,18 @@ class OrdinalLabel(TableLabel):
 
     def read(self, cells: Cells) -> LabelColumn:
         """The level of each row, "" where it is missing."""
-        values, present = cells.columns[0].texts(), cells.columns[0].filled
+        values, present = cells.columns[0].packed_texts(), cells.columns[0].filled
+        distinct, numbers = values.numbered()
         if self.levels is None:
             order = self._numbers(cells, values)
-            values, levels = [order.get(value, value) for value in values], list(dict.fromkeys(order.values()))
+            levels = list(dict.fromkeys(order.values()))
+            distinct = Texts(order.get(value, value) for value in distinct)
+            values = distinct.taken(numbers)
         else:
             levels = [str(level) for level in self.levels]
-        for row, value in enumerate(values):
-            if present[row] and value not in levels:
+        for code, value in enumerate(distinct):
+            if value and value not in levels:
+                row = int((numbers == code).argmax())
                 raise cells.error_at(row, f"'{value}' is not a level", f"levels has {', '.join(levels)}")
         if len(levels) < 2:
             raise cells.error(f"{len(levels)} level", "must have at least 2")
@@ -92,9 +96,9 @@ class OrdinalLabel(TableLabel):
         values, levels = column.values
         listed_levels = levels if len(levels) < 8 else [*levels[:3], "…", levels[-1]]
         summary = f"{len(levels)} levels: {' < '.join(listed_levels)}"
-        return column.fitted(lambda rows: OrdinalLabels([values[row] for row in rows], levels), summary)
+        return column.fitted(lambda rows: OrdinalLabels(values.taken(rows), levels), summary)
 
-    def _numbers(self, cells: Cells, values: list[str]) -> dict[str, str]:
+    def _numbers(self, cells: Cells, values: Texts) -> dict[str, str]:
         """The level of each different cell, lowest first: of equal numbers, such as 4 and 4.0, the shortest one.
 
         Raises:
@@ -108,7 +112,7 @@ class OrdinalLabel(TableLabel):
             problem = f"levels in words ({_examples(words)})" if len(words) == len(order) else f"the level '{words[0]}'"
             raise cells.error_at(values.index(words[0]), problem, "must be numbers", hint)
         fractional_value = next((value for value, parsed in order.items() if not (parsed or 0.0).is_integer()), None)
-        num_levels, num_rows = len(order), sum(map(bool, values))
+        num_levels, num_rows = len(order), int(cells.columns[0].filled.sum())
         if num_levels > _MOST_LEVELS and (fractional_value is not None or num_levels >= _NEARLY_ALL * num_rows):
             example = next(iter(order)) if fractional_value is None else fractional_value
             problem = f"'{example}', one of {num_levels:,} different numbers in {num_rows:,} rows"
