@@ -299,7 +299,7 @@ def search(
             typed = TypedLabel(" ".join(labels), query.labels, query.items, query.away)
             results = [label_results(typed, found, answering)]
         else:
-            embeddings = model.embed([query.file for query in query_images])
+            embeddings = model.embed([query.source for query in query_images])
             found = opened_index.search(embeddings, k)
             results = results_of(query_images, found, model, _answers(model, embeddings), answering)
         num_items, num_unbuilt = len(opened_index), opened_index.unbuilt

@@ -26,7 +26,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import read_bytes
-from contml.data.shards import leads_into_shard, read_image
+from contml.data.shards import is_shard, leads_into_shard, read_image
 
 T = TypeVar("T")
 #: An RGB image: uint8 `[H, W, 3]`.
@@ -216,6 +216,8 @@ def _formats() -> tuple[str, ...]:
 
 def _unknown_format(file: Path | BinaryIO) -> str:
     """Why Pillow cannot identify a file."""
+    if isinstance(file, Path) and is_shard(file.name):
+        return f"a shard, whose images are {file.name}/NAME"
     head = _head(file)
     if "HEIF" in _MISSING and head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1", b"hevc"):
         return f"HEIF; pip install {_MISSING['HEIF']} reads it"

@@ -28,6 +28,8 @@ _TABLES = (".csv", ".tsv", ".txt", ".gz", ".jsonl", ".ndjson", ".json", ".parque
 _NETWORK = "backbone="
 #: The config of your own table if none is named; the task comes from an entry point.
 _TABLE = "table/default"
+#: The sections of a config that say which data are read, and how they are split.
+_OF_DATA = ("task.", "images.", "training.")
 
 
 def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
@@ -160,12 +162,16 @@ def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str]
         experiment = load(config, [*data_overrides, *overrides])
         return replace(experiment, task=experiment.read_task(), preset=preset)
 
-    def chosen(name: str, changes: Sequence[str]) -> Experiment:
+    def chosen(name: str, changes: Sequence[str], given: Sequence[str] = overrides) -> Experiment:
         """The experiment of a config that the user did not name, and that errors do not name either."""
-        return _experiment(read(config_path(name), overrides, "", bundled=True, changes=changes), name)
+        return _experiment(read(config_path(name), given, "", bundled=True, changes=changes), name)
 
     data_overrides.insert(0, f"task.name={data_task()}")
-    table_experiment = chosen(_TABLE, data_overrides)
+    try:
+        table_experiment = chosen(_TABLE, data_overrides)  # mistyped names are found before the data are read
+    except InputError:  # the override may be of a sampler or a loss that the config for these data has
+        of_data = [override for override in overrides if override.startswith(_OF_DATA)]
+        table_experiment = chosen(_TABLE, data_overrides, of_data)
     task = table_experiment.read_task()
     assert task.suggested is not None  # of a table
     built = table_experiment.with_built_task(task).built

@@ -205,7 +205,7 @@ def named_images(arguments: Sequence[str], options: TableOptions | None = None) 
         InputError: there is no such file or folder, a folder or a list has no image, two images have one name, or a
             shard is damaged.
     """
-    given = [group for argument in arguments for group in _named(argument, options)]
+    given = [group for _, group in _given(arguments, options)]
     skipped = Counter[str]()
     for group in given:
         if isinstance(group, NamedShard):
@@ -225,13 +225,12 @@ def named_shards(arguments: Sequence[str], options: TableOptions | None = None) 
         InputError: something is not a shard, or there is no such file.
     """
     shards = []
-    for argument in arguments:
-        for group in _named(argument, options):
-            if isinstance(group, NamedShard):
-                shards.append(group)
-            elif group.names:
-                allowed = "must be shards: .tar, Parquet, or a data set of Hugging Face"
-                raise InputError(argument, "images", allowed, "or write one file: --out FILE.parquet")
+    for argument, group in _given(arguments, options):
+        if isinstance(group, NamedShard):
+            shards.append(group)
+        elif group.names:
+            allowed = "must be shards: .tar, Parquet, or a data set of Hugging Face"
+            raise InputError(argument, "images", allowed, "or write one file: --out FILE.parquet")
     return shards
 
 
@@ -264,6 +263,26 @@ def _refuse_repeated(names: Texts, paths: Texts) -> None:
                 raise InputError(names[row], "appears twice" if is_repeated else two, hint=hint)
 
 
+def _given(arguments: Sequence[str], options: TableOptions | None) -> list[tuple[str, _Listed | NamedShard]]:
+    """What the arguments name, each with its argument. Of several wrong ones, all are printed but the first.
+
+    Raises:
+        InputError: that of the first wrong one.
+    """
+    given: list[tuple[str, _Listed | NamedShard]] = []
+    refused: list[InputError] = []
+    for argument in arguments:
+        try:
+            given += ((argument, group) for group in _named(argument, options))
+        except InputError as error:
+            refused.append(error)
+    for error in refused[1:]:
+        note(str(error))
+    if refused:
+        raise refused[0]
+    return given
+
+
 def _named(argument: str, options: TableOptions | None) -> Iterator[_Listed | NamedShard]:
     """What an argument names."""
     if argument.startswith("@"):
@@ -272,7 +291,7 @@ def _named(argument: str, options: TableOptions | None) -> Iterator[_Listed | Na
         for name in names:
             candidates = [folder / spelling for spelling in spellings(written_path(name))]
             path = next(filter(os.path.exists, candidates), candidates[0])
-            if is_shard(name) and path.is_file():
+            if is_shard(path.name) and path.is_file():
                 yield listed
                 yield NamedShard(name, Address(str(path)), path.name)
                 listed = _Listed([], [])
@@ -288,8 +307,8 @@ def _named(argument: str, options: TableOptions | None) -> Iterator[_Listed | Na
             yield from _in_folder(path, part)
         elif not os.path.exists(path):  # noqa: PTH110
             yield _in_shard(name, path)
-        elif is_shard(name):
-            yield NamedShard(f"{name}{part}", Address(str(path), part), path.name)
+        elif is_shard(path.name):  # of `a.tar/` too
+            yield NamedShard(f"{name.rstrip('/')}{part}", Address(str(path), part), path.name)
         else:
             refuse_compressed(path)
             if part:

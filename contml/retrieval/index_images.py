@@ -21,6 +21,7 @@ from contml._support.text import percent
 from contml.data import Split
 from contml.data.decode import cause
 from contml.data.shards import exists, find, metadata as metadata_in_shard, read_image
+from contml.data.sources import ImageFile
 from contml.data.text_files import written_path
 from contml.evaluation.embed_parts import Mask, Part, Parts, Rows, device_here
 from contml.labels.base import LabelSpace
@@ -271,7 +272,8 @@ class _Embed:
         item.check(self.split)
         stamps = [self.split.stamp(row) for row in item.rows]
         files = [stamp.file for stamp in stamps if stamp is not None]
-        embeddings = self.model.embed(files, broken="skip")
+        # Not the files: a folder among them would be many images.
+        embeddings = self.model.embed([self.split.images[row] for row in item.rows], broken="skip")
         is_read = np.asarray(np.isfinite(embeddings).all(1))
         broken = {
             row: self.model.left_out.get(str(file), "its embedding is not finite")
@@ -309,7 +311,7 @@ def bind(index: Index, model: Model, run: str) -> Bound:
             found = [(name, file) for name, file in zip(chunk, files, strict=True) if exists(file)]
             if not found:
                 continue
-            vectors = model.embed([file for _, file in found], broken="skip")
+            vectors = model.embed([ImageFile(file) for _, file in found], broken="skip")
             rows = np.flatnonzero(np.isfinite(vectors).all(1))[: _CHECKED - len(checked)]
             checked += [found[row][0] for row in rows]
             embeddings.append(vectors[rows])

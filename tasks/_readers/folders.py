@@ -11,7 +11,7 @@ import numpy as np
 
 from contml import InputError
 from contml._support.texts import Texts
-from contml.data.shards import Address, folder_in, leads_into_shard
+from contml.data.shards import Address, folder_in, is_shard, leads_into_shard
 from contml.data.text_files import not_unpacked, spellings, written_path
 
 #: What to do with missing images or labels: raise an error, or omit and count them.
@@ -140,9 +140,11 @@ def refuse_absent(
 
 def why_absent(path: Path) -> str:
     """Why there is no such file, as far as the folder or the shard shows it; else ""."""
-    if similar_names := sorted(name for name in DiskFiles().names(path.parent) if name.lower() == path.name.lower()):
+    folder, names_there = path.parent, DiskFiles().names(path.parent)
+    if path.name in names_there and is_shard(path.name):
+        return f"{path} is a shard, whose images are {path}/NAME"
+    if similar_names := sorted(name for name in names_there if name.lower() == path.name.lower()):
         return f"there is {similar_names[0]}: upper and lower case differ"
-    folder = path.parent
     if (in_shard := folder_in(str(folder))) is not None:
         names, address = in_shard[0].names, in_shard[0].address
         return f"the {len(names):,} images of {address} have names such as {names[0]}"

@@ -22,7 +22,7 @@ from contml.data.tables import read_table
 from contml.data.text_files import read_lines
 from contml.data.values import whole_number
 
-from .._readers.folders import DiskFiles, data_folder, image_folders
+from .._readers.folders import DiskFiles, data_folder, image_folders, why_absent
 from .._readers.label_maps import Array, check_shape, read_groups, read_image_map, to_classes
 from .._readers.splits import SplitItems, name_lists, part_of, read_lists, split_by_column, split_by_lists, with_queries
 from .split import make_split
@@ -214,7 +214,9 @@ def _read_maps(pairs: list[_Pair], side: int | None) -> Array:
         for pair in pairs:
             for file, kind in ((pair.image, "image"), (pair.label, "label map")):
                 if not on_disk.has(file):
-                    raise InputError(str(file), f"no such {kind}", origin=pair.origin)
+                    reason = why_absent(file)
+                    got = f"no such {kind}{f' ({reason})' if reason else ''}"
+                    raise InputError(str(file), got, origin=pair.origin)
             labels = read_image_map(pair.label)
             check_shape(pair.label, labels, pair.image)
             maps.append(shrink(labels, side))

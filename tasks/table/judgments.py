@@ -121,7 +121,8 @@ def read_judgments(
                 if missing == "refuse":
                     break
             except InputError as error:
-                raise InputError(f"{table.where(row)}: {role}", error.got, error.allowed, error.hint) from None
+                subject = ": ".join(filter(None, (table.where(row), role, error.subject)))  # of a shard: which one
+                raise InputError(subject, error.got, error.allowed, error.hint) from None
         for missing_file in list(absent.values())[:1]:
             rows = rows[np.isin(numbers[rows], list(absent))]
             drop(rows, role, f"no image {missing_file.filename}", str(missing_file.strerror), "without an image file")

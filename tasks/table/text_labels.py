@@ -19,6 +19,7 @@ from contml.data.tables import text_lists
 from contml.labels import CaptionLabels, ClassLabels, LabelSpace, OrdinalLabels, SegmentationLabels, TagLabels
 from contml.labels.words import split_words
 
+from .._readers.folders import why_absent
 from .._readers.label_maps import check_shape, read_image_map, to_classes
 from .._readers.word_vectors import vectors_in_words, word_vectors
 from .cells import decimal_comma, number, separator
@@ -235,7 +236,9 @@ class MapLabel(TableLabel):
         """The error of a row that has no file."""
         if not column.cells.columns[0].filled[row]:
             return super().problem(column, row)
-        return f"{column.name}: no such file {column.values[row]}, relative to root {column.cells.reading.files.root}"
+        path, root = column.values[row], column.cells.reading.files.root
+        reason = why_absent(Path(path))
+        return f"{column.name}: no such file {path}, relative to root {root}{f'; {reason}' if reason else ''}"
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:
         """Reads the maps of these rows; those with labels on more than half of their pixels can be used."""

@@ -48,7 +48,7 @@ class Colours:
 
     def embed(self, images, *, broken="fail"):
         self.left_out, rows = {}, []
-        for path in images:
+        for path in (image.file for image in images):
             try:
                 with Image.open(path) as picture:
                     rows.append(np.asarray(picture.convert("RGB")).reshape(-1, 3).mean(0) / 255 * self.brightness)

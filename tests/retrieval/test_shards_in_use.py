@@ -101,6 +101,28 @@ def test_single_images_lists_and_python(contml, exported, archives, contents, em
     assert [*model.left_out] == [str(archives / "p-0001.tar" / "b.png")]
 
 
+def test_a_list_with_a_folder(contml, exported, archives, contents, embedded, tmp_path):
+    """A folder in a list is no image; a slash after the name of a shard changes nothing."""
+    (tmp_path / "l.txt").write_text("photos/0001.png\nphotos\nshards/p-0001.tar/\n")
+    status, out, err = contml("index", exported, "@l.txt", "--out", "i.index")
+    assert (status, err) == (0, "photos: cannot be decoded (a folder)\n")
+    assert out.startswith("i.index: 9 images added, 9 in all\n")
+    assert contml("embed", exported, "shards/p-0001.tar/", "--out", "f.npz")[0] == 0
+    assert read_features(tmp_path / "f.npz").names == names_of(contents, "shards/p-{:04d}.tar/")[8:16]
+
+
+def test_all_arguments_that_are_not_there(contml, exported, archives):
+    status, out, err = contml("predict", exported, "a.png", "shards", "b.png", "shards/p-0000.tar/x.png")
+    assert (status, out) == (2, "")
+    *others, last = err.splitlines()
+    assert last == "contml: a.png: no such file or folder"
+    names = "shards/p-0000.tar/x.png"
+    assert others == [
+        "b.png: no such file or folder",
+        f"{names}: no such image in shards/p-0000.tar; its first one is 0000.png",
+    ]
+
+
 def test_a_list_of_shards(contml, exported, archives, contents, tmp_path):
     (tmp_path / "shards.txt").write_text("shards/p-0001.tar\nshards/p-0000.tar/0003.png\nshards/p-0002.tar\n")
     assert contml("embed", exported, "@shards.txt", "--out", "f.npz")[0] == 0

@@ -72,8 +72,9 @@ class SlowModel:
         self.folder, self.seconds = folder, seconds
         self.left_out: dict[str, str] = {}
 
-    def embed(self, files, *, broken="fail"):
+    def embed(self, images, *, broken="fail"):
         assert broken == "skip"
+        files = [image.file for image in images]
         numbers = np.array([[int(file.stem)] for file in files], np.float32)
         for file, number in zip(files, numbers, strict=True):
             if int(file.stem) % 10 == 9:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,14 +9,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 from support.damage import mutations
 from support.refusals import refuses
 from support.shards import table, tar, write_dataset, write_parquet
 
 from contml import InputError
 from contml.data import Images, copies
-from contml.data.features import read_features
 from contml.tasks._readers.folders import DiskFiles, why_absent
 from contml.tasks.classes.table import csv
 from contml.tasks.table.file import file
@@ -179,38 +176,3 @@ def test_other_data_sets_with_images_in_shards(folder, contents):
     on_disk = DiskFiles()
     assert on_disk.locate([folder / "q", folder / "s"], "p-2.tar/k0/018.png") == folder / "s/p-2.tar/k0/018.png"
     assert why_absent(Path("s/p-2.tar/k9/1.png")).startswith("the 8 images of s/p-2.tar")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["archives", "parquet"])
-def test_commands_on_a_table_of_shards(folder, kind, contml):
-    """Check, train, evaluate, report, index, embed, predict, audit and features: as of the files."""
-    options = (
-        "training.epochs=1",
-        "sampler.batches=2",
-        "sampler.batch_size=6",
-        "sampler.anchors_per_batch=2",
-        "sampler.neighbours=2",
-        "model.backbone=small_cnn",
-    )
-    weights, embeddings = [], []
-    for each in ("files", kind):
-        name = write_table(each, f"{each}.csv")
-        data = ("--data", name, "--label", "age=number")
-        status, out, err = contml("check", *data, "--images", "all", *options)
-        assert (status, "all 24 images" in out) == (0, True), err
-        assert contml("train", *data, "--name", each, *options)[0] == 0
-        run = next(Path("runs").glob(f"*/*/{each}"))
-        weights.append(load_file(run / "checkpoints" / "last.safetensors"))
-        for command in (["evaluate", run], ["report", run], ["index", run, f"@{name}:image", "--out", f"{each}.index"]):
-            status, _, err = contml(*command)
-            assert status == 0, err
-        assert contml("embed", run, f"@{name}:image", "--out", f"{each}.npz")[0] == 0
-        embeddings.append(read_features(Path(f"{each}.npz")).values)
-        status, out, err = contml("predict", run, PATHS[each](3), "--json")
-        assert status == 0, err
-        assert json.loads(out)
-        status, _, err = contml("audit", run)
-        assert status == 0, err
-    assert all(torch.equal(weights[1][name], value) for name, value in weights[0].items())
-    assert np.array_equal(*embeddings)
