@@ -170,6 +170,9 @@ def benchmark(
     chosen = Benchmark(suite, chosen_cells(suite, places, only), trainings)
     if not plan:
         check_new_file(output.page, output.plot, begins=f"# {suite.title}\n".encode())
+    from contml.benchmark.inputs import check_methods
+
+    check_methods(suite, [(cell.set_name, cell.method_name) for cell in chosen.cells], places)
     on_line(f"{suite.title}: {chosen}")
     if plan:
         for set_name, part in chosen.parts.items():
@@ -190,7 +193,7 @@ def benchmark(
             while missing := [item for cell in own_cells for item in cell.missing(trainings)]:
                 if time.monotonic() >= deadline:  # features may take long
                     raise work.OutOfTimeError
-                prepare(suite, set_name, places)
+                prepare(suite, set_name, places, [cell.method_name for cell in part.cells])
                 work.run(
                     missing,
                     measure,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -28,6 +28,37 @@ def experiment_of(suite: Suite, set_name: str, places: Mapping[str, str], change
         return load(data.config, [*filled(data.changes, places), *changes])
 
 
+def check_methods(suite: Suite, pairs: Sequence[tuple[str, str]], places: Mapping[str, str]) -> None:
+    """Load the config of each set, and of each method with each value of its grid: a mistyped name is found at once.
+
+    Args:
+        suite: the suite.
+        pairs: sets and methods.
+        places: as of `Item`; a place that is missing stands for itself.
+
+    Raises:
+        InputError: the first error.
+    """
+    first_sets: dict[str, str] = {}
+    unfilled = {**{place: f"${place}" for place in suite.places}, **places}
+    for set_name in dict.fromkeys(set_name for set_name, _ in pairs):
+        experiment_of(suite, set_name, unfilled, filled(suite.inputs.changes if suite.inputs else (), unfilled))
+    for set_name, name in pairs:
+        first_sets.setdefault(name, set_name)
+    for name, set_name in first_sets.items():
+        method, data = suite.methods[name], suite.sets[set_name]
+        if method.baseline is not None:
+            continue
+        texts = {**unfilled, **data.values}
+        words = [axis.words for axis in method.axes]
+        for n in range(max(map(len, words), default=1)):
+            option = " ".join(each[n % len(each)] for each in words)
+            try:
+                experiment_of(suite, set_name, texts, filled([*suite.train, *method.changes, *option.split()], texts))
+            except InputError as error:
+                raise error.at(f"method {name}") from None
+
+
 @contextmanager
 def errors_of(set_name: str) -> Iterator[None]:
     """Errors of changes to a config name the set, since nobody has written them on the command line."""
@@ -43,12 +74,21 @@ def folder_of(suite: Suite, set_name: str, places: Mapping[str, str]) -> Path:
     return Path(places["folder"]) / f"{set_name.replace(' ', '_')}-{data_key(suite, set_name)}"
 
 
-def prepare(suite: Suite, set_name: str, places: Mapping[str, str]) -> None:
-    """Write the inputs of a set that are not there yet."""
+def prepare(suite: Suite, set_name: str, places: Mapping[str, str], methods: Iterable[str]) -> None:
+    """Write the inputs of a set that are not there yet.
+
+    Raises:
+        InputError: an error of the data, or the loss of one of the methods needs other labels.
+    """
     folder, inputs = folder_of(suite, set_name, places), suite.inputs
     experiment = experiment_of(suite, set_name, places, filled(inputs.changes if inputs else (), places))
     with errors_of(set_name):
         task = experiment.read_task()
+        texts = {**places, **suite.sets[set_name].values}
+        for method in (suite.methods[name] for name in methods):
+            if method.baseline is None:
+                changes = filled([*suite.train, *method.changes, *method.options[0].split()], texts)
+                experiment_of(suite, set_name, places, changes).check_labels(task)
         if inputs is not None:
             _write_features(replace(experiment, task=task), folder, inputs)
     for name, split in task.splits.items():

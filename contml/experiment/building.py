@@ -257,10 +257,7 @@ class Experiment:
         data = {"embedding_dim": network.embedding_dim, "labels": labels, "seed": seed, "quiet": quiet_search}
         if labels.class_ids is not None:
             data["num_classes"] = int(labels.class_ids.max()) + 1
-        else:
-            for part in (parts[name] for name in ("loss", "step") if name in parts):
-                if data_arguments(part.constructor).get("num_classes"):  # before num_classes is found missing
-                    self._check_requirement(part, "classes", labels.kind)
+        self._check_kind(labels.kind)  # before num_classes is found missing
         if "loss" in parts:
             loss = self._build_losses(data, network)
             if not _is_judged(self.config):  # else the step checks it
@@ -300,6 +297,23 @@ class Experiment:
             evaluator=self.evaluator(model),
             quiet=quiet,
         )
+
+    def check_labels(self, task: Task) -> None:
+        """Refuse a loss or a step for other labels than those of a task, before anything is built.
+
+        Raises:
+            InputError: they do not fit.
+        """
+        self._check_kind("binary" if "binarize" in self.config.parts else task.train.labels.kind)
+
+    def _check_kind(self, kind: LabelKind) -> None:
+        parts = self.config.parts
+        for part in (parts[name] for name in ("loss", "step") if name in parts):
+            if kind != "classes" and data_arguments(part.constructor).get("num_classes"):
+                self._check_requirement(part, "classes", kind)
+        requires = getattr(parts["loss"].constructor, "requires", None) if "loss" in parts else None
+        if requires is not None and not _is_judged(self.config):  # else the step checks it
+            self._check_requirement(parts["loss"], requires, kind)
 
     def check_packages(self) -> None:
         """Refuse a tracker or an adapter whose package is not installed, before data are read."""

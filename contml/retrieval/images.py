@@ -276,8 +276,8 @@ def _given(arguments: Sequence[str], options: TableOptions | None) -> list[tuple
             given += ((argument, group) for group in _named(argument, options))
         except InputError as error:
             refused.append(error)
-    for error in refused[1:]:
-        note(str(error))
+    for other in refused[1:]:
+        note(str(other))
     if refused:
         raise refused[0]
     return given

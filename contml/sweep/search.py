@@ -105,8 +105,9 @@ def sweep(
         raise InputError("--shard", got, hint="use --sampler random, or share the trainings with --join")
     first_seed = base.config.values["seed"]
     runs_of_trial = [(first_seed + n, f if folds > 1 else None) for n in range(seeds) for f in range(folds)]
-    _check_points(source, space, _fixed(runs_of_trial[-1], folds))
+    points = _checked_points(source, space, _fixed(runs_of_trial[-1], folds))
     task: Task = base.config.parts["task"].build() if base.task is None else base.task
+    _check_on_data(points, task, space)
     if folds > 1 and task.val is not None:
         raise InputError("--folds", str(folds), hint="omit it: these data have a validation split of their own")
     if sampler_name == "tpe" and cluster and processes is None:
@@ -278,8 +279,8 @@ def _fixed(run: tuple[int, int | None], folds: int) -> list[str]:
     return [f"seed={seed}", "training.select=val", *validation]
 
 
-def _check_points(source: Source, space: Space, fixed: Sequence[str]) -> None:
-    """Load the config with the ends of ranges and all choices; refuse values that a part does not accept.
+def _checked_points(source: Source, space: Space, fixed: Sequence[str]) -> list[Experiment]:
+    """The config with the ends of ranges and all choices; values that a part does not accept are refused.
 
     Raises:
         InputError: the first error.
@@ -289,11 +290,30 @@ def _check_points(source: Source, space: Space, fixed: Sequence[str]) -> None:
         combinations = list(itertools.product(*points))
     else:  # each value once; a table is read each time
         combinations = [tuple(values[n % len(values)] for values in points) for n in range(max(map(len, points)))]
+    found = []
     for values in combinations:
         params = {dimension.key: value for dimension, value in zip(space, values, strict=True)}
         experiment = source.load([*overrides_of(params), *fixed])
+        found.append(experiment)
         if experiment.config.parts["training"].options["epochs"] == 0:
             raise InputError("training.epochs", "0", "must be at least 1 in a sweep")
+    return found
+
+
+def _check_on_data(points: Sequence[Experiment], task: Task, space: Space) -> None:
+    """Refuse losses that need other labels, and networks that are not known, before anything is trained.
+
+    Raises:
+        InputError: the first error.
+    """
+    for experiment in points:
+        experiment.check_labels(task)
+    if not any(dimension.key in ("model", "model.backbone") for dimension in space):
+        return
+    networks = {json.dumps(each.values["model"], default=str): each for each in points}
+    for experiment in networks.values():
+        if experiment.config.parts["images"].options["features"] is None:
+            experiment.build_network(task, weights=False)
 
 
 def _comparable(experiment: Experiment) -> dict[str, Any]:

@@ -436,3 +436,30 @@ def test_whole_networks_and_a_set_whose_options_another_one_chose(tmp_path):
     assert not list((tmp_path / "inputs").rglob("features.npz"))
     path.write_text(NETWORKS.replace("images.crop=32", "images.crop=30"))
     assert benchmark(str(path), [], **folders, minutes=0).done == 0  # other images are another training
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "subject", "origin"),
+    [
+        ("loss=cosent", "loss=cosen", "loss.name", "method cosent"),
+        ("loss.scale: [5, 20]", "loss.scal: [5, 20]", "loss.scal", "method cosent"),
+        ("sampler=uniform", "sampler=uniforn", "sampler.name", "method log_ratio"),
+        ("task.queries=0", "task.query=0", "task.query", "sets.wide of the suite"),
+    ],
+)
+@pytest.mark.parametrize("plan", [True, False])
+def test_a_mistyped_name_is_found_before_the_first_training(tmp_path, old, new, subject, origin, plan):
+    (tmp_path / "tiny.yaml").write_text(SUITE.replace(old, new))
+    with refuses(subject, origin=origin):
+        run(tmp_path, plan=plan)
+    assert not (tmp_path / "inputs").exists()
+
+
+def test_a_loss_for_other_labels_is_found_before_the_first_training(tmp_path):
+    text = SUITE.replace(
+        "changes: [loss=cosent], grid: [{loss.scale", "changes: [loss=proxy_anchor], grid: [{loss.alpha"
+    )
+    (tmp_path / "tiny.yaml").write_text(text)
+    with refuses("loss proxy_anchor", "graded labels", "needs classes"):
+        run(tmp_path)
+    assert not (tmp_path / "inputs").exists()

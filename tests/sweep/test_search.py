@@ -507,6 +507,8 @@ def test_changed_data_are_refused(trainings, monkeypatch):
         (["loss.margin=0.1,many"], [], {}, "loss.margin", "'many'"),
         (["loss=dense_triplet,tripel_margin"], [], {}, "loss", "'tripel_margin'"),
         (["loss=dense_triplet,log_ratio", MARGINS], [], {}, "loss.margin", "unknown key"),
+        (["loss=dense_triplet,proxy_anchor"], [], {}, "loss proxy_anchor", "graded labels"),
+        (["model.backbone=small_cnn,tiny_cnn"], [], {}, "model.backbone", "tiny_cnn"),
         (["loss.margin=0.1,-1"], [], {}, "loss.margin", "-1"),
         (["loss.margin=-1..1"], [], {"trials": 3}, "loss.margin", "-1"),
         (["training.evaluate_every=1..9.0"], [], {"trials": 3}, "training.evaluate_every", ""),
