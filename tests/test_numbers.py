@@ -718,6 +718,30 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
     ],
     "docs/scale.md": [
         (
+            f"keeps {N} bytes per row of a number, {N} of a class with a name of 12 characters, and {N} of a caption",
+            lambda: [sum(kept_per_row(kind)[:2]) for kind in ("number", "class", "captions")],
+        ),
+        (
+            f"While the table is read, it is {N}, {N} and {N}",
+            lambda: [kept_per_row(kind)[2] for kind in ("number", "class", "captions")],
+        ),
+        (
+            f"numbers begins with {N} GB resident, of which {N} are its own, and one of 10\\^7 classes with {N}",
+            lambda: [*started("number")[1:3], started("class")[1]],
+        ),
+        (
+            f"needs up to {N} GB with the mapped files",
+            lambda: max(started(kind, "contml check, after reading")[1] for kind in ("number", "class")),
+        ),
+        (
+            rf"to the first step \| {N} s \| {N} s \| \*\*{N} s\*\*",
+            lambda: [seconds_to_start(rows) for rows in (10**5, 10**6, 10**7)],
+        ),
+        (
+            rf"until then, at most \| {N} GB \| {N} GB \| \*\*{N} GB\*\*",
+            lambda: [started("number", rows=rows)[1] for rows in (10**5, 10**6, 10**7)],
+        ),
+        (
             f"first: {N} us and {N} bytes for each image of a tar archive, {N} us and {N} bytes for a row of a Parquet",
             lambda: [*opened("tar archive, an image and a .json per sample"), *opened("Parquet file, column of names")],
         ),
@@ -970,6 +994,28 @@ def searched(kind: str) -> list[float]:
 def opened(shard: str) -> list[float]:
     """Microseconds and bytes per image of a shard that is opened."""
     return row("shards", shard)[1:]
+
+
+def kept_per_row(labels: str) -> list[float]:
+    """Bytes per row that a task of 10^6 rows keeps, those in tensors besides, and the most while it is read."""
+    text = (ROOT / "benchmarks/results/growth.md").read_text(encoding="utf-8")
+    cells = re.search(rf"^\| {labels} \| 1,000,000 \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+    assert cells is not None
+    return [*map(float, cells.groups())]
+
+
+def started(labels: str, phase: str = "first step", rows: int = 10**7) -> list[float]:
+    """Seconds of a part of the start of a training; GB so far: resident, the process's own, and of mapped files."""
+    return row("growth", phase, below=f"labels: {labels}, {rows:,} rows")
+
+
+def seconds_to_start(rows: int) -> float:
+    """Processor seconds until the end of the first step."""
+    phases = ("reading, splits, queries", "model, loss, sampler, images", _RECORD, "first step")
+    return sum(started("number", phase, rows)[0] for phase in phases)
+
+
+_RECORD = "record of the run: 31 bytes per row"
 
 
 def most_of_shards() -> float:

@@ -478,7 +478,7 @@ class SquareCrops(PackedFiles[SquareCrop]):
     Args:
         paths: the path of each file.
         squares: left, top and side of each `[N, 3]`, float64.
-        sides: the sides of the crops in pixels `[N]`.
+        side_lengths: the sides of the crops in pixels `[N]`.
         sizes: width and height that each image must have `[N, 2]`; 0 where they are not known.
     """
 
@@ -486,21 +486,21 @@ class SquareCrops(PackedFiles[SquareCrop]):
         self,
         paths: Iterable[str],
         squares: np.ndarray[Any, np.dtype[np.float64]],
-        sides: np.ndarray[Any, np.dtype[np.int32]],
+        side_lengths: np.ndarray[Any, np.dtype[np.int32]],
         sizes: np.ndarray[Any, np.dtype[np.int32]],
     ) -> None:
-        self.paths, self.squares, self.sides, self.sizes = as_texts(paths), squares, sides, sizes
+        self.paths, self.squares, self.side_lengths, self.sizes = as_texts(paths), squares, side_lengths, sizes
 
     def _item(self, row: int) -> SquareCrop:
         width, height = self.sizes[row].tolist()
         size = (width, height) if width or height else None
-        return SquareCrop(Path(self.paths[row]), Square(*self.squares[row].tolist()), int(self.sides[row]), size)
+        return SquareCrop(Path(self.paths[row]), Square(*self.squares[row].tolist()), int(self.side_lengths[row]), size)
 
     def taken(self, rows: Iterable[int]) -> Self:
         """The squares of some rows, in this order."""
         index = row_numbers(rows)
-        return type(self)(self.paths.taken(index), self.squares[index], self.sides[index], self.sizes[index])
+        return type(self)(self.paths.taken(index), self.squares[index], self.side_lengths[index], self.sizes[index])
 
     def crops(self) -> Iterator[str]:
         """The square of each image."""
-        return map(_square_text, map(int, self.sides), self.squares)
+        return map(_square_text, map(int, self.side_lengths), self.squares)
