@@ -25,6 +25,12 @@ FILES = sorted((ROOT / "examples/accelerate").glob("*.yaml"))
 #: Batch norm would normalize by the images of a process; Adam would enlarge differences of rounding.
 CHANGES = [*TINY, "training.epochs=1", "model.freeze_batch_norm=true", "optimizer={name: sgd, lr: 0.01}"]
 CONTML = ["-m", "contml.cli", "train", "pose/synthetic", *CHANGES, "--name", "first"]
+#: A captioner in its three phases: embedding, cross entropy, self-critical.
+CAPTIONER = (
+    *("task.train=60", "task.val=12", "task.test=14", "task.queries=4", "model.dim=16", "decoder.hidden=24"),
+    *("decoder.words=12", "sampler.batch_size=12", "sampler.batches=2", "step.embedding_epochs=1"),
+    *("step.cross_entropy_epochs=1", "training.epochs=3", "captioner.beam=1", "captioner.length=8"),
+)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -55,8 +61,8 @@ def free_port():
         return free.getsockname()[1]
 
 
-def launched(folder, file, *options):
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), *options, *CONTML]
+def launched(folder, file, *options, program=CONTML):
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), *options, *program]
     return subprocess.Popen(
         command, cwd=folder, env=script_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -87,3 +93,25 @@ def test_two_processes_train_on_a_cpu(file, tmp_path, alone):
     assert found.keys() == alone.keys()
     for key, value in alone.items():
         torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frozen", ["true", "false"])
+def test_fsdp2_trains_a_captioner_as_ddp_does(tmp_path, frozen):
+    """Equal to the bit; a frozen visual network learns in the first phase alone."""
+    (fsdp,) = [file for file in FILES if file.stem == "fsdp2"]
+    values = yaml.safe_load(fsdp.read_text(encoding="utf-8"))
+    values["fsdp_config"]["fsdp_auto_wrap_policy"] = "NO_WRAP"
+    (tmp_path / "fsdp2.yaml").write_text(yaml.safe_dump(values))
+    (ddp,) = [file for file in FILES if file.stem == "ddp"]
+    found = []
+    for name, file in (("ddp", ddp), ("fsdp2", tmp_path / "fsdp2.yaml")):
+        changes = [*CAPTIONER, f"captioner.frozen={frozen}", "--name", name]
+        program = ["-m", "contml.cli", "train", "captioning/synthetic", *changes]
+        options = ["--num_processes", "2", "--main_process_port", str(free_port())]
+        process = launched(tmp_path, file, *options, program=program)
+        output = process.communicate(timeout=540)[0]
+        assert process.returncode == 0, output
+        found.append(load_file(tmp_path / f"runs/captioning/synthetic/{name}/checkpoints/last.safetensors"))
+    assert found[0].keys() == found[1].keys()
+    assert all(found[1][key].equal(value) for key, value in found[0].items())
