@@ -91,6 +91,17 @@ def test_neighbours_and_a_machine_that_is_lost(ray, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_shards_on_a_cluster(ray, tmp_path):
+    items, results = [Number(value) for value in range(8)], Squares(tmp_path / "squares.jsonl")
+    with pytest.raises(work.ItemsLeftError) as stopped:
+        work.run(items, partial(square, tmp_path, 0), results, join=work.Shard(2, 2), cluster=ray.address)
+    assert stopped.value.left == 4
+    assert sorted(begun(tmp_path)) == [1, 3, 5, 7]
+    work.run(items, partial(square, tmp_path, 0), results, join=work.Shard(1, 2), cluster=ray.address)
+    assert {number: len(calls) for number, calls in begun(tmp_path).items()} == dict.fromkeys(range(8), 1)
+
+
+@pytest.mark.slow
 def test_items_that_fail(ray, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "_RETRIES", 1)
     results = Squares(tmp_path / "squares.jsonl")
