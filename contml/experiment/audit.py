@@ -128,61 +128,121 @@ def audit_run(
     weights, saved = load_weights(path)
     check_config(experiment, run, saved)
     task, _ = recorded_task(experiment, run, accept_changes=False)
-    if split not in task.splits:
-        split_names = ", ".join(task.splits)
-        raise InputError("--split", split, f"must be one of {split_names}", "the data of the run have no other split")
-    items = task.splits[split]
-    groups, row_tags, names = None, _Tags({}, ""), item_names(items, experiment.root)
-    if isinstance(items.labels, JudgedItems):
-        keys: Sequence[str] = items.labels.judgment_names(names)
-    else:
-        tag_file = tags or tags_file(run.folder)
-        if tags or tag_file.exists():
-            row_tags = _Tags(*tags_of_rows(tag_file, names, SPLIT_TITLES[split]))
-        if split == "train":
-            keys = item_groups(task, names)
-        else:
-            keys = list(map(str, range(len(items)) if items.groups is None else items.groups.tolist()))
-        keys = joined(keys, same_images(items.images))
-        group_ids = {key: index for index, key in enumerate(dict.fromkeys(keys))}
-        groups = torch.tensor([group_ids[key] for key in keys])
-    fold_of = draw_folds(keys, folds, "judgments" if groups is None else "items") if split == "train" else None
-    if groups is not None:
-        neighbour_count(k, groups)  # before anything is trained
+    subject = _subject(experiment, run, task, split, tags)
+    fold_of = draw_folds(subject.keys, folds, f"{subject.what}s") if split == "train" else None
+    if subject.groups is not None:
+        neighbour_count(k, subject.groups)  # before anything is trained
     model = trained_model(experiment, run, task, weights, path)
     assert isinstance(model, EmbeddingModel)
     has_parameters = any(True for _ in model.backbone.parameters())
     # A fold's network is its embedding where it judges judgments, and else its backbone.
-    trained_on_items = split == "train" and (groups is None or (has_parameters and not model.frozen))
-    judged_by = "networks" if groups is None else "backbones"
-    what = "judgment" if groups is None else "item"
-    if not trained_on_items:
-        joins = "--shard" if isinstance(join, work.Shard) else "--join"
-        for option, value in (("--processes", processes), (joins, join), ("--cluster", cluster)):
-            if value:
-                hint = "omit it: no network is trained, since "
-                hint += "the backbone is frozen" if split == "train" else f"the run has not seen the {split} split"
-                raise InputError(option, "" if value is True else str(value), hint=hint)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        features, missing = _outputs(model.to(device), items, experiment.build_images(model))
-        network = f"the {judged_by[:-1]} of the run, which was not trained on these {what}s"
-        untrained = evaluated.untrained if has_parameters or groups is None else ""
-        scored = _scored(items, k, groups, missing, features)
-        return _audited(run, task, split, network, scored, untrained, row_tags)
-    assert fold_of is not None  # of the training split
-    train_fold = _TrainFold(folder, trust, fold_of)
-    train_fold.loaded = _Loaded(experiment, run, task)
-    parts, found = [_Fold(number, folds) for number in range(folds)], _FoldOutputs(train_fold, folds)
-    with found.command(join, str(folder)):
-        if left := sum(part.key not in found for part in work.share(parts, join)):
-            on_line(_plan(run, left, folds, what, several=bool(cluster) or processes not in (None, 1)))
+    if fold_of is not None and (subject.is_judged or (has_parameters and not model.frozen)):
+        train_fold = _TrainFold(folder, trust, fold_of)
+        train_fold.loaded = _Loaded(experiment, run, task)
+        sharing = _Sharing(processes, join, cluster)
+        return _audited(run, subject, *_out_of_fold(train_fold, subject, folds, k, sharing, on_line))
+    joins = "--shard" if isinstance(join, work.Shard) else "--join"
+    for option, value in (("--processes", processes), (joins, join), ("--cluster", cluster)):
+        if value:
+            hint = "omit it: no network is trained, since "
+            hint += "the backbone is frozen" if split == "train" else f"the run has not seen the {split} split"
+            raise InputError(option, "" if value is True else str(value), hint=hint)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    features, missing = _outputs(model.to(device), subject.split, experiment.build_images(model))
+    network = f"the {subject.judged_by[:-1]} of the run, which was not trained on these {subject.what}s"
+    untrained = evaluated.untrained if has_parameters or subject.is_judged else ""
+    return _audited(run, subject, _scored(subject, k, missing, features), network, untrained)
+
+
+class _Tags(NamedTuple):
+    """The tags of rows, and a sentence about them."""
+
+    rows: Mapping[int, str]
+    words: str
+
+
+class _Subject(NamedTuple):
+    """What is audited: the items of a split, or its judgments."""
+
+    split_name: str
+    split: Split
+    keys: Sequence[str]  # items, or judgments, with equal keys are in one fold
+    groups: Tensor | None  # the group of each item `[N]`, by its key; None: judgments
+    tags: _Tags
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether it is judgments."""
+        return self.groups is None
+
+    @property
+    def what(self) -> str:
+        """The word for one of them."""
+        return "judgment" if self.is_judged else "item"
+
+    @property
+    def judged_by(self) -> str:
+        """What of a network predicts them, for sentences."""
+        return "networks" if self.is_judged else "backbones"
+
+
+def _subject(experiment: Experiment, run: Run, task: Task, name: str, tags: Path | None) -> _Subject:
+    """The items of a split, with the tags of a file, or its judgments.
+
+    Raises:
+        InputError: there is no such split, or the file of tags cannot be read.
+    """
+    if name not in task.splits:
+        split_names = ", ".join(task.splits)
+        raise InputError("--split", name, f"must be one of {split_names}", "the data of the run have no other split")
+    split, row_tags = task.splits[name], _Tags({}, "")
+    names = item_names(split, experiment.root)
+    if isinstance(split.labels, JudgedItems):
+        return _Subject(name, split, split.labels.judgment_names(names), None, row_tags)
+    tag_file = tags or tags_file(run.folder)
+    if tags or tag_file.exists():
+        row_tags = _Tags(*tags_of_rows(tag_file, names, SPLIT_TITLES[name]))
+    if name == "train":
+        own = item_groups(task, names)
+    else:
+        own = list(map(str, range(len(split)) if split.groups is None else split.groups.tolist()))
+    keys = joined(own, same_images(split.images))
+    group_ids = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+    return _Subject(name, split, keys, torch.tensor([group_ids[key] for key in keys]), row_tags)
+
+
+class _Sharing(NamedTuple):
+    """Who trains, as in `audit_run`."""
+
+    processes: int | None
+    join: work.Join
+    cluster: str
+
+
+def _out_of_fold(
+    train_fold: _TrainFold,
+    subject: _Subject,
+    folds: int,
+    k: int | None,
+    sharing: _Sharing,
+    on_line: Callable[[str], None],
+) -> tuple[LabelErrors | ScoredJudgments, str, str]:
+    """The scores by networks that are trained without a fold; what they are, and which of them are untrained."""
+    what, judged_by, fold_of = subject.what, subject.judged_by, train_fold.fold_of
+    run, parts, found = (
+        train_fold.loaded.run,
+        [_Fold(number, folds) for number in range(folds)],
+        _FoldOutputs(train_fold, folds),
+    )
+    with found.command(sharing.join, str(train_fold.folder)):
+        if left := sum(part.key not in found for part in work.share(parts, sharing.join)):
+            several = bool(sharing.cluster) or sharing.processes not in (None, 1)
+            on_line(_plan(run, left, folds, what, several=several))
         work.run(
             parts,
             train_fold,
             found,
-            join=join,
-            processes=processes,
-            cluster=cluster,
+            **sharing._asdict(),
             on_done=lambda part: on_line(f"{part}: {int((fold_of == part.number).sum()):,} {what}s"),
             on_wait=lambda count: on_line(f"waits for {count} trainings of other commands"),
             log=found.log,
@@ -193,31 +253,16 @@ def audit_run(
         output = found[part.key]
         unread.update(output.missing.tolist())
         count += output.untrained
-    network = f"{folds} {judged_by}, each {what} by the one that was not trained on it"
-    untrained = f"{count} of the {folds} {judged_by} have untrained weights" if count else ""
     missing = torch.tensor(sorted(unread), dtype=torch.int64)
     outputs = (found[part.key].features for part in parts)  # read one after the other
-    scored = _scored(items, k, groups, missing, outputs, fold_of)
-    return _audited(run, task, split, network, scored, untrained, row_tags)
+    scored = _scored(subject, k, missing, outputs, fold_of)
+    network = f"{folds} {judged_by}, each {what} by the one that was not trained on it"
+    return scored, network, f"{count} of the {folds} {judged_by} have untrained weights" if count else ""
 
 
-class _Tags(NamedTuple):
-    """The tags of rows, and a sentence about them."""
-
-    rows: Mapping[int, str]
-    words: str
-
-
-def _audited(
-    run: Run,
-    task: Task,
-    name: str,
-    network: str,
-    errors: LabelErrors | ScoredJudgments,
-    untrained: str,
-    tags: _Tags,
-) -> Audit:
-    split, title = task.splits[name], SPLIT_TITLES[name]
+def _audited(run: Run, subject: _Subject, errors: LabelErrors | ScoredJudgments, network: str, untrained: str) -> Audit:
+    name, split, tags = subject.split_name, subject.split, subject.tags
+    title = SPLIT_TITLES[name]
     if isinstance(errors, ScoredJudgments):
         several = int((errors.judgments > 1).sum())
         facts = [
@@ -270,17 +315,17 @@ def item_groups(task: Task, names: Sequence[str]) -> list[str]:
 
 
 def _scored(
-    split: Split,
+    subject: _Subject,
     k: int | None,
-    groups: Tensor | None,
     missing: Tensor,
     outputs: Tensor | Iterable[Tensor],
     folds: Tensor | None = None,
 ) -> LabelErrors | ScoredJudgments:
-    labels = split.labels
+    labels = subject.split.labels
     if isinstance(labels, JudgedItems):
         return judgment_errors(outputs, labels, folds=folds, missing=missing)
-    with progress_bar(len(split) - len(missing), "label distances") as progress:
+    with progress_bar(len(labels) - len(missing), "label distances") as progress:
+        groups = subject.groups
         return label_errors(outputs, labels, k=k, folds=folds, missing=missing, groups=groups, progress=progress)
 
 
