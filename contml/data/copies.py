@@ -102,23 +102,24 @@ def joined(groups: Sequence[str], images: Array) -> Sequence[str]:
         groups: the group of each item.
         images: the row of the first item with the same image, for each item.
     """
-    parents: dict[str, str] = {}
-
-    def first(group: str) -> str:
-        while group in parents:
-            parents[group] = parent = parents.get(parents[group], parents[group])
-            group = parent
-        return group
-
-    for row in np.flatnonzero(images != np.arange(len(images))).tolist():
-        low, high = sorted((first(groups[row]), first(groups[images[row]])))
-        if low != high:
-            parents[high] = low
-    if not parents:
+    rows = np.flatnonzero(images != np.arange(len(images)))
+    if not len(rows):
         return groups
-    joined_groups = [first(group) for group in groups]
-    largest, largest_before = (max(Counter(each).values(), default=0) for each in (joined_groups, groups))
-    return groups if largest > max(len(groups) / 2, largest_before) else joined_groups
+    from scipy.sparse import coo_array  # here: importing a loss must stay quick
+    from scipy.sparse.csgraph import connected_components
+
+    names, numbers = as_texts(groups).numbered()
+    pairs = numbers[rows], numbers[images[rows]]
+    graph = coo_array((np.ones(len(rows)), pairs), shape=(len(names), len(names)))
+    _, components = connected_components(graph, directed=False)
+    last_to_first = names.order()[::-1]
+    first_name = np.empty(len(names), np.int64)  # of each component
+    first_name[components[last_to_first]] = last_to_first
+    joined_numbers = first_name[components][numbers]
+    largest, largest_before = (np.bincount(each).max() for each in (joined_numbers, numbers))
+    if largest > max(len(groups) / 2, largest_before) or bool((joined_numbers == numbers).all()):
+        return groups
+    return names.taken(joined_numbers)
 
 
 @dataclass(frozen=True)

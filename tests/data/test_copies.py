@@ -12,6 +12,7 @@ from PIL import Image
 from support.images import noise
 from support.tables import dials, write_table
 
+from contml._support.texts import Texts
 from contml.data import BoxCrop, ImageFile, Pixels, Split, Task, Vector
 from contml.data.carve import with_validation
 from contml.data.copies import find_copies, joined, same_files, same_images
@@ -211,3 +212,24 @@ def test_audit_counts_copies_and_keeps_them_in_one_fold(table, tmp_path):
     neighbours = found.errors.neighbours
     for first, second in pairs:
         assert names.index(second) not in neighbours[names.index(first)].tolist()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_groups_that_share_an_image_are_one(seed):
+    random = np.random.default_rng(seed)
+    count = int(random.integers(1, 40))
+    names = ["b", "a", "ä", "", "z\udcff", "\U0001f600", "aa", "group 1", "group 2"]
+    groups = [names[n] for n in random.integers(0, len(names), count)]
+    keys = random.integers(0, int(random.integers(1, 3 * count + 1)), count).tolist()
+    images = np.array([keys.index(key) for key in keys])
+    together = {name: {name} for name in groups}  # by taking sets together until nothing changes
+    for row, image in enumerate(images):
+        whole = together[groups[row]] | together[groups[image]]
+        for name in whole:
+            together[name] = whole
+    expected = [min(together[group]) for group in groups]
+    largest, before = (max(map(each.count, each)) for each in (expected, groups))
+    if largest > max(count / 2, before):
+        expected = groups
+    assert joined(groups, images) == expected
+    assert joined(Texts(groups), images) == expected
