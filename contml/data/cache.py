@@ -265,6 +265,14 @@ class ImageCache:
         report = CacheReport(len(split), added, broken, size)
         return CachedImages(self.arrays, self.kind, found.positions, found.checksums), report
 
+    def count_missing(self, split: Split) -> int:
+        """The number of different images of a split that are not in the cache.
+
+        Raises:
+            InputError: the folder cannot be read, or the images come from no files.
+        """
+        return len(self._search(_Files(split)).missing)
+
     def _search(self, files: _Files) -> _Found:
         """Searches the index for the images of a split. The last entry of an image counts.
 

@@ -201,12 +201,8 @@ class Images:
         missing = [*range(len(split))]
         try:
             if all(split.stamp(row) is not None for row in missing):
-                kind, folder = (
-                    CacheKind.features(extractor.key[:32], extractor.dim),
-                    self.cache or user_cache("features"),
-                )
                 try:
-                    cached, report = ImageCache(folder, kind).fill(split, make, images.left_out)
+                    cached, report = self._feature_cache(extractor).fill(split, make, images.left_out)
                 except InputError as error:
                     if self.cache is not None:
                         raise
@@ -227,6 +223,22 @@ class Images:
             row = min(features.broken)
             raise self._broken_error(split.name(row), features.broken[row])
         return features
+
+    def _feature_cache(self, extractor: Extractor) -> ImageCache:
+        return ImageCache(self.cache or user_cache("features"), CacheKind.features(extractor.key[:32], extractor.dim))
+
+    def count_without_features(self, split: Split) -> int:
+        """The number of images of a split whose features are not in the cache; those from no file never are.
+
+        Raises:
+            InputError: there is no `extractor`.
+        """
+        if self.extractor is None:
+            raise InputError("extractor", "None", "must be a frozen backbone")
+        try:
+            return self._feature_cache(self.extractor).count_missing(split)
+        except InputError:  # reported when the features are computed
+            return len(split)
 
     def check(self, split: Split, rows: range) -> None:
         """Decodes the images of some rows that will be needed at the end of a training, if broken images are errors.

@@ -75,9 +75,11 @@ def check(
     report_columns(as_read, on_columns)
     task = replace(experiment, task=as_read).build_task()
     trainer = experiment.build_trainer(task)
+    is_once = trainer.images.extractor is not None
+    to_extract = sum(map(trainer.images.count_without_features, task.splits.values())) if is_once else 0
     has_cache = trainer.images.cache is not None
     trainer.images.cache = None  # what is in the cache says nothing about the files
-    is_once, trainer.images.extractor = trainer.images.extractor is not None, None
+    trainer.images.extractor = None
     decoded = _decode_all(task, trainer.images, on_broken) if images == "all" else ""
     batches = (b for n in count() for b in trainer.images.train_batches(trainer.split, trainer.sampler, epoch=n))
     batch = next(batches)
@@ -109,7 +111,9 @@ def check(
         ),
         (
             "time",
-            _time_of_features(times, len(batch.rows), task) if is_once else _time(times, trainer.total_steps, rest),
+            _time_of_features(times, len(batch.rows), to_extract, sum(map(len, task.splits.values())))
+            if is_once
+            else _time(times, trainer.total_steps, rest),
         ),
         ("parameters", f"{num_parameters:,}, on {trainer.device}"),
         ("loss of a batch", f"{loss.item():.4g}"),
@@ -170,13 +174,21 @@ def _time(times: Sequence[float], steps: int, rest: float) -> str:
     return f"about {_range(times, steps, rest)} with evaluations and report, by {len(times)} steps"
 
 
-def _time_of_features(times: Sequence[float], batch: int, task: Task) -> str:
-    """The time in which each image of the splits passes a frozen backbone, by steps with `batch` images."""
-    images = sum(map(len, task.splits.values()))
+def _time_of_features(times: Sequence[float], batch: int, missing: int, images: int) -> str:
+    """The time in which the images without features pass a frozen backbone, by steps with `batch` images.
+
+    Args:
+        times: seconds of steps, sorted.
+        batch: images of a step.
+        missing: the images whose features are not in the cache.
+        images: all images.
+    """
+    if not missing:
+        return f"the features of all {images:,} images are in the cache: seconds per epoch"
     if not times:
-        return f"{images:,} images pass the backbone once"
-    about = _range(times, images / batch)
-    return f"about {about} for the features of {images:,} images, which are kept; then seconds per epoch"
+        return f"{missing:,} images pass the backbone once"
+    about, rest = _range(times, missing / batch), f" of {images:,}" if missing < images else ""
+    return f"about {about} for the features of {missing:,}{rest} images, which are kept; then seconds per epoch"
 
 
 def _range(times: Sequence[float], steps: float, rest: float = 0.0) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from contml._support.errors import InputError
 from contml.models.backbones import BACKBONES, build
@@ -21,6 +22,7 @@ DEFAULT_BACKBONE, DEFAULT_WEIGHTS = "mobilenet_v2", "IMAGENET1K_V1"
 _HASHED = re.compile(r"-([0-9a-f]{8,})\.pth$")
 #: Sides of images in pixels where torchvision names none.
 _SIDE = 224
+_DAMAGED = "damaged: its content has not the hash in its name"
 
 
 class Architecture(NamedTuple):
@@ -62,32 +64,58 @@ def architecture_of(file: Path) -> Architecture:
     """Returns the network whose weights a file holds.
 
     Raises:
-        InputError: it cannot be read, is damaged, is a checkpoint of contml, or fits no network.
+        InputError: it cannot be read, is damaged, is a checkpoint of contml, fits no network, or another than its name
+            says.
     """
-    subject = f"weights {file}"
+    subject, published = f"weights {file}", _published()
     if file.is_file() and not is_whole(file):
-        raise InputError(subject, "damaged: its content has not the hash in its name", hint="download it again")
+        named, _ = published.get(file.name, ("", 0))
+        raise InputError(subject, _not_whole(file, named), hint="download it again, or rename it")
     state = network_of(read(file))
     if trained_options(file):
         got, hint = "a checkpoint of contml", "take the network of a run with backbone=RUN in place of --weights"
         raise InputError(subject, got, hint=hint)
-    published = _published()
     if file.name in published:
         return Architecture(*published[file.name])
-    side_by_name: dict[str, int] = {}
-    for name, side in published.values():
-        side_by_name.setdefault(name, side)
-    for name in [*BACKBONES, *side_by_name]:
-        # The constructor of RegNets computes with values, which "meta" has not: shapes alone, without memory.
-        is_regnet = name.startswith("regnet")
-        if is_regnet and not any("trunk_output" in key for key in state):
-            continue
-        with torch.device("cpu" if is_regnet else "meta"):
-            backbone = build(name, "none").backbone
-        if not misfits(backbone.state_dict(), state):
-            return Architecture(name, side_by_name.get(name, _SIDE))
+    found = fitting(state)
+    if found is not None:
+        return found
     got = f"fits no network of torchvision ({len(state)} tensors, the first is {next(iter(state))})"
     raise InputError(subject, got, hint="name its network: model.backbone=timm:NAME or package.module:callable")
+
+
+def _not_whole(file: Path, named: str) -> str:
+    """What is wrong with a file whose content has not the hash in its name, which may be that of a network."""
+    try:
+        state = network_of(read(file))
+    except InputError:
+        return _DAMAGED
+    problems = misfits(_shapes(named), state) if named else []
+    if not problems:
+        return _DAMAGED
+    found = fitting(state)
+    other = "; ".join(problems) if found is None else f"they fit {found.backbone}"
+    return f"not the weights of {named}, of which it has the name: {other}"
+
+
+def fitting(state: dict[str, Tensor]) -> Architecture | None:
+    """Returns the first network, of contml or torchvision, that weights fit; None: there is none."""
+    side_by_name: dict[str, int] = {}
+    for name, side in _published().values():
+        side_by_name.setdefault(name, side)
+    for name in [*BACKBONES, *side_by_name]:
+        if name.startswith("regnet") and not any("trunk_output" in key for key in state):
+            continue
+        if not misfits(_shapes(name), state):
+            return Architecture(name, side_by_name.get(name, _SIDE))
+    return None
+
+
+def _shapes(name: str) -> dict[str, Tensor]:
+    """The state dict of a network without its values."""
+    # The constructor of RegNets computes with values, which "meta" has not: shapes alone, without memory.
+    with torch.device("cpu" if name.startswith("regnet") else "meta"):
+        return build(name, "none").backbone.state_dict()
 
 
 def _published() -> dict[str, tuple[str, int]]:

@@ -130,7 +130,11 @@ def load_backbone(
     own = backbone.state_dict()
     problems = misfits(own, state, removed)
     if problems:
-        raise InputError(f"weights {file}", "; ".join(problems), f"must fit the backbone {name}")
+        from contml.models.architectures import fitting  # here: it imports this module
+
+        found = fitting(state)
+        hint = "" if found is None else f"they fit {found.backbone}: set model.backbone={found.backbone}"
+        raise InputError(f"weights {file}", "; ".join(problems), f"must fit the backbone {name}", hint)
     saved = _renamed(own, state)
     fitting = type(own)((key, saved[key]) for key in own if key in saved)
     fitting._metadata = own._metadata  # type: ignore[attr-defined]  # some models ask for the version of their state dict

@@ -180,6 +180,25 @@ def test_a_file_with_a_name_of_torchvision_is_checked(tmp_path):
         architecture_of(file)
 
 
+def test_a_file_with_the_name_of_another_network(tmp_path):
+    state = models.resnet18().state_dict()
+    file = saved(tmp_path / "mobilenet_v2-b0353104.pth", state)
+    with refuses(f"weights {file}", "not the weights of mobilenet_v2, of which it has the name: they fit resnet18"):
+        architecture_of(file)
+    del state["layer4.1.bn2.weight"]
+    with refuses(f"weights {file}", "of which it has the name: 260 missing (features.0.0.weight, "):
+        architecture_of(saved(file, state))
+    file.write_bytes(b"cut")
+    with refuses(f"weights {file}", "damaged", hint="download it again"):
+        architecture_of(file)
+
+
+def test_weights_of_another_network_than_the_backbone(table, weights):
+    changes = ("model.backbone=resnet18", f"model.weights={weights}")
+    with refuses(f"weights {weights}", "missing", "backbone resnet18", "set model.backbone=mobilenet_v2"):
+        check(load_table(table, None, [*QUICK, *changes]))
+
+
 def test_a_file_of_no_network(tmp_path):
     file = saved(tmp_path / "a.pth", {"layer.weight": torch.zeros(3)})
     with refuses(f"weights {file}", "layer.weight", hint="model.backbone"):
@@ -192,3 +211,18 @@ def test_check_estimates_a_training_on_features(table, weights):
     assert facts["batch"] == "10 images of 32 x 32 pixels"
     assert facts["time"].endswith("for the features of 40 images, which are kept; then seconds per epoch")
     assert not Path("cache").exists()
+
+
+def test_check_estimates_a_training_whose_features_are_kept(table, weights):
+    """The estimate is for the images that are new, or changed."""
+    experiment = load_table(table._replace(weights=weights), None, QUICK)
+    task = experiment.build_task()
+    trainer = experiment.build_trainer(task)
+    for split in list(task.splits.values())[1:]:
+        trainer.images.prepare(split)
+    left = len(task.train)
+    assert f"for the features of {left} of 40 images, " in dict(check(experiment))["time"]
+    trainer.images.prepare(task.train)
+    assert dict(check(experiment))["time"] == "the features of all 40 images are in the cache: seconds per epoch"
+    Image.new("L", (40, 40), 77).save("3.png")
+    assert "for the features of 1 of 40 images, " in dict(check(experiment))["time"]
