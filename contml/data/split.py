@@ -112,6 +112,8 @@ class Split:
         queries: rows of the queries. If queries and gallery are None, each row is a query against all others.
         gallery: rows that are ranked; disjoint from the queries.
         groups: the group of each item `[N]`; the gallery of a query omits the other items of its group.
+        group_name: what a group is, such as "house"; "" if that is not known. If `metadata` has this name, its values
+            are the names of the groups.
         places: rankings are cut at so many places, so that splits of other sizes, such as folds, have the same K; None:
             they are not.
         recall_at: the values of K that papers on this data set report Recall@K for.
@@ -127,6 +129,7 @@ class Split:
     queries: Tensor | None = None
     gallery: Tensor | None = None
     groups: Tensor | None = None
+    group_name: str = ""
     places: int | None = None
     recall_at: Sequence[int] | None = None
     excluded: Mapping[str, int] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from contml._support.text import percent
+from contml._support.text import percent, value_text
 from contml.data.split import Split
 from contml.evaluation.results import Ranking
 from contml.evaluation.retrieval import evaluate
@@ -42,7 +42,8 @@ def label_rows(split: Split, ranking: Ranking, missing: Tensor | None = None) ->
 def group_rows(split: Split, ranking: Ranking) -> tuple[int, list[list[str]]]:
     """The number of groups of queries, and the worst: name, queries, and the mean of the main metric of their queries.
 
-    The groups are those of the split, named by their first item; where labels are classes, the classes.
+    The groups are those of the split, named by its metadata or else by their first item; where labels are classes, the
+    classes.
     """
     classes = split.labels.class_ids
     group_ids = split.groups if classes is None else classes.cpu()
@@ -56,9 +57,21 @@ def group_rows(split: Split, ranking: Ranking) -> tuple[int, list[list[str]]]:
     rows = []
     for n in means.argsort(descending=classes is None, stable=True)[:_GROUPS].tolist():
         first_row = int((group_ids == unique_groups[n]).nonzero()[0, 0])
-        name = split.name(first_row) if classes is None else split.labels.text(first_row)
+        name = _group_name(split, first_row) if classes is None else split.labels.text(first_row)
         rows.append([name, f"{int(counts[n]):,}", _value(float(means[n]), split)])
     return len(unique_groups), rows
+
+
+def has_group_names(split: Split) -> bool:
+    """Whether a split knows the name of each group."""
+    return split.group_name in split.metadata
+
+
+def _group_name(split: Split, row: int) -> str:
+    value = split.metadata[split.group_name][row] if has_group_names(split) else None
+    if value is None:
+        return split.name(row)
+    return value_text(value) if isinstance(value, float) else str(value)
 
 
 def _value(value: float, split: Split) -> str:

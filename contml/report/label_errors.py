@@ -64,11 +64,11 @@ class LabelSuspects:
         errors, labels = self.errors, self.split.labels
         distances, k = errors.label_distances[row], errors.neighbours.shape[1]
         mean_error = float(errors.errors[errors.neighbours[row]].nanmean())
-        predicted = f"Error of the predicted label: {number(float(errors.errors[row]))}, of its {k} nearest"
+        predicted = f"Error of the predicted label: {number(float(errors.errors[row]))} times that of the mean label"
         quality = kind_of(labels).quality(distances.tolist(), labels.measure)
         title = f"{place}. Score {number(float(errors.scores[row]))}"
         line = line_of(labels, "Nearest items", errors.neighbours[row], distances)
-        return Example(title, row, f"{predicted} {number(mean_error)}; {quality}", [line])
+        return Example(title, row, f"{predicted}, of its {k} nearest {number(mean_error)}; {quality}", [line])
 
     def csv(self, count: int) -> bytes:
         """The items with the highest scores, their labels and tags, and names, labels and distances of the nearest."""

@@ -13,7 +13,7 @@ from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.kinds import KINDS
 from contml.evaluation.results import Ranking
 from contml.evaluation.table import unit_words
-from contml.report.breakdown import group_rows, label_rows
+from contml.report.breakdown import group_rows, has_group_names, label_rows
 from contml.report.embedding_map import MAX_TSNE, map_plots
 from contml.report.examples import SHOWN, examples, queries_csv
 from contml.report.explanation import Explanation, explain_pair, explanation_picture
@@ -91,6 +91,8 @@ class RankingContent:
             "labels": texts(label_rows(split, ranking, self.missing)),
             "groups": texts(groups),
             "group_count": group_count,
+            "group": text("class" if kind.by_class else split.group_name or "group"),
+            "named_by_item": not (kind.by_class or has_group_names(split)),
         }
         lines = [card_line(album, example) for example in shown.first]
         return Page("report.html", album, figures, lines, files, values)

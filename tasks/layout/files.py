@@ -134,8 +134,10 @@ def files(
         )
         if not exclude_group:
             return made
-        group_ids = np.unique([group_of[name] for name in made.names], return_inverse=True)[1]
-        return replace(made, groups=torch.from_numpy(group_ids))
+        group_names = [group_of[name] for name in made.names]
+        group_ids = torch.from_numpy(np.unique(group_names, return_inverse=True)[1])
+        title = group or str(frame)
+        return replace(made, groups=group_ids, group_name=title, metadata={title: group_names})
 
     first_val = len(parts.train)
     first_test = first_val + len(parts.val)

@@ -20,7 +20,7 @@ from .items import Items
 from .label import Array
 
 
-def make_split(items: Items, part: str, queries: Array, groups: Texts | None = None) -> Split:
+def make_split(items: Items, part: str, queries: Array, groups: Texts | None = None, group: str = "") -> Split:
     """The training, validation or test split of a table.
 
     Args:
@@ -28,6 +28,7 @@ def make_split(items: Items, part: str, queries: Array, groups: Texts | None = N
         part: "train", "val" or "test".
         queries: the positions of the queries among its rows; empty: every row is a query.
         groups: the group of each row of the table, where the gallery of a query excludes its own group.
+        group: the column of the groups.
     """
     rows = items.parts.used[part]
     names = items.names.taken(rows)
@@ -43,6 +44,7 @@ def make_split(items: Items, part: str, queries: Array, groups: Texts | None = N
         gallery=gallery,
         excluded=items.excluded[part],
         groups=None if groups is None else group_ids,
+        group_name="" if groups is None else group,
         view=_view(items, space, names),
         # Of the split that a page shows: a training split goes to worker processes.
         metadata={} if part == "train" else {name: column.values(rows) for name, column in items.metadata.items()},

@@ -383,6 +383,24 @@ def test_nothing_to_show(tmp_path: Path) -> None:
     assert "12 images skipped" in page.text
 
 
+def test_groups_have_the_name_of_their_column(tmp_path: Path) -> None:
+    groups = torch.arange(60) // 2
+    houses = {"house <1>": [f"H{row // 2}" for row in range(60)]}
+    page = write(tmp_path / "a", split=colours(groups=groups, group_name="house <1>", metadata=houses))
+    assert "By house &lt;1&gt;: the worst" in page
+    assert "mean over the queries of a group; 10 of" in page
+    page = write(tmp_path / "b", split=colours(groups=groups))
+    assert "By group: the worst" in page
+    assert "mean over the queries of a group, named by its first item; 10 of" in page
+
+
+def test_the_numbers_of_possible_label_errors_are_explained(usual: str) -> None:
+    _, _, section = usual.partition("Possible label errors</h2>")
+    assert " times that of the mean label, of its " in section
+    assert "1 is no better than the mean label" in section
+    assert "The number under a picture is " in section
+
+
 def test_missing_label_distances_and_classes(tmp_path: Path) -> None:
     evaluation, ranking = fake()
     binary, oracle = (ranking.label_distances > 0.5).float(), torch.zeros_like(ranking.label_distances)

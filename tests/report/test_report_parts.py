@@ -216,6 +216,10 @@ def test_the_worst_groups():
     assert count == 10
     assert rows == [[split.name(4 * g), "4", number(math.sqrt(means[g]))] for g in order]
     assert group_rows(*found()[::2]) == (0, [])
+    houses = {"house": [float(2000 + row // 4) if row < 36 else None for row in range(40)]}
+    split = replace(split, group_name="house", metadata=houses)
+    named = {split.name(4 * g): str(2000 + g) for g in range(9)}
+    assert group_rows(split, ranking)[1] == [[named.get(name, name), *rest] for name, *rest in rows]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
