@@ -18,6 +18,8 @@ _NOT_SHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _JOINERS = "\u200c\u200d"
 #: Printed in place of a missing number.
 MISSING = "-"
+#: The most decimals of a number with an interval.
+_MOST_PLACES = 6
 
 
 def number(value: float) -> str:
@@ -49,6 +51,27 @@ def value_text(value: float) -> str:
     if size >= 1e15 or not (size >= 1e4 or value.is_integer()):
         return f"{value:.4g}"
     return f"{value:,.0f}" if size >= 1e4 else f"{value:.0f}"
+
+
+def interval_texts(value: float, low: float, high: float) -> tuple[str, str, str]:
+    """Returns a number and the ends of its interval, rounded to two significant digits of the distance to the nearer.
+
+    `412345.678, 310000, 520000` is `410,000`, `310,000`, `520,000`. Numbers that have no such digit are written as
+    `value_text` does.
+    """
+    numbers = value, low, high
+    margin = min(value - low, high - value)
+    if not (margin > 0 and math.isfinite(margin)):
+        margin = (high - low) / 2
+    if not (margin > 0 and math.isfinite(margin)):
+        return value_text(value), value_text(low), value_text(high)
+    places = 1 - math.floor(math.log10(float(f"{margin:.1e}")))
+    if places > _MOST_PLACES or max(map(abs, numbers)) >= 1e15:
+        return value_text(value), value_text(low), value_text(high)
+    rounded = [round(number, places) + 0.0 for number in numbers]
+    separator = "," if max(map(abs, rounded)) >= 1e4 else ""
+    first, second, third = (f"{number:{separator}.{max(0, places)}f}" for number in rounded)
+    return first, second, third
 
 
 def percent(fraction: float) -> str:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
+from contml._support.text import value_text
 from contml._support.texts import Texts, as_texts, taken
 from contml._support.validation import as_rows, is_whole
 from contml.contracts import PLAIN, Colours, LabelKind, Measure, Part, Rows
@@ -58,6 +59,7 @@ class LabelSpace(ABC):
         kind: "graded": distances are numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1 from `class_ids`.
         unit: what a label distance of 1 means, in words.
         measure: how label distances are printed; the default prints them as plain numbers.
+        largest: the largest possible label distance.
         title: what the labels are, in a word or two: "age".
         part_names: the names of the parts of a label, such as joints, the classes of a map, or the numbers of a vector;
             empty: they are numbered.
@@ -72,6 +74,7 @@ class LabelSpace(ABC):
     kind: LabelKind = "graded"
     unit: str = "label distance"
     measure: Measure = PLAIN
+    largest: float = math.inf
     title: str = "label"
     part_names: Sequence[str] = ()
     class_ids: Tensor | None = None
@@ -128,6 +131,11 @@ class LabelSpace(ABC):
             name = type(self).__name__
             raise InputError(f"{name}.__init__", "has packed no labels", "must call super().__init__(name=tensor)")
         return self._packed
+
+    def interval_texts(self, value: Any, low: Any, high: Any) -> tuple[str, str, str]:
+        """A label, with its unit, and the ends of an interval around it as texts; each as `plain` returns it."""
+        first, second, third = (value_text(x) if isinstance(x, float) else str(x) for x in (value, low, high))
+        return first, second, third
 
     def to(self, device: torch.device | str) -> Self:
         """The same labels on another device.

@@ -72,6 +72,10 @@ class DateLabels(VectorLabels):
         """The date of an item, and the time of day where it has one."""
         return self.text(row)
 
+    def interval_texts(self, value: Any, low: Any, high: Any) -> tuple[str, str, str]:
+        """The dates."""
+        return LabelSpace.interval_texts(self, value, low, high)
+
     def colours(self) -> Colours:
         """The days from 1970-01-01 to each date."""
         return Colours(self.values[:, 0].cpu() * self.scale, self.title, scale="date")

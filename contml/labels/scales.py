@@ -30,6 +30,7 @@ class OrdinalLabels(LabelSpace):
     """
 
     unit = "the whole scale"
+    largest = 1.0
     title = "level"
     item_arguments: ClassVar[Mapping[str, Any]] = {"labels": list}
     option_arguments: ClassVar[Mapping[str, Any]] = {"levels": list}

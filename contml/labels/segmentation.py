@@ -30,6 +30,7 @@ class SegmentationLabels(LabelSpace):
     """
 
     unit = "1 - mIoU"
+    largest = 1.0
     title = "label map"
     item_arguments: ClassVar[Mapping[str, Any]] = {"maps": Tensor}
     option_arguments: ClassVar[Mapping[str, Any]] = {"classes": int, "ignore": int | None, "side": int | None}

@@ -26,6 +26,7 @@ class TagLabels(LabelSpace):
     """
 
     unit = "Jaccard distance of tags"
+    largest = 1.0
     title = "tags"
     item_arguments: ClassVar[Mapping[str, Any]] = {"tags": list}
     typed_as = "text"
@@ -85,6 +86,7 @@ class MultiHotLabels(LabelSpace):
             "hamming", the share of the L entries that differ.
     """
 
+    largest = 1.0
     title = "labels"
     item_arguments: ClassVar[Mapping[str, Any]] = {"labels": Tensor}
     option_arguments: ClassVar[Mapping[str, Any]] = {"distance": str}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
-from contml._support.text import value_text
+from contml._support.text import interval_texts, value_text
 from contml.contracts import Colours, Measure, Part
 from contml.distances.euclidean import euclidean, squared_euclidean
 from contml.distances.search import Neighbours
@@ -80,6 +80,11 @@ class VectorLabels(MetricLabels):
         """The number of an item in the unit of the data, or its numbers."""
         numbers = [self.measure.linear.of(value) for value in (self.values[row].cpu() * self._scales).tolist()]
         return numbers[0] if len(numbers) == 1 else numbers
+
+    def interval_texts(self, value: Any, low: Any, high: Any) -> tuple[str, str, str]:
+        """A number with its unit, and the ends, rounded in proportion to the width of the interval."""
+        first, second, third = interval_texts(value, low, high)
+        return first + self.measure.after_label, second, third
 
     def parse(self, text: str) -> list[float]:
         """The numbers of a label in the unit of the data: one, or several between commas or spaces."""

@@ -136,9 +136,9 @@ def load_backbone(
         hint = "" if found is None else f"they fit {found.backbone}: set model.backbone={found.backbone}"
         raise InputError(f"weights {file}", "; ".join(problems), f"must fit the backbone {name}", hint)
     saved = _renamed(own, state)
-    fitting = type(own)((key, saved[key]) for key in own if key in saved)
-    fitting._metadata = own._metadata  # type: ignore[attr-defined]  # some models ask for the version of their state dict
-    backbone.load_state_dict(fitting, strict=False)
+    kept = type(own)((key, saved[key]) for key in own if key in saved)
+    kept._metadata = own._metadata  # type: ignore[attr-defined]  # some models ask for the version of their state dict
+    backbone.load_state_dict(kept, strict=False)
 
 
 def misfits(own: Mapping[str, Tensor], state: dict[str, Tensor], removed: Set[str] = frozenset()) -> list[str]:

@@ -218,7 +218,9 @@ def _fit(known: Known, val: Known | None, test: Known | None) -> Fitted:
     k = min(chosen, key=lambda each: float(chosen[each][1].mean()))
     calibration = None
     if val_truth is not None:
-        calibration = calibrate(val_truth.pairs(*chosen[k]), known.labels.kind, form="bound")
+        calibration = calibrate(
+            val_truth.pairs(*chosen[k]), known.labels.kind, form="bound", largest=known.labels.largest
+        )
     test_errors = Errors()
     if test_truth is not None:
         found = test_truth.answered(k, k)

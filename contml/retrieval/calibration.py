@@ -23,6 +23,7 @@ absolute value, and f(e) + q g(e) bounds y.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
@@ -117,6 +118,7 @@ class Calibration(BaseModel):
             and constant beyond. The last one is the largest distance of the pairs that they were fitted to.
         estimates: the label distance, or the probability of the same class, at each knot.
         margins: half the width of the interval at each knot, or the bound less the estimate; None for classes.
+        largest: the largest possible label distance; None: there is none.
         check: how it does on the test split; None without one.
     """
 
@@ -129,6 +131,7 @@ class Calibration(BaseModel):
     distances: tuple[float, ...] = Field(min_length=1)
     estimates: tuple[float, ...]
     margins: tuple[float, ...] | None
+    largest: float | None = Field(None, gt=0)
     check: Check | None = None
 
     @model_validator(mode="after")
@@ -158,9 +161,12 @@ class Calibration(BaseModel):
         x = _as_distances(distances)
         estimate, margin = (np.interp(x, self.distances, values) for values in (self.estimates, self.margins))
         if self.kind == "bound":
-            return LabelDistance(estimate, np.zeros_like(estimate), estimate + margin)
+            return LabelDistance(estimate, np.zeros_like(estimate), self._possible(estimate + margin))
         estimate = np.where(x <= self.distances[-1], estimate, np.nan)
-        return LabelDistance(estimate, np.maximum(estimate - margin, 0), estimate + margin)
+        return LabelDistance(estimate, np.maximum(estimate - margin, 0), self._possible(estimate + margin))
+
+    def _possible(self, high: Array) -> Array:
+        return high if self.largest is None else np.minimum(high, self.largest)
 
     def same_class(self, distances: Any) -> Array:
         """The probability that pairs are in the same class, by their embedding distances.
@@ -231,7 +237,11 @@ class Calibration(BaseModel):
 
 
 def calibrate(
-    pairs: Pairs, kind: LabelKind, level: float = LEVEL, form: Literal["interval", "bound"] = "interval"
+    pairs: Pairs,
+    kind: LabelKind,
+    level: float = LEVEL,
+    form: Literal["interval", "bound"] = "interval",
+    largest: float = math.inf,
 ) -> Calibration | None:
     """Fit a calibration to the pairs of the validation split; None if it has too few queries for the level.
 
@@ -240,6 +250,7 @@ def calibrate(
         kind: the kind of the labels.
         level: the share of pairs inside of their intervals, or below their bounds.
         form: whether label distances have both ends, or the upper one alone.
+        largest: the largest possible label distance: no end is above it.
     """
     e, y = pairs.embedding_distances, pairs.label_distances
     _, unit, count = np.unique(pairs.units, return_inverse=True, return_counts=True)
@@ -265,6 +276,7 @@ def calibrate(
     f, g = _curves(e, y, weights)
     knots = np.unique([*f.x, *g.x, e.max()])
     numbers = {"distances": knots.tolist(), "estimates": f(knots).tolist(), "margins": (q * g(knots)).tolist()}
+    numbers |= {} if math.isinf(largest) else {"largest": largest}
     return Calibration.model_validate(
         {"kind": form, "nearest": e.shape[1], "level": level, "queries": len(e), **numbers}, strict=False
     )
@@ -282,7 +294,8 @@ def save_calibration(path: Path, task: Task, val: Ranking, evaluated: Ranking) -
         evaluated: the ranking of the test split; unused if the task has none.
     """
     assert task.val is not None
-    calibration = calibrate(Pairs.of(task.val, val), task.val.labels.kind)
+    labels = task.val.labels
+    calibration = calibrate(Pairs.of(task.val, val), labels.kind, largest=labels.largest)
     if calibration is not None and task.test is not None:
         pairs = Pairs.of(task.test, evaluated, calibration.nearest)
         calibration = calibration.checked(pairs, task.test.labels.measure)

@@ -65,7 +65,9 @@ def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
                     "name": page_text(hit.id),
                     "picture": _jpeg(_drawing(hit.file, hit.answers)),
                     "searched": [page_text(text) for text in _searched(query, hit)],
-                    "texts": [page_text(text) for text in (*_meaning(hit), *_answered(query, hit))],
+                    "texts": [
+                        page_text(text) for text in (*_known(query, hit), *_meaning(hit), *_answered(query, hit))
+                    ],
                     "folded": [page_text(text) for text in _about(query, hit)],
                 }
                 for hit in hits
@@ -128,6 +130,18 @@ def _label_text(labels: LabelSpace, value: Any) -> str:
         return str(value)
 
 
+def _known(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
+    """The labels of the item that its metadata have, but for one that was searched for."""
+    return [
+        f"{title}: {_label_text(labels, hit.metadata[title])}" for title, labels in _known_labels(query, hit).items()
+    ]
+
+
+def _known_labels(query: NamedImage | TypedLabel, hit: SearchHit) -> dict[str, LabelSpace]:
+    searched = {query.labels.title} if isinstance(query, TypedLabel) else set()
+    return {each.title: each.labels for each in hit.answers if each.title in hit.metadata.keys() - searched}
+
+
 def _answered(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
     """The other labels of the item, as predicted."""
     first = _searched(query, hit)
@@ -137,13 +151,16 @@ def _answered(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
 
 def _about(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
     """The other metadata of the item."""
-    left_out = {FILE, query.labels.title} if isinstance(query, TypedLabel) else {FILE}
+    left_out = {FILE, *_known_labels(query, hit)}
+    if isinstance(query, TypedLabel):
+        left_out.add(query.labels.title)
     return [f"{name}: {value}" for name, value in hit.metadata.items() if name not in left_out]
 
 
 def _lines(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
     """The lines below a picture of a PNG, the first of them in bold."""
-    return [*_searched(query, hit), f"{hit.rank}. {hit.id}", *_meaning(hit), *_answered(query, hit)]
+    own = [*_known(query, hit), *_meaning(hit), *_answered(query, hit)]
+    return [*_searched(query, hit), f"{hit.rank}. {hit.id}", *own]
 
 
 def _query_drawing(query: NamedImage | TypedLabel, answers: Sequence[Answer]) -> Image.Image:

@@ -22,7 +22,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.files import unreadable
 from contml._support.tensors import load_tensors, save_tensors
-from contml._support.text import MISSING, number, percent, value_text
+from contml._support.text import MISSING, number, percent
 from contml.data.split import Split
 from contml.distances.unit_vectors import normalize
 from contml.evaluation.evaluated import Evaluated
@@ -175,7 +175,8 @@ class Answer:
         if self.bound is None:
             return f" ({percent(self.level)})"
         if self.low is not None:
-            return f" ({_written(self.low)} to {_written(self.high)})"
+            _, low, high = self.labels.interval_texts(self.value, self.low, self.high)
+            return f" ({low} to {high})"
         return f" (within {self.bound_text}, {percent(self.level)})"
 
     def as_data(self) -> dict[str, Any]:
@@ -439,7 +440,8 @@ def _answer_of(found: Answers, q: int, space: LabelSpace, record: AnswerRecord, 
         if vectors is not None and vectors.shape[1] == 1:
             reach = math.sqrt(bound) if labels.exponent == 2 else bound
             low, high = (labels.of_vectors(vectors[[q]] + end).plain(0) for end in (-reach, reach))
-    text, value = labels.text(q), labels.plain(q)
+    value = labels.plain(q)
+    text = labels.text(q) if low is None else labels.interval_texts(value, low, high)[0]
     label, k = labels[[q]].as_root(), record.neighbours
     return Answer(space.title, text, value, low, high, bound, bound_text, level, k, row, same, label)
 
@@ -448,11 +450,6 @@ def _error_text(error: float | None, space: LabelSpace) -> str:
     if error is None:
         return MISSING
     return f"{percent(error)} wrong" if space.kind == "classes" else space.measure.text(error)
-
-
-def _written(value: Any) -> str:
-    """An end of an interval."""
-    return value_text(value) if isinstance(value, float) else str(value)
 
 
 def sample(labels: LabelSpace) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from support.refusals import refuses
 
-from contml._support.text import number, percent
+from contml._support.text import interval_texts, number, percent
 from contml.contracts import Measure
 from contml.data import Pixels, Split
 from contml.data.split import TitledPictures, View
@@ -602,6 +602,25 @@ def test_binned_quartiles_find_the_line() -> None:
     centres, quartiles = binned_quartiles(x, 2 * x)
     np.testing.assert_allclose(quartiles[1], 2 * centres, atol=1e-3)
     assert (quartiles[0] < quartiles[2]).all()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "texts"),
+    [
+        ((412_345.678, 310_000, 520_000), ("410,000", "310,000", "520,000")),
+        ((412_345.678, 412_000.5, 412_700), ("412,350", "412,000", "412,700")),
+        ((3.2349, -0.7759, 7.246), ("3.2", "-0.8", "7.2")),
+        ((2012.345, 2010.1, 2014.9), ("2012.3", "2010.1", "2014.9")),
+        ((0.001234, 0.001, 0.0015), ("0.00123", "0.00100", "0.00150")),
+        ((2, 2, 4), ("2.0", "2.0", "4.0")),
+        ((5, 5, 5), ("5", "5", "5")),
+        ((1e16, 0, 1e17), ("1e+16", "0", "1e+17")),
+    ],
+)
+def test_numbers_are_rounded_in_proportion_to_their_interval(
+    numbers: tuple[float, float, float], texts: tuple[str, str, str]
+) -> None:
+    assert interval_texts(*numbers) == texts
 
 
 def test_plots_leave_no_global_state() -> None:

@@ -226,6 +226,19 @@ def test_the_bootstrap_draws_units():
     assert low < 0.5 < high
 
 
+def test_no_end_is_beyond_the_largest_label_distance():
+    pairs, new = draw(40), draw(40, seed=1)
+    largest = float(np.quantile(pairs.label_distances, 0.8))
+    pairs, new = (each._replace(label_distances=each.label_distances.clip(max=largest)) for each in (pairs, new))
+    for form in ("interval", "bound"):
+        free, found = (calibrate(pairs, "graded", form=form, largest=most) for most in (math.inf, largest))
+        x = np.linspace(0, pairs.embedding_distances.max(), 50)
+        assert free.label_distance(x).high.max() > largest
+        assert np.array_equal(found.label_distance(x).high, free.label_distance(x).high.clip(max=largest))
+        assert found.checked(new).check.observed == free.checked(new).check.observed
+        assert found.checked(new).check.width < free.checked(new).check.width
+
+
 def test_sentences():
     graded = calibrate(draw(20), "graded")
     assert graded.sentence() == (

@@ -288,7 +288,7 @@ def test_intervals_are_in_the_unit_of_the_labels():
     prices.measure, prices.title = Measure("", 0.5, "ratio"), "price"
     (found,) = of(prices, units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
     assert [found.value, found.low, found.high] == pytest.approx([100, 100 / math.exp(0.5), 100 * math.exp(0.5)])
-    assert str(found) == "price (predicted): 100 (60.65 to 164.9)"
+    assert str(found) == "price (predicted): 100 (61 to 165)"
     squared = VectorLabels([4.0, 4.0, 4.0, 4.0])
     (found,) = of(squared, units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
     assert (found.low, found.high) == (3, 5)
