@@ -26,6 +26,7 @@ import numpy as np
 
 from contml._support.endings import check_table_suffix, table_suffix
 from contml._support.errors import InputError
+from contml._support.progress import note
 from contml.data.table_columns import (
     MAX_ROWS as MAX_ROWS,
     MISSING as MISSING,
@@ -41,6 +42,8 @@ from contml.data.table_sheet import read_sheet
 from contml.data.table_text import read_delimited
 from contml.data.text_files import MAX_BYTES as MAX_BYTES, is_missing, no_such_file, parsed_json
 
+#: The bytes of a file from which on the reading is announced: it takes seconds.
+_NOTED = 5_000_000
 #: Records are converted in chunks of so many rows.
 _CHUNK = 10_000
 
@@ -61,6 +64,8 @@ def read_table(path: Path, options: TableOptions | None = None, *, option: str =
     if not path.exists():
         raise no_such_file(path, option)
     check_table_suffix(path)
+    if path.is_file() and path.stat().st_size >= _NOTED:
+        note(f"reading {path} ({path.stat().st_size / 1e6:,.0f} MB)")
     if suffix in (".parquet", ".pq"):
         table = read_parquet(path, option, options)
     elif suffix == ".xlsx":

@@ -257,7 +257,7 @@ class Experiment:
         data = {"embedding_dim": network.embedding_dim, "labels": labels, "seed": seed, "quiet": quiet_search}
         if labels.class_ids is not None:
             data["num_classes"] = int(labels.class_ids.max()) + 1
-        self._check_kind(labels.kind)  # before num_classes is found missing
+        self._check_classes(labels.kind)  # before num_classes is found missing
         if "loss" in parts:
             loss = self._build_losses(data, network)
             if not _is_judged(self.config):  # else the step checks it
@@ -304,16 +304,19 @@ class Experiment:
         Raises:
             InputError: they do not fit.
         """
-        self._check_kind("binary" if "binarize" in self.config.parts else task.train.labels.kind)
+        parts = self.config.parts
+        kind: LabelKind = "binary" if "binarize" in parts else task.train.labels.kind
+        self._check_classes(kind)
+        requires = getattr(parts["loss"].constructor, "requires", None) if "loss" in parts else None
+        if requires is not None and not _is_judged(self.config):  # else the step checks it
+            self._check_requirement(parts["loss"], requires, kind)
 
-    def _check_kind(self, kind: LabelKind) -> None:
+    def _check_classes(self, kind: LabelKind) -> None:
+        """Refuse a loss or a step that needs the number of classes, of labels that are none."""
         parts = self.config.parts
         for part in (parts[name] for name in ("loss", "step") if name in parts):
             if kind != "classes" and data_arguments(part.constructor).get("num_classes"):
                 self._check_requirement(part, "classes", kind)
-        requires = getattr(parts["loss"].constructor, "requires", None) if "loss" in parts else None
-        if requires is not None and not _is_judged(self.config):  # else the step checks it
-            self._check_requirement(parts["loss"], requires, kind)
 
     def check_packages(self) -> None:
         """Refuse a tracker or an adapter whose package is not installed, before data are read."""

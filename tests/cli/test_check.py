@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from support.caption_sets import TRAIN, scenes, write_csv
 from support.class_layouts import write_class_table
 from support.miniature import TINY
@@ -227,3 +228,17 @@ def test_a_config_that_names_a_command_runs_nothing(contml, tmp_path, section):
     assert "own.yaml:1: " in err
     assert "os:" in err
     assert not (tmp_path / "executed").exists()
+
+
+def test_the_columns_are_printed_before_the_rest_is_read(contml, tmp_path, monkeypatch):
+    """A large table is announced, and what was found in it is there also if a later step fails."""
+    monkeypatch.setattr("contml.data.tables._NOTED", 100)
+    for n in range(12):
+        Image.new("RGB", (8, 8), (20 * n, 0, 0)).save(tmp_path / f"{n}.png")
+    rows = [f"{n}.png,{n}" for n in range(12)]
+    (tmp_path / "long.csv").write_text("\n".join(["image,age", *rows, *rows]) + "\n")
+    status, out, err = contml("check", "--data", "long.csv", "--label", "age=number", "sampler.neighbours=99")
+    assert status == 2
+    assert out.startswith("column ")
+    assert err.splitlines()[0] == "reading long.csv (0 MB)"
+    assert err.splitlines()[-1].startswith("contml: sampler.batch_size: 12")
