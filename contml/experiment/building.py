@@ -27,6 +27,7 @@ from contml.experiment.run_results import CaptionResults, JudgmentResults, Retri
 from contml.labels.base import LabelSpace
 from contml.labels.judged_items import JudgedItems
 from contml.losses import LOSSES
+from contml.losses.driver import PairLoss
 from contml.losses.inputs import check_loss, check_requirement
 from contml.losses.levels import LevelLosses, MatryoshkaLoss
 from contml.losses.regularized import RegularizedLoss
@@ -307,9 +308,10 @@ class Experiment:
         parts = self.config.parts
         kind: LabelKind = "binary" if "binarize" in parts else task.train.labels.kind
         self._check_classes(kind)
-        requires = getattr(parts["loss"].constructor, "requires", None) if "loss" in parts else None
-        if requires is not None and not _is_judged(self.config):  # else the step checks it
-            self._check_requirement(parts["loss"], requires, kind)
+        loss = parts["loss"].constructor if "loss" in parts else None
+        # Other losses are checked when they are built; of judgments, the step checks the loss.
+        if isinstance(loss, type) and issubclass(loss, PairLoss) and not _is_judged(self.config):
+            self._check_requirement(parts["loss"], loss.requires, kind)
 
     def _check_classes(self, kind: LabelKind) -> None:
         """Refuse a loss or a step that needs the number of classes, of labels that are none."""
