@@ -141,13 +141,7 @@ def check(
     if save_config is not None:
         check_new_file(save_config, begins=b"task:")
     loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset, weights))
-
-    def on_columns(rows: Sequence[Sequence[str]]) -> None:
-        columns.extend(rows)
-        if not as_json:  # now: what follows may take long
-            print_table(rows, text_columns=len(rows[0]))
-
-    facts = experiment.check(loaded_experiment, images=images, on_columns=on_columns, on_broken=print_broken)
+    facts = experiment.check(loaded_experiment, images=images, on_columns=columns.extend, on_broken=print_broken)
     if chosen := loaded_experiment.preset.name:
         facts.append(("preset", f"{chosen}, {loaded_experiment.preset.reason}"))
     if save_config is not None:
@@ -158,6 +152,8 @@ def check(
         table = {"columns": [dict(zip(columns[0], row, strict=True)) for row in columns[1:]]} if columns else {}
         echo(json.dumps({**dict(facts), **table}))
         return
+    if columns:
+        print_table(columns, text_columns=len(columns[0]))
     print_table([["", ""], *facts], header=False)
 
 

@@ -42,7 +42,7 @@ from contml.data.table_sheet import read_sheet
 from contml.data.table_text import read_delimited
 from contml.data.text_files import MAX_BYTES as MAX_BYTES, is_missing, no_such_file, parsed_json
 
-#: The bytes of a file from which on the reading is announced: it takes seconds.
+#: The bytes of a file whose reading is announced, since it takes seconds.
 _NOTED = 5_000_000
 #: Records are converted in chunks of so many rows.
 _CHUNK = 10_000
@@ -64,7 +64,8 @@ def read_table(path: Path, options: TableOptions | None = None, *, option: str =
     if not path.exists():
         raise no_such_file(path, option)
     check_table_suffix(path)
-    if path.is_file() and path.stat().st_size >= _NOTED:
+    is_large = path.is_file() and path.stat().st_size >= _NOTED
+    if is_large:
         note(f"reading {path} ({path.stat().st_size / 1e6:,.0f} MB)")
     if suffix in (".parquet", ".pq"):
         table = read_parquet(path, option, options)
@@ -80,6 +81,8 @@ def read_table(path: Path, options: TableOptions | None = None, *, option: str =
         raise InputError(str(path), "is empty", "must have columns")
     if not len(table):
         raise InputError(str(path), f"has a header ({', '.join(table.columns)}), but no rows")
+    if is_large:
+        note(f"{path}: {len(table):,} rows, whose images and labels are read now")
     return table
 
 

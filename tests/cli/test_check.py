@@ -230,15 +230,15 @@ def test_a_config_that_names_a_command_runs_nothing(contml, tmp_path, section):
     assert not (tmp_path / "executed").exists()
 
 
-def test_the_columns_are_printed_before_the_rest_is_read(contml, tmp_path, monkeypatch):
-    """A large table is announced, and what was found in it is there also if a later step fails."""
+def test_the_reading_of_a_large_table_is_announced(contml, tmp_path, monkeypatch):
     monkeypatch.setattr("contml.data.tables._NOTED", 100)
     for n in range(12):
         Image.new("RGB", (8, 8), (20 * n, 0, 0)).save(tmp_path / f"{n}.png")
     rows = [f"{n}.png,{n}" for n in range(12)]
     (tmp_path / "long.csv").write_text("\n".join(["image,age", *rows, *rows]) + "\n")
     status, out, err = contml("check", "--data", "long.csv", "--label", "age=number", "sampler.neighbours=99")
-    assert status == 2
-    assert out.startswith("column ")
-    assert err.splitlines()[0] == "reading long.csv (0 MB)"
-    assert err.splitlines()[-1].startswith("contml: sampler.batch_size: 12")
+    assert (status, out) == (2, "")
+    first, second, last = err.splitlines()
+    assert first == "reading long.csv (0 MB)"
+    assert second == "long.csv: 24 rows, whose images and labels are read now"
+    assert last.startswith("contml: sampler.batch_size: 12")
