@@ -19,7 +19,6 @@ ALLOWED = {
     # A sampler may be anybody's own class.
     "testing.py:_sampler_failures: sampler": "a sampler may keep a state",
     # The loss of a config may be a function that makes one.
-    "experiment/building.py:Experiment.check_labels: parts['loss'].constructor": "a class says which labels it needs",
     # Models are any torch.nn.Module.
     "models/backbones.py:build: backbone": "a network may say which pixels it expects",
     "training/hdml.py:HDML.check: model": "refuses a model without the head that it needs",
