@@ -1,7 +1,7 @@
 """A connection to a Ray cluster, whose processes call functions: where `contml.work` does items on several machines.
 
-    contml sweep pose/synthetic --try loss=log_ratio,dense_triplet --cluster 10.0.0.5:6379
-    labels.nearest(k, cache="neighbours", cluster="10.0.0.5:6379")
+    contml sweep pose/synthetic --try loss=log_ratio,dense_triplet --cluster HEAD:6379
+    labels.nearest(k, cache="neighbours", cluster="HEAD:6379")
 
 Each process of the cluster needs the same version of contml.
 """

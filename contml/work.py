@@ -97,7 +97,11 @@ class Shard:
 
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.count:
-            allowed = f"must be 1/{self.count} to {self.count}/{self.count}" if self.count > 0 else _SHARD
+            allowed = (
+                f"must be 1/{self.count} to {self.count}/{self.count}"
+                if self.count > 0
+                else "must be I/N with an N of at least 1"
+            )
             raise InputError("--shard", str(self), allowed)
 
     @classmethod
@@ -144,8 +148,8 @@ class ItemsLeftError(Exception):
     def __str__(self) -> str:
         return (
             f"shard {self.shard}: its items of work are finished ({self.own:,} of {self.total:,}), and {self.left:,} "
-            f"{'is' if self.left == 1 else 'are'} left for other shards; the last shard to finish completes the "
-            "output, or the same command without --shard"
+            f"{'is' if self.left == 1 else 'are'} left for other shards of the same command; the last shard to finish "
+            "completes the output, or the same command without --shard"
         )
 
     def as_data(self) -> dict[str, Any]:

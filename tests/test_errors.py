@@ -10,7 +10,8 @@ from multiprocessing import get_context
 import pytest
 
 from contml import InputError
-from contml._support.errors import closest, did_you_mean, one_line
+from contml._support.errors import closest, did_you_mean, lost_worker, one_line
+from contml.cli import commands
 
 FIELDS = ("subject", "got", "allowed", "hint", "origin")
 WHOLE = InputError("batch_size", "1", "must be at least 2", "a batch compares items", "my.yaml:3")
@@ -115,3 +116,22 @@ def test_suggestions():
     assert did_you_mean("recal", ["recall", "precision"]) == "did you mean 'recall'?"
     assert did_you_mean("zzz", ["recall"]) == ""
     assert did_you_mean("zzz", ["recall"], "allowed: recall") == "allowed: recall"
+
+
+@pytest.mark.parametrize("message", ["DataLoader worker (pid 7) is killed by signal: Killed.", "another error"])
+def test_a_worker_that_is_killed_is_one_line_wherever_the_program_is(monkeypatch, capsys, message):
+    """PyTorch raises its error from a signal handler, in whatever code runs."""
+
+    def app(**_):
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(commands, "app", app)
+    if lost_worker(RuntimeError(message)) is None:
+        with pytest.raises(RuntimeError, match=message):
+            commands.main()
+    else:
+        with pytest.raises(SystemExit):
+            commands.main()
+        assert capsys.readouterr().err == (
+            "contml: a worker process: ended before its work was done; is there too little memory? try fewer workers\n"
+        )

@@ -471,8 +471,8 @@ def test_a_shard_does_its_own_items_alone_and_the_last_one_ends_as_without_shard
 def test_what_a_shard_says():
     left = work.ItemsLeftError(work.Shard(3, 8), 2, 1200, 2000)
     assert str(left) == (
-        "shard 3/8: its items of work are finished (2 of 2,000), and 1,200 are left for other shards; "
-        "the last shard to finish completes the output, or the same command without --shard"
+        "shard 3/8: its items of work are finished (2 of 2,000), and 1,200 are left for other shards of the same "
+        "command; the last shard to finish completes the output, or the same command without --shard"
     )
     assert "and 1 is left" in str(work.ItemsLeftError(work.Shard(3, 8), 2, 1, 16))
     assert left.as_data() == {"shard": "3/8", "items": 2, "left": 1200, "total": 2000}

@@ -45,6 +45,14 @@ def _printable(text: str) -> str:
     return plain_text(" ".join(text.splitlines()))
 
 
+def lost_worker(error: RuntimeError) -> InputError | None:
+    """What to raise in place of PyTorch's error about a process that decodes and was killed; None for other errors."""
+    if not str(error).startswith("DataLoader worker"):
+        return None
+    got, hint = "ended before its work was done", "is there too little memory? try fewer workers"
+    return InputError("a worker process", got, hint=hint)
+
+
 def one_line(error: Exception) -> str:
     """Returns the message of an error on one line, at most 200 characters; its type if it has no message.
 

@@ -16,7 +16,7 @@ import typer
 
 from contml import experiment, work
 from contml._support.endings import check_suffix
-from contml._support.errors import InputError, did_you_mean
+from contml._support.errors import InputError, did_you_mean, lost_worker
 from contml._support.files import check_new_file, write_new
 from contml._support.validation import Range
 from contml.cli import listing
@@ -62,6 +62,10 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:
         message = f"{error.filename or 'a file'}: {error.strerror or error}"
+    except RuntimeError as error:  # of a worker: PyTorch raises it in whatever code runs at that moment
+        if (lost := lost_worker(error)) is None:
+            raise
+        message = str(lost)
     echo(f"contml: {message}", err=True)
     sys.exit(2)
 

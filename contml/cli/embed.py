@@ -213,6 +213,9 @@ def embed(
         numbers = {"images": written.images, "dim": written.dim, "kind": kind, "resumed": written.resumed}
         echo(json.dumps({"file": str(out), **numbers, "broken": broken}))
         return
+    if is_folder and (others := len([*out.glob("*.parquet")]) - len(shards)):
+        are = "is another .parquet file" if others == 1 else f"are {others:,} other .parquet files"
+        echo(f"note: in {out} there {are}, of none of these shards", err=True)
     source = "an interrupted run or other commands" if sharing else "an interrupted run"
     resumed = f" ({written.resumed:,} images from {source})" if written.resumed else ""
     count = len(written.broken)

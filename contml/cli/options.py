@@ -127,7 +127,7 @@ Tables = Annotated[
     typer.Option(
         "--table",
         metavar="KEY=VALUE",
-        help="How a table of --metadata or '@items.csv:COLUMN' is read: delimiter, encoding, sheet, missing_words, "
+        help="How a table is read, such as that of '@items.csv:COLUMN': delimiter, encoding, sheet, missing_words, "
         "max_bytes or max_rows; repeatable.",
     ),
 ]

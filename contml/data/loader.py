@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.utils import data
 
-from contml._support.errors import InputError
+from contml._support.errors import InputError, lost_worker
 from contml._support.files import user_cache
 from contml._support.progress import note, progress_bar
 from contml._support.signals import ignore_in_worker
@@ -408,10 +408,9 @@ class _Workers:
                     yield error
             next(results, None)  # the loader is then ready for the next epoch
         except RuntimeError as error:
-            if not str(error).startswith("DataLoader worker"):
+            if (lost := lost_worker(error)) is None:
                 raise
-            got, hint = "ended before its work was done", "is there too little memory? try fewer workers"
-            raise InputError("a worker process", got, hint=hint) from None
+            raise lost from None
 
     def close(self) -> None:
         self._end()

@@ -103,6 +103,8 @@ def sweep(
     if sampler_name == "tpe" and isinstance(join, work.Shard):
         got = f"{join} with sampler tpe, which draws trials by the results of earlier ones"
         raise InputError("--shard", got, hint="use --sampler random, or share the trainings with --join")
+    if sampler_name != "grid":
+        optuna_version(sampler_name)  # before any training
     first_seed = base.config.values["seed"]
     runs_of_trial = [(first_seed + n, f if folds > 1 else None) for n in range(seeds) for f in range(folds)]
     points = _checked_points(source, space, _fixed(runs_of_trial[-1], folds))
@@ -268,7 +270,6 @@ def _plan(space: Space, sampler: str | None, trials: int | None) -> tuple[str, i
         return sampler, combinations
     if trials is None:
         raise InputError("--trials", "missing", hint=f"give the number of trials of sampler {sampler}")
-    optuna_version(sampler)
     return sampler, trials
 
 

@@ -11,6 +11,7 @@
 #SBATCH --time=04:00:00
 #SBATCH --requeue
 set -eu
+run=${1:?usage: sbatch embed_shards.sh RUN SHARDS FOLDER [JOBS]} shards=${2:?no SHARDS} folder=${3:?no FOLDER}
 srun --cpus-per-task "$SLURM_CPUS_PER_TASK" \
-  contml embed "$1" "$2" --out "$3" --workers "$SLURM_CPUS_PER_TASK" \
+  contml embed "$run" "$shards" --out "$folder" --workers "$SLURM_CPUS_PER_TASK" \
   --shard "$SLURM_ARRAY_TASK_ID/${4:-$SLURM_ARRAY_TASK_COUNT}"

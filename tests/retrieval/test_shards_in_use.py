@@ -214,6 +214,10 @@ def test_a_file_for_each_shard(contml, refused, exported, archives, contents, em
     assert [name for each in found for name in each.names] == names_of(contents)
     assert np.allclose(np.concatenate([each.values for each in found]), embedded, atol=1e-5)
     files = {path: path.stat().st_mtime_ns for path in Path("out").iterdir()}
+    Path("out/old.parquet").write_bytes(b"")
+    note = "note: in out there is another .parquet file, of none of these shards\n"
+    assert contml(*command)[::2] == (0, note)
+    Path("out/old.parquet").unlink()
     (tmp_path / "out" / "p-0001.parquet").unlink()
     status, out, _ = contml(*command, "--json")
     expected = {"file": "out", "images": 24, "dim": 8, "kind": None, "resumed": 16, "broken": []}
