@@ -5,8 +5,9 @@ from __future__ import annotations
 from support.processes import run_connected
 
 GATHERED = """
-import os, resource, torch, torch.distributed as dist
+import os, torch, torch.distributed as dist
 from contml.processes import Shares
+from support.processes import peak_memory
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 whole = torch.arange(400_000 * 64, dtype=torch.float32).view(400_000, 64)  # 102 MB
@@ -15,12 +16,11 @@ own = own[own != [0, 5][rank]]
 shares, values = Shares.connect(own, whole[own], len(whole), torch.device("cpu"))
 assert shares.missing.tolist() == [0, 5]
 whole[[0, 5]] = 0
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_memory()
 found = shares.gather(values, everywhere=True)
-grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3
+grown = (peak_memory() - before) / 1e3
 assert found.equal(whole)
 assert grown < 102 + 60, grown  # the copy, and a block of 17 MB
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert shares.gather(values).equal(whole if rank == 0 else values)
 own = torch.arange(3)[rank::2] if rank == 0 else torch.arange(0)  # one process has no item
 tokens = own[:, None] + torch.tensor([7, 8]) if rank == 0 else torch.zeros(0, 0)
