@@ -76,8 +76,8 @@ def index(
     The id of an image is its path below the folder that you gave, or as you wrote it. Images that are in the index are
     not embedded again; images that were removed stay out. If it is interrupted, the same command continues.
 
-    With --shard, each command embeds its parts of 512 images. The last one adds those that are left to the index, and
-    builds the search structure.
+    With --shard, each command embeds its parts of 512 images. The last one adds the parts that are left to the
+    index, and builds the search structure.
     """
     change_options = [name for name, value in (("--remove", remove), ("--compact", compact)) if value]
     adds = kind is not None or metadata is not None or dim is not None

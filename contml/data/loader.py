@@ -228,7 +228,7 @@ class Images:
         return ImageCache(self.cache or user_cache("features"), CacheKind.features(extractor.key[:32], extractor.dim))
 
     def count_without_features(self, split: Split) -> int:
-        """The number of images of a split whose features are not in the cache; those from no file never are.
+        """The number of images of a split whose features are not in the cache; an image from no file never is in it.
 
         Raises:
             InputError: there is no `extractor`.

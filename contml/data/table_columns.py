@@ -426,7 +426,7 @@ class TableBuilder:
 
 
 def _joined(chunks: Sequence[Any]) -> Any:
-    """Chunks of one column as one chunk of one type: the type of those with values, or texts where these differ.
+    """Chunks of one column as one chunk of one type: the type of chunks with values, or texts if types differ.
 
     Whole numbers and others are floats, or texts if a whole number has more than 53 bits: two of them stay different.
     """
