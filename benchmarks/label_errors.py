@@ -53,7 +53,7 @@ from contml.distances.euclidean import pairs
 from contml.evaluation import label_errors
 from contml.evaluation.embed import embed
 from contml.experiment import Experiment, OwnData, extract_features, load, load_table
-from contml.experiment.audit import draw_folds, item_groups, train_without
+from contml.experiment.audit import draw_folds, item_groups, train_part, without
 from contml.labels import CaptionLabels, LabelSpace, PoseLabels, SegmentationLabels, VectorLabels
 from contml.losses.driver import PairLoss
 from contml.work import OutOfTimeError, run
@@ -243,7 +243,7 @@ def cleanlab_scores(x: Floats, y: Floats) -> Floats:
 
 def embeddings(experiment: Experiment, task: Task, rows: Tensor) -> Tensor:
     """The embeddings of all items, by a head that was trained without some of them."""
-    model = train_without(experiment, task, rows, quiet=True)
+    model = train_part(experiment, without(task, rows), quiet=True)
     return embed(model, task.train, experiment.build_images())[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import count, islice
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias
@@ -417,6 +417,30 @@ def _rows_by_class(sampler: str, labels: LabelSpace) -> tuple[_Integers, _Intege
     ids = ids.long()  # torch cannot sort uint16, uint32 and uint64
     sizes = torch.unique(ids, return_counts=True)[1].cpu().numpy()
     return ids.argsort(stable=True).cpu().numpy(), np.concatenate(([0], sizes.cumsum()))
+
+
+def fitting_options(options: Mapping[str, Any], labels: LabelSpace) -> dict[str, Any]:
+    """The options of a sampler, with batches that these items can fill.
+
+    Args:
+        options: the options of a sampler of this module, by name.
+        labels: the labels of the items.
+    """
+    items, fitting = len(labels), dict(options)
+    if "batch_size" in options:
+        fitting["batch_size"] = min(options["batch_size"], items)
+    if "anchors_per_batch" in options:
+        fitting["neighbours"] = max(1, min(options["neighbours"], items - 1))
+        with_neighbours = 1 + fitting["neighbours"]
+        fitting["anchors_per_batch"] = max(
+            1, min(options["anchors_per_batch"], fitting["batch_size"] // with_neighbours)
+        )
+    if "classes" in options and labels.class_ids is not None:
+        fitting["classes"] = min(options["classes"], len(torch.unique(labels.class_ids.long())))
+        fitting["instances"] = max(1, min(options["instances"], items // fitting["classes"]))
+    if "triplets" in options:
+        fitting["triplets"] = max(1, min(options["triplets"], items // 3))
+    return fitting
 
 
 #: Every sampler by its name in a config.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -16,10 +17,19 @@ from support.refusals import refuses
 from support.strategies import label_vectors
 from torch.utils.data import DataLoader
 
+from contml._support.errors import InputError
 from contml.experiment import load
 from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, TripletLabels, VectorLabels
 from contml.losses.triplet import batch_triplets
-from contml.sampling import _ORDER, ClassSampler, DenseSampler, JudgedSampler, TripletSampler, UniformSampler
+from contml.sampling import (
+    _ORDER,
+    ClassSampler,
+    DenseSampler,
+    JudgedSampler,
+    TripletSampler,
+    UniformSampler,
+    fitting_options,
+)
 
 
 def line(items):
@@ -364,6 +374,29 @@ CLASSES = ClassLabels([0, 0, 1, 1, 2, 2])
 def test_bad_options_are_refused(make, fields):
     with refuses(*fields):
         make()
+
+
+@settings(max_examples=80, deadline=None)
+@given(classes=st.lists(st.integers(0, 4), min_size=4, max_size=20), sizes=st.tuples(*[st.integers(1, 30)] * 3))
+def test_fitting_options_are_the_largest_batches_that_items_fill(classes, sizes):
+    first, second, third = sizes
+    labels = ClassLabels([0, 1, *classes])
+    neighbours = min(third, first)
+    anchors = min(second, (first + 1) // (1 + neighbours))
+    wanted = {
+        UniformSampler: {"batch_size": first + 1},
+        DenseSampler: {"batch_size": first + 1, "anchors_per_batch": anchors, "neighbours": neighbours},
+        ClassSampler: {"classes": first + 1, "instances": second},
+        TripletSampler: {"triplets": first},
+    }
+    for sampler, options in wanted.items():
+        fitting = fitting_options({**options, "batches": 2}, labels)
+        batch = sampler(**fitting, labels=labels).batch(0, 0)
+        assert len(batch) <= len(labels)
+        assert all(1 <= fitting[name] <= options[name] for name in options)
+        with suppress(InputError):
+            sampler(**options, labels=labels)
+            assert fitting == {**options, "batches": 2}  # what fits is not changed
 
 
 @pytest.fixture

@@ -248,15 +248,18 @@ def _out_of_fold(
             log=found.log,
         )
     found.remove()
-    unread, count = set[int](), 0
+    unread, count, smaller = set[int](), 0, 0
     for part in parts:
         output = found[part.key]
         unread.update(output.missing.tolist())
         count += output.untrained
+        smaller += output.smaller
     missing = torch.tensor(sorted(unread), dtype=torch.int64)
     outputs = (found[part.key].features for part in parts)  # read one after the other
     scored = _scored(subject, k, missing, outputs, fold_of)
     network = f"{folds} {judged_by}, each {what} by the one that was not trained on it"
+    if smaller:
+        network += f"; {smaller} of them with smaller batches than those of the run, which has more items"
     return scored, network, f"{count} of the {folds} {judged_by} have untrained weights" if count else ""
 
 
@@ -344,33 +347,32 @@ def draw_folds(keys: Sequence[str], folds: int, what: str = "items") -> Tensor:
     return torch.tensor([fold_of_key[key] for key in keys])
 
 
-def train_without(
-    experiment: Experiment, task: Task, rows: Tensor, run: Run | None = None, *, quiet: bool = False
-) -> EmbeddingModel:
-    """Train as the experiment says, without some of the training items, or without some of the judgments.
+def without(task: Task, rows: Tensor) -> Task:
+    """The data without some of the training items, or of judgments without those of these numbers."""
+    labels = task.train.labels
+    kept = torch.ones(labels.count if isinstance(labels, JudgedItems) else len(labels), dtype=torch.bool)
+    kept[rows] = False
+    if isinstance(labels, JudgedItems):
+        return replace(task, train=with_judgments(task.train, labels.keep(kept.numpy())))
+    kept_rows, groups = kept.nonzero()[:, 0], task.val_groups
+    groups = None if groups is None else [groups[row] for row in kept_rows.tolist()]
+    return replace(task, train=task.train.subset(kept_rows), val_groups=groups)
+
+
+def train_part(experiment: Experiment, task: Task, run: Run | None = None, *, quiet: bool = False) -> EmbeddingModel:
+    """Train as the experiment says, on a part of its data.
 
     Args:
         experiment: how to train.
-        task: the data.
-        rows: the training items that are left out; of judgments, the numbers of these.
+        task: the part of the data.
         run: keeps the state, and continues from it; None: nothing is kept.
         quiet: show no progress.
 
     Returns:
         The model with the selected weights, on the device of the training.
     """
-    labels = task.train.labels
-    train_mask = torch.ones(labels.count if isinstance(labels, JudgedItems) else len(labels), dtype=torch.bool)
-    train_mask[rows] = False
-    groups = task.val_groups
-    if isinstance(labels, JudgedItems):
-        train = with_judgments(task.train, labels.keep(train_mask.numpy()))
-    else:
-        train = task.train.subset(train_mask.nonzero()[:, 0])
-        groups = None if groups is None else [groups[row] for row in train_mask.nonzero()[:, 0].tolist()]
-    reduced_task = replace(task, train=train, val_groups=groups)
     resumed = run is not None and (run.checkpoints / "state.safetensors").exists()
-    trainer = experiment.build_trainer(reduced_task, run, weights=not resumed, quiet=quiet)
+    trainer = experiment.build_trainer(task, run, weights=not resumed, quiet=quiet)
     if trainer.best is None:
         trainer.watched.clear()  # the test split selects nothing
     if run is not None:
@@ -417,6 +419,7 @@ class _FoldOutput(NamedTuple):
     features: Tensor  # [N,F]; of judgments the embeddings
     missing: Tensor  # rows whose image could not be read
     untrained: bool  # whether its weights are those at the beginning
+    smaller: bool  # whether it was trained with smaller batches than the run, which its items can fill
 
 
 class _FoldOutputs(work.Files[_FoldOutput]):
@@ -447,12 +450,14 @@ class _FoldOutputs(work.Files[_FoldOutput]):
         if len(tensors.get("features", ())) != len(task.train) or "missing" not in tensors:
             raise InputError(str(path), "not the features of this run", hint="remove it")
         check_config(experiment, run, saved)
-        return _FoldOutput(tensors["features"], tensors["missing"], saved.get("untrained") is True)
+        flags = (saved.get(name) is True for name in ("untrained", "smaller"))
+        return _FoldOutput(tensors["features"], tensors["missing"], *flags)
 
     def save(self, value: _FoldOutput, path: Path) -> None:
         """Write the outputs of a fold; the state of its training is not needed any more."""
         tensors = {"features": value.features, "missing": value.missing}
-        save_tensors(path, tensors, config=self._train_fold.loaded.experiment.recorded, untrained=value.untrained)
+        flags = {"untrained": value.untrained, "smaller": value.smaller}
+        save_tensors(path, tensors, config=self._train_fold.loaded.experiment.recorded, **flags)
         shutil.rmtree(path.with_suffix(""), ignore_errors=True)
         path.with_suffix(".log").unlink(missing_ok=True)
 
@@ -486,11 +491,13 @@ class _TrainFold:
         experiment, _, task = self.loaded
         run = Run(_fold_folder(self.folder, item.count) / item.key)
         run.checkpoints.mkdir(parents=True, exist_ok=True)
-        model = train_without(experiment, task, (self.fold_of == item.number).nonzero()[:, 0], run)
+        part = without(task, (self.fold_of == item.number).nonzero()[:, 0])
+        fitted = experiment.fitted_to(part.train.labels)
+        model = train_part(fitted, part, run)
         features, missing = _outputs(model, task.train, experiment.build_images())
         epoch = load_values(run.checkpoints / f"{experiment.selected}.safetensors")["epoch"]
         trained = saved_numbers(run.checkpoints / "state.safetensors")["trained"]
-        return _FoldOutput(features, missing, is_untrained(epoch, trained))
+        return _FoldOutput(features, missing, is_untrained(epoch, trained), fitted is not experiment)
 
 
 def _fold_folder(folder: Path, count: int) -> Path:

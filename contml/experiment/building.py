@@ -38,6 +38,7 @@ from contml.models.decoders import DECODERS
 from contml.models.extractor import FeatureExtractor
 from contml.models.identity import identity
 from contml.runs import PLACES, Run, without_paths
+from contml.sampling import SAMPLERS, fitting_options
 from contml.training import Trainer, TrainingStep, stages_of
 from contml.training.trackers import check_installed
 
@@ -233,6 +234,17 @@ class Experiment:
             extractor = FeatureExtractor(model, **size)
         images: Images = part.build(transform=transform, skip="images.broken=skip", extractor=extractor)
         return images
+
+    def fitted_to(self, labels: LabelSpace) -> Experiment:
+        """The experiment with batches that these items can fill: for a part of the items of a run."""
+        part = self.config.parts["sampler"]
+        if part.name not in SAMPLERS:  # the user's own sampler
+            return self
+        options = fitting_options(part.options, labels)
+        if options == part.options:
+            return self
+        parts = {**self.config.parts, "sampler": replace(part, options=options)}
+        return replace(self, config=replace(self.config, parts=parts))
 
     def build_trainer(
         self, task: Task, run: Run | None = None, *, weights: bool = True, quiet: bool = False

@@ -11,7 +11,7 @@ import pytest
 import torch
 from support.miniature import TINY
 from support.refusals import refuses
-from support.tables import dials, write_table
+from support.tables import dials, write_judgments, write_table
 
 from contml.data import Task
 from contml.data.identity import DataRecord
@@ -25,6 +25,9 @@ from contml.training import Interrupted, Trainer, load_weights
 from contml.work import ItemsLeftError, Shard
 
 pytestmark = pytest.mark.usefixtures("no_reports")
+
+#: Overrides of `TINY` that a table of judgments has too.
+SHORT_JUDGED = [each for each in TINY if each.startswith(("images.", "transform.", "model.", "training."))]
 
 
 @pytest.fixture
@@ -75,6 +78,35 @@ def test_untrained_networks_are_named(contml, tmp_path):
     status, out, err = contml("audit", run, "--split", "test")
     assert status == 0, err
     assert "note: untrained: these are the initial weights; " in out
+
+
+@pytest.mark.parametrize("kind", ["items", "classes", "judgments"])
+def test_folds_of_few_items_have_smaller_batches(contml, tmp_path, kind):
+    """A batch of the run has all its items, or classes; a network without a fold has fewer, and the page says so."""
+    if kind == "judgments":
+        write_judgments(tmp_path)
+        arguments = ["table/triplets", f"task.data={tmp_path}/triplets.csv", *SHORT_JUDGED]
+        items = len(load("table/triplets", arguments[1:]).build_task().train)
+        arguments.append(f"sampler.batch_size={items}")
+    elif kind == "items":
+        arguments = ["pose/synthetic", *TINY, "sampler.batch_size=40"]
+    else:
+        rows = [
+            {**row, "split": "train" if number < 24 else "test", "colour": row["colour"] if number else "only"}
+            for number, row in enumerate(dials(tmp_path, 32))
+        ]
+        write_table(tmp_path / "items.csv", rows, ["image", "colour", "split"])
+        arguments = ["--data", "items.csv", "--label", "colour", "training.select=none", "images.workers=0"]
+        arguments += ["training.epochs=1", "sampler.classes=4", "sampler.instances=6", "sampler.batches=2"]
+    status, _, err = contml("train", *arguments, "--name", "few", "--runs", tmp_path / "runs")
+    assert status == 0, err
+    (run,) = tmp_path.glob("runs/*/*/few")
+    status, _, err = contml("audit", run, "--folds", 2)
+    assert status == 0, err
+    sentence = "2 of them with smaller batches than those of the run, which has more items"
+    assert sentence in (run / "audit/train.html").read_text()
+    assert contml("audit", run, "--folds", 2)[0] == 0  # the networks are kept
+    assert sentence in (run / "audit/train.html").read_text()
 
 
 def test_an_interrupted_audit_goes_on(run, tiny_run, tmp_path, monkeypatch):
