@@ -137,6 +137,8 @@ def _export_vectors(source: Path, target: str, kind: str, collection: str | None
     from contml.retrieval.vector_export import opened, to_parquet, to_qdrant
 
     with opened(source) as items, progress_bar(items.count, kind) as progress:
+        if items.note:
+            echo(f"note: {items.note}", err=True)
         vectors = f"{items.count:,} vectors of {items.dim:,} numbers, with ids and metadata"
         if kind == "parquet":
             before = complete(Path(target))

@@ -54,7 +54,10 @@ def index(
     dim: Dim = None,
     tables: Tables = None,
     remove: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Remove this image from the index instead; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="ID", help="Remove this image from the index instead, or all of a shard or folder; repeatable."
+        ),
     ] = None,
     compact: Annotated[bool, typer.Option(help="Delete what belongs to removed images from disk instead.")] = False,
     bind: Annotated[
@@ -111,15 +114,14 @@ def _change(out: Path, remove: list[str], compact: bool, as_json: bool) -> None:
     from contml.retrieval import Index
 
     with Index.open(out) as index, index.lock():
-        if remove:
-            index.remove(remove)
+        num_removed = index.remove(remove)
         if compact:
             with progress_bar(len(index), "search structure") as progress:
                 index.compact(progress)
         if as_json:
-            echo(json.dumps({"index": str(out), "removed": len(remove), "items": len(index)}))
+            echo(json.dumps({"index": str(out), "removed": num_removed, "items": len(index)}))
             return
-        removed = f"{len(remove):,} images removed, " if remove else ""
+        removed = f"{num_removed:,} images removed, " if remove else ""
         echo(f"{out}: {removed}{len(index):,} left{', compacted' if compact else ''}")
 
 
@@ -178,11 +180,16 @@ def _add(
         if result.present:
             kept = "" if table is None else "; their metadata stay as they were"
             echo(f"{result.present:,} images were in the index already{kept}")
+        if others := len(index) - result.added - result.present:
+            are = "1 image of the index is" if others == 1 else f"{others:,} images of the index are"
+            echo(f"{are} not among these images, and stay in it")
         if result.removed:
             echo(f"{result.removed:,} images were removed from the index earlier and stay out of it")
         if result.broken:
             echo(f"images that could not be read and were left out: {len(result.broken):,}")
         echo(f"search: {index.search_text}")
+        if index.pending_text:  # of another command
+            echo(f"note: {index.pending_text}", err=True)
 
 
 def _bind(run: Path, out: Path, as_json: bool, trust: bool) -> None:
@@ -302,7 +309,7 @@ def search(
             embeddings = model.embed([query.source for query in query_images])
             found = opened_index.search(embeddings, k)
             results = results_of(query_images, found, model, _answers(model, embeddings), answering)
-        num_items, num_unbuilt = len(opened_index), opened_index.unbuilt
+        num_items, num_unbuilt, pending = len(opened_index), opened_index.unbuilt, opened_index.pending_text
     calibration, unit = model.bundle.calibration, ""
     if calibration is not None and not labels and calibration.kind == "interval":
         words = model.unit if model.measure.is_plain else unit_of_distances(model.unit, model.measure)
@@ -318,6 +325,8 @@ def search(
         _print(results)
         if unit:
             echo(unit)
+    if pending:
+        echo(f"note: {pending}", err=True)
     if num_unbuilt:
         echo(
             f"{num_unbuilt:,} of {num_items:,} items are not in the search structure yet: 'contml index' adds them",

@@ -173,6 +173,16 @@ def file_of(path: str | os.PathLike[str]) -> str:
     return os.fspath(path) if found is None else found[0].file
 
 
+def file_state(path: str | os.PathLike[str]) -> str:
+    """Size and time of change of the file that holds an image: another state means that the file has changed.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    status = os.stat(file_of(path))  # noqa: PTH116
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
 def exists(path: Path) -> bool:
     """Whether there is an image file, or an image in a shard.
 

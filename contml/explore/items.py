@@ -307,6 +307,7 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
         ids = [ids[row] for row in rows.tolist()]
         metadata, embeddings = index.metadata(ids), torch.from_numpy(index.embeddings(ids))
         made_with = index.model
+        notes += [f"{index.pending_text}."] if index.pending_text else []
     files = [entry.pop(FILE, None) for entry in metadata]
     if None in files:
         got = f"'{ids[files.index(None)]}' has no image file"

@@ -19,7 +19,16 @@ from contml._support.errors import InputError, did_you_mean
 from contml._support.progress import note
 from contml._support.texts import Texts
 from contml.data.decode import IMAGE_SUFFIXES
-from contml.data.shards import DATASET_FILES, Address, find, is_shard, opened, refuse_compressed, shards_among
+from contml.data.shards import (
+    DATASET_FILES,
+    Address,
+    file_state,
+    find,
+    is_shard,
+    opened,
+    refuse_compressed,
+    shards_among,
+)
 from contml.data.sources import (
     ImageFile,
     ImageFiles,
@@ -38,6 +47,8 @@ from contml.labels.vectors import VectorLabels
 if TYPE_CHECKING:
     from contml.data.tables import TableOptions
 
+#: Changed files that a message names.
+_MOST_NAMED = 8
 #: What a model embeds: a file or a folder, a picture, pixels `[H, W]` or `[H, W, C]`, an image source, or several.
 ImageInput: TypeAlias = "str | os.PathLike[str] | Image.Image | np.ndarray[Any, Any] | ImageSource | Iterable[Any]"
 
@@ -178,10 +189,9 @@ class NamedShard(NamedTuple):
             InputError: it is gone.
         """
         try:
-            status = os.stat(self.address.file)  # noqa: PTH116
+            return f"{self.name} {file_state(self.address.file)}"
         except OSError as error:
             raise InputError(self.address.file, f"cannot be read ({error.strerror})") from None
-        return f"{self.name} {status.st_size} {status.st_mtime_ns}"
 
     def images(self) -> NamedImages:
         """Its images.
@@ -314,6 +324,21 @@ def _named(argument: str, options: TableOptions | None) -> Iterator[_Listed | Na
             if part:
                 raise InputError(argument, f"{name} is not a shard", hint=f"omit '{part}'")
             yield _Listed([name], [str(path)])
+
+
+def changed(files: Mapping[str, str], made: str | Path, remedy: str) -> InputError:
+    """The error of image files, or of shards, that are not those that were embedded.
+
+    Args:
+        files: what removes the embeddings of each, by its path.
+        made: where the embeddings are.
+        remedy: how embeddings are removed, before the former.
+    """
+    first, *others = files
+    and_others = f" (as have {len(others):,} other files)" if others else ""
+    names = " ".join([*files.values()][:_MOST_NAMED]) + (" ..." if len(files) > _MOST_NAMED else "")
+    hint = f"{remedy} {names}; the same command then embeds them again"
+    return InputError(first, f"changed since it was embedded in {made}{and_others}", hint=hint)
 
 
 def _in_shard(name: str, path: Path) -> _Listed:

@@ -23,7 +23,7 @@ import torch
 from contml._support.errors import InputError, one_line
 from contml._support.validation import check_range, check_whole
 from contml.retrieval.index_shards import CodeParts, Codes
-from contml.retrieval.index_store import ChangedError, Content, Floats, Ids, IndexState, Kind, Store
+from contml.retrieval.index_store import ChangedError, Content, Floats, Ids, IndexState, Kind, LeftOut, Store
 from contml.retrieval.index_structure import (
     COMPARED_GROWTH,
     FEWEST,
@@ -249,6 +249,20 @@ class Index:
         """The ids that were removed and not added again."""
         return {name for name in self._store.removed_ids() if name not in self}
 
+    @property
+    def left_out(self) -> dict[str, LeftOut]:
+        """The images that were given and are not in the index, by id: removed, or not read. Not those still to come."""
+        return {image.id: image for image in self._store.left_out()}
+
+    @property
+    def pending_text(self) -> str:
+        """That images are still to come, in words; empty for a whole index."""
+        count = self._store.pending()
+        if not count:
+            return ""
+        is_in = f"{len(self):,} of {len(self) + count:,} images are in {self.path}"
+        return f"{is_in}: 'contml index' was interrupted, or is at work; the same command adds the others"
+
     def fingerprint(self) -> str:
         """A hash of the items: vectors, ids and metadata."""
         return self._store.fingerprint(self._store.content())
@@ -265,6 +279,12 @@ class Index:
                 return [metadata[position] for position in positions]
             except ChangedError:
                 continue
+
+    def states(self, ids: Sequence[str]) -> list[str | None]:
+        """The states of the files of items when they were added; None where it is not known."""
+        content = self._store.content()
+        position_by_id = self._position_of(content)
+        return self._store.states(content, [_known(position_by_id, name) for name in _names(ids)])
 
     def embeddings(self, ids: Sequence[str]) -> Floats:
         """The embeddings `[N, d]` of items."""
@@ -346,7 +366,11 @@ class Index:
             yield
 
     def add(
-        self, ids: Sequence[str], embeddings: Any, metadata: Sequence[Mapping[str, Any] | None] | None = None
+        self,
+        ids: Sequence[str],
+        embeddings: Any,
+        metadata: Sequence[Mapping[str, Any] | None] | None = None,
+        states: Sequence[str | None] | None = None,
     ) -> None:
         """Adds items: all of them, or none if it fails or the process is killed.
 
@@ -354,6 +378,7 @@ class Index:
             ids: `[N]`, not in the index. The id of a removed item is a new item.
             embeddings: `[N, d]`, finite numbers.
             metadata: `[N]`, JSON values by name for each item, or None.
+            states: `[N]`, the states of the files of the items (`contml.data.shards.file_state`), or None.
         """
         names = _names(ids)
         vectors, norm = self._vectors("embeddings", embeddings)
@@ -373,24 +398,39 @@ class Index:
                     "ids", f"'{existing_id}' is in the index", hint="remove it first, or choose another id"
                 )
             if names:
-                self._store.append(names, vectors, texts, norm)
+                self._store.append(names, vectors, texts, states or [None] * len(names), norm)
                 content = self._store.content()
                 position_by_id.update(
                     zip(names, range(content.state.count - len(names), content.state.count), strict=True)
                 )
                 self._positions = content, position_by_id
 
-    def remove(self, ids: Sequence[str]) -> None:
+    def leave_out(self, images: Iterable[LeftOut]) -> None:
+        """Records images that are not added, until `add` adds them or `remove` forgets them."""
+        with self._store.lock():
+            self._store.leave_out(images)
+
+    def remove(self, ids: Sequence[str]) -> int:
         """Removes items: all of them, or none if it fails or the process is killed.
 
-        They are never found again. Their vectors stay on disk until `compact`.
+        They are never found again. Their vectors stay on disk until `compact`. An image that is left out is forgotten.
+
+        Args:
+            ids: ids; or folders or shards, for all their images.
+
+        Returns:
+            The number of images.
         """
-        names = _names(ids)
+        positions: list[int] = []
+        below: dict[str, list[int]] = {}
         with self._store.lock() as content:
             position_by_id = self._position_of(content)
-            positions = [_known(position_by_id, name) for name in names]
-            if positions:
-                self._store.remove(positions)
+            for name in _names(ids):
+                if name in position_by_id:
+                    positions.append(position_by_id[name])
+                else:
+                    below[name] = [row for each, row in position_by_id.items() if each.startswith(f"{name}/")]
+            return self._store.remove(positions, below) if positions or below else 0
 
     def bind(self, embedder: ImageEmbedder, run: str = "") -> None:
         """Records the model of the embeddings, in place of what was recorded.

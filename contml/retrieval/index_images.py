@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from filecmp import cmp
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 from unicodedata import normalize
 
@@ -20,14 +21,14 @@ from contml._support.files import read_bytes
 from contml._support.text import percent
 from contml.data import Split
 from contml.data.decode import cause
-from contml.data.shards import exists, find, metadata as metadata_in_shard, read_image
+from contml.data.shards import exists, file_of, file_state, find, metadata as metadata_in_shard, read_image
 from contml.data.sources import ImageFile
 from contml.data.text_files import written_path
 from contml.evaluation.embed_parts import Mask, Part, Parts, Rows, device_here
 from contml.labels.base import LabelSpace
-from contml.retrieval.images import NamedImage, NamedImages, split_of
+from contml.retrieval.images import NamedImage, NamedImages, changed, split_of
 from contml.retrieval.index import ImageEmbedder, Index, SearchResult
-from contml.retrieval.index_store import Floats
+from contml.retrieval.index_store import Floats, LeftOut
 from contml.retrieval.labelled_items import Answer
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class Added:
         resumed: number of these that others embedded, or an interrupted call.
         present: number of images that were in the index before.
         removed: number of images that are left out because they were removed from the index before.
-        broken: name and cause of each image that could not be added.
+        broken: name and cause of each image that could not be added, by this call or an earlier one. It is tried again
+            when its file has changed.
         without_metadata: name and cause of each image that was added without what its shard says about it.
     """
 
@@ -143,18 +145,19 @@ def add_images(
             current folder, that of the index, and the images. Empty: this process.
 
     Raises:
-        InputError: an image has the name of another file in the index, or another process adds images and this one
-            does not `join`.
+        InputError: an image has the name of another file in the index, or its file has changed since it was added; or
+            another process adds images and this one does not `join`.
         ItemsLeftError: the images of the shard are embedded, and others are not.
     """
     result, metadata, embedded = Added(), metadata or {}, 0
     split = split_of(images)
     key = f"{model.identity[:16]}-{index.dim}"
     with Parts(index.path, key, {}).command(join, str(index.path)):
-        new = _new_rows(index, images)
-        removed_ids = index.removed_ids
-        result.removed = sum(image.name in removed_ids for image in images)
-        result.present = len(images) - int(new.sum()) - result.removed
+        with index.lock(wait=True):
+            new = _new_rows(index, images, result)
+            new_names = [images[row].name for row in np.flatnonzero(new)]
+            if new_names:
+                index.leave_out(LeftOut(name, None, None) for name in new_names)
         parts = Parts(index.path, key, {"images": split}, new)
         adding = _Adding(index, parts, images, metadata, result)
 
@@ -175,27 +178,68 @@ def add_images(
         )
         adding.add()
     parts.remove()
-    result.added = int((new & ~_new_rows(index, images)).sum())
-    total = int(new.sum())
-    result.resumed = max(0, total - embedded)
-    progress(total)
+    result.added = sum(name in index for name in new_names)
+    result.resumed = max(0, len(new_names) - embedded)
+    progress(len(new_names))
     return result
 
 
-def _new_rows(index: Index, images: Sequence[NamedImage]) -> Mask:
-    """Which images are neither in the index nor removed from it `[N]`."""
-    is_new, removed_ids = np.ones(len(images), bool), index.removed_ids
+def _new_rows(index: Index, images: Sequence[NamedImage], result: Added) -> Mask:
+    """Which images are to be embedded `[N]`; the others are counted in `result`.
+
+    Raises:
+        InputError: an image of the index is another one now.
+    """
+    is_new, left_out, removed_ids = np.ones(len(images), bool), index.left_out, index.removed_ids
+    changed_files: dict[str, str] = {}
     for start in range(0, len(images), _COMPARED):
         present = []
         for row, image in enumerate(images[start : start + _COMPARED], start):
-            if image.name in index:
+            name, path = image.name, str(image.file.absolute())
+            known = left_out.get(name)
+            if name in index:
                 present.append(image)
-            is_new[row] = image.name not in index and image.name not in removed_ids
-        for image, entry in zip(present, index.metadata([image.name for image in present]), strict=True):
-            if (stored_path := entry.get(FILE)) != str(image.file.absolute()):
-                problem = f"the name of {image.file.absolute()}, and of {stored_path}, which is in {index.path}"
-                raise InputError(image.name, problem, hint="remove that one first, or give a folder that holds both")
+            elif path != path.encode(errors="replace").decode():
+                result.broken[name] = "its name is not valid Unicode: rename it"
+            elif name in removed_ids and (known is None or known.state in (None, _state(image))):
+                result.removed += 1
+            elif known is not None and name not in removed_ids and known.state == _state(image):
+                result.broken[name] = str(known.cause)
+            else:
+                continue
+            is_new[row] = False
+        changed_files |= _changed(index, present)
+        result.present += len(present)
+    if changed_files:
+        raise changed(changed_files, index.path, f"remove them: contml index --out {index.path}")
     return is_new
+
+
+def _state(image: NamedImage) -> str | None:
+    """The state of the file that an image is in; None if there is none."""
+    try:
+        return file_state(image.file)
+    except OSError:
+        return None
+
+
+def _changed(index: Index, images: Sequence[NamedImage]) -> dict[str, str]:
+    """The files of images of an index that have changed since, by path: the options that remove their images.
+
+    Raises:
+        InputError: an image has another path.
+    """
+    found: dict[str, str] = {}
+    names = [image.name for image in images]
+    for image, entry, state in zip(images, index.metadata(names), index.states(names), strict=True):
+        if (stored_path := entry.get(FILE)) != str(image.file.absolute()):
+            problem = f"the name of {image.file.absolute()}, and of {stored_path}, which is in {index.path}"
+            raise InputError(image.name, problem, hint="remove that one first, or give a folder that holds both")
+        if state is not None and _state(image) not in (None, state):
+            in_shard = find(image.file)
+            name = image.name if in_shard is None else image.name.removesuffix(f"/{in_shard[1]}")
+            found[file_of(image.file)] = f"--remove {quote(name)}"
+    return found
 
 
 class _Adding:
@@ -221,28 +265,31 @@ class _Adding:
         """Add what is finished, up to the first part that is not."""
         index = self._index
         with index.lock(wait=True):  # of several commands, each adds what the others have not added yet
-            removed_ids = index.removed_ids
+            left_out = index.left_out  # another command may have removed images meanwhile
             while self._left and (not self._left[0].rows or self._left[0].key in self._parts):
                 item = self._left.popleft()
                 if not item.rows:
                     continue
                 part = self._parts[item.key]
                 wanted = {*item.rows}
-                names, vectors, new_metadata = [], [], []
+                names, vectors, new_metadata, states = [], [], [], []
                 for row, vector in zip(part.rows.tolist(), part.embeddings.numpy(), strict=True):
                     if row not in wanted:
                         continue
-                    name, file = self._images[row]
-                    path = str(file.absolute())
-                    if path != path.encode(errors="replace").decode():
-                        self._result.broken[name] = "its name is not valid Unicode: rename it"
-                    elif name not in index and name not in removed_ids:
+                    image = self._images[row]
+                    name, path = image.name, str(image.file.absolute())
+                    if name not in index and name not in left_out:
                         names.append(name)
                         vectors.append(vector)
-                        new_metadata.append({**self._in_shard(name, file), **self._metadata.get(name, {}), FILE: path})
-                self._result.broken |= {self._images[row].name: cause for row, cause in part.broken.items()}
+                        in_shard = self._in_shard(name, image.file)
+                        new_metadata.append({**in_shard, **self._metadata.get(name, {}), FILE: path})
+                        states.append(_state(image))
+                broken = {self._images[row]: cause for row, cause in part.broken.items() if row in wanted}
+                self._result.broken |= {image.name: cause for image, cause in broken.items()}
+                if broken:
+                    index.leave_out(LeftOut(image.name, _state(image), cause) for image, cause in broken.items())
                 if names:
-                    index.add(names, np.stack(vectors), new_metadata)
+                    index.add(names, np.stack(vectors), new_metadata, states)
                 self.done = item.end
 
     def _in_shard(self, name: str, file: Path) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The files of an index: a process that is killed at any moment loses nothing that was added, and adds nothing twice.
 
-    INDEX/index.sqlite              ids, metadata, checksums, and the state: what counts is what this file names
+    INDEX/index.sqlite              ids, metadata, checksums, and the state: what counts is what this file names; images
+                                    that were given, and are not in the index
     INDEX/vectors-000001.f32        float32 [N, d], only appended to; row n is the item at position n
     INDEX/structure-000002.safetensors    the search structure of the first rows, if there is one
 
@@ -29,11 +30,11 @@ import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from pydantic import Field, JsonValue, NonNegativeInt, PositiveInt, TypeAdapter
@@ -66,6 +67,15 @@ CREATE TABLE items (position INTEGER PRIMARY KEY, id TEXT NOT NULL, crc INTEGER 
 CREATE TABLE removed (number INTEGER PRIMARY KEY, vectors INTEGER NOT NULL, position INTEGER NOT NULL,
     id TEXT NOT NULL, crc INTEGER NOT NULL);
 """
+#: What indexes of contml 0.1 do not have; the next change adds it. Of each item, and of each image that was given and
+#: is not in the index: the state of its file when it was read (`contml.data.shards.file_state`), and why it is not in
+#: the index, NULL as long as it is not embedded.
+_STATES = """
+ALTER TABLE items ADD COLUMN state TEXT;
+CREATE TABLE left_out (id TEXT PRIMARY KEY, state TEXT, cause TEXT);
+"""
+#: Why an image is left out that was removed.
+_REMOVED = "removed"
 
 
 @dataclass(frozen=True)
@@ -161,6 +171,20 @@ def check_folder(folder: Path) -> None:
         check_new_folder(folder)
 
 
+class LeftOut(NamedTuple):
+    """An image that was given, and is not in the index.
+
+    Attributes:
+        id: its id.
+        state: that of its file when it was read; None: not known.
+        cause: why it cannot be read, or "removed"; None: it is not embedded yet.
+    """
+
+    id: str
+    state: str | None
+    cause: str | None
+
+
 class ChangedError(Exception):
     """Another process has changed the index since its content was read: read it again."""
 
@@ -213,7 +237,7 @@ class Store:
         def save(temporary: Path) -> None:
             connection = sqlite3.connect(temporary, isolation_level=None)
             try:
-                connection.executescript(f"BEGIN;{_TABLES}COMMIT;")
+                connection.executescript(f"BEGIN;{_TABLES}{_STATES}COMMIT;")
                 _put_state(connection, state)
             except sqlite3.Error as error:
                 raise OSError(one_line(error)) from None
@@ -236,11 +260,14 @@ class Store:
         """Checks that the file has the tables of an index and nothing else, such as a view that never ends."""
         with self._reading():
             tables = self._connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
+        expected = []
         with closing(sqlite3.connect(":memory:")) as empty:
-            empty.executescript(_TABLES)
-            expected = empty.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
-        if tables != expected:
+            for script in (_TABLES, _STATES):
+                empty.executescript(script)
+                expected.append(empty.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall())
+        if tables not in expected:
             raise self._damaged("its tables are not those of an index")
+        self._has_states = tables == expected[1]
 
     def content(self) -> Content:
         """The content after the last finished change, read again if another process has changed it.
@@ -294,6 +321,33 @@ class Store:
         """The ids of all items that were ever removed."""
         with self._mutex, self._reading():
             return {row[0] for row in self._connection.execute("SELECT id FROM removed")}
+
+    def states(self, content: Content, positions: Sequence[int]) -> list[str | None]:
+        """The states of the files of the items at some positions; None where it is not known."""
+        if not self._has_states:
+            return [None] * len(positions)
+        query = "SELECT state FROM items WHERE position = ? AND id = ?"
+        with self._mutex, self._reading():
+            rows = [self._connection.execute(query, (each, content.ids[each])).fetchone() for each in positions]
+        return [None if row is None else row[0] for row in rows]
+
+    def left_out(self) -> list[LeftOut]:
+        """The images that were given and are not in the index, but those that are not embedded yet."""
+        if not self._has_states:
+            return []
+        with self._mutex, self._reading():
+            rows = self._connection.execute("SELECT * FROM left_out WHERE cause IS NOT NULL").fetchall()
+        if not all(isinstance(name, str) and isinstance(cause, str) for name, _, cause in rows):
+            raise self._damaged("the images that are left out changed")
+        return [LeftOut(*row) for row in rows]
+
+    def pending(self) -> int:
+        """The number of images that were given and are not embedded yet."""
+        if not self._has_states:
+            return 0
+        with self._mutex, self._reading():
+            (count,) = self._connection.execute("SELECT COUNT(*) FROM left_out WHERE cause IS NULL").fetchone()
+        return int(count)
 
     def vectors_file(self, content: Content) -> tuple[Path, str]:
         """The file of the vectors, and a hash of the vectors: of the checksums of their chunks."""
@@ -416,6 +470,11 @@ class Store:
             with locked(self.folder, *(() if wait else _BUSY)):
                 self._depth = 1
                 try:
+                    self._check_tables()
+                    if not self._has_states:
+                        with self._reading():
+                            self._connection.executescript(f"BEGIN;{_STATES}COMMIT;")
+                        self._has_states = True
                     content = self.content()
                     remove_temporaries(self.folder)  # only the process that holds the lock writes there
                     self._remove_unused(content.state)
@@ -423,7 +482,14 @@ class Store:
                 finally:
                     self._depth = 0
 
-    def append(self, ids: Sequence[str], vectors: Floats, metadata: Sequence[str | None], norm: float) -> None:
+    def append(
+        self,
+        ids: Sequence[str],
+        vectors: Floats,
+        metadata: Sequence[str | None],
+        states: Sequence[str | None],
+        norm: float,
+    ) -> None:
         """Adds items after the last one; call it with the lock."""
         old_content = self.content()
         state = old_content.state
@@ -441,8 +507,8 @@ class Store:
         except OSError as error:
             raise unwritable(path, error) from None
         rows = [
-            (position, name, _crc(position, name), text, None if text is None else zlib.crc32(text.encode()))
-            for position, (name, text) in enumerate(zip(ids, metadata, strict=True), first_position)
+            (position, name, _crc(position, name), text, text and zlib.crc32(text.encode()), item_state)
+            for position, (name, text, item_state) in enumerate(zip(ids, metadata, states, strict=True), first_position)
         ]
         described = state.described or any(text is not None for text in metadata)
         state = replace(
@@ -460,21 +526,49 @@ class Store:
         )
         with self._transaction(state, content) as connection:
             connection.execute("INSERT INTO chunks VALUES (?, ?, ?)", (first_position, len(rows), zlib.crc32(data)))
-            connection.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?)", rows)
+            connection.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany("DELETE FROM left_out WHERE id = ?", ((name,) for name in ids))
 
-    def remove(self, positions: Sequence[int]) -> None:
-        """Removes the items at some positions; call it with the lock."""
+    def leave_out(self, images: Iterable[LeftOut]) -> None:
+        """Records images that were given and are not in the index; call it with the lock."""
+        with self._transaction(self.content().state) as connection:
+            connection.executemany("INSERT OR REPLACE INTO left_out VALUES (?, ?, ?)", images)
+
+    def remove(self, positions: Sequence[int], below: Mapping[str, Sequence[int]]) -> int:
+        """Removes items, and forgets images that are not in the index, unless they were removed; call it with the lock.
+
+        Args:
+            positions: of items.
+            below: positions of the items whose ids begin with a text and a slash, by the text; or the id of an image
+                that is not in the index, and no positions.
+
+        Returns:
+            The number of images.
+
+        Raises:
+            InputError: there is no such image; all items stay.
+        """
         content = self.content()
-        state = content.state
+        state, rows = content.state, sorted({*positions}.union(*below.values()))
         log = [
             (number, state.vectors, position, name, _crc(number, state.vectors, position, name))
-            for number, position in enumerate(positions, state.removed + 1)
+            for number, position in enumerate(rows, state.removed + 1)
             for name in (content.ids[position],)
         ]
         state = replace(state, live=state.live - len(log), removed=state.removed + len(log))
+        count = len(rows)
         with self._transaction(state) as connection:
-            connection.executemany("DELETE FROM items WHERE position = ?", [(position,) for position in positions])
+            query = "DELETE FROM left_out WHERE (id = ? OR substr(id, 1, ?) = ?) AND cause IS NOT ?"
+            for name, found in below.items():
+                forgotten = connection.execute(query, (name, len(name) + 1, f"{name}/", _REMOVED)).rowcount
+                if not (found or forgotten):
+                    raise InputError("ids", f"'{name}' is not in the index")
+                count += forgotten
+            query = f"INSERT OR REPLACE INTO left_out SELECT id, state, '{_REMOVED}' FROM items WHERE position = ?"
+            connection.executemany(query, [(position,) for position in rows])
+            connection.executemany("DELETE FROM items WHERE position = ?", [(position,) for position in rows])
             connection.executemany("INSERT INTO removed VALUES (?, ?, ?, ?, ?)", log)
+        return count
 
     def compact(self) -> None:
         """Replaces the vectors by those that are left, and numbers the items anew; call it with the lock."""
@@ -490,14 +584,14 @@ class Store:
         _sync_folder(self.folder)
         state = replace(content.state, vectors=number, count=len(live_rows), last=number, structure=None)
         with self._transaction(state) as connection:
-            query = "SELECT id, metadata, metadata_crc FROM items ORDER BY position"
+            query = "SELECT id, metadata, metadata_crc, state FROM items ORDER BY position"
             items = connection.execute(query).fetchall()
             if [item[0] for item in items] != content.ids[live_rows].tolist():
                 raise self._damaged("the ids changed")
             connection.execute("DELETE FROM items")
             connection.executemany(
-                "INSERT INTO items VALUES (?, ?, ?, ?, ?)",
-                ((position, name, _crc(position, name), *metadata) for position, (name, *metadata) in enumerate(items)),
+                "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)",
+                ((position, name, _crc(position, name), *others) for position, (name, *others) in enumerate(items)),
             )
             connection.execute("DELETE FROM chunks")
             connection.executemany("INSERT INTO chunks VALUES (?, ?, ?)", chunks)

@@ -58,6 +58,7 @@ class Items:
         count: their number.
         dim: the length of the vectors.
         blocks: reads them.
+        note: that an index has not all images yet.
     """
 
     source: Path
@@ -65,6 +66,7 @@ class Items:
     count: int
     dim: int
     blocks: Callable[[], Iterator[Block]]
+    note: str = ""
 
 
 @contextmanager
@@ -91,7 +93,7 @@ def _of_index(index: Index) -> Items:
             names = ids[start : start + _READ]
             yield Block(names, index.embeddings(names), index.metadata(names))
 
-    return Items(index.path, index.fingerprint(), len(ids), index.dim, blocks)
+    return Items(index.path, index.fingerprint(), len(ids), index.dim, blocks, index.pending_text)
 
 
 def _of_file(file: Path) -> Items:

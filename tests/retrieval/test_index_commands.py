@@ -6,8 +6,10 @@ import base64
 import io
 import json
 import math
+import os
 import re
 import shutil
+import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -212,6 +214,107 @@ def test_remove_and_compact(contml, refused, model, photos, tmp_path):
     data = json.loads(contml("index", "--out", "i", "--remove", "00.png", "--json")[1])
     assert data == {"index": "i", "removed": 1, "items": 9}
     assert "'04.png' is not in the index" in refused("index", "--out", "i", "--remove", "04.png")
+
+
+def test_a_changed_image_is_refused_and_embedded_again_after_its_removal(contml, refused, model, photos):
+    contml("index", "run", "photos", "--out", "i")
+    old = Index.open("i").embeddings(["04.png", "06.png"])
+    for name in ("04.png", "sub/05.png"):
+        Image.new("RGB", (8, 8), "blue").save(photos / name)
+    line = refused("index", "run", "photos", "--out", "i")
+    assert line.startswith("contml: photos/04.png: changed since it was embedded in i (as have 1 other files); remove")
+    assert "contml index --out i --remove 04.png --remove sub/05.png; the same command then embeds them" in line
+    contml("index", "--out", "i", "--remove", "04.png", "--remove", "sub/05.png", "--remove", "06.png")
+    out = contml("index", "run", "photos", "--out", "i")[1].splitlines()
+    assert out[0] == "i: 2 images added, 11 in all"
+    assert out[2] == "1 images were removed from the index earlier and stay out of it"
+    new = Index.open("i").embeddings(["04.png"])
+    assert new[0].tolist() == [0, 0, 1] != old[0].tolist()
+    (photos / "00.png").unlink()  # what is gone stays
+    assert "1 image of the index is not among these images" in contml("index", "run", "photos", "--out", "i")[1]
+    contml("index", "--out", "i", "--compact")
+    Image.new("RGB", (9, 9), "red").save(photos / "04.png")
+    assert "photos/04.png: changed since" in refused("index", "run", "photos", "--out", "i")
+
+
+def test_unreadable_images_are_recorded(contml, model, photos, tmp_path):
+    """They are tried again when their files have changed, or when they were forgotten."""
+    for name in ("bad.png", "other.png"):
+        (photos / name).write_text("<html>")
+    for number in range(3):
+        status, out, err = contml("index", "run", "photos", "--out", "i", "--shard", "1/1")
+        assert (status, model.embedded) == (0, 14)
+        assert err == "bad.png: cannot be decoded (not an image)\nother.png: cannot be decoded (not an image)\n"
+        assert "images that could not be read and were left out: 2" in out
+        assert out.startswith(f"i: {0 if number else 12} images added, 12 in all\n")
+    Image.new("RGB", (8, 8), "blue").save(photos / "bad.png")
+    assert contml("index", "--out", "i", "--remove", "other.png")[1] == "i: 1 images removed, 12 left\n"
+    out = contml("index", "run", "photos", "--out", "i")[1]
+    assert (out.splitlines()[0], model.embedded) == ("i: 1 images added, 13 in all", 16)
+
+
+def test_an_interrupted_index_says_how_much_of_it_is_there(contml, model, photos, monkeypatch):
+    """Whatever reads it: the images of another command do not hide those that are still to come."""
+    monkeypatch.setattr(embed_parts, "_PART", 4)
+    embed, calls = model.embed, []
+
+    def interrupted(images, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return embed(images, **options)
+
+    model.embed = interrupted
+    contml("index", "run", "photos", "--out", "i")
+    model.embed = embed
+    says = (
+        "note: 4 of 12 images are in i: 'contml index' was interrupted, or is at work; the same command adds the others"
+    )
+    assert contml("search", "i", "photos/00.png")[2].strip() == says
+    assert contml("export", "i", "v.parquet")[2].strip() == says
+    assert Index.open("i").pending_text in contml("explore", "i", "--export", "page")[1] + Path(
+        "page/data.js"
+    ).read_text(encoding="utf-8")
+    Path("more").mkdir()
+    Image.new("RGB", (8, 8), "blue").save("more/new.png")
+    assert "note: 5 of 13 images are in i" in contml("index", "run", "more", "--out", "i")[2]
+    contml("index", "--out", "i", "--remove", "sub")  # what is not embedded yet is given up
+    found = Index.open("i")
+    assert "note: 5 of 7 images" in contml("search", "i", "photos/00.png")[2], (found.ids, found.pending_text)
+    out, err = contml("index", "run", "photos", "--out", "i")[1:]
+    assert (out.splitlines()[0], err) == ("i: 8 images added, 13 in all", "")
+    assert contml("search", "i", "photos/00.png")[2] == ""
+
+
+def test_shards_of_an_index_that_are_left(contml, model, photos, monkeypatch):
+    monkeypatch.setattr(embed_parts, "_PART", 4)
+    contml("index", "run", "photos", "--out", "i", "--shard", "1/2")
+    assert "note: 4 of 12 images are in i" in contml("search", "i", "photos/00.png")[2]
+    contml("index", "run", "photos", "--out", "i", "--shard", "2/2")
+    assert contml("search", "i", "photos/00.png")[2] == ""
+
+
+def test_an_index_of_0_1_gets_its_new_tables(contml, refused, model, photos):
+    """It is searched as it is; the first change adds what is missing. The states of its files are not known."""
+    contml("index", "run", "photos", "--out", "i")
+    with sqlite3.connect("i/index.sqlite", isolation_level=None) as connection:
+        connection.execute("DROP TABLE left_out")
+        connection.execute("ALTER TABLE items DROP COLUMN state")
+    connection.close()
+    assert contml("search", "i", "photos/00.png")[0] == 0
+    contml("index", "--out", "i", "--remove", "04.png")
+    for name in ("04.png", "06.png"):
+        Image.new("RGB", (8, 8), "blue").save(photos / name)
+    out = contml("index", "run", "photos", "--out", "i")[1]
+    assert out.splitlines()[:3] == [
+        "i: 0 images added, 11 in all",
+        "11 images were in the index already",
+        "1 images were removed from the index earlier and stay out of it",
+    ]
+    Image.new("RGB", (8, 8), "blue").save(photos / "new.png")
+    contml("index", "run", "photos", "--out", "i")
+    os.utime(photos / "new.png", ns=(1, 1))
+    assert "photos/new.png: changed since" in refused("index", "run", "photos", "--out", "i")
 
 
 TABLE = "image,place,year\n04.png,garden,2024\nsub/05.png,kitchen,\nelse.png,attic,1\n"

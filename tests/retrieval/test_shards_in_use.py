@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -184,6 +185,26 @@ def test_an_index_of_shards(contml, exported, archives, contents, embedded, tmp_
     shutil.rmtree(archives)
     status, out, err = contml("search", "p.index", "photos/0017.png", "-k", 3, "--gallery", "g3.html", "--json")
     assert (status, len(json.loads(out)[0]["found"])) == (0, 3)
+
+
+def test_an_index_and_shards_that_change(contml, refused, exported, archives, contents, tmp_path):
+    """One of the same name and other images is named, with what to do; one that is gone is counted."""
+    contml("index", exported, "shards", "--out", "p.index")
+    old = library.Index.open("p.index").embeddings(["p-0001.tar/0008.png"])
+    names = [*contents]
+    tar(archives / "p-0001.tar", {name: contents[names[row + 16]] for row, name in enumerate(names[8:16])})
+    line = refused("index", exported, "shards", "--out", "p.index")
+    assert "shards/p-0001.tar: changed since it was embedded in p.index; remove" in line
+    command = re.search("contml (index --out p.index --remove p-0001.tar); the same", line)[1].split()
+    assert contml(*command)[1] == "p.index: 8 images removed, 16 left\n"
+    assert contml("index", exported, "shards", "--out", "p.index")[1].startswith("p.index: 8 images added, 24 in all")
+    with library.Index.open("p.index") as index:
+        new, same = index.embeddings(["p-0001.tar/0008.png", "p-0002.tar/0016.png"])
+    assert np.allclose(new, same, atol=1e-5)
+    assert not np.allclose(new, old, atol=1e-3)
+    (archives / "p-0000.tar").unlink()
+    out = contml("index", exported, "shards", "--out", "p.index")[1]
+    assert "8 images of the index are not among these images, and stay in it" in out.splitlines()
 
 
 def test_metadata_that_cannot_be_read_is_a_line(contml, exported, contents, tmp_path):
