@@ -155,7 +155,7 @@ def add_images(
     with Parts(index.path, key, {}).command(join, str(index.path)):
         with index.lock(wait=True):
             new = _new_rows(index, images, result)
-            new_names = [images[row].name for row in np.flatnonzero(new)]
+            new_names = [images[row].name for row in np.flatnonzero(new).tolist()]
             if new_names:
                 index.leave_out(LeftOut(name, None, None) for name in new_names)
         parts = Parts(index.path, key, {"images": split}, new)
