@@ -38,8 +38,8 @@ def _stamps(sources: Iterable[ImageSource]) -> list[Stamp | None]:
 def same_images(*parts: Sequence[ImageSource]) -> Array:
     """Returns a number for each image `[N]` of all parts, the same for equal crops of files with equal content.
 
-    An image of no file, or of one that cannot be read, equals no other. Of more than a million files, those of equal
-    paths are equal, and this is printed.
+    An image of no file equals no other, and one whose file is missing only those of its path. Of more than a million
+    files, those of equal paths are equal, and this is printed.
     """
     pictures = [part.pictures if isinstance(part, Vectors) else part for part in parts]
     packed = [part for part in pictures if isinstance(part, PackedFiles)]
@@ -60,21 +60,18 @@ def same_images(*parts: Sequence[ImageSource]) -> Array:
 def same_files(files: Sequence[str]) -> Array:
     """Returns a number for each file `[N]`: the row of the first one with equal content; "" equals no other.
 
-    Files of equal size are compared whole; of more than a million files, the paths are compared, and this is printed.
+    Files of equal size are compared whole, and files that are missing by their paths; of more than a million files, the
+    paths are compared, and this is printed.
     """
     files = as_texts(files)
-    numbers, has_file = np.arange(len(files)), ~files.is_empty
+    has_file = ~files.is_empty
     if int(has_file.sum()) > MOST_READ:
         note(
             f"more than {MOST_READ:,} image files: they are compared by their paths, not by their content, "
             "so copies of an image may be in training and in test"
         )
-        paths, path_ids = files.numbered()
-        if len(paths) == len(files):
-            return numbers
-        first_rows = np.unique(path_ids, return_index=True)[1]
-        return np.where(has_file, first_rows[path_ids], numbers)
-    sizes = _sizes(files)
+        return _same_paths(files)
+    sizes, numbers = _sizes(files), _same_paths(files)
     _, size_ids, counts = np.unique(sizes, return_inverse=True, return_counts=True)
     rows = np.flatnonzero((sizes > 0) & (counts[size_ids] > 1)).tolist()
     contents: dict[str, Hashable] = {files[row]: int(sizes[row]) for row in rows}
@@ -90,6 +87,15 @@ def same_files(files: Sequence[str]) -> Array:
     for row in rows:
         numbers[row] = first_row_of.setdefault(contents[files[row]], row)
     return numbers
+
+
+def _same_paths(files: Texts) -> Array:
+    """The row of the first file with an equal path, for each file `[N]`; "" equals no other."""
+    paths, path_ids = files.numbered()
+    rows = np.arange(len(files))
+    if len(paths) == len(files):
+        return rows
+    return np.where(files.is_empty, rows, np.unique(path_ids, return_index=True)[1][path_ids])
 
 
 def joined(groups: Sequence[str], images: Array) -> Sequence[str]:

@@ -25,6 +25,7 @@ from contml._support.arrays import read_arrays
 from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError, one_line
 from contml._support.files import atomic, shared_folder, taken
+from contml._support.texts import Texts, as_texts
 from contml.data.sources import Vectors
 from contml.data.split import Task
 
@@ -41,7 +42,7 @@ _UNPACKED = 100
 class Features(NamedTuple):
     """Vectors and their names."""
 
-    names: list[str] | None  # [N]; None: the vectors are in the order of the items, training before test
+    names: Texts | None  # [N]; None: the vectors are in the order of the items, training before test
     values: Floats  # [N,F] or [N,P,F]
 
 
@@ -215,18 +216,23 @@ def read_features(path: Path) -> Features:
     return Features(names, values)
 
 
-def _read(path: Path) -> tuple[list[str] | None, np.ndarray[Any, Any]]:
+def _read(path: Path) -> tuple[Texts | None, np.ndarray[Any, Any]]:
     if path.suffix == ".npy":
         return None, np.load(path, mmap_mode="r", allow_pickle=False)  # its header may ask for any amount of memory
     if path.suffix == ".npz":
         arrays = read_arrays(path, (1 << 20) + _UNPACKED * path.stat().st_size)
         if "codes" in arrays:
             raise InputError(str(path), "short codes", "must be features", "'contml embed' without --kind writes them")
-        return [str(name) for name in arrays["names"]], arrays["features"]
-    from pyarrow import parquet
+        return Texts(map(str, arrays["names"])), arrays["features"]
+    from pyarrow import compute, parquet
 
-    table = parquet.read_table(path)
-    return [str(name) for name in table["name"].to_pylist()], np.array(table["features"].to_pylist())
+    table = parquet.read_table(path, columns=["name", "features"])
+    values = table["features"]
+    lengths = compute.list_value_length(values).unique().to_pylist()
+    if len(lengths) != 1 or not lengths[0]:
+        raise ValueError(f"vectors of {', '.join(map(str, lengths[:3])) or 'no'} numbers")
+    numbers = np.concatenate([part.flatten().to_numpy(zero_copy_only=False) for part in values.chunks])
+    return Texts.of_arrow(table["name"]), numbers.reshape(-1, lengths[0])
 
 
 def with_features(task: Task, path: Path) -> Task:
@@ -241,7 +247,7 @@ def with_features(task: Task, path: Path) -> Task:
     splits = list(task.splits.values())
     ends = np.cumsum([len(split) for split in splits])
     if features.names is not None:
-        rows = np.array(_rows_of([name for split in splits for name in split.names], features.names, path), np.int64)
+        rows = _rows_of(Texts.concatenated([as_texts(split.names) for split in splits]), features.names, path)
     elif len(features.values) != ends[-1]:
         got = f"{len(features.values):,} vectors for {ends[-1]:,} items"
         raise InputError(str(path), got, hint="give one vector per item")
@@ -252,25 +258,29 @@ def with_features(task: Task, path: Path) -> Task:
     return task.with_splits(dict(zip(task.splits, new_splits, strict=True)))
 
 
-def _rows_of(item_names: list[str], names: list[str], path: Path) -> list[int]:
+def _rows_of(item_names: Texts, names: Texts, path: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Returns the row of each item among the names of a file."""
-    # The root folder may have moved: names are compared below the folder that all of them share.
-    item_keys, keys = _below_shared_folder(item_names), _below_shared_folder(names)
+    item_keys, keys = item_names.normal_paths(), names.normal_paths()
     if item_keys == keys:
-        return [*range(len(names))]
-    rows: dict[str, int] = {}
-    for row, key in enumerate(keys):
-        if rows.setdefault(key, row) != row:
-            got = f"features[{rows[key]}] and features[{row}] have the same name, {names[row]}"
-            hint = "write the file again with 'contml features' for the items of this task"
-            raise InputError(str(path), got, "names must differ, or equal the task's names in order", hint)
-    missing = [name for key, name in zip(item_keys, item_names, strict=True) if key not in rows]
-    if missing:
-        got = f"no features of {missing[0]} ({len(missing):,} of {len(item_names):,} items are missing)"
-        raise InputError(str(path), got, hint="write the file again with 'contml features'")
-    return [rows[key] for key in item_keys]
+        return np.arange(len(names))
+    rows = item_keys.positions(keys)
+    if (rows < 0).any():  # the root folder may have moved: names are compared below the folder that all of them share
+        item_keys, keys = _below_shared_folder(item_keys), _below_shared_folder(keys)
+        if item_keys == keys:
+            return np.arange(len(names))
+        rows = item_keys.positions(keys)
+    first = keys.positions(keys)
+    for row in np.flatnonzero(first != np.arange(len(keys)))[:1].tolist():
+        got = f"features[{first[row]}] and features[{row}] have the same name, {names[row]}"
+        hint = "write the file again with 'contml features' for the items of this task"
+        raise InputError(str(path), got, "names must differ, or equal the task's names in order", hint)
+    missing = np.flatnonzero(rows < 0)
+    if len(missing):
+        got = f"no features of {item_names[int(missing[0])]} ({len(missing):,} of {len(rows):,} items are missing)"
+        raise InputError(str(path), got, hint=f"the file has names such as {names[0]}")
+    return rows
 
 
-def _below_shared_folder(names: Sequence[str]) -> list[str]:
-    folder = shared_folder([str(Path(name).parent) for name in names])
-    return [name[len(folder) :].lstrip(f"/{os.sep}") if folder and name.startswith(folder) else name for name in names]
+def _below_shared_folder(names: Texts) -> Texts:
+    folder = shared_folder([folder for folder, _, _ in names.folders()])
+    return names.without_prefix(os.path.join(folder, "")) if folder else names  # noqa: PTH118

@@ -17,7 +17,7 @@ from contml._support.texts import Packed, taken
 from contml._support.validation import as_rows
 from contml.contracts import Rows
 from contml.data.decode import ImageItem, decode
-from contml.data.renderers.text import class_colour, draw_words
+from contml.data.renderers.text import class_colour, draw_words, name_picture
 from contml.data.sources import ImageSource, Stamp, Vector, as_sources
 from contml.labels.base import LabelSpace, check_label_space
 
@@ -34,8 +34,6 @@ Explainer: TypeAlias = Callable[[tuple[int, int], tuple[Image.Image, Image.Image
 #: The names of splits in messages.
 SPLIT_TITLES = {"train": "training", "val": "validation", "test": "test"}
 
-#: Side in pixels of the blank picture of an item that has only features.
-_BLANK = 64
 #: Labels are compared in blocks of so many items.
 _BLOCK = 256
 
@@ -186,15 +184,20 @@ class Split:
     def picture(self, row: int, min_size: int | None = None) -> Image.Image:
         """Returns the image of a row in RGB, upright; `min_size` as in `contml.data.decode.decode`.
 
+        Of an item that has features and no image file, the picture shows its name.
+
         Raises:
             OSError: it cannot be decoded.
         """
         source = self.images[row]
-        if isinstance(source, Vector):
-            if source.picture is None:
-                return Image.new("RGB", (_BLANK, _BLANK), "#e4e4e0")
-            source = source.picture
-        return decode(source.read(), self.name(row), min_size)
+        if not isinstance(source, Vector):
+            return decode(source.read(), self.name(row), min_size)
+        try:
+            if source.picture is not None:
+                return decode(source.picture.read(), self.name(row), min_size)
+        except FileNotFoundError:
+            pass
+        return name_picture(self.name(row))
 
     def subset(self, rows: Rows) -> Split:
         """Returns a split of some rows, in this order. Its queries and gallery are ascending."""

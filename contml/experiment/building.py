@@ -131,7 +131,7 @@ class Experiment:
             if isinstance(name, str) and ":" in name:
                 # Checked here, before the task calls it.
                 import_user_code(self.document, ("task", "distance"), name, np.ndarray)
-        task: Task = part.build()
+        task: Task = part.build(has_features=self.config.parts["images"].options["features"] is not None)
         return task
 
     def build_task(self) -> Task:

@@ -53,6 +53,8 @@ def extract_features(
     """
     check_suffix(out, FEATURES)
     finished_file(out)  # before the data are read
+    if experiment.config.parts["images"].options["features"] is not None:
+        raise InputError("images.features", "used with 'contml features', which writes such a file", hint="omit it")
     task = experiment.read_task()
     splits = task.splits
     if task.train.feature_dim is not None:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 PRESETS = ("features", "finetune", "quick")
 #: Overrides that name the network, or what is trained on: then no preset is chosen.
-_NETWORK = ("backbone=", "model=", "model.backbone=", "model.weights=", "images.features=")
+_FEATURES = "images.features="
+_NETWORK = ("backbone=", "model=", "model.backbone=", "model.weights=", _FEATURES)
 
 
 class Preset(NamedTuple):
@@ -51,8 +52,12 @@ def choose(name: str | None, weights: Path | None, config: str | None, overrides
     if name == "quick" and weights is not None:
         hint = "omit one of them, or use --preset features"
         raise InputError("--weights", "used with --preset quick, which trains a small network from scratch", hint=hint)
-    if name is None and weights is None and (config is not None or any(o.startswith(_NETWORK) for o in overrides)):
-        return Preset()
+    naming = [o for o in overrides if o.startswith(_NETWORK)]
+    if name is None and weights is None and (config is not None or naming):
+        is_features = (
+            config is None and all(o.startswith(_FEATURES) for o in naming) and naming[-1] != f"{_FEATURES}null"
+        )
+        return Preset(changes=("model.backbone=features",) if is_features else ())
     if name == "quick":
         return Preset("quick", (), "a small network from scratch")
     from contml.models.architectures import (  # here: it imports torch

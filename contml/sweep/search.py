@@ -108,7 +108,7 @@ def sweep(
     first_seed = base.config.values["seed"]
     runs_of_trial = [(first_seed + n, f if folds > 1 else None) for n in range(seeds) for f in range(folds)]
     points = _checked_points(source, space, _fixed(runs_of_trial[-1], folds))
-    task: Task = base.config.parts["task"].build() if base.task is None else base.task
+    task = base.read_task()
     _check_on_data(points, task, space)
     if folds > 1 and task.val is not None:
         raise InputError("--folds", str(folds), hint="omit it: these data have a validation split of their own")

@@ -85,6 +85,8 @@ def choose_columns(
     image: str | None,
     split: str | None,
     group: str | None,
+    *,
+    has_features: bool,
 ) -> tuple[Roles, list[Spec]]:
     """The role of each column, and the labels. `labels` are kinds by column; None: the one column that can be a label.
 
@@ -108,6 +110,8 @@ def choose_columns(
         hint = "name it: image=COLUMN (--image); the first line of the file names the columns"
         if table.delimiter is not None and len(table.columns) == 1:
             hint = "one column: if another character is between its cells, name it: task.delimiter=CHARACTER"
+        if has_features:
+            hint = "name the column with the names of the features: image=COLUMN (--image)"
         raise InputError(str(table.path), f"no column of image paths (it has {', '.join(table.columns)})", hint=hint)
     if not parts:
         only = _only_label(table, roles, group)
@@ -320,12 +324,10 @@ def _choose_image(
     Raises:
         InputError: several columns can be the images, so that a label may belong to either or to both.
     """
-    candidates = [name for name, cells in paths.items() if _existing(files, cells)] or list(paths)
-    # Before the files of maps are looked at: some have the name of what they are.
-    candidates = [name for name in candidates if name not in maps] or [
-        *[name for name in candidates if not _MAP_NAMES.fullmatch(name)],
-        *candidates,
-    ][:1]
+    others = [name for name in paths if name not in maps]
+    # Where all are maps, some have the name of what they are.
+    candidates = [name for name in others if _existing(files, paths[name])] or others
+    candidates = candidates or [*[name for name in paths if not _MAP_NAMES.fullmatch(name)], *paths][:1]
     different = {tuple(map(files.place, filter(None, paths[name]))): name for name in reversed(candidates)}
     if len(different) > 1:
         problem = f"{len(candidates)} columns of image paths: {', '.join(candidates)}"

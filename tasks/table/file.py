@@ -52,6 +52,8 @@ def file(
     max_bytes: PositiveInt = MAX_BYTES,
     max_rows: PositiveInt = MAX_ROWS,
     seed: NonNegativeInt = 0,
+    *,
+    has_features: bool = False,
 ) -> Task:
     """A file with images and labels, or with judgments of images, or a folder of images: a task without code.
 
@@ -105,6 +107,7 @@ def file(
         max_bytes: the largest file that is read, unpacked; word vectors may have 16 GiB at least.
         max_rows: the most rows that are read; of word vectors 10 million at least.
         seed: seed of the drawn split, the drawn queries, and the training of word vectors.
+        has_features: whether a file of features takes the place of the images, so that their files may be missing.
     """
     if exclude_group and group is None:
         raise InputError("exclude_group", "no group", hint="set group to the column of groups")
@@ -129,17 +132,18 @@ def file(
             missing=missing,
             decimal=decimal,
             seed=seed,
+            has_features=has_features,
         )
     _refuse_given(of_judgments, "labels", "judgments")
     files = CellFiles(table.root if root is None else data_folder(root, "the images"))
     reading = Reading(files, decimal, seed, table_options)
     try:
-        roles, specs = choose_columns(table, reading, parts, image, split, group)
+        roles, specs = choose_columns(table, reading, parts, image, split, group, has_features=has_features)
     except InputError:
         if labels is None:
             refuse_almost_judgments(table)
         raise
-    rows = read_items(table, roles, specs, reading, group=group, test=test, missing=missing)
+    rows = read_items(table, roles, specs, reading, group=group, test=test, missing=missing, has_features=has_features)
     if exclude_group and rows.is_class:
         allowed = "needs labels that are not classes"
         raise InputError("exclude_group", f"the label {rows.labels[0].name} is a class", allowed)

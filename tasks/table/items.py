@@ -63,6 +63,7 @@ class Items:
             share one.
         excluded: how many rows of "train", "val" and "test" were omitted, by reason.
         omitted: all that was omitted, in words; "" for nothing.
+        without_file: how many rows have no image file, but features.
         metadata: the columns of texts or numbers, but for those of the images and of the split.
     """
 
@@ -75,6 +76,7 @@ class Items:
     groups: Texts
     excluded: Mapping[str, Mapping[str, int]]
     omitted: str
+    without_file: int
     metadata: Mapping[str, Column]
 
     def keys(self, rows: Array) -> Texts:
@@ -120,7 +122,15 @@ def different(texts: Sequence[str], rows: Array) -> set[str]:
 
 
 def read_items(
-    table: Table, roles: Roles, specs: list[Spec], reading: Reading, *, group: str | None, test: float, missing: Missing
+    table: Table,
+    roles: Roles,
+    specs: list[Spec],
+    reading: Reading,
+    *,
+    group: str | None,
+    test: float,
+    missing: Missing,
+    has_features: bool,
 ) -> Items:
     """Read the labels, omit incomplete rows, and split the others into training and test.
 
@@ -132,6 +142,7 @@ def read_items(
         group: the column whose values may not be both in training and in test.
         test: the share of rows for testing where the split is drawn.
         missing: "refuse" incomplete rows, or "drop" and count them.
+        has_features: whether image files may be missing.
 
     Raises:
         InputError: a row is wrong, or too few can be used.
@@ -140,7 +151,8 @@ def read_items(
     image_cells = table.packed_texts(column, "image")
     paths = files.places(image_cells)
     rows = _Rows(table, missing)
-    rows.drop_without_image(column, paths, files)
+    has_file = files.has_each(paths)
+    rows.drop_without_image(column, paths, ~paths.is_empty & (has_file | has_features), files)
     own_tables = [replace(table, columns={name: table.columns[name] for name in spec.columns}) for spec in specs]
     columns = [Cells(spec.part, own, paths, reading).read() for spec, own in zip(specs, own_tables, strict=True)]
     rows.drop_without_label(columns)
@@ -178,7 +190,9 @@ def read_items(
     excluded = {part: rows.excluded(part_rows) for part, part_rows in rows_by_part.items()}
     others = {name: column for name, column in table.columns.items() if name not in (roles.image, roles.split)}
     metadata = {name: column for name, column in others.items() if column.kind in ("text", "number")}
-    return Items(paths, images, labels, means, parts, texts, groups, excluded, rows.omitted, metadata)
+    used = np.concatenate([*parts.used.values()])
+    without_file = int((~has_file[used]).sum())
+    return Items(paths, images, labels, means, parts, texts, groups, excluded, rows.omitted, without_file, metadata)
 
 
 class _Rows:
@@ -229,12 +243,11 @@ class _Rows:
         """What to do where a label is missing."""
         return "its name must fit the pattern" if self.table.path.is_dir() else "complete the table"
 
-    def drop_without_image(self, column: str, paths: Texts, files: CellFiles) -> None:
-        """Omit the rows without an image file."""
-        absent = paths.is_empty | ~files.has_each(paths)
-        if not absent.any():
+    def drop_without_image(self, column: str, paths: Texts, has_image: Array, files: CellFiles) -> None:
+        """Omit the rows without an image; has_image `[N]`."""
+        if has_image.all():
             return
-        row = int(absent.argmax())
+        row = int(has_image.argmin())
         if "://" in paths[row]:
             hint = "save the images to files and give their paths"
             raise InputError(self.table.where(row), "the image is a URL", "must be the path of a file", hint)
@@ -243,7 +256,7 @@ class _Rows:
         folder = os.path.dirname(paths[row])  # noqa: PTH120
         wrong_name = reason and (os.path.isdir(folder) or folder_in(folder) is not None)  # noqa: PTH112
         hint = "correct the cell" if wrong_name else f"paths are relative to {files.root}: set root"
-        self.drop(absent, "without an image file", problem, f"{reason}; {hint}" if reason else hint)
+        self.drop(~has_image, "without an image file", problem, f"{reason}; {hint}" if reason else hint)
 
     def merged(
         self, paths: Texts, labels: Sequence[LabelColumn], shared: Sequence[str], texts: Texts

@@ -27,6 +27,7 @@ from contml.labels import JudgedItems, PairLabels, RankingLabels, TripletLabels
 from .._readers.folders import data_folder, why_absent
 from .._readers.splits import SPLIT_NAMES, TEST_PARTS, parts_of
 from .cells import CellFiles, Decimal, has_decimal_comma, is_comma_pair, looks_like_paths, number_column
+from .overview import without_files
 
 _Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -57,6 +58,7 @@ def read_judgments(
     missing: Literal["refuse", "drop"],
     decimal: Decimal,
     seed: int,
+    has_features: bool,
 ) -> Task:
     """The task of a table of judgments; the options are those of `table/file`.
 
@@ -72,7 +74,7 @@ def read_judgments(
         )
     if unit and form not in ("scores of pairs", "distances of pairs"):
         raise InputError("unit", f"'{unit}', but the table has {form}", "is an option of judged pairs", "omit it")
-    own = _own_images(table, root)
+    own = _own_images(table, root, has_features)
     beside = _items_beside(table, own, names) if items is None else Path(items).expanduser()
     if beside is None or beside.suffix.lower() == ".npz":
         given = {"id_column": id_column, "image": image, **({} if beside is None else {"root": root})}
@@ -85,7 +87,7 @@ def read_judgments(
         if beside is None
         else _vectors(beside)
         if beside.suffix.lower() == ".npz"
-        else _listed_images(beside, id_column, image, root, options)
+        else _listed_images(beside, id_column, image, root, options, has_features)
     )
     use = np.ones(len(table), dtype=bool)
     omitted: Counter[str] = Counter()
@@ -195,9 +197,14 @@ def read_judgments(
     used_as = [
         [role, "item", "by its name", f"{count:,} different"] for role, count in zip(roles, distinct, strict=True)
     ]
+    without_file = 0
+    if has_features:
+        images = [source.file for source in sources.values() if isinstance(source, ImageFile)]
+        without_file = len({*images}) - sum(map(own.files.has, {*images}))
     lines = [
         ["column", "used as", "because", "values"],
         ["", "table", table.form, f"{len(table):,} rows; {len(names):,} items"],
+        *([["", "features", "as given", without_files(without_file, len(names))]] if without_file else []),
         *used_as,
         [judged, form, "by its name", labels.facts()],
         [split or "", "split", description, ", ".join(f"{_count(s):,} for {part}" for part, s in splits.items())],
@@ -269,11 +276,15 @@ def _form(table: Table) -> tuple[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class _Images:
-    """The images of items: the path of each name; `table`: where they are listed, None: names are paths."""
+    """The images of items: the path of each name; `table`: where they are listed, None: names are paths.
+
+    `has_features`: their files may be missing.
+    """
 
     files: CellFiles
     table: Path | None
     cells: Mapping[str, str]
+    has_features: bool
 
     def _path(self, name: str) -> str:
         if self.table is None:
@@ -291,6 +302,8 @@ class _Images:
             FileNotFoundError: there is no such file; `strerror` says what to do.
         """
         path = self._path(name)
+        if self.has_features:
+            return ImageFile(Path(path))
         if "://" in path:
             raise InputError("", "a URL", "must be the path of a file", "save the images to files and give their paths")
         if not self.files.has(path):
@@ -355,20 +368,21 @@ def _vectors(file: Path) -> _Vectors:
     return _Vectors(file, dict(zip(names, values, strict=True)))
 
 
-def _own_images(table: Table, root: str | None) -> _Images:
-    return _Images(CellFiles(table.root if root is None else data_folder(root, "the images")), None, {})
+def _own_images(table: Table, root: str | None, has_features: bool) -> _Images:
+    return _Images(CellFiles(table.root if root is None else data_folder(root, "the images")), None, {}, has_features)
 
 
 def _items_beside(table: Table, own: _Images, names: Sequence[str]) -> Path | None:
     """The table "items" beside the judgments, if no cell is the path of an image; None: there is none."""
-    if any(own.files.has(own.files.place(name)) for name in names):
+    is_path = own.has_features and looks_like_paths(names)
+    if is_path or any(own.files.has(own.files.place(name)) for name in names):
         return None
     beside = [path for path in sorted(table.path.parent.glob("items.*")) if table_suffix(path) and path != table.path]
     return beside[0] if beside else None
 
 
 def _listed_images(
-    items: Path, id_column: str | None, image: str | None, root: str | None, options: TableOptions
+    items: Path, id_column: str | None, image: str | None, root: str | None, options: TableOptions, has_features: bool
 ) -> _Images:
     """The images that a second table lists."""
     table = read_table(items, options, option="items")
@@ -389,7 +403,7 @@ def _listed_images(
             raise InputError(f"{table.where(row)}: {column}", "empty", hint="complete the row, or remove it")
     table.refuse_repeated(ids)
     files = CellFiles(table.root if root is None else data_folder(root, "the images"))
-    return _Images(files, table.path, dict(zip(ids, cells, strict=True)))
+    return _Images(files, table.path, dict(zip(ids, cells, strict=True)), has_features)
 
 
 def _refuse_same(

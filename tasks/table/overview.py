@@ -66,6 +66,8 @@ def describe_columns(
             queries = splits[part].queries
             count = "all" if queries is None else f"{len(queries):,}"
             sizes.append(f"{len(splits[part]):,} for {use}, {count} of them queries")
+    if items.without_file:
+        lines.append(["", "features", "as given", without_files(items.without_file, sum(map(len, splits.values())))])
     lines.append([roles.split or group or "", "split", items.parts.description, ", ".join(sizes)])
     if group is not None:
         lines.append([group, "group", "as given", _gallery(splits["train"], group)])
@@ -77,6 +79,13 @@ def describe_columns(
                 use += f"; if rows with the same {name} belong together: task.group={name}"
             lines.append([name, "not used", guess.reason, use])
     return [*lines, ["", "excluded", "missing=drop", items.omitted]] if items.omitted else lines
+
+
+def without_files(count: int, items: int) -> str:
+    """What is left out where `count` of the items have features and no image file."""
+    found = "no image file found" if count == items else f"{count:,} of {items:,} image files are missing"
+    their = "pictures are left out, and copies" if count == items else "their pictures are left out, and copies of them"
+    return f"{found}: {items:,} features are used, {their} are found by name alone"
 
 
 def _gallery(split: Split, group: str) -> str:

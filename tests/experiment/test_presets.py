@@ -101,13 +101,15 @@ def test_cached_weights_are_used_if_they_are_whole(table, weights, monkeypatch):
         (None, "model.backbone=resnet18"),
         (None, "model={backbone: small_cnn}"),
         (None, "backbone=run"),
-        (None, "images.features=f.npz"),
+        (None, "images.features=null"),
         (None, "model.weights=own.pth"),
     ],
 )
 def test_who_names_a_network_has_chosen(table, weights, monkeypatch, config, override):
     cached(weights, monkeypatch)
     assert choose(None, None, config, [override] if override else []) == ("", (), "")
+    assert choose(None, None, None, ["images.features=f.npz"]).changes == ("model.backbone=features",)
+    assert choose(None, None, None, ["images.features=f.npz", "backbone=run"]).changes == ()
     assert choose("features", None, config, []).name == "features"
 
 

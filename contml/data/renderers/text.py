@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import colorsys
+import textwrap
 from functools import cache, lru_cache
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
+from contml._support.text import page_text
 from contml.data.decode import contained
 
 #: In smaller pictures text is not readable, so it is omitted.
 READABLE = 120
 _PAPER, _INK = "#f4f3ef", "#222222"
+#: Of a name in the place of a picture: side of the picture and size of its font in pixels, characters of a line, lines.
+_NAME_SIDE, _NAME_POINTS, _NAME_COLUMNS, _NAME_LINES = 256, 28, 14, 6
 #: The largest share of the height for text.
 _TEXT_SHARE = 0.42
 
@@ -42,6 +46,17 @@ def draw_words(picture: Image.Image, text: str, size: int, colour: tuple[int, in
             pen.text((margin, height + margin // 2 + index * line_height), line, fill=_INK, font=font)
     if colour is not None:
         ImageDraw.Draw(canvas).rectangle((0, 0, size - 1, size - 1), outline=colour, width=max(2, size // 56))
+    return canvas
+
+
+def name_picture(name: str) -> Image.Image:
+    """The end of a name in the place of a picture, 256 pixels square."""
+    parts = page_text(name).replace("/", "/\n").split("\n")
+    lines = [line for part in parts for line in textwrap.wrap(part, _NAME_COLUMNS)][-_NAME_LINES:]
+    canvas = Image.new("RGB", (_NAME_SIDE, _NAME_SIDE), "#e4e4e0")
+    font, text = font_for("\n".join(lines), _NAME_POINTS)
+    middle = _NAME_SIDE // 2
+    ImageDraw.Draw(canvas).multiline_text((middle, middle), text, fill=_INK, font=font, anchor="mm", align="center")
     return canvas
 
 

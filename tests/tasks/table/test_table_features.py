@@ -1,0 +1,148 @@
+"""A table of items with vectors of another program, whose images are not there."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.refusals import refuses
+from support.tables import dials, write_table
+
+from contml.data.copies import find_copies
+from contml.data.features import with_features
+from contml.data.renderers.text import name_picture
+from contml.experiment import OwnData, load_table
+from contml.tasks.table.file import file
+
+SMALL = ("model.dim=8", "sampler.batches=2", "training.epochs=1", "images.workers=0")
+NOTHING_FOUND = "no image file found: 60 features are used, pictures are left out, and copies are found by name alone"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """items.csv, and F.npz with a vector for each row; no image is left."""
+    monkeypatch.chdir(tmp_path)
+    rows = dials(tmp_path, 60)
+    write_table(tmp_path / "items.csv", rows)
+    readings = np.array([float(row["reading"]) for row in rows])
+    vectors = np.stack([np.cos(readings / 20), np.sin(readings / 20), np.sin(readings)], 1).astype(np.float32)
+    np.savez(tmp_path / "F.npz", names=[row["image"] for row in rows], features=vectors)
+    for image in (tmp_path / "img").iterdir():
+        image.unlink()
+    return tmp_path
+
+
+def table_rows(folder):
+    with (folder / "items.csv").open() as table:
+        return list(csv.DictReader(table))
+
+
+def test_every_command_works_without_images(folder, contml):
+    data = ("--data", "items.csv", "--label", "reading=number")
+    status, _, err = contml("check", *data, *SMALL)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "items.csv:2: no image img/000.png (60 such of 60 rows)" in err
+    features = (*data, "images.features=F.npz", *SMALL)
+    status, out, err = contml("check", *features)
+    assert status == 0, err
+    assert NOTHING_FOUND in out
+    status, out, err = contml("train", *features, "--name", "a")
+    assert status == 0, err
+    assert NOTHING_FOUND in err
+    run = "runs/table/default/a"
+    assert "not drawn" not in Path(run, "report.html").read_text()
+    for command in (
+        ("evaluate", run),
+        ("audit", run, "--split", "test"),
+        ("explore", run, "--export", "page"),
+        ("compare", run, "--query", "0"),
+        ("export", run, "model"),
+        ("sweep", *features, "--try", "optimizer.lr=1e-3,1e-2"),
+    ):
+        status, _, err = contml(*command)
+        assert status == 0, err
+        assert "no such file" not in err
+    status, _, err = contml("features", *features)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "images.features: used with 'contml features'" in err
+
+
+def test_the_picture_of_an_item_is_its_name(folder):
+    split = load_table(OwnData(folder / "items.csv", ["reading"]), None, ["images.features=F.npz"]).build_task().test
+    pictures = [split.picture(row) for row in (0, 1)]
+    assert [picture.tobytes() for picture in pictures] == [name_picture(split.name(row)).tobytes() for row in (0, 1)]
+    assert pictures[0].tobytes() != pictures[1].tobytes()
+    assert split.draw(0, 200).size == (200, 200)
+
+
+def test_some_images_are_missing(folder):
+    dials(folder, 57)
+    task = file("items.csv", {"reading": "number"}, has_features=True)
+    assert ["", "features", "as given"] in [line[:3] for line in task.columns]
+    assert any("3 of 60 image files are missing: 60 features are used" in line[3] for line in task.columns)
+    with refuses("items.csv:59", got="no image img/057.png (3 such of 60 rows)"):
+        file("items.csv", {"reading": "number"})
+    assert sum(map(len, file("items.csv", {"reading": "number"}, missing="drop").splits.values())) == 57
+    kept = file("items.csv", {"reading": "number"}, missing="drop", has_features=True)
+    assert sum(map(len, kept.splits.values())) == 60
+
+
+def test_label_maps_are_compared_without_their_images(folder):
+    task = file("items.csv", {"map": "map"}, has_features=True)
+    assert with_features(task, folder / "F.npz").test.feature_dim == 3
+
+
+def test_names_must_be_those_of_the_rows(folder):
+    rows = table_rows(folder)
+    vectors = np.load(folder / "F.npz")["features"]
+    task = file("items.csv", {"reading": "number"}, has_features=True)
+    np.savez(folder / "few.npz", names=[row["image"] for row in rows[:-1]], features=vectors[:-1])
+    with refuses("few.npz", got="no features of img/059.png (1 of 60 items", hint="names such as img/000.png"):
+        with_features(task, folder / "few.npz")
+    # The same end of a name in another folder is another item where the whole names fit.
+    np.savez(
+        folder / "more.npz",
+        names=["000.png", *(f"img/{n:03}.png" for n in range(60))],
+        features=np.concatenate((np.full((1, 3), 9), vectors)),
+    )
+    found = with_features(task, folder / "more.npz")
+    for split in found.splits.values():
+        for row in range(len(split)):
+            assert np.array_equal(split.image(row), vectors[int(split.name(row)[4:7])])
+
+
+def test_items_without_paths(folder):
+    rows = table_rows(folder)
+    vectors = np.load(folder / "F.npz")["features"]
+    for name, keys in (("ids", [*range(60)]), ("urls", [f"https://example.org//a/{n}?x=1" for n in range(60)])):
+        lines = [f"{key},{row['reading']}" for key, row in zip(keys, rows, strict=True)]
+        Path(f"{name}.csv").write_text("\n".join(["key,reading", *lines]))
+        np.savez(f"{name}.npz", names=keys[::-1], features=vectors[::-1])
+        with refuses(f"{name}.csv", got="no column of image paths", hint="the names of the features: image=COLUMN"):
+            file(f"{name}.csv", has_features=True)
+        task = with_features(file(f"{name}.csv", {"reading": "number"}, "key", has_features=True), Path(f"{name}.npz"))
+        values = np.stack([task.train.image(row) for row in range(len(task.train))])
+        angles = np.arctan2(values[:, 1], values[:, 0])
+        readings = task.train.labels.values.ravel().numpy() * task.train.labels.measure.factor
+        np.testing.assert_allclose((readings / 20 - angles + np.pi) % (2 * np.pi), np.pi, atol=1e-3)
+
+
+def test_rows_of_one_missing_image_are_copies(folder):
+    with (folder / "items.csv").open("a", newline="") as table:
+        csv.writer(table).writerow(["img/000.png", "99.5", *["x"] * 10])
+    task = file("items.csv", {"reading": "number"}, has_features=True)
+    copies = find_copies(with_features(task, folder / "F.npz").splits)
+    assert (copies.items, dict(copies.divided), copies.contradictions) == (1, {}, 1)
+
+
+def test_judgments(folder, contml):
+    pairs = [(a, b) for a in range(0, 60, 3) for b in range(1, 60, 7) if a != b]
+    lines = [f"img/{a:03}.png,img/{b:03}.png,{(a + b) % 5}" for a, b in pairs]
+    Path("pairs.csv").write_text("\n".join(["a,b,score", *lines]))
+    status, out, err = contml("check", "--data", "pairs.csv", "images.features=F.npz")
+    assert status == 0, err
+    assert "no image file found" in out
+    status, _, err = contml("check", "--data", "pairs.csv")
+    assert (status, err.count("\n")) == (2, 1)
