@@ -112,7 +112,7 @@ def _of_file(file: Path) -> Items:
 
     def blocks() -> Iterator[Block]:
         for start in range(0, len(names), _READ):
-            part = names[start : start + _READ]
+            part = [*names[start : start + _READ]]
             yield Block(part, values[start : start + _READ], [{} for _ in part])
 
     return Items(file, content.hexdigest(), len(names), values.shape[1], blocks)
