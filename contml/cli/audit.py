@@ -96,7 +96,7 @@ def audit(
     files = {
         file: suspects.csv(top),
         page: errors_page(
-            result.split, result.errors, title=result.run.name, facts=result.facts, count=min(top, _ON_PAGE)
+            result.split, result.errors, title=result.title, facts=result.facts, count=min(top, _ON_PAGE)
         ),
     }
     before = complete(page) if out is not None else ""

@@ -42,7 +42,7 @@ from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
 from contml.evaluation.label_errors import LabelErrors, label_errors, neighbour_count
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
-from contml.experiment.run_results import read_training
+from contml.experiment.run_results import read_training, title_of_page
 from contml.experiment.saved_run import check_config, read_evaluation, recorded_task, saved_numbers, trained_model
 from contml.experiment.tags import TAGS, tags_file, tags_of_rows
 from contml.labels.judged_items import JudgedItems
@@ -56,7 +56,7 @@ class Audit:
     """The items of a split, and how far their labels or judgments are from what is predicted.
 
     Attributes:
-        run: the run.
+        title: the heading of a page.
         split_name: "train", "val" or "test".
         split: the items.
         errors: their scores and neighbours, or the scores of their judgments.
@@ -66,7 +66,7 @@ class Audit:
         tagged: a sentence about them; empty without a file of tags.
     """
 
-    run: Run
+    title: str
     split_name: str
     split: Split
     errors: LabelErrors | ScoredJudgments
@@ -140,7 +140,7 @@ def audit_run(
         train_fold = _TrainFold(folder, trust, fold_of)
         train_fold.loaded = _Loaded(experiment, run, task)
         sharing = _Sharing(processes, join, cluster)
-        return _audited(run, subject, *_out_of_fold(train_fold, subject, folds, k, sharing, on_line))
+        return _audited(subject, *_out_of_fold(train_fold, subject, folds, k, sharing, on_line))
     joins = "--shard" if isinstance(join, work.Shard) else "--join"
     for option, value in (("--processes", processes), (joins, join), ("--cluster", cluster)):
         if value:
@@ -151,7 +151,7 @@ def audit_run(
     features, missing = _outputs(model.to(device), subject.split, experiment.build_images(model))
     network = f"the {subject.judged_by[:-1]} of the run, which was not trained on these {subject.what}s"
     untrained = evaluated.untrained if has_parameters or subject.is_judged else ""
-    return _audited(run, subject, _scored(subject, k, missing, features), network, untrained)
+    return _audited(subject, _scored(subject, k, missing, features), network, untrained)
 
 
 class _Tags(NamedTuple):
@@ -164,6 +164,7 @@ class _Tags(NamedTuple):
 class _Subject(NamedTuple):
     """What is audited: the items of a split, or its judgments."""
 
+    title: str  # of a page
     split_name: str
     split: Split
     keys: Sequence[str]  # items, or judgments, with equal keys are in one fold
@@ -196,9 +197,9 @@ def _subject(experiment: Experiment, run: Run, task: Task, name: str, tags: Path
         split_names = ", ".join(task.splits)
         raise InputError("--split", name, f"must be one of {split_names}", "the data of the run have no other split")
     split, row_tags = task.splits[name], _Tags({}, "")
-    names = item_names(split, experiment.root)
+    names, title = item_names(split, experiment.root), title_of_page(experiment, [run], split)
     if isinstance(split.labels, JudgedItems):
-        return _Subject(name, split, split.labels.judgment_names(names), None, row_tags)
+        return _Subject(title, name, split, split.labels.judgment_names(names), None, row_tags)
     tag_file = tags or tags_file(run.folder)
     if tags or tag_file.exists():
         row_tags = _Tags(*tags_of_rows(tag_file, names, SPLIT_TITLES[name]))
@@ -208,7 +209,7 @@ def _subject(experiment: Experiment, run: Run, task: Task, name: str, tags: Path
         own = list(map(str, range(len(split)) if split.groups is None else split.groups.tolist()))
     keys = joined(own, same_images(split.images))
     group_ids = {key: index for index, key in enumerate(dict.fromkeys(keys))}
-    return _Subject(name, split, keys, torch.tensor([group_ids[key] for key in keys]), row_tags)
+    return _Subject(title, name, split, keys, torch.tensor([group_ids[key] for key in keys]), row_tags)
 
 
 class _Sharing(NamedTuple):
@@ -263,13 +264,13 @@ def _out_of_fold(
     return scored, network, f"{count} of the {folds} {judged_by} have untrained weights" if count else ""
 
 
-def _audited(run: Run, subject: _Subject, errors: LabelErrors | ScoredJudgments, network: str, untrained: str) -> Audit:
+def _audited(subject: _Subject, errors: LabelErrors | ScoredJudgments, network: str, untrained: str) -> Audit:
     name, split, tags = subject.split_name, subject.split, subject.tags
-    title = SPLIT_TITLES[name]
+    part = SPLIT_TITLES[name]
     if isinstance(errors, ScoredJudgments):
         several = int((errors.judgments > 1).sum())
         facts = [
-            ("Judgments", f"{len(errors.order):,} of the {title} split"),
+            ("Judgments", f"{len(errors.order):,} of the {part} split"),
             ("Predicted by", network),
             (
                 "Several judgments of the same items",
@@ -285,7 +286,7 @@ def _audited(run: Run, subject: _Subject, errors: LabelErrors | ScoredJudgments,
         right = [row for row, tag in tags.rows.items() if tag == TAGS[1]]
         errors.scores[torch.tensor(right, dtype=torch.int64)] = torch.nan
         facts = [
-            ("Items", f"{len(errors.order):,} of the {title} split"),
+            ("Items", f"{len(errors.order):,} of the {part} split"),
             ("Features by", network),
             ("Neighbours", f"{errors.neighbours.shape[1]}"),
             ("Label distance", split.labels.unit),
@@ -296,7 +297,7 @@ def _audited(run: Run, subject: _Subject, errors: LabelErrors | ScoredJudgments,
         facts.append(("Tags", tags.words))
     if copies := str(find_copies({name: split})):
         facts.append(("Repeated images", copies))
-    return Audit(run, name, split, errors, facts, untrained, tags.rows, tags.words)
+    return Audit(subject.title, name, split, errors, facts, untrained, tags.rows, tags.words)
 
 
 def item_groups(task: Task, names: Sequence[str]) -> list[str]:

@@ -68,7 +68,9 @@ class LabelSuspects:
         quality = kind_of(labels).quality(distances.tolist(), labels.measure)
         title = f"{place}. Score {number(float(errors.scores[row]))}"
         line = line_of(labels, "Nearest items", errors.neighbours[row], distances)
-        return Example(title, row, f"{predicted}, of its {k} nearest {number(mean_error)}; {quality}", [line])
+        return Example(
+            title, row, f"{predicted} (mean of its {k} nearest items: {number(mean_error)}); {quality}", [line]
+        )
 
     def csv(self, count: int) -> bytes:
         """The items with the highest scores, their labels and tags, and names, labels and distances of the nearest."""

@@ -102,7 +102,7 @@ def training_plot(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Fi
     """Loss, headline metric of the evaluations (label distance or Recall) and learning rate over the steps of a run."""
     train = [row for row in rows if row.get("event") == "train"]
     figure = Figure(figsize=(WIDTH, 3.5), dpi=DPI, layout="constrained")
-    left, middle, right = figure.subplots(1, 3, width_ratios=[1.15, 1.15, 0.8])
+    left, middle, right = figure.subplots(1, 3)
     _plot_loss(left, *series(train, "loss"))
     _plot_evaluations(middle, rows, evaluated)
     right.set_title("Learning rate")

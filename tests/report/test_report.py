@@ -396,7 +396,7 @@ def test_groups_have_the_name_of_their_column(tmp_path: Path) -> None:
 
 def test_the_numbers_of_possible_label_errors_are_explained(usual: str) -> None:
     _, _, section = usual.partition("Possible label errors</h2>")
-    assert " times that of the mean label, of its " in section
+    assert " times that of the mean label (mean of its " in section
     assert "1 is no better than the mean label" in section
     assert "The number under a picture is " in section
 
