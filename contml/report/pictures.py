@@ -9,8 +9,9 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from PIL import Image
+from PIL import Image, ImageOps
 
 from contml._support.pages import picture_bytes
 from contml._support.text import page_text
@@ -34,7 +35,7 @@ def narrowed(picture: Image.Image, width: int) -> Image.Image:
 
 
 def panel_pictures(figure: Figure) -> list[Image.Image]:
-    """Each panel of a plot as a picture of its own, so that a page can place them below each other.
+    """Each panel of a plot as a picture of its own, all of one size, so that a page can place them below each other.
 
     `picture_of` the plot must have been taken: it places the panels, on the canvas that is drawn on here.
     """
@@ -53,7 +54,9 @@ def panel_pictures(figure: Figure) -> list[Image.Image]:
                 left, right = max(0, int(box.x0 - pad)), min(width, int(box.x1 + pad))
                 top, bottom = max(0, int(height - box.y1 - pad)), min(height, int(height - box.y0 + pad))
                 pictures.append(as_picture(np.asarray(canvas.buffer_rgba())[top:bottom, left:right]))
-    return pictures
+    width, height = max(picture.width for picture in pictures), max(picture.height for picture in pictures)
+    ground = to_hex(figure.get_facecolor())
+    return [ImageOps.expand(each, (0, height - each.height, width - each.width, 0), ground) for each in pictures]
 
 
 class Album:

@@ -248,6 +248,7 @@ def test_panels_are_pictures_of_their_own():
     parts = panel_pictures(figure)
     assert len(parts) == len(evaluation.curves) + 1
     assert all(part.width < 0.6 * whole.width for part in parts)
+    assert len({part.size for part in parts}) == 1
     assert all(each.get_visible() for each in (*figure.axes, *figure.legends))  # the plot is as before
 
 
