@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -64,38 +62,65 @@ def same_files(files: Sequence[str]) -> Array:
     paths are compared, and this is printed.
     """
     files = as_texts(files)
-    has_file = ~files.is_empty
-    if int(has_file.sum()) > MOST_READ:
+    paths, path_ids = files.numbered()
+    contents = np.arange(len(paths))  # of each path, the first one with equal content
+    if int((~files.is_empty).sum()) > MOST_READ:
         note(
             f"more than {MOST_READ:,} image files: they are compared by their paths, not by their content, "
             "so copies of an image may be in training and in test"
         )
-        return _same_paths(files)
-    sizes, numbers = _sizes(files), _same_paths(files)
-    _, size_ids, counts = np.unique(sizes, return_inverse=True, return_counts=True)
-    rows = np.flatnonzero((sizes > 0) & (counts[size_ids] > 1)).tolist()
-    contents: dict[str, Hashable] = {files[row]: int(sizes[row]) for row in rows}
-    for function in (_last_bytes, _hash):
-        counts_of = Counter(contents.values())
-        alike = [file for file, content in contents.items() if counts_of[content] > 1]  # as far as it is known
-        alike.sort(key=shards.position)
-        with progress_bar(len(alike), "comparing image files") as progress:
-            for done, file in enumerate(alike, start=1):
-                contents[file] = contents[file], function(file)
+    else:
+        _compared.compare(paths, contents)
+    numbers = np.arange(len(files))
+    first_rows = numbers if len(paths) == len(files) else np.unique(path_ids, return_index=True)[1]
+    return np.where(files.is_empty, numbers, first_rows[contents[path_ids]])
+
+
+class _Compared:
+    """Digests of the files that were compared last: a task compares its training images, and then all of them.
+
+    A file is read again if its size or its time of change differs.
+    """
+
+    def __init__(self) -> None:
+        self.paths = Texts(())
+        self.states = np.empty((0, 2), np.int64)  # [P,2]: as `_states`
+        self.digests = np.empty((0, 2), "S16")  # [P,2]: of the last bytes, and of the whole file; empty: not read
+
+    def compare(self, paths: Texts, contents: Array) -> None:
+        """Write the row of the first file with equal content into `contents` `[P]`, in place of the row of each."""
+        states, digests = _states(paths), np.zeros((len(paths), 2), "S16")
+        known = paths.positions(self.paths)
+        same = np.flatnonzero(known >= 0)
+        same = same[(states[same] == self.states[known[same]]).all(1)]
+        digests[same] = self.digests[known[same]]
+        rows = np.flatnonzero(states[:, 0] > 0)
+        keys = states[rows, 0]
+        for column in (0, 1):
+            _, ids, counts = np.unique(keys, return_inverse=True, return_counts=True)
+            alike = counts[ids] > 1  # as far as it is known
+            rows, ids = rows[alike], ids[alike]
+            found = digests[:, column]
+            if column:  # the last bytes of a small file are all
+                found[rows] = np.where(states[rows, 0] <= _LAST, digests[rows, 0], found[rows])
+            self._read(paths, rows[found[rows] == b""], found, None if column else _LAST)
+            keys = ids * len(rows) + np.unique(found[rows], return_inverse=True)[1]
+        _, first, ids = np.unique(keys, return_index=True, return_inverse=True)
+        contents[rows] = rows[first[ids]]
+        if len(same) < len(paths):
+            self.paths, self.states, self.digests = paths, states, digests
+
+    @staticmethod
+    def _read(paths: Texts, rows: Array, digests: Array, last: int | None) -> None:
+        """Digests of some files: of the `last` bytes of each, or of all."""
+        order = sorted(zip(map(shards.position, paths.taken(rows)), rows.tolist(), strict=True))
+        with progress_bar(len(order), "comparing image files") as progress:
+            for done, (_, row) in enumerate(order, start=1):
+                digests[row] = _digest(paths[row], last)
                 progress(done)
-    first_row_of = dict[Hashable, int]()
-    for row in rows:
-        numbers[row] = first_row_of.setdefault(contents[files[row]], row)
-    return numbers
 
 
-def _same_paths(files: Texts) -> Array:
-    """The row of the first file with an equal path, for each file `[N]`; "" equals no other."""
-    paths, path_ids = files.numbered()
-    rows = np.arange(len(files))
-    if len(paths) == len(files):
-        return rows
-    return np.where(files.is_empty, rows, np.unique(path_ids, return_index=True)[1][path_ids])
+_compared = _Compared()
 
 
 def joined(groups: Sequence[str], images: Array) -> Sequence[str]:
@@ -195,54 +220,47 @@ def _counted(count: int, one: str, several: str) -> str:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _sizes(files: Texts) -> Array:
-    """The sizes of files in bytes `[N]`; 0 of anything but a regular file. Each folder or shard is listed once."""
-    sizes, of_shard, done = np.zeros(len(files), np.int64), dict[shards.Address, Array](), 0
+def _states(files: Texts) -> Array:
+    """Size in bytes and time of change of each file `[N, 2]`; 0 of anything but a regular file.
+
+    Each folder or shard is listed once; the time of an image in a shard is that of the shard.
+    """
+    states, of_shard, done = np.zeros((len(files), 2), np.int64), dict[shards.Address, Array](), 0
     with progress_bar(len(files), "listing image files") as progress:
         for folder, rows, names in files.folders():
-            sizes[rows] = _sizes_in(folder, names, of_shard)
+            states[rows] = _states_in(folder, names, of_shard)
             progress(done := done + len(rows))
-    return sizes
+    return states
 
 
-def _sizes_in(folder: str, names: Texts, of_shard: dict[shards.Address, Array]) -> list[int]:
-    """The sizes of the files of a folder; `of_shard`: those of all images of the shards so far."""
+def _states_in(folder: str, names: Texts, of_shard: dict[shards.Address, Array]) -> list[tuple[int, int]]:
+    """The states of the files of a folder; `of_shard`: the sizes of all images of the shards so far."""
     if (in_shard := shards.folder_in(folder)) is not None:
         shard, inside = in_shard
         if shard.address not in of_shard:
             of_shard[shard.address] = shard.sizes()
+        sizes, changed = of_shard[shard.address], os.stat(shard.address.file).st_mtime_ns  # noqa: PTH116
         found = [shard.row(f"{inside}{name}") for name in names]
-        return [0 if row is None else int(of_shard[shard.address][row]) for row in found]
-    wanted, size_of = set(names), dict[str, int]()
+        return [(0, 0) if row is None else (int(sizes[row]), changed) for row in found]
+    wanted, states = set(names), dict[str, tuple[int, int]]()
     with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:  # there may be no such folder
         for entry in entries:
             if entry.name in wanted and entry.is_file():
-                size_of[entry.name] = entry.stat().st_size
-    return [size_of.get(name, 0) for name in names]
+                status = entry.stat()
+                states[entry.name] = status.st_size, status.st_mtime_ns
+    return [states.get(name, (0, 0)) for name in names]
 
 
-def _last_bytes(file: str) -> Hashable:
-    def read(stream: BinaryIO) -> bytes:
-        stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LAST))
-        return stream.read(_LAST)
-
-    return _or_itself(file, read)
-
-
-def _hash(file: str) -> Hashable:
-    def read(stream: BinaryIO) -> bytes:
-        content = hashlib.blake2b(digest_size=16)
-        while block := stream.read(_BLOCK):
-            content.update(block)
-        return content.digest()
-
-    return _or_itself(file, read)
-
-
-def _or_itself(file: str, read: Callable[[BinaryIO], bytes]) -> Hashable:
+def _digest(file: str, last: int | None) -> bytes:
+    """A digest of the `last` bytes of a file, or of all; of its path, if it cannot be read: it equals no other."""
+    content = hashlib.blake2b(digest_size=16)
     try:
-        content = shards.read_image(Path(file))
-        with Path(file).open("rb") if content is None else io.BytesIO(content) as stream:
-            return read(stream)
-    except OSError:  # it equals no other
-        return file
+        in_shard = shards.read_image(Path(file))
+        with Path(file).open("rb") if in_shard is None else io.BytesIO(in_shard) as stream:
+            if last is not None:
+                stream.seek(max(0, stream.seek(0, os.SEEK_END) - last))
+            while block := stream.read(_BLOCK):
+                content.update(block)
+    except OSError:
+        content.update(os.fsencode(file))
+    return content.digest()

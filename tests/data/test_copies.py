@@ -13,7 +13,7 @@ from support.images import noise
 from support.tables import dials, write_table
 
 from contml._support.texts import Texts
-from contml.data import BoxCrop, ImageFile, Pixels, Split, Task, Vector
+from contml.data import BoxCrop, ImageFile, Pixels, Split, Task, Vector, copies
 from contml.data.carve import with_validation
 from contml.data.copies import find_copies, joined, same_files, same_images
 from contml.experiment import OwnData, audit_run, check, load_table, train
@@ -36,6 +36,27 @@ def test_files_of_equal_size_are_compared_whole(tmp_path):
     assert same_files(files).tolist() == [0, 1, 0, 3, 4, 1]
     small = written(tmp_path, g=b"123", h=b"123", i=b"124")
     assert same_files(small).tolist() == [0, 0, 2]
+
+
+def test_a_file_is_read_once(tmp_path, monkeypatch):
+    random = np.random.default_rng(0)
+    content, read = random.bytes(9_000), []
+    files = written(tmp_path, a=content, b=content[:-1] + b"x", c=content, small=b"12", also_small=b"12")
+    digest = copies._digest
+    monkeypatch.setattr(
+        copies, "_digest", lambda file, last: read.append((Path(file).name, last)) or digest(file, last)
+    )
+    assert same_files(files[:2]).tolist() == [0, 1]
+    assert read == [("a", 4096), ("b", 4096)]
+    assert same_files(files).tolist() == [0, 1, 0, 3, 3]
+    assert sorted(read[2:], key=str) == [("a", None), ("also_small", 4096), ("c", 4096), ("c", None), ("small", 4096)]
+    assert same_files(files[::-2]).tolist() == [0, 1, 1]
+    assert same_files([*files, "", files[0]]).tolist() == [0, 1, 0, 3, 3, 5, 0]
+    assert len(read) == 7
+    Path(files[2]).write_bytes(content[:-1] + b"x")  # of the same size
+    os.utime(files[2], ns=(1, 1))
+    assert same_files(files).tolist() == [0, 1, 1, 3, 3]
+    assert {name for name, _ in read[7:]} == {"b", "c"}
 
 
 def test_links_and_what_cannot_be_read(tmp_path):
