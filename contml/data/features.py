@@ -54,12 +54,31 @@ class Made(NamedTuple):
         items: number of vectors.
         dim: their length.
         broken: name and cause of each image that is left out.
+        settings: what the key depends on but the images, by the name of the setting; empty in files of contml 0.1.
+        state: names and files of the images, if they are those of a shard.
     """
 
     key: str
     items: int
     dim: int
     broken: dict[str, str]
+    settings: Mapping[str, str] = {}
+    state: str = ""
+
+    def difference(self, settings: Mapping[str, str]) -> str:
+        """The first setting that differs from others, in words; "" if none does.
+
+        Args:
+            settings: those of a command.
+        """
+        if not self.settings:
+            return "of another model, of other options, or of images that have changed since"
+        for name in {**self.settings, **settings}:
+            own = self.settings.get(name)
+            if own != settings.get(name):
+                made = f"without {name}" if own is None else f"with {name} {own}"
+                return f"made {made}" if name[0] == "-" else f"of another {name}"
+        return ""
 
 
 def write_features(
@@ -125,15 +144,18 @@ def unicode_name(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def finished_file(path: Path, key: Callable[[], str] | None = None) -> Made | None:
+def finished_file(
+    path: Path, key: Callable[[], str] | None = None, settings: Mapping[str, str] | None = None
+) -> Made | None:
     """What a file says about how it was made, if it is complete; None if there is no file.
 
     Args:
         path: a file of features, or an HDF5 file of embeddings (`contml embed`).
         key: the key of a file that is complete, called if there is one; None: not known yet.
+        settings: what the key depends on but the images; None: they are not recorded.
 
     Raises:
-        InputError: another file has its name.
+        InputError: another file has its name, or one of other settings or images.
     """
     if not os.path.lexists(path):
         return None
@@ -141,9 +163,14 @@ def finished_file(path: Path, key: Callable[[], str] | None = None) -> Made | No
         made = Made(*json.loads(_READERS[path.suffix.lower()](path)))
     except Exception:  # any content, and errors of several libraries
         raise taken(path) from None
-    types = (str, int, int, dict)
-    if not all(map(isinstance, made, types)) or (key is not None and key() != made.key):
+    types = (str, int, int, dict, Mapping, str)
+    if not all(map(isinstance, made, types)):
         raise taken(path)
+    if key is not None and key() != made.key:
+        if settings is None:
+            raise taken(path)
+        got = made.difference(settings) or "of other images, or of images that have changed since"
+        raise InputError(str(path), f"exists already, {got}", hint="choose another file, or remove it")
     return made
 
 

@@ -223,7 +223,7 @@ def device_here() -> torch.device:
 
 def embed_to(
     out: Path,
-    key: str,
+    settings: Mapping[str, str],
     splits: Mapping[str, Split],
     model: nn.Module,
     images: Images,
@@ -242,7 +242,7 @@ def embed_to(
 
     Args:
         out: the file.
-        key: a hash of all that the embeddings depend on but the images.
+        settings: all that the embeddings depend on but the images, by the name of the setting.
         splits: what is embedded, by name.
         model: what embeds.
         images: reads them; closed at the end.
@@ -265,8 +265,8 @@ def embed_to(
             command writes the file and this one does not `join`.
         ItemsLeftError: the parts of the shard are finished, and others are not.
     """
-    parts = Parts(out, key, splits, state=state)
-    if made := finished_file(out, parts.key):
+    parts = Parts(out, "-".join(settings.values()), splits, state=state)
+    if made := finished_file(out, parts.key, settings):
         parts.remove()  # a kill may have come first
         return made, 0
     embedded = furthest = 0
@@ -289,10 +289,10 @@ def embed_to(
                 on_done=on_done,
             )
             with locked(parts.folder, name="write", subject=str(out)):
-                made = finished_file(out, parts.key)
+                made = finished_file(out, parts.key, settings)
                 if made is None:
                     names, values, broken = parts.joined()
-                    made = Made(parts.key(), len(values), values.shape[-1], broken)
+                    made = Made(parts.key(), len(values), values.shape[-1], broken, dict(settings), state)
                     write(names, values, made)
     finally:
         images.close()

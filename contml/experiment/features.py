@@ -74,7 +74,7 @@ def extract_features(
 
     made, resumed = embed_to(
         out,
-        key,
+        {"network, task or options": key},
         splits,
         model,
         images,

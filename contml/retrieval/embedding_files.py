@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from contml.data.shards import close
 from contml.evaluation.embed import BATCH
 from contml.evaluation.embed_parts import device_here, embed_to, key_of
 from contml.retrieval.embedder import Embedder
-from contml.retrieval.images import NamedImage, NamedImages, NamedShard, SourceItem, split_of
+from contml.retrieval.images import NamedImage, NamedImages, NamedShard, SourceItem, changed, split_of
 from contml.retrieval.index_store import CodeKind
 from contml.retrieval.index_structure import Arrays, encode
 
@@ -153,7 +153,8 @@ def embed_shards(
             )
         shard_of[out] = shard.name
         check_file(out)
-    results = _ShardFiles(folder, _settings(embedder, batch_size, None))
+    settings = _settings(embedder, batch_size, None)
+    results = _ShardFiles(folder, settings, {shard.below: shard for shard in shards})
     items = [_ShardItem(shard) for shard in shards]
     embedded = 0
 
@@ -179,9 +180,10 @@ def _check_model(embedder: Embedder) -> None:
         raise InputError(embedder.bundle.name, problem, hint="embed them in Python: contml.load(...).embed(vectors)")
 
 
-def _settings(embedder: Embedder, batch_size: int, kind: CodeKind | None) -> str:
-    """All that embeddings depend on but the images."""
-    return "-".join([embedder.identity[:16], str(batch_size), *([] if kind is None else [kind])])
+def _settings(embedder: Embedder, batch_size: int, kind: CodeKind | None) -> dict[str, str]:
+    """All that embeddings depend on but the images, by the name of the setting."""
+    settings = {"model or --dim": embedder.identity[:16], "--batch-size": str(batch_size)}
+    return settings if kind is None else {**settings, "--kind": kind}
 
 
 def _file_of(folder: Path, shard: NamedShard) -> Path:
@@ -208,23 +210,28 @@ class _ShardFiles(work.Files[Made]):
 
     Args:
         folder: their folder.
-        settings: all that embeddings depend on but the images.
+        settings: all that embeddings depend on but the images, by the name of the setting.
+        shards: the shards by their path below the folder that the user gave.
     """
 
-    def __init__(self, folder: Path, settings: str) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str], shards: Mapping[str, NamedShard]) -> None:
         super().__init__(folder / ".work", folder)
-        self._settings = settings
+        self._settings, self._shards = settings, shards
 
     def _path(self, key: str) -> Path:
         return self._place / Path(key.partition("\n")[0]).with_suffix(".parquet")
 
     def load(self, key: str, path: Path) -> Made | None:
         """What a file says, if it is there."""
-        try:
-            return finished_file(path, lambda: key_of(self._settings, [key.partition("\n")[2]]))
-        except InputError:
-            got = "exists already, of another model, of other options, or of a shard that has changed since"
-            raise InputError(str(path), got, hint="remove it, or choose another folder") from None
+        below, _, state = key.partition("\n")
+        made = finished_file(path)
+        if made is None or made.key == key_of("-".join(self._settings.values()), [state]):
+            return made
+        difference = made.difference(self._settings)
+        if not difference and (name := made.state.rsplit(" ", 2)[0]) == self._shards[below].name:
+            raise changed({self._shards[below].address.file: str(path)}, path, "remove")
+        got = f"exists already, {difference or f'of {name}'}"
+        raise InputError(str(path), got, hint="remove it, or choose another folder")
 
     def save(self, value: Made, path: Path) -> None:  # noqa: ARG002
         """The file is there already: `embed_to_file` wrote it, perhaps on another machine."""

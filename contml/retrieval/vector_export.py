@@ -134,7 +134,7 @@ def to_parquet(items: Items, file: Path, progress: Callable[[int], None] = lambd
             yield {"name": ids, "features": list(vectors), "metadata": texts}
             progress(done := done + len(ids))
 
-    write_parquet(file, columns(), Made(items.key, items.count, items.dim, {}))
+    write_parquet(file, columns(), Made(items.key, items.count, items.dim, {}, {}))
 
 
 def to_qdrant(items: Items, place: str, collection: str, progress: Callable[[int], None] = lambda _: None) -> None:

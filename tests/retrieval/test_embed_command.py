@@ -19,7 +19,7 @@ from support.refusals import refuses
 
 import contml as library
 from contml._support.tensors import load_tensors, save_tensors
-from contml.data.features import read_features
+from contml.data.features import finished_file, read_features, write_features
 from contml.evaluation.embed_parts import Parts
 from contml.retrieval import embed_to_file, named_images
 
@@ -186,6 +186,30 @@ def test_models_that_cannot_embed_images(refused, images, tmp_path):
     assert "--trust" in refused("embed", old / "images", "photos", "--out", "f.npz")
     assert "modle: no such folder" in refused("embed", "modle", "photos", "--out", "f.npz")
     assert "photos: neither a run folder nor a bundle" in refused("export", "photos", "model")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_why_a_file_is_another_one(contml, refused, exported, images, monkeypatch, suffix):
+    command, out = ["embed", exported, "photos", "--out", f"f{suffix}"], f"f{suffix}: exists already, "
+    contml(*command)
+    assert f"{out}made with --batch-size 128; choose another file, or remove it" in refused(*command, "--batch-size", 5)
+    if suffix == ".npz":
+        assert f"{out}made without --kind" in refused(*command, "--kind", "int8")
+    with monkeypatch.context() as patch:
+        patch.setattr(library.retrieval.Embedder, "identity", "of another model")
+        assert f"{out}of another model or --dim" in refused(*command)
+    os.utime("photos/0001.png", ns=(1, 1))
+    assert f"{out}of other images, or of images that have changed since; choose" in refused(*command)
+
+
+def test_why_a_file_of_0_1_is_another_one(contml, refused, exported, images, tmp_path):
+    """It does not say what it was made with."""
+    command, path = ["embed", exported, "photos", "--out", "f.npz"], tmp_path / "f.npz"
+    contml(*command)
+    found, made = read_features(path), finished_file(path)
+    write_features(path, found.names, None, found.values, made[:4])
+    assert contml(*command)[0] == 0
+    assert "of another model, of other options, or of images" in refused(*command, "--batch-size", 5)
 
 
 def test_a_package_that_is_missing(refused, exported, images, monkeypatch):

@@ -226,7 +226,7 @@ def test_a_table_of_metadata_wins_over_the_shard(contml, exported, archives, tmp
 # -- a file for each shard ---------------------------------------------------------------------------------------------
 
 
-def test_a_file_for_each_shard(contml, refused, exported, archives, contents, embedded, tmp_path):
+def test_a_file_for_each_shard(contml, refused, exported, archives, contents, embedded, tmp_path, monkeypatch):
     command = ["embed", exported, "shards", "--out", "out"]
     status, out, err = contml(*command)
     assert (status, out, err) == (0, "out: 3 shards, 24 embeddings of 8 numbers\n", "")
@@ -246,12 +246,17 @@ def test_a_file_for_each_shard(contml, refused, exported, archives, contents, em
     assert [path.name for path, time in files.items() if path.stat().st_mtime_ns != time] == ["p-0001.parquet"]
     assert read_features(tmp_path / "out" / "p-0001.parquet").names == found[1].names
     tar(archives / "p-0002.tar", {"new.png": png(1)})
-    says = "out/p-0002.parquet: exists already, of another model, of other options, or of a shard that has changed"
+    says = "shards/p-0002.tar: changed since it was embedded in out/p-0002.parquet; remove out/p-0002.parquet; the same"
     assert says in refused(*command)
     Path("out/p-0002.parquet").unlink()
     assert contml(*command)[0] == 0
     assert read_features(tmp_path / "out" / "p-0002.parquet").names == ["p-0002.tar/new.png"]
-    assert "exists already" in refused(*command, "--batch-size", "5")
+    says = "out/p-0000.parquet: exists already, made with --batch-size 128; remove it, or choose another folder"
+    assert says in refused(*command, "--batch-size", "5")
+    says = "out/p-0000.parquet: exists already, of p-0000.tar; remove it"
+    assert says in refused("embed", exported, "shards/p-0000.tar", "--out", "out")
+    monkeypatch.setattr(library.retrieval.Embedder, "identity", "of another model")
+    assert "out/p-0000.parquet: exists already, of another model or --dim; remove it" in refused(*command)
 
 
 def test_subfolders_have_files_of_their_own(contml, refused, exported, archives, tmp_path):

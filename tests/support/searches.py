@@ -115,7 +115,7 @@ def embeddings(folder: Path, count: int, seconds: float, cluster: str = "", join
     pictures = [Pixels(np.full((2, 2, 3), (n % 256, n // 256, 0), np.uint8)) for n in range(count)]
     embed_parts.embed_to(
         folder / "embeddings.npz",
-        "slow",
+        {"model": "slow"},
         {"images": Split(pictures, names, VectorLabels(torch.zeros(count)))},
         SlowNetwork(folder, seconds),
         Images(2, 2),
