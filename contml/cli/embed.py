@@ -193,10 +193,10 @@ def embed(
     if is_folder and kind is not None:
         raise InputError("--kind", f"used with a folder, {out}", "must be one file", "--out FILE.npz")
     if is_folder:
-        shards = named_shards(images, table_options(tables))
+        shards = named_shards(images, table_options(tables), out)
     else:
         check_file(out, kind)
-        items = named_images(images, table_options(tables))
+        items = named_images(images, table_options(tables), out)
     before = "" if is_folder else complete(out)
     model = load(run, trust=trust)
     model = model if dim is None else with_dim(model, dim)
@@ -256,7 +256,7 @@ def predict(
 
     if out is not None:
         check_new_file(out, begins=b"image," if out.suffix.lower() == ".csv" else b"PAR1")
-    items = named_images(images, table_options(tables))
+    items = named_images(images, table_options(tables), out)
     model = load(run, trust=trust)
     labelled = model.labelled
     note_on_weights(run, model)

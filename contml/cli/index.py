@@ -145,7 +145,7 @@ def _add(
 
     check_folder(out)
     options = table_options(tables)
-    image_files = named_images(images, options)
+    image_files = named_images(images, options, out)
     table = None if metadata is None else read_metadata(metadata, image_files, options=options)
     model = _with_dim(_load(run, trust), out, dim)
     note_on_model(run, model, "the index holds", as_json=as_json)
@@ -288,7 +288,7 @@ def search(
         raise InputError(
             "--label" if queries else "QUERY", got, hint=f"contml search {index} QUERY, or --label NAME=VALUE"
         )
-    query_images = named_images(queries or [], table_options(tables))
+    query_images = named_images(queries or [], table_options(tables), gallery)
     with Index.open(index) as opened_index:
         run_path = run or opened_index.model.folder
         if run_path is None:

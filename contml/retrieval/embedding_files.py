@@ -151,6 +151,8 @@ def embed_shards(
             raise InputError(
                 shard.name, problem, hint="give it once" if is_repeated else "give the folder that holds both"
             )
+        if out.resolve() == Path(shard.address.file).resolve():
+            raise InputError(str(out), "one of the shards that are read", hint="choose another folder")
         shard_of[out] = shard.name
         check_file(out)
     settings = _settings(embedder, batch_size, None)

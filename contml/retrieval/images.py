@@ -202,8 +202,8 @@ class NamedShard(NamedTuple):
         return NamedImages(Texts(_names(self)), ImageFiles(_paths(self)))
 
 
-def named_images(arguments: Sequence[str], options: TableOptions | None = None) -> NamedImages:
-    """The images that a command names: files, folders, shards, and lists of files; `options`: how tables are read.
+def named_images(arguments: Sequence[str], options: TableOptions | None = None, out: Path | None = None) -> NamedImages:
+    """The images that a command names: files, folders, shards, and lists of files.
 
     The images of a folder are named by their paths below it; all others by their paths as they are written. A folder
     without images may have shards (`contml.data.shards`); an image in a shard is named by the path of the shard, a
@@ -211,11 +211,16 @@ def named_images(arguments: Sequence[str], options: TableOptions | None = None) 
     `FILE.parquet:COLUMN` and `FILE.parquet:COLUMN:COLUMN OF NAMES` choose images of shards. `@list.txt` is a list of
     paths, one per line; `@items.csv:image` the column "image" of a table. Paths in a list are relative to its folder.
 
+    Args:
+        arguments: what the user typed.
+        options: how tables are read.
+        out: what the command writes.
+
     Raises:
         InputError: there is no such file or folder, a folder or a list has no image, two images have one name, or a
-            shard is damaged.
+            shard is damaged; or the same arguments would name `out` too.
     """
-    given = [group for _, group in _given(arguments, options)]
+    given = [group for _, group in _given(arguments, options, out)]
     skipped = Counter[str]()
     for group in given:
         if isinstance(group, NamedShard):
@@ -228,14 +233,16 @@ def named_images(arguments: Sequence[str], options: TableOptions | None = None) 
     return NamedImages(names, ImageFiles(names if names == paths else paths))
 
 
-def named_shards(arguments: Sequence[str], options: TableOptions | None = None) -> list[NamedShard]:
+def named_shards(
+    arguments: Sequence[str], options: TableOptions | None = None, out: Path | None = None
+) -> list[NamedShard]:
     """The shards that a command names, as `named_images` finds them; they are not opened.
 
     Raises:
-        InputError: something is not a shard, or there is no such file.
+        InputError: something is not a shard, there is no such file, or the same arguments would name `out` too.
     """
     shards = []
-    for argument, group in _given(arguments, options):
+    for argument, group in _given(arguments, options, out):
         if isinstance(group, NamedShard):
             shards.append(group)
         elif group.names:
@@ -273,7 +280,9 @@ def _refuse_repeated(names: Texts, paths: Texts) -> None:
                 raise InputError(names[row], "appears twice" if is_repeated else two, hint=hint)
 
 
-def _given(arguments: Sequence[str], options: TableOptions | None) -> list[tuple[str, _Listed | NamedShard]]:
+def _given(
+    arguments: Sequence[str], options: TableOptions | None, out: Path | None
+) -> list[tuple[str, _Listed | NamedShard]]:
     """What the arguments name, each with its argument. Of several wrong ones, all are printed but the first.
 
     Raises:
@@ -283,7 +292,7 @@ def _given(arguments: Sequence[str], options: TableOptions | None) -> list[tuple
     refused: list[InputError] = []
     for argument in arguments:
         try:
-            given += ((argument, group) for group in _named(argument, options))
+            given += ((argument, group) for group in _named(argument, options, out))
         except InputError as error:
             refused.append(error)
     for other in refused[1:]:
@@ -293,7 +302,7 @@ def _given(arguments: Sequence[str], options: TableOptions | None) -> list[tuple
     return given
 
 
-def _named(argument: str, options: TableOptions | None) -> Iterator[_Listed | NamedShard]:
+def _named(argument: str, options: TableOptions | None, out: Path | None) -> Iterator[_Listed | NamedShard]:
     """What an argument names."""
     if argument.startswith("@"):
         folder, names = _listed(argument, options)
@@ -311,10 +320,12 @@ def _named(argument: str, options: TableOptions | None) -> Iterator[_Listed | Na
         yield listed
         return
     found, part = _expanded(argument)
+    if out is not None and found != [argument] and out.absolute().match(str(Path(argument).expanduser().absolute())):
+        raise InputError(str(out), f"one of {argument}, which are read", hint="write it elsewhere")
     for name in found:
         path = Path(name).expanduser()
         if os.path.isdir(path):  # noqa: PTH112  # False for a name that is too long
-            yield from _in_folder(path, part)
+            yield from _in_folder(path, part, out)
         elif not os.path.exists(path):  # noqa: PTH110
             yield _in_shard(name, path)
         elif is_shard(path.name):  # of `a.tar/` too
@@ -352,11 +363,20 @@ def _in_shard(name: str, path: Path) -> _Listed:
     return _Listed([name], [str(path)])
 
 
-def _in_folder(folder: Path, part: str) -> Iterator[_Listed | NamedShard]:
-    """The images of a folder; if it has none, or a part of shards is chosen, its shards."""
+def _in_folder(folder: Path, part: str, out: Path | None = None) -> Iterator[_Listed | NamedShard]:
+    """The images of a folder; if it has none, or a part of shards is chosen, its shards.
+
+    Embeddings and indexes may be written in a folder of images, which a later command skips there, but not in one of
+    shards: they may be Parquet files too.
+    """
     walked = list(walk(folder))
-    if part or not any(images_among(names) for _, names in walked):
-        shards = shards_among(walked)
+    has_images = not part and any(images_among(names) for _, names in walked)
+    shards = [] if has_images else shards_among(walked)
+    is_read = bool(shards) or (out is not None and out.suffix.lower() in IMAGE_SUFFIXES)
+    if is_read and out is not None and out.resolve().is_relative_to(folder.resolve()):
+        got = f"in the folder of {'shards' if shards else 'images'} that is read, {folder}"
+        raise InputError(str(out), got, hint="write it elsewhere")
+    if not has_images:
         for path in sorted(shards, key=lambda path: path.relative_to(folder).as_posix()):
             below = path.relative_to(folder).as_posix()
             yield NamedShard(f"{below}{part}", Address(str(path), part), below)

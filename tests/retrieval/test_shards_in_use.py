@@ -335,6 +335,46 @@ REFUSED = {
 }
 
 
+#: Arguments that would name the output too, when the command is called again; and what is said of it.
+INSIDE = {
+    "shards --out shards": "shards: in the folder of shards that is read, shards; write it elsewhere",
+    "shards --out shards/f.parquet": "shards/f.parquet: in the folder of shards that is read, shards",
+    "shards:png --out shards/new/f.npz": "shards/new/f.npz: in the folder of shards that is read, shards",
+    "pq --out link/f.parquet": "link/f.parquet: in the folder of shards that is read, pq",
+    "pq/*.parquet --out pq/f.parquet": "pq/f.parquet: one of pq/*.parquet, which are read; write it elsewhere",
+    "pq/* --out pq/out": "pq/out: one of pq/*, which are read",
+    "pq/*.parquet --out pq": "pq/a.parquet: one of the shards that are read; choose another folder",
+}
+
+
+@pytest.mark.parametrize("given", INSIDE)
+def test_an_output_among_the_inputs_is_refused(refused, exported, archives, contents, tmp_path, given):
+    write_parquet(tmp_path / "pq" / "a.parquet", table([*contents.values()]))
+    (tmp_path / "link").symlink_to("pq")
+    before = sorted(tmp_path.rglob("*"))
+    assert INSIDE[given] in refused("embed", exported, *given.split())
+    if "f.parquet" in given:
+        assert INSIDE[given] in refused("predict", exported, *given.split())
+    assert "i: in the folder of shards that is read" in refused("index", exported, "pq", "--out", "pq/i")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_output_in_a_folder_of_images(contml, refused, trained, exported, tmp_path):
+    """Embeddings and an index are skipped there: the same commands find them complete. A picture would be an image."""
+    shutil.copytree(trained.images, tmp_path / "photos")
+    for command in (
+        ["embed", exported, "photos", "--out", "photos/f.parquet"],
+        ["index", exported, "photos", "--out", "photos/i"],
+    ):
+        assert contml(*command)[0] == 0
+        status, out, _ = contml(*command)
+        assert status == 0
+        assert "complete already: 24 emb" in out or out.startswith("photos/i: 0 images added, 24 in all")
+    assert "complete already: 24" in contml("embed", exported, "photos", "--out", "photos/f.parquet")[1]
+    says = "photos/g.png: in the folder of images that is read, photos; write it elsewhere"
+    assert says in refused("search", "photos/i", "photos", "--gallery", "photos/g.png")
+
+
 @pytest.mark.parametrize("given", REFUSED)
 def test_what_is_refused_in_one_line(refused, exported, archives, trained, tmp_path, given):
     shutil.copytree(trained.images, tmp_path / "photos")
