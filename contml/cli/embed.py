@@ -12,7 +12,7 @@ from contml._support.endings import EMBEDDINGS, FEATURES, PREDICTIONS, check_suf
 from contml._support.errors import InputError
 from contml._support.files import write_new
 from contml.cli.options import Cluster, Dim, Join, Json, Shard, Tables, Trust, joining, table_options
-from contml.cli.printing import complete, echo, print_broken, print_table
+from contml.cli.printing import complete, echo, print_table, print_unread, unread_data
 
 EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
 PREDICT_EXAMPLE = """Example: contml predict runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out predicted.csv"""
@@ -178,9 +178,9 @@ def embed(
     """Write the embeddings of images, with the transform of the evaluation.
 
     The file holds the name of each image (its path below the folder that you gave, or as you wrote it) and its
-    embedding. If --out is a folder, the images of each shard have a file of their own there. An image that cannot be
-    read is left out and listed at the end. If it is interrupted, the same command continues; if the file is complete,
-    it stays as it is.
+    embedding. If --out is a folder, the images of each shard have a file of their own there. An image or a shard that
+    cannot be read is left out and listed at the end. If it is interrupted, the same command continues; if the file is
+    complete, it stays as it is.
     """
     sharing = joining(join, shard)
     is_folder = not out.suffix or out.is_dir()
@@ -208,10 +208,10 @@ def embed(
     else:
         with progress_bar(len(items), "embeddings") as progress:
             written = embed_to_file(model, items, out, kind=kind, **options, progress=progress)
-    for name, cause in written.broken.items():
-        print_broken(name, cause)
+        written = written._replace(broken_shards=items.broken)
+    unread = print_unread(written.broken, written.broken_shards)
     if as_json:
-        broken = [{"image": name, "cause": cause} for name, cause in written.broken.items()]
+        broken = unread_data(written.broken, written.broken_shards)
         numbers = {"images": written.images, "dim": written.dim, "kind": kind, "resumed": written.resumed}
         echo(json.dumps({"file": str(out), **numbers, "broken": broken}))
         return
@@ -220,8 +220,7 @@ def embed(
         echo(f"note: in {out} there {are}, of none of these shards", err=True)
     source = "an interrupted run or other commands" if sharing else "an interrupted run"
     resumed = f" ({written.resumed:,} images from {source})" if written.resumed else ""
-    count = len(written.broken)
-    left_out = f"; {count:,} image{'s' if count > 1 else ''} could not be read" if count else ""
+    left_out = f"; {unread}" if unread else ""
     what = "embeddings" if kind is None else f"{kind} codes"
     if is_folder:
         before = f"{len(shards):,} shard{'s' if len(shards) > 1 else ''}, "
@@ -277,8 +276,7 @@ def predict(
                     stamp = item.source.stamp
                     broken[item.name] = model.left_out.get(str(stamp.file) if stamp else item.name, "unreadable")
             progress(min(start + step, len(items)))
-    for name, cause in broken.items():
-        print_broken(name, cause)
+    unread = print_unread(broken, items.broken)
     if not predicted:
         raise InputError(items[0].name, "cannot be decoded, nor can any other image", hint="check the image files")
     if out is not None:
@@ -286,8 +284,7 @@ def predict(
         write_new({out: prediction_bytes(predicted, out.suffix.lower())})
     if as_json:
         answers_data = [{"image": name, "answers": [a.as_data() for a in each.values()]} for name, each in predicted]
-        causes = [{"image": name, "cause": cause} for name, cause in broken.items()]
-        echo(json.dumps({"predictions": answers_data, "broken": causes}))
+        echo(json.dumps({"predictions": answers_data, "broken": unread_data(broken, items.broken)}))
     elif out is not None:
         echo(f"{out}: {before}{len(predicted):,} images")
     else:
@@ -298,8 +295,8 @@ def predict(
         print_table(rows, text_columns=len(rows[0]))
         if any(answer.same for _, each in predicted for answer in each.values()):
             echo("* a training image, whose own label is left out")
-    if count := len(broken):
-        echo(f"{count:,} image{'s' if count > 1 else ''} could not be read", err=as_json)
+    if unread:
+        echo(unread, err=as_json)
 
 
 def with_dim(model: Any, dim: int) -> Any:
@@ -368,15 +365,13 @@ def caption(
                 else:
                     broken[item.name] = cause
             progress(min(start + step, len(items)))
-    for name, cause in broken.items():
-        print_broken(name, cause)
+    unread = print_unread(broken, items.broken)
     if not rows:
         raise InputError(items[0].name, "cannot be decoded, nor can any other image", hint="check the image files")
     if as_json:
         captions = [{"image": name, "caption": text} for name, text in rows]
-        causes = [{"image": name, "cause": cause} for name, cause in broken.items()]
-        echo(json.dumps({"captions": captions, "broken": causes}))
+        echo(json.dumps({"captions": captions, "broken": unread_data(broken, items.broken)}))
         return
     print_table([["image", "caption"], *rows], text_columns=2)
-    if count := len(broken):
-        echo(f"{count:,} image{'s' if count > 1 else ''} could not be read")
+    if unread:
+        echo(unread)

@@ -15,7 +15,7 @@ from contml._support.errors import InputError
 from contml._support.text import score_text
 from contml.cli.embed import note_on_model, note_on_weights, with_dim
 from contml.cli.options import Cluster, Dim, Join, Json, Shard, Tables, Trust, joining, table_options
-from contml.cli.printing import complete, echo, print_broken, print_table
+from contml.cli.printing import complete, echo, print_table, print_unread, unread_data
 
 if TYPE_CHECKING:
     from contml import work
@@ -152,8 +152,7 @@ def _add(
     with _opened(out, model, run, kind) as index:
         with progress_bar(len(image_files), "images") as progress:
             result = add_images(index, model, image_files, table, progress, join=join, cluster=cluster)
-        for name, cause in result.broken.items():
-            print_broken(name, cause)
+        unread = print_unread(result.broken, image_files.broken)
         for name, cause in result.without_metadata.items():
             echo(f"{name}: added without the metadata of its shard ({cause})", err=True)
         if not len(index):
@@ -168,7 +167,7 @@ def _add(
                 "removed": result.removed,
                 "items": len(index),
             }
-            broken = [{"image": name, "cause": cause} for name, cause in result.broken.items()]
+            broken = unread_data(result.broken, image_files.broken)
             facts = {"structure": index.structure, "recall@10": index.found, "bytes_per_item": index.bytes_per_item}
             echo(json.dumps({"index": str(out), **counts, **facts, "broken": broken}))
             return
@@ -185,8 +184,8 @@ def _add(
             echo(f"{are} not among these images, and stay in it")
         if result.removed:
             echo(f"{result.removed:,} images were removed from the index earlier and stay out of it")
-        if result.broken:
-            echo(f"images that could not be read and were left out: {len(result.broken):,}")
+        if unread:
+            echo(f"{unread}, and left out")
         echo(f"search: {index.search_text}")
         if index.pending_text:  # of another command
             echo(f"note: {index.pending_text}", err=True)
@@ -289,6 +288,7 @@ def search(
             "--label" if queries else "QUERY", got, hint=f"contml search {index} QUERY, or --label NAME=VALUE"
         )
     query_images = named_images(queries or [], table_options(tables), gallery)
+    print_unread({}, query_images.broken)
     with Index.open(index) as opened_index:
         run_path = run or opened_index.model.folder
         if run_path is None:

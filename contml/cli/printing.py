@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,3 +95,20 @@ def print_table(
 def print_broken(name: str, cause: str) -> None:
     """Print a broken image on stderr."""
     echo(f"{name}: cannot be decoded ({cause})", err=True)
+
+
+def print_unread(images: Mapping[str, str], shards: Mapping[str, str]) -> str:
+    """Print broken images, and shards that cannot be read, on stderr; returns how many there are, in words."""
+    for name, cause in shards.items():
+        echo(f"{name}: cannot be read ({cause})", err=True)
+    for name, cause in images.items():
+        print_broken(name, cause)
+    counts = {"image": len(images), "shard": len(shards)}
+    texts = [f"{count:,} {what}{'s' * (count > 1)}" for what, count in counts.items() if count]
+    return f"{' and '.join(texts)} could not be read" if texts else ""
+
+
+def unread_data(images: Mapping[str, str], shards: Mapping[str, str]) -> list[dict[str, str]]:
+    """The same for JSON."""
+    by_kind = {"image": images, "shard": shards}
+    return [{kind: name, "cause": cause} for kind, broken in by_kind.items() for name, cause in broken.items()]

@@ -101,8 +101,12 @@ def write_features(
         raise InputError(str(path), "Parquet for maps", "must end in .npz or .npy")
     about = b"" if made is None else json.dumps(made).encode()
     if suffix == ".parquet":
-        columns = {"name": [*map(unicode_name, names)], **({} if splits is None else {"split": list(splits)})}
-        write_parquet(path, [{**columns, "features": list(values)}], made)
+        import pyarrow
+
+        columns = {"name": pyarrow.array(map(unicode_name, names), pyarrow.string())}  # the type, also of no vectors
+        columns |= {} if splits is None else {"split": pyarrow.array(splits)}
+        of_numbers = pyarrow.list_(pyarrow.from_numpy_dtype(values.dtype))
+        write_parquet(path, [{**columns, "features": pyarrow.array(list(values), of_numbers)}], made)
         return
     with atomic(path) as temporary:
         if suffix == ".npy":

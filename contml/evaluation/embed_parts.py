@@ -106,7 +106,7 @@ class Parts(work.Files[Part]):
         """The names of the images that could be read, their embeddings, and name and cause of the others.
 
         Raises:
-            InputError: there is none, or parts have embeddings of different shapes.
+            InputError: parts have embeddings of different shapes.
         """
         names: list[str] = []
         embeddings: list[Tensor] = []
@@ -121,11 +121,7 @@ class Parts(work.Files[Part]):
                 problem = f"embeddings {list(part.embeddings.shape)} after others of {list(embeddings[0].shape[1:])}"
                 raise InputError(str(self._root), problem, hint="remove this folder of an interrupted run")
             embeddings.append(part.embeddings)
-        if not embeddings:
-            name, cause = next(iter(broken.items()))
-            problem = f"cannot be decoded ({cause}), nor can any other image"
-            raise InputError(name, problem, hint="check the image files")
-        return names, torch.cat(embeddings).numpy(), broken
+        return names, torch.cat(embeddings or [torch.zeros(0, 0)]).numpy(), broken
 
 
 def key_of(settings: str, states: Iterable[str]) -> str:
@@ -292,6 +288,10 @@ def embed_to(
                 made = finished_file(out, parts.key, settings)
                 if made is None:
                     names, values, broken = parts.joined()
+                    if not names and not state:  # one shard of several may have no image that can be read
+                        name, cause = next(iter(broken.items()))
+                        problem = f"cannot be decoded ({cause}), nor can any other image"
+                        raise InputError(name, problem, hint="check the image files")
                     made = Made(parts.key(), len(values), values.shape[-1], broken, dict(settings), state)
                     write(names, values, made)
     finally:

@@ -21,7 +21,7 @@ from contml.data.shards import close
 from contml.evaluation.embed import BATCH
 from contml.evaluation.embed_parts import device_here, embed_to, key_of
 from contml.retrieval.embedder import Embedder
-from contml.retrieval.images import NamedImage, NamedImages, NamedShard, SourceItem, changed, split_of
+from contml.retrieval.images import NamedImage, NamedImages, NamedShard, SourceItem, changed, shard_cause, split_of
 from contml.retrieval.index_store import CodeKind
 from contml.retrieval.index_structure import Arrays, encode
 
@@ -36,6 +36,7 @@ class Written(NamedTuple):
     dim: int
     resumed: int  # images whose embeddings come from an interrupted run, or from other commands
     broken: dict[str, str]  # name and cause of each image that is not in the file
+    broken_shards: Mapping[str, str] = {}  # name and cause of each shard that cannot be read
 
 
 def check_file(out: Path, kind: CodeKind | None = None) -> None:
@@ -124,7 +125,8 @@ def embed_shards(
     """Write the embeddings of each shard in a Parquet file of its own: those of `0042.tar` in `folder/0042.parquet`.
 
     A shard is an item of work, and is opened by the process that does it alone. Its images are parts, as in
-    `embed_to_file`: a shard that was interrupted continues. Files that are complete stay as they are.
+    `embed_to_file`: a shard that was interrupted continues. Files that are complete stay as they are. That of a shard
+    that cannot be read has no rows, and is written again when the shard has changed.
 
     Args:
         embedder: the model.
@@ -138,7 +140,7 @@ def embed_shards(
         progress: called with the number of shards finished so far.
 
     Raises:
-        InputError: as `embed_to_file`; two shards have one name, or are damaged.
+        InputError: as `embed_to_file`; two shards have one name, or none can be read.
         ItemsLeftError: as `embed_to_file`.
     """
     _check_model(embedder)
@@ -173,7 +175,11 @@ def embed_shards(
     progress(len(items))
     images = sum(each.items for each in made)
     broken = {name: cause for each in made for name, cause in each.broken.items()}
-    return Written(images, embedder.embedding_dim, images - embedded, broken)
+    damaged = {shard.name: broken.pop(shard.name) for shard in shards if shard.name in broken}
+    for name, cause in (damaged | broken).items():
+        if not images:
+            raise InputError(name, cause, hint="nor can any other image be read")
+    return Written(images, embedder.embedding_dim, images - embedded, broken, damaged)
 
 
 def _check_model(embedder: Embedder) -> None:
@@ -229,6 +235,8 @@ class _ShardFiles(work.Files[Made]):
         made = finished_file(path)
         if made is None or made.key == key_of("-".join(self._settings.values()), [state]):
             return made
+        if not made.items:  # nothing is lost
+            return None
         difference = made.difference(self._settings)
         if not difference and (name := made.state.rsplit(" ", 2)[0]) == self._shards[below].name:
             raise changed({self._shards[below].address.file: str(path)}, path, "remove")
@@ -260,11 +268,22 @@ class _EmbedShard:
         if shard.state != item.state:
             hint = "all machines need the same files, at the same paths; call the same command again"
             raise InputError(shard.name, f"another file on {socket.gethostname()}, or changed meanwhile", hint=hint)
+        out = _file_of(self.folder, shard)
+        if (empty := finished_file(out)) is not None and not empty.items:
+            out.unlink()
+        try:
+            images = shard.images()
+        except InputError as error:
+            settings = _settings(self.embedder, self.batch_size, None)
+            key = key_of("-".join(settings.values()), [item.state])
+            made = Made(key, 0, 0, {shard.name: shard_cause(error)}, settings, item.state)
+            write_features(out, [], None, np.zeros((0, 0), np.float32), made)
+            return made
         try:
             written = embed_to_file(
                 self.embedder,
-                shard.images(),
-                _file_of(self.folder, shard),
+                images,
+                out,
                 state=item.state,
                 batch_size=self.batch_size,
                 workers=self.workers,

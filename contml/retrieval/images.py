@@ -148,10 +148,11 @@ class NamedImages(Sequence[NamedImage]):
     Args:
         names: the name of each image; no two are equal.
         files: the files.
+        broken: name and cause of each shard that cannot be read: its images are missing.
     """
 
-    def __init__(self, names: Texts, files: ImageFiles) -> None:
-        self.names, self.files = names, files
+    def __init__(self, names: Texts, files: ImageFiles, broken: Mapping[str, str] | None = None) -> None:
+        self.names, self.files, self.broken = names, files, dict(broken or {})
 
     def __len__(self) -> int:
         return len(self.names)
@@ -209,7 +210,8 @@ def named_images(arguments: Sequence[str], options: TableOptions | None = None, 
     without images may have shards (`contml.data.shards`); an image in a shard is named by the path of the shard, a
     slash, and its name in it. `'*.tar'` and `'{0000..0042}.tar'` are several files, and `FILE.tar:EXTENSION`,
     `FILE.parquet:COLUMN` and `FILE.parquet:COLUMN:COLUMN OF NAMES` choose images of shards. `@list.txt` is a list of
-    paths, one per line; `@items.csv:image` the column "image" of a table. Paths in a list are relative to its folder.
+    paths, one per line; `@items.csv:image` the column "image" of a table. Paths in a list are relative to its folder. A
+    shard that cannot be read is left out, if there are other images.
 
     Args:
         arguments: what the user typed.
@@ -217,20 +219,33 @@ def named_images(arguments: Sequence[str], options: TableOptions | None = None, 
         out: what the command writes.
 
     Raises:
-        InputError: there is no such file or folder, a folder or a list has no image, two images have one name, or a
-            shard is damaged; or the same arguments would name `out` too.
+        InputError: there is no such file or folder, a folder or a list has no image, two images have one name, or all
+            shards are damaged; or the same arguments would name `out` too.
     """
-    given = [group for _, group in _given(arguments, options, out)]
-    skipped = Counter[str]()
-    for group in given:
-        if isinstance(group, NamedShard):
-            skipped.update(opened(group.address).skipped)
+    given: list[_Listed | NamedShard] = []
+    skipped, broken = Counter[str](), dict[str, InputError]()
+    for _, group in _given(arguments, options, out):
+        try:
+            skipped.update(opened(group.address).skipped if isinstance(group, NamedShard) else ())
+        except InputError as error:
+            broken[group.name] = error
+        else:
+            given.append(group)
     if skipped:
         note(f"skipped in the shards: {', '.join(f'{count:,} {ending}' for ending, count in skipped.most_common(6))}")
     names = Texts(name for group in given for name in _names(group))
     paths = Texts(path for group in given for path in _paths(group))
+    for error in broken.values():
+        if not names:
+            raise error
     _refuse_repeated(names, paths)
-    return NamedImages(names, ImageFiles(names if names == paths else paths))
+    causes = {name: shard_cause(error) for name, error in broken.items()}
+    return NamedImages(names, ImageFiles(names if names == paths else paths), causes)
+
+
+def shard_cause(error: InputError) -> str:
+    """Why a shard cannot be read, for a line that begins with its name."""
+    return "; ".join(filter(None, (error.got, error.allowed, error.hint)))
 
 
 def named_shards(

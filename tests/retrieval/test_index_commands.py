@@ -142,7 +142,7 @@ def test_what_is_in_the_index_is_not_embedded_again(contml, model, photos):
         "i: 1 images added, 12 in all",
         "11 images were in the index already",
         "1 images were removed from the index earlier and stay out of it",
-        "images that could not be read and were left out: 1",
+        "1 image could not be read, and left out",
         "search: exact, compares all items",
     ]
     assert err == "broken.png: cannot be decoded (not an image)\n"
@@ -245,7 +245,7 @@ def test_unreadable_images_are_recorded(contml, model, photos, tmp_path):
         status, out, err = contml("index", "run", "photos", "--out", "i", "--shard", "1/1")
         assert (status, model.embedded) == (0, 14)
         assert err == "bad.png: cannot be decoded (not an image)\nother.png: cannot be decoded (not an image)\n"
-        assert "images that could not be read and were left out: 2" in out
+        assert "2 images could not be read, and left out" in out
         assert out.startswith(f"i: {0 if number else 12} images added, 12 in all\n")
     Image.new("RGB", (8, 8), "blue").save(photos / "bad.png")
     assert contml("index", "--out", "i", "--remove", "other.png")[1] == "i: 1 images removed, 12 left\n"

@@ -335,6 +335,46 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("content", [b"", "cut", b"no archive" * 100])
+def test_a_shard_that_cannot_be_read_is_left_out(contml, exported, archives, contents, tmp_path, content):
+    """As an image is: with a line, and counted; it is read when it is repaired."""
+    good, bad = (archives / "p-0001.tar").read_bytes(), archives / "p-0001.tar"
+    bad.write_bytes(good[:1600] if content == "cut" else content)
+    for out, command in {
+        "f.npz": ["embed", exported, "shards", "--out", "f.npz"],
+        "out": ["embed", exported, "shards", "--out", "out"],
+        "i": ["index", exported, "shards", "--out", "i"],
+        "rank": ["predict", exported, "shards"],
+    }.items():
+        for _ in range(2):
+            status, printed, err = contml(*command)
+            assert status == 0
+            (line,) = err.splitlines()
+            assert line.startswith(("p-0001.tar: cannot be read (", "shards/p-0001.tar: cannot be read (")), line
+            assert "1 shard could not be read" in printed
+        data = json.loads(contml(*command, "--json")[1])
+        assert [[*each] for each in data["broken"]] == [["shard", "cause"]], out
+    assert len(read_features(tmp_path / "f.npz").names) == 16
+    assert contml("embed", exported, "shards", "--out", "out", "--shard", "1/2")[0] == 0
+    bad.write_bytes(good)
+    assert contml("embed", exported, "shards", "--out", "out")[1] == (
+        "out: 3 shards, 24 embeddings of 8 numbers (16 images from an interrupted run)\n"
+    )
+    assert contml("index", exported, "shards", "--out", "i")[1].startswith("i: 8 images added, 24 in all")
+
+
+def test_the_file_of_a_shard_without_images_that_can_be_read(contml, refused, exported, archives, tmp_path):
+    """The other shards do not wait for it, and its file has the columns of theirs."""
+    tar(archives / "p-0001.tar", {"a.png": b"no image"})
+    status, out, err = contml("embed", exported, "shards", "--out", "out")
+    assert (status, out) == (0, "out: 3 shards, 16 embeddings of 8 numbers; 1 image could not be read\n")
+    assert err.startswith("p-0001.tar/a.png: cannot be decoded")
+    first, second = (parquet.read_schema(f"out/p-000{n}.parquet") for n in (0, 1))
+    assert first.remove_metadata() == second.remove_metadata()
+    assert parquet.read_table("out/p-0001.parquet").num_rows == 0
+    assert "nor can any other image" in refused("embed", exported, "shards/p-0001.tar", "--out", "alone")
+
+
 #: Arguments that would name the output too, when the command is called again; and what is said of it.
 INSIDE = {
     "shards --out shards": "shards: in the folder of shards that is read, shards; write it elsewhere",
