@@ -225,21 +225,21 @@ def named_images(arguments: Sequence[str], options: TableOptions | None = None, 
     given: list[_Listed | NamedShard] = []
     skipped, broken = Counter[str](), dict[str, InputError]()
     for _, group in _given(arguments, options, out):
-        try:
-            skipped.update(opened(group.address).skipped if isinstance(group, NamedShard) else ())
-        except InputError as error:
-            broken[group.name] = error
-        else:
-            given.append(group)
+        if isinstance(group, NamedShard):
+            try:
+                skipped.update(opened(group.address).skipped)
+            except InputError as error:
+                broken[group.name] = error
+                continue
+        given.append(group)
     if skipped:
         note(f"skipped in the shards: {', '.join(f'{count:,} {ending}' for ending, count in skipped.most_common(6))}")
     names = Texts(name for group in given for name in _names(group))
     paths = Texts(path for group in given for path in _paths(group))
-    for error in broken.values():
-        if not names:
-            raise error
+    if broken and not names:
+        raise next(iter(broken.values()))
     _refuse_repeated(names, paths)
-    causes = {name: shard_cause(error) for name, error in broken.items()}
+    causes = {name: shard_cause(each) for name, each in broken.items()}
     return NamedImages(names, ImageFiles(names if names == paths else paths), causes)
 
 
