@@ -48,7 +48,7 @@ def test_no_part_is_too_small(keys, least, share, seed):
 
 
 @settings(max_examples=60, deadline=None)
-@given(share=st.floats(0.02, 0.5), seed=st.integers(0, 99))
+@given(share=st.floats(0.05, 0.5), seed=st.integers(0, 99))  # each part of 400 keys has some
 def test_folds_have_no_key_in_common(share, seed):
     found = np.array([draw(KEYS, share, seed, "validation", fold=fold) for fold in range(folds(share))])
     assert found.sum(0).max() == 1
