@@ -32,10 +32,10 @@ def test_a_file_is_synced_by_a_handle_that_can_write(tmp_path, monkeypatch):
 
 def test_a_worker_process_starts_without_process_groups(monkeypatch):
     monkeypatch.delattr(os, "setpgrp")
-    monkeypatch.setattr(work, "_end_with_parent", lambda: None)
+    monkeypatch.setattr(work.workers, "_end_with_parent", lambda: None)
     ours, theirs = Pipe()
     ours.close()  # the parent has no item: the worker ends
-    assert work._child(print, None, theirs) is None
+    assert work.workers._child(print, None, theirs) is None
 
 
 def test_items_on_two_drives_keep_their_names(monkeypatch):

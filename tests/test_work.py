@@ -80,7 +80,7 @@ def test_several_processes(results, tmp_path, monkeypatch):
     assert {len(processes) for processes in begun(tmp_path).values()} == {1}
     assert os.getpid() not in {process for processes in begun(tmp_path).values() for process in processes}
     assert values(results) == SQUARES
-    monkeypatch.setattr(work, "_start", None)  # no process is started if there is nothing to do
+    monkeypatch.setattr(work.workers, "_start", None)  # no process is started if there is nothing to do
     work.run(NUMBERS, partial(square, tmp_path, 0), results, processes=2)
 
 
@@ -132,7 +132,7 @@ def test_a_deadline(results, tmp_path):
 
 
 def test_a_run_waits_for_items_that_another_process_does(results, tmp_path, monkeypatch):
-    monkeypatch.setattr(work, "_POLL", 0.01)
+    monkeypatch.setattr(work.workers, "POLL", 0.01)
     other = results.lease(NUMBERS[3].key)
     other.acquire()
     waited = []
@@ -366,7 +366,7 @@ def test_a_folder_that_another_process_removes_while_it_is_locked(tmp_path, monk
 
 def test_what_a_process_leaves_that_is_killed_while_it_takes_a_lease(results, tmp_path):
     results.folder.mkdir(parents=True, exist_ok=True)
-    markers = [results.folder / f"{work._digest(item.key)}.lease" for item in NUMBERS[:2]]
+    markers = [results.folder / f"{work.results._digest(item.key)}.lease" for item in NUMBERS[:2]]
     for marker in markers:
         marker.touch()  # it had not written its name yet
     markers[1].with_name(f"{markers[1].name}.break.1.{32 * '0'}").touch()
@@ -503,7 +503,7 @@ def test_calls_with_other_numbers_of_shards_do_no_item_again(tmp_path_factory, c
 
 def test_a_shard_waits_for_its_own_items_alone(results, tmp_path, monkeypatch):
     """Another command does item 1 of the shard, and item 2 of the other one: the first is waited for."""
-    monkeypatch.setattr(work, "_POLL", 0.01)
+    monkeypatch.setattr(work.workers, "POLL", 0.01)
     own, other = (results.lease(NUMBERS[number].key) for number in (0, 1))
     assert own.acquire()
     assert other.acquire()

@@ -124,8 +124,8 @@ def main(folder: Path, count: int, seconds: float, store: str, *options: str) ->
 
 
 if __name__ == "__main__":
-    work._POLL = 0.05
-    work.LEASE = float(os.environ.get("LEASE", work.LEASE))
+    work.workers.POLL = 0.05
+    work.results.LEASE = float(os.environ.get("LEASE", work.results.LEASE))
     try:
         main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), *sys.argv[4:])
         print("all")

@@ -196,7 +196,7 @@ def trainings(folder: Path, count: int, seconds: float, join: work.Join = True) 
 
 
 if __name__ == "__main__":
-    work._POLL = 0.05
+    work.workers.POLL = 0.05
     cache._ROWS = embed_parts._PART = 1
     print("ready", flush=True)
     scripts = {"maps": maps, "captions": captions, "embeddings": embeddings, "index": index, "codes": codes}

@@ -147,12 +147,12 @@ def within(seconds: float):
 
 def in_threads(monkeypatch):
     """Trainings run in threads, which stand for processes."""
-    monkeypatch.setattr(work, "_start", _start_thread)
-    monkeypatch.setattr(work, "_print_to", lambda log: None)
+    monkeypatch.setattr(work.workers, "_start", _start_thread)
+    monkeypatch.setattr(work.workers, "_print_to", lambda log: None)
 
 
 def _start_thread(function, results, connection):
-    thread = threading.Thread(target=work.serve, args=(function, copy.deepcopy(results), connection), daemon=True)
+    thread = threading.Thread(target=work.workers.serve, args=(function, copy.deepcopy(results), connection), daemon=True)
     thread.terminate = lambda: None
     thread.start()
     return thread
