@@ -152,7 +152,8 @@ def in_threads(monkeypatch):
 
 
 def _start_thread(function, results, connection):
-    thread = threading.Thread(target=work.workers.serve, args=(function, copy.deepcopy(results), connection), daemon=True)
+    arguments = (function, copy.deepcopy(results), connection)
+    thread = threading.Thread(target=work.workers.serve, args=arguments, daemon=True)
     thread.terminate = lambda: None
     thread.start()
     return thread
