@@ -117,7 +117,9 @@ def label_errors(
     fold = _draw_folds(group, valid_rows) if folds is None else _checked_folds(folds, group, valid_rows)
     fitted = _draw(valid_rows, FITTED)
     size = max(1, _BLOCK // len(fitted))
-    fitted_distances = torch.cat([_label_distances(labels, rows, fitted) for rows in torch.split(fitted, size)])
+    fitted_distances = torch.empty(len(fitted), len(fitted), dtype=torch.float64)
+    for rows, out in zip(torch.split(fitted, size), torch.split(fitted_distances, size), strict=True):
+        out[:] = _label_distances(labels, rows, fitted)
     fitted, fitted_distances = _without_unlabelled(fitted, fitted_distances)
     neighbours, errors = torch.full((n, k), -1), torch.full((len(_PENALTIES), n), torch.nan, dtype=torch.float64)
     num_networks, done = 0, 0
@@ -130,10 +132,10 @@ def label_errors(
             if not len(rows):
                 continue
             neighbours[rows] = _nearest(x, rows, valid_rows, group, k)
-            train_mask = fold[fitted] != fold_id
-            regression = _Regression(x[fitted[train_mask]], fitted_distances[train_mask][:, train_mask])
+            train_rows = (fold[fitted] != fold_id).nonzero()[:, 0]
+            regression = _Regression(x[fitted[train_rows]], fitted_distances[train_rows[:, None], train_rows])
             for block in torch.split(rows, size):
-                distances = _label_distances(labels, block, fitted[train_mask])
+                distances = _label_distances(labels, block, fitted[train_rows])
                 errors[:, block] = regression.errors(x[block], _filled(distances))
                 done += len(block)
                 progress(done)
@@ -243,12 +245,15 @@ def _draw(rows: Tensor, most: int) -> Tensor:
 def _without_unlabelled(rows: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
     """The rows that have a label in common with another one, and the label distances `[M, M]` between them."""
     labelled = (~distances.isnan()).sum(1) > 1  # it has one in common with itself
+    if labelled.all():  # without a copy
+        return rows, _filled(distances)
     return rows[labelled], _filled(distances[labelled][:, labelled])
 
 
 def _filled(distances: Tensor) -> Tensor:
     """Label distances `[R, M]` with the mean of the row instead of NaN."""
-    return torch.where(distances.isnan(), distances.nanmean(1, keepdim=True), distances)
+    unknown = distances.isnan()
+    return torch.where(unknown, distances.nanmean(1, keepdim=True), distances) if unknown.any() else distances
 
 
 def _label_distances(labels: LabelSpace, rows: Tensor, cols: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
+from contml._support.progress import progress_bar
 from contml.distances.vectors import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
@@ -334,27 +335,32 @@ def _rank_graded(
     pair_rows, pair_items = pairs.own(data)
     pair_labels = torch.empty(len(pair_rows))
     gallery = labels[g]
-    for together in data.rounds(places):
-        tied_rows, tied = data.tied_beyond(together, nearest)
-        graded.prepare(together)
-        for part in data.parts(len(g), _LABEL_DISTANCES, together):
-            d = labels.filled(labels[q[part]], gallery).cpu()  # [q,G]
-            neighbours, baselines = Nearest(*(x[part] for x in nearest)), data.baselines(part, d, k)
-            first, last = torch.searchsorted(tied_rows, torch.tensor([part.start, part.stop])).tolist()
-            rows, further = tied_rows[first:last] - part.start, tied[first:last]
-            beyond = torch.zeros(3, len(d), dtype=torch.float64)  # as of order_by_distance
-            if len(rows):
-                sums = further, d[rows] * further, gains(d[rows]) * further
-                beyond[:, rows] = torch.stack([values.double().sum(1) for values in sums])
-            ties = Ties(neighbours.values, beyond[0])
-            retrieved = d.gather(1, neighbours.positions)
-            graded.add(part, d, NearestItems(*neighbours, retrieved, rows, further), baselines)
-            expected = [ties.expected(retrieved, beyond[1])[:, :k], ties.expected(gains(retrieved), beyond[2])[:, :k]]
-            low, high = torch.searchsorted(pair_rows, torch.tensor([part.start, part.stop])).tolist()
-            pair_labels[low:high] = d[pair_rows[low:high] - part.start, pair_items[low:high]]
-            block = (retrieved[:, :k], *expected, *baselines)
-            for out, values in zip(by_query, block, strict=True):
-                out[part] = values
+    with progress_bar(len(q), "ranking") as progress:
+        for together in data.rounds(places):
+            tied_rows, tied = data.tied_beyond(together, nearest)
+            graded.prepare(together)
+            for part in data.parts(len(g), _LABEL_DISTANCES, together):
+                d = labels.filled(labels[q[part]], gallery).cpu()  # [q,G]
+                neighbours, baselines = Nearest(*(x[part] for x in nearest)), data.baselines(part, d, k)
+                first, last = torch.searchsorted(tied_rows, torch.tensor([part.start, part.stop])).tolist()
+                rows, further = tied_rows[first:last] - part.start, tied[first:last]
+                beyond = torch.zeros(3, len(d), dtype=torch.float64)  # as of order_by_distance
+                if len(rows):
+                    sums = further, d[rows] * further, gains(d[rows]) * further
+                    beyond[:, rows] = torch.stack([values.double().sum(1) for values in sums])
+                ties = Ties(neighbours.values, beyond[0])
+                retrieved = d.gather(1, neighbours.positions)
+                graded.add(part, d, NearestItems(*neighbours, retrieved, rows, further), baselines)
+                expected = [
+                    ties.expected(retrieved, beyond[1])[:, :k],
+                    ties.expected(gains(retrieved), beyond[2])[:, :k],
+                ]
+                low, high = torch.searchsorted(pair_rows, torch.tensor([part.start, part.stop])).tolist()
+                pair_labels[low:high] = d[pair_rows[low:high] - part.start, pair_items[low:high]]
+                block = (retrieved[:, :k], *expected, *baselines)
+                for out, values in zip(by_query, block, strict=True):
+                    out[part] = values
+                progress(part.stop)
     graded.merge()
     gathered = [*map(data.query_shares.gather, (nearest.positions[:, :k], *by_query))]
     return _Rankings._make([*gathered, pairs.shares.gather(pair_labels)])

@@ -17,6 +17,7 @@ from contml._support.text import duration, number
 from contml.data import Batch, Images
 from contml.data.copies import find_copies
 from contml.data.split import SPLIT_TITLES, Split, Task
+from contml.evaluation import evaluate
 from contml.experiment.building import Experiment, first_process
 from contml.labels.base import LabelSpace
 from contml.labels.captions import CaptionLabels
@@ -28,8 +29,12 @@ from contml.training import Trainer
 _FEATURES = "no image, since the items are features"
 #: The time of a training is estimated by so many steps, by fewer after so many seconds, but at least by these.
 _STEPS, _TIMED, _LEAST_STEPS = 10, 3.0, 2
-#: Seconds beside steps and images: of the metrics and the checkpoint of an evaluation; of the start and the report.
+#: Seconds beside steps, images and rankings: of the checkpoint of an evaluation; of the start and the report.
 _EVALUATION, _REST = 0.3, 10.0
+#: The time of a ranking is estimated by so many queries of half as many items, first few to compile; not of fewer.
+_QUERIES, _RANKED, _LEAST_RANKED = (128, 512), (200, 2_000, 80_000), 8
+#: Rankings that take at least so many seconds are a fact of their own; so many queries are enough for most purposes.
+_LONG, _FEW_QUERIES = 60.0, 1_000
 
 
 def report_columns(task: Task, on_columns: Callable[[Sequence[Sequence[str]]], None]) -> None:
@@ -90,7 +95,8 @@ def check(
         raise InputError(name, got, f"only {len(batch.rows)} images of the first batch can be read")
     loss = trainer.train_step(batch)
     times = _times(trainer, batches, has_cache) if trainer.total_steps else []
-    rest = _seconds_of_evaluations(experiment, trainer, task, batch) if times and not is_once else 0.0
+    rankings = _seconds_of_rankings(trainer, task) if times and experiment.evaluator().ranked else 0.0
+    rest = _seconds_of_evaluations(experiment, trainer, task, batch) + rankings if times and not is_once else 0.0
     batches.close()
     trainer.bare_model.load_state_dict(initial_state)
     trainer.images.close()
@@ -115,6 +121,7 @@ def check(
             if is_once
             else _time(times, trainer.total_steps, rest),
         ),
+        *([("rankings", _rankings(experiment, task, rankings))] if rankings >= _LONG else []),
         ("parameters", f"{num_parameters:,}, on {trainer.device}"),
         ("loss of a batch", f"{loss.item():.4g}"),
     ]
@@ -149,6 +156,58 @@ def _in_a_batch(labels: LabelSpace) -> str:
         return f"none{share}"
     low, high, mean = (measure.text(float(each)) for each in (pairs.min(), pairs.max(), pairs.mean()))
     return f"{low} to {high}, mean {mean}{share}"
+
+
+def _times_evaluated(trainer: Trainer, task: Task) -> dict[str, int]:
+    """How often a training evaluates each split: meanwhile, at the end, and validation with the best weights."""
+    during = 1 + math.ceil(trainer.options.epochs / trainer.options.evaluate_every)
+    return {name: during * (name in trainer.watched) + 1 for name in task.splits if name != "train"}
+
+
+def _queries_and_items(split: Split) -> tuple[int, int]:
+    """The number of queries of a split, and of the items that are ranked for each."""
+    queries, items = (split if rows is None else rows for rows in (split.queries, split.gallery))
+    return len(queries), len(items)
+
+
+def _seconds_of_rankings(trainer: Trainer, task: Task) -> float:
+    """The seconds of all rankings, by two rankings of random embeddings of some items of the largest split.
+
+    The difference of the two is the time of more queries: some metrics are of 100 queries, however many there are.
+    """
+    sizes = {name: _queries_and_items(task.splits[name]) for name in _times_evaluated(trainer, task)}
+    split, per_pair, per_item = task.splits[max(sizes, key=lambda name: math.prod(sizes[name]))], 0.0, 0.0
+    if len(split) < _LEAST_RANKED:
+        return 0.0
+    for most in _RANKED:
+        rows = torch.linspace(0, len(split) - 1, min(most, len(split))).long()
+        labels, items = split.labels[rows].as_root().to(trainer.device), torch.arange(len(rows))
+        vectors = torch.randn(len(rows), trainer.bare_model.embedding_dim, generator=torch.Generator().manual_seed(0))
+        gallery, seconds = items[len(rows) // 2 :], list[float]()
+        queries = [min(limit, len(rows) // part) for limit, part in zip(_QUERIES, (4, 2), strict=True)]
+        for query_count in queries:
+            start = time.monotonic()
+            evaluate(vectors, labels, items[:query_count], gallery, clusters=False)
+            seconds.append((time.monotonic() - start) / len(gallery))
+        per_pair = max(seconds[1] - seconds[0], 0.0) / (queries[1] - queries[0])
+        per_item = max(seconds[0] - queries[0] * per_pair, 0.0)
+        if most > _RANKED[0] and sum(seconds) * len(gallery) > _TIMED / 6:  # labels that are slow to compare
+            break
+    return sum(
+        times * sizes[name][1] * (sizes[name][0] * per_pair + per_item)
+        for name, times in _times_evaluated(trainer, task).items()
+    )
+
+
+def _rankings(experiment: Experiment, task: Task, seconds: float) -> str:
+    """The time of the rankings, and the largest of them."""
+    sizes = {name: _queries_and_items(split) for name, split in task.splits.items() if name != "train"}
+    name = max(sizes, key=lambda each: math.prod(sizes[each]))
+    queries, items = sizes[name]
+    has_option = "queries" in experiment.config.parts["task"].options and queries > _FEW_QUERIES
+    hint = f"; task.queries={_FEW_QUERIES} takes fewer queries" if has_option else ""
+    title = SPLIT_TITLES[name]
+    return f"about {duration(seconds)}, with {queries:,} queries x {items:,} items of the {title} split{hint}"
 
 
 def _seconds_of_evaluations(experiment: Experiment, trainer: Trainer, task: Task, batch: Batch) -> float:

@@ -12,7 +12,7 @@ from contml._support.text import csv_bytes, number
 from contml.data.split import Split
 from contml.evaluation.judgment_errors import ScoredJudgments
 from contml.evaluation.kinds import kind_of
-from contml.evaluation.label_errors import LabelErrors, label_errors
+from contml.evaluation.label_errors import FITTED, LabelErrors, label_errors
 from contml.report.examples import Example
 from contml.report.gallery import TOP, line_of
 from contml.report.judgment_errors import JudgmentSuspects
@@ -26,16 +26,21 @@ _LEAST = 20
 def report_errors(split: Split, embeddings: Tensor, missing: Tensor | None) -> LabelErrors | None:
     """The scores of a split by the embeddings `[N, d]` of a network that has not seen it.
 
-    None of too few items, or of embeddings that are not finite.
+    Of more than 10,000 items, that many are scored, drawn with a fixed seed: all are compared with all. None of too few
+    items, or of embeddings that are not finite.
     """
     valid_mask = torch.ones(len(split), dtype=torch.bool)
     if missing is not None:
         valid_mask[missing] = False
-    if int(valid_mask.sum()) < _LEAST or (split.groups is not None and len(set(split.groups.tolist())) < _LEAST):
-        return None
     if len(embeddings) < len(split) or not bool(embeddings[valid_mask].isfinite().all()):
         return None
-    return label_errors(embeddings, split.labels, missing=missing, groups=split.groups)
+    rows = valid_mask.nonzero()[:, 0]
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:FITTED]]
+    if len(rows) < _LEAST or (split.groups is not None and len(torch.unique(split.groups[rows])) < _LEAST):
+        return None
+    valid_mask[:] = False
+    valid_mask[rows] = True
+    return label_errors(embeddings, split.labels, missing=(~valid_mask).nonzero()[:, 0], groups=split.groups)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from contml._support.text import percent
 from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.kinds import KINDS
+from contml.evaluation.label_errors import FITTED
 from contml.evaluation.results import Ranking
 from contml.evaluation.table import unit_words
 from contml.report.breakdown import group_rows, has_group_names, label_rows
@@ -87,6 +88,8 @@ class RankingContent:
             "squared": about.squared,
             "shown": shown,
             "suspects": suspects,
+            "scored": f"{FITTED:,} of {len(split):,}" if len(split) > FITTED else "",
+            "split_name": evaluated.split,
             "legend": [(colour, text(name)) for colour, name in split.view.legend],
             "labels": texts(label_rows(split, ranking, self.missing)),
             "groups": texts(groups),

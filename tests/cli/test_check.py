@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -242,3 +243,27 @@ def test_the_reading_of_a_large_table_is_announced(contml, tmp_path, monkeypatch
     assert first == "reading long.csv (0 MB)"
     assert second == "long.csv: 24 rows, whose images and labels are read now"
     assert last.startswith("contml: sampler.batch_size: 12")
+
+
+def test_the_time_of_rankings_is_that_of_all_queries(monkeypatch):
+    """Some metrics take a time per item of the gallery, however many queries there are; the others a time per pair."""
+    now = 0.0
+
+    def slow(vectors, labels, queries, gallery, clusters):
+        nonlocal now
+        assert len(vectors) == len(labels)
+        assert not clusters
+        now += len(gallery) * (1e-3 + 1e-4 * len(queries))
+
+    monkeypatch.setattr(checking, "evaluate", slow)
+    monkeypatch.setattr(checking, "time", SimpleNamespace(monotonic=lambda: now))
+    config = ["task.val=20", "task.test=1000", "task.queries=800", "training.epochs=2", "training.evaluate_every=1"]
+    experiment = load("pose/synthetic", [*TINY, *config])
+    task = experiment.build_task()
+    seconds = checking._seconds_of_rankings(experiment.build_trainer(task), task)
+    queries, items = len(task.test.queries), len(task.test.gallery)
+    val = len(task.val)
+    expected = items * (1e-3 + 1e-4 * queries) + 4 * val * (1e-3 + 1e-4 * val)
+    assert seconds == pytest.approx(expected)
+    monkeypatch.setattr(checking, "_LONG", 0.0)
+    assert f"{queries:,} queries x {items:,} items of the test split" in dict(check(experiment))["rankings"]

@@ -23,6 +23,7 @@ from contml.report.breakdown import group_rows, label_rows
 from contml.report.card import SIZE, card
 from contml.report.examples import by_score, examples, queries_csv, surprises, worst
 from contml.report.gallery import drawn
+from contml.report.label_errors import report_errors
 from contml.report.page import About, write_report
 from contml.report.pictures import ITEM, Album, panel_pictures
 from contml.report.plots import density_plot, ideal_curve, metrics_plot, picture_of
@@ -313,3 +314,18 @@ def test_embedded_pictures_are_webp_of_limited_width():
 def test_plain_text():
     assert plain_text("a\nb\udcff\x1b\x7f ü 漢 \u200d") == "a\\nb\\udcff\\x1b\\x7f ü 漢 \u200d"
     assert plain_text("a\nb\t\x00", lines=True) == "a\nb\t\\x00"
+
+
+def test_label_errors_of_many_items_are_those_of_a_sample(monkeypatch):
+    monkeypatch.setattr("contml.report.label_errors.FITTED", 40)
+    x = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
+    split = Split([Pixels(np.zeros((8, 8, 3), np.uint8))] * 100, [*map(str, range(100))], VectorLabels(x[:, 0]))
+    found = report_errors(split, x, torch.tensor([3]))
+    assert found is not None
+    rows = found.order.sort().values
+    assert len(rows) == 40
+    assert 3 not in rows
+    assert torch.isin(found.neighbours[rows], rows).all()
+    assert torch.equal(report_errors(split, x, torch.tensor([3])).scores.nan_to_num(), found.scores.nan_to_num())
+    one_group = torch.arange(100).clamp(max=20)  # of the 40, few are of other groups
+    assert report_errors(replace(split, groups=one_group), x, torch.arange(15)) is None
