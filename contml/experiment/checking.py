@@ -23,6 +23,7 @@ from contml.labels.base import LabelSpace
 from contml.labels.captions import CaptionLabels
 from contml.labels.judged_items import JudgedItems
 from contml.labels.pairs import PairLabels
+from contml.models import EmbeddingModel
 from contml.retrieval.labelled_items import MAX_ITEMS
 from contml.training import Trainer
 
@@ -176,13 +177,15 @@ def _seconds_of_rankings(trainer: Trainer, task: Task) -> float:
     The difference of the two is the time of more queries: some metrics are of 100 queries, however many there are.
     """
     sizes = {name: _queries_and_items(task.splits[name]) for name in _times_evaluated(trainer, task)}
+    model = trainer.bare_model
+    assert isinstance(model, EmbeddingModel)  # others rank nothing
     split, per_pair, per_item = task.splits[max(sizes, key=lambda name: math.prod(sizes[name]))], 0.0, 0.0
     if len(split) < _LEAST_RANKED:
         return 0.0
     for most in _RANKED:
         rows = torch.linspace(0, len(split) - 1, min(most, len(split))).long()
         labels, items = split.labels[rows].as_root().to(trainer.device), torch.arange(len(rows))
-        vectors = torch.randn(len(rows), trainer.bare_model.embedding_dim, generator=torch.Generator().manual_seed(0))
+        vectors = torch.randn(len(rows), model.embedding_dim, generator=torch.Generator().manual_seed(0))
         gallery, seconds = items[len(rows) // 2 :], list[float]()
         queries = [min(limit, len(rows) // part) for limit, part in zip(_QUERIES, (4, 2), strict=True)]
         for query_count in queries:
