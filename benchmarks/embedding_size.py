@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from benchmarks import classes_synthetic, synthetic
-from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, interval, main as print_tables
+from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, main as print_tables
 from contml.compare.comparison import Comparison, Row, RunTable
 from contml.compare.evaluated_runs import EvaluatedRun
 from contml.compare.plot import comparison_plot
+from contml.evaluation import half_width
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.metrics import METRICS_AT_K
 from contml.evaluation.results import Curve, Evaluation
@@ -92,7 +93,7 @@ def last_step(trials: Trials) -> str:
     smaller, larger = trials.methods[-2:]
     both = zip(trials.tests(larger), trials.tests(smaller), strict=True)
     pairs = [a["value"] - b["value"] for a, b in both]
-    return f"{larger.name} less {smaller.name}: {statistics.mean(pairs):+.3f} ± {interval(pairs):.3f}."
+    return f"{larger.name} less {smaller.name}: {statistics.mean(pairs):+.3f} ± {half_width(pairs):.3f}."
 
 
 def main(given: argparse.Namespace) -> None:

@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import torch
 
-from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, interval, main as print_tables
+from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, main as print_tables
 from contml.benchmark.inputs import write_components
+from contml.evaluation import half_width
 from contml.experiment import extract_features, load
 
 _CONFIG = "classes/omniglot_small"
@@ -96,7 +97,7 @@ def differences(trials: Trials, metric: str) -> list[tuple[float, float]]:
     """Mean of each further method less the first one, paired by seed, and half of its 95 % interval."""
     first, *others = (trials.tests(method) for method in trials.methods)
     pairs = [[x[metric] - y[metric] for x, y in zip(other, first, strict=True)] for other in others]
-    return [(statistics.mean(values), interval(values)) for values in pairs]
+    return [(statistics.mean(values), half_width(values)) for values in pairs]
 
 
 def remark(trials: Trials) -> str:

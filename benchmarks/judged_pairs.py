@@ -28,8 +28,9 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 from benchmarks.measure import heading, table
-from benchmarks.trials import Record, interval
+from benchmarks.trials import Record
 from contml._support.files import write
+from contml.evaluation import half_width
 from contml.labels import LabelSpace, PairLabels, VectorLabels
 from contml.losses import LOSSES
 from contml.report.plots import BLUE, INK, STYLE, VERMILION, png
@@ -131,7 +132,7 @@ def results(record: Record) -> str:
         cells = []
         for loss_name in LOSS_OPTIONS:
             values = values_of(record, loss_name, count)
-            cells.append(f"{statistics.fmean(values):.3f} ± {interval(values):.3f}" if len(values) > 1 else "-")
+            cells.append(f"{statistics.fmean(values):.3f} ± {half_width(values):.3f}" if len(values) > 1 else "-")
         rows.append(
             [f"{count:,}" if count else "full labels", f"{2 * count / TRAIN:g}" if count else f"{TRAIN - 1}", *cells]
         )
@@ -145,7 +146,7 @@ def plot(record: Record) -> Figure:
     axes = figure.subplots()
     for loss_name, colour in zip(LOSS_OPTIONS, (BLUE, VERMILION), strict=True):
         found = [values_of(record, loss_name, count) for count in JUDGMENTS]
-        means, widths = [statistics.fmean(each) for each in found], [interval(each) for each in found]
+        means, widths = [statistics.fmean(each) for each in found], [half_width(each) for each in found]
         axes.errorbar(JUDGMENTS, means, yerr=widths, color=colour, marker="o", capsize=3, label=loss_name)
         axes.axhline(statistics.fmean(values_of(record, loss_name, 0)), color=colour, linestyle=(0, (5, 2)))
     axes.set_xscale("log")

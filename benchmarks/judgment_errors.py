@@ -33,8 +33,9 @@ from torch import Tensor, nn
 
 from benchmarks.judged_pairs import FEATURES, draw_items
 from benchmarks.measure import heading, table
-from benchmarks.trials import Record, interval
+from benchmarks.trials import Record
 from contml._support.files import write
+from contml.evaluation import half_width
 from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
 from contml.experiment.audit import draw_folds
 from contml.labels import JudgedItems, PairLabels, RankingLabels, TripletLabels
@@ -195,7 +196,7 @@ def results(record: Record) -> str:
         found = [record[key] for seed in SEEDS if (key := f'["{kind}", {seed}]') in record]
         values = [[each[method] for each in found if method in each] for method in METHODS]
         cells = [
-            f"{statistics.fmean(v):.2f} ± {interval(v):.2f}" if len(v) > 1 else f"{v[0]:.2f}" if v else "-"
+            f"{statistics.fmean(v):.2f} ± {half_width(v):.2f}" if len(v) > 1 else f"{v[0]:.2f}" if v else "-"
             for v in values
         ]
         rows.append([kind, str(len(found)), *cells, f"{SHARE}"])

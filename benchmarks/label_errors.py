@@ -46,11 +46,11 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from benchmarks.measure import FLICKR8K_PACK, heading, table
-from benchmarks.trials import RAW, Metrics, Record, interval
+from benchmarks.trials import RAW, Metrics, Record
 from contml.benchmark.inputs import write_components
 from contml.data.split import Task
 from contml.distances.euclidean import pairs
-from contml.evaluation import label_errors
+from contml.evaluation import half_width, label_errors
 from contml.evaluation.embed import embed
 from contml.experiment import Experiment, OwnData, extract_features, load, load_table
 from contml.experiment.audit import draw_folds, item_groups, train_part, without
@@ -307,9 +307,11 @@ def report(record: Record, packs: Sequence[str]) -> str:
                 continue
             values = {name: [each[name] for each in found] for name in METHODS if all(name in each for each in found)}
             means = {name: statistics.mean(each) for name, each in values.items()}
-            cells = [f"{means[name]:.3f} ± {interval(values[name]):.3f}" if name in means else "-" for name in METHODS]
+            cells = [
+                f"{means[name]:.3f} ± {half_width(values[name]):.3f}" if name in means else "-" for name in METHODS
+            ]
             pairs_of = [[x - y for x, y in zip(values[OURS], values[other], strict=True)] for other in (LOSS, UNSEEN)]
-            less = [f"{statistics.mean(each):+.3f} ± {interval(each):.3f}" for each in pairs_of]
+            less = [f"{statistics.mean(each):+.3f} ± {half_width(each):.3f}" for each in pairs_of]
             rows.append([pack, f"{len(found)}", *cells, f"{means[OURS] / means[LOSS]:.1f}", *less])
         sections.append(f"## {kind.capitalize()}\n\n{table(rows)}")
     seeds = ", ".join(map(str, SEEDS))

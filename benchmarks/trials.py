@@ -28,6 +28,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from benchmarks.measure import heading, table
 from contml import InputError
+from contml.evaluation import half_width
 from contml.experiment import load
 from contml.work import Lines, OutOfTimeError, run
 
@@ -218,18 +219,9 @@ def _measured(train: Callable[[Job], Metrics], job: Job) -> Metrics:
     return {**metrics, "seconds": round(time.perf_counter() - start, 1)}
 
 
-def interval(values: Sequence[float]) -> float:
-    """Half the width of the 95 % t interval of the mean; NaN of one value."""
-    if len(values) < 2:
-        return math.nan
-    from scipy.stats import t
-
-    return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
-
-
 def mean_text(values: Sequence[float], form: str = ".3f") -> str:
     """The mean and its interval; of one value, the value."""
-    several = f" ± {interval(values):.3f}" if len(values) > 1 else ""
+    several = f" ± {half_width(values):.3f}" if len(values) > 1 else ""
     return format(statistics.mean(values), form) + several
 
 

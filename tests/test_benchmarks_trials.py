@@ -22,9 +22,10 @@ from benchmarks import (
     pose_synthetic,
     synthetic,
 )
-from benchmarks.trials import RAW, SEEDS, Job, Method, Record, Trials, interval, main, report
+from benchmarks.trials import RAW, SEEDS, Job, Method, Record, Trials, main, report
 from contml import InputError
 from contml.benchmark import suite_names
+from contml.evaluation import half_width
 from contml.experiment import load
 from contml.work import OutOfTimeError
 
@@ -185,7 +186,7 @@ def test_the_table(trials):
     found.run()
     lines = report(found, {"Other": ("other", ".1f")}).splitlines()
     assert lines[0] == "| method | chosen options | test, mean of 3 seeds | less triplets | Other | seconds |"
-    half = f"{interval([0.001, 0.002, 0.003]):.3f}"
+    half = f"{half_width([0.001, 0.002, 0.003]):.3f}"
     assert lines[2:5] == [
         f"| dense | {MARGINS[0]} | 0.052 ± {half} | -0.030 ± 0.000 | 1.0 | 0 |",
         f"| nearest | {MARGINS[0]} | 0.072 ± {half} | -0.010 ± 0.000 | 1.0 | 0 |",
@@ -195,7 +196,7 @@ def test_the_table(trials):
 
 
 def test_a_t_interval():
-    assert interval([1.0, 2.0, 3.0]) == pytest.approx(4.302653 / math.sqrt(3))
+    assert half_width([1.0, 2.0, 3.0]) == pytest.approx(4.302653 / math.sqrt(3))
 
 
 @pytest.mark.slow

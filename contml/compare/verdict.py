@@ -4,9 +4,9 @@
 
 Its 95 % interval is the wider one of two, as far as they are known:
 
-- over the queries, if both were measured on the same ones: 1.96 standard errors of the differences of a query, each the
-  mean over the runs that have it. Triplets that share an item are not independent (`variance_of_mean`). Folds have
-  queries of their own: the variances of their means add up;
+- over the queries, if both were measured on the same ones: of the differences of a query, each the mean over the runs
+  that have it. Queries of one group, and triplets that share an item, are not independent (`variance_of_mean`). Folds
+  have queries of their own: the variances of their means add up;
 - over the runs, if each result has two or more: of the paired differences by Student's t, if both have the same seeds
   and folds; else Welch's.
 
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from contml._support.text import number
 from contml.contracts import PLAIN, Measure
-from contml.evaluation.intervals import variance_of_mean
+from contml.evaluation.intervals import degrees_of_freedom, half_width, half_width_of_sum, variance_of_mean
 from contml.evaluation.query_values import QueryValues
 
 #: The seed of a run, and the part of the training items that it validates on.
@@ -128,8 +128,11 @@ def _over_queries(a: SettingResult, b: SettingResult) -> tuple[float | None, boo
     equal = not any(bool(each.any()) for each, _ in differences)
     if min(len(each) for each, _ in differences) < 2:
         return None, equal, "there is only one query"
-    variance = sum(variance_of_mean(each, items) for each, items in differences)
-    return 1.96 * math.sqrt(variance) / len(differences), equal, ""
+    estimates = [(variance_of_mean(*each), degrees_of_freedom(len(each[0]), each[1])) for each in differences]
+    half = half_width_of_sum(estimates) / len(differences)
+    if math.isnan(half):
+        return None, equal, "all queries are of one group, or share an item"
+    return half, equal, ""
 
 
 def _by_queries(result: SettingResult) -> dict[tuple[str, str], tuple[Tensor, Tensor | None]] | None:
@@ -150,17 +153,12 @@ def _over_runs(a: SettingResult, b: SettingResult) -> float | None:
     """The interval over the runs; None if a result has only one."""
     if min(len(a.values), len(b.values)) < 2:
         return None
-    from scipy.special import stdtrit  # here: it takes a while to import
-
     if a.values.keys() == b.values.keys():
-        differences = [b.values[key] - a.values[key] for key in a.values]
-        count = len(differences)
-        return float(stdtrit(count - 1, 0.975)) * statistics.stdev(differences) / math.sqrt(count)
-    parts = [statistics.variance(each.values.values()) / len(each.values) for each in (a, b)]
-    if not sum(parts):
-        return 0.0
-    degrees = [part**2 / (len(each.values) - 1) for part, each in zip(parts, (a, b), strict=True)]
-    return float(stdtrit(sum(parts) ** 2 / sum(degrees), 0.975)) * math.sqrt(sum(parts))
+        return half_width([b.values[key] - a.values[key] for key in a.values])
+    estimates = [
+        (statistics.variance(each.values.values()) / len(each.values), len(each.values) - 1) for each in (a, b)
+    ]
+    return half_width_of_sum(estimates)
 
 
 def verdict(results: Sequence[SettingResult], title: str, better: str, measure: Measure = PLAIN) -> Verdict:

@@ -84,7 +84,7 @@ class Selection:
         last: the metric of the last weights; with an average of the weights, of the better of the two.
         difference: best minus last.
         interval: half the width of the 95 % interval of the difference (`paired_interval`); None: the best weights are
-            the last ones, or there is only one query.
+            the last ones, or there is only one query or group.
         features: the untrained features beside the model; None: they were not evaluated.
         averages: the moving average of the weights beside them; None: there is none.
     """
@@ -196,7 +196,11 @@ class Evaluated:
         """A sentence where a random ranking may have the same result; else empty."""
         evaluation, score = self.evaluation, self.evaluation.main
         margin = evaluation.random_margin
-        if margin is None or not abs(score.model - score.random) <= margin:
+        if margin is None or not KINDS[evaluation.kind].ranked:
+            return ""
+        if math.isnan(margin) and evaluation.queries > 1:
+            return "not known whether a random ranking has the same result: all queries are of one group"
+        if not abs(score.model - score.random) <= margin:
             return ""
         measure = evaluation.measure_of(evaluation.headline) or PLAIN
         difference = measure.difference(score.model, score.random, margin)
@@ -226,8 +230,6 @@ class Evaluated:
         del values["evaluation"]
         if self.selection is None:
             del values["selection"]
-        elif math.isnan(self.selection.interval or 0):
-            values["selection"]["interval"] = None
         return {**values, **self.evaluation.to_dict()}
 
     @classmethod
@@ -254,8 +256,7 @@ class Evaluated:
             raise ValueError("not an object")
         own = {name: values[name] for name in _FIELDS if name in values}
         rest = {name: value for name, value in values.items() if name not in {*_FIELDS, "notes"}}  # notes follow
-        if rest.get("spearman", 0) is None:
-            rest["spearman"] = math.nan
+        rest |= {name: math.nan for name in ("spearman", "random_margin") if rest.get(name, 0) is None}
         evaluated = _EVALUATED.validate_json(json.dumps({**own, "evaluation": rest}), strict=True)
         evaluation, selection = evaluated.evaluation, evaluated.selection
         names = {*evaluation.curves, *([selection.metric.partition("@")[0]] if selection else [])} - METRICS.keys()

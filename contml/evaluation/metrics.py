@@ -221,7 +221,7 @@ def ndcg_at(gain: Tensor, ideal: Tensor) -> Tensor:
 
 
 def paired_interval(a: Numbers, b: Numbers, items: Tensor | None = None) -> tuple[float, float]:
-    """Mean of a - b, and half the width of its 95 % interval: 1.96 standard errors of the differences.
+    """Mean of a - b, and half the width of its 95 % interval, by Student's t (`half_width`).
 
     Args:
         a: values of a metric `[Q]`, one per query.
@@ -229,7 +229,8 @@ def paired_interval(a: Numbers, b: Numbers, items: Tensor | None = None) -> tupl
         items: the items of each query `[Q, m]`, where queries that share one are not independent; None: they are.
 
     Returns:
-        The mean and the half width; NaN in place of the half width if there is only one query.
+        The mean and the half width; NaN in place of the half width if there is only one query, or if all share
+        an item.
 
     Raises:
         InputError: there is no value, or the numbers of values differ.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -111,7 +111,7 @@ class Evaluation:
     judged items of all queries. `intervals` are half the width of the 95 % interval of the model's metric by name, for
     judgments; NaN for a single one. `random_margin` is half the width of the 95 % interval of the difference between
     the main metric of the model and of a random ranking, over the queries; queries of one group are not independent.
-    None where it is not known.
+    NaN for a single query or group; None where it was not measured.
     """
 
     unit: str
@@ -187,7 +187,11 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON; a correlation that does not exist is None."""
-        return {**asdict(self), "spearman": None if math.isnan(self.spearman) else self.spearman}
+        values = asdict(self)
+        if self.random_margin is None:
+            del values["random_margin"]
+        unknown = {name for name in ("spearman", "random_margin") if math.isnan(values.get(name, 0))}
+        return {**values, **dict.fromkeys(unknown)}
 
 
 @dataclass(frozen=True)
@@ -201,10 +205,9 @@ class Ranking:
     the evaluation. `random_values` and `oracle_values` `[Q]` are those of a random ranking (its expectation) and of the
     oracle. `label_distance_at_k` `[Q, 2]`, float64, are the label distance@K of each query and the oracle's; K is that
     of `headline_k`. `scores` are the metrics without a K of each query by name, `[Q]`, float64, where labels are
-    classes.
+    classes. `items` `[Q, 1]` are the groups of the queries, which are not independent within one; None: all are.
     """
 
-    items: ClassVar[None] = None  # queries are independent
     queries: Tensor
     model: Tensor
     oracle: Tensor
@@ -217,6 +220,7 @@ class Ranking:
     oracle_values: Tensor
     label_distance_at_k: Tensor
     scores: dict[str, Tensor]
+    items: Tensor | None = None
 
 
 @dataclass(frozen=True)

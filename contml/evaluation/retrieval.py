@@ -6,7 +6,6 @@ first. Neighbours are exact, ties are expectations (`contml.evaluation.ties`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -199,7 +198,7 @@ def evaluate_shares(
         # Of the first place, Recall is the precision: 1 - label distance.
         main = at_k if classes is None else [1 - distance for distance in _mean_over_places(rankings, 1)]
         values, at_random, by_oracle = main
-        margin = half_width(values - at_random, None if group_ids is None else group_ids[q, None])
+        items = None if group_ids is None else group_ids[q, None]
         evaluation = Evaluation(
             labels.unit,
             len(q),
@@ -208,7 +207,7 @@ def evaluate_shares(
             skipped=len(shares.missing),
             recall_at=recall_ks,
             measure=labels.measure,
-            random_margin=None if math.isnan(margin) else margin,
+            random_margin=half_width(values - at_random, items),
             **fields,
         )
         return evaluation, Ranking(
@@ -224,6 +223,7 @@ def evaluate_shares(
             by_oracle,
             torch.stack((at_k[0], at_k[2]), 1),
             query_scores,
+            items,
         )
 
     return first_result(shares, result)

@@ -94,7 +94,8 @@ class _Results:
     def query_values(self, metric: str, result: RunResult) -> QueryValues:
         """The main metric of each query."""
         names = self.names(result.split)
-        return QueryValues.of(metric, [names[n] for n in result.found.queries.tolist()], result.found.values)
+        found = result.found
+        return QueryValues.of(metric, [names[n] for n in found.queries.tolist()], found.values, found.items)
 
     def write_report(self, run: Run, result: RunResult, content: Content, dim: int | None = None) -> Path:
         """Write a report with this content; `dim` as in `brief_of`."""

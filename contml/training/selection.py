@@ -126,7 +126,7 @@ class BestWeights:
         difference, interval = math.nan, math.nan
         if len(self._values) == len(self._last):  # images may have become unreadable
             difference, interval = paired_interval(self._values, self._last, self._items)
-        return Selection(*best, difference, interval, self.features, self.averages)
+        return Selection(*best, difference, None if math.isnan(interval) else interval, self.features, self.averages)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Numbers and tensors for a checkpoint, without the weights."""

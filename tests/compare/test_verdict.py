@@ -30,11 +30,11 @@ NOISE = RANDOM.normal(size=200) / 10
 NOISE -= NOISE.mean()
 
 
-def result(name, *runs, sets="q", **options):
-    """A result of runs with the metric of each query `[Q]`, and what names the queries."""
+def result(name, *runs, sets="q", items=None, **options):
+    """A result of runs with the metric of each query `[Q]`, what names the queries, and their items."""
     tensors = {(n, None): torch.tensor(list(values), dtype=torch.float64) for n, values in enumerate(runs)}
     found = {
-        key: QueryValues.of("recall@1", [f"{name_of_set} {n}" for n in range(len(values))], values)
+        key: QueryValues.of("recall@1", [f"{name_of_set} {n}" for n in range(len(values))], values, items)
         for (key, values), name_of_set in zip(tensors.items(), sets * len(runs), strict=False)
     }
     return SettingResult(name, {key: float(values.mean()) for key, values in tensors.items()}, found.get, **options)
@@ -53,6 +53,18 @@ def test_the_interval_over_queries_is_that_of_paired_differences():
     assert (found.mean, found.interval) == (pytest.approx(mean), pytest.approx(half))
     unpaired = 1.96 * math.sqrt((np.var(A, ddof=1) + np.var(A + NOISE, ddof=1)) / 200)
     assert found.interval < 0.5 * unpaired
+
+
+def test_the_interval_over_queries_of_groups_is_that_of_the_groups():
+    shift = 0.02 + np.repeat(NOISE[:8], 25)
+    items = torch.arange(200)[:, None] // 25
+    found = difference(result("a", A, items=items), result("b", A + shift, items=items))
+    expected = stats.ttest_1samp(NOISE[:8], 0).confidence_interval(0.95)
+    assert found.interval == pytest.approx((expected.high - expected.low) / 2)
+    assert found.interval > 4 * difference(result("a", A), result("b", A + shift)).interval
+    one = [result(name, values, items=0 * items) for name, values in (("a", A), ("b", A + shift))]
+    assert difference(*one).interval is None
+    assert "has no interval: all queries are of one group" in verdict(one, "Recall@1", "higher").sentence
 
 
 def test_the_interval_over_runs_is_that_of_a_t_test():
@@ -76,7 +88,10 @@ def test_folds_have_queries_of_their_own():
     found = difference(
         result("a", *folds, sets="pqr"), result("b", *(x + y for x, y in zip(folds, shift, strict=True)), sets="pqr")
     )
-    half = 1.96 * math.sqrt(sum(np.var(y, ddof=1) / len(y) for y in shift)) / 3
+    parts = [(np.var(y, ddof=1) / len(y), len(y) - 1) for y in shift]
+    variance = sum(part for part, _ in parts)
+    degrees = variance**2 / sum(part**2 / count for part, count in parts)
+    half = stats.t.ppf(0.975, degrees) * math.sqrt(variance) / 3
     t_interval = stats.ttest_1samp([y.mean() for y in shift], 0).confidence_interval()
     assert found.interval == pytest.approx(max(half, (t_interval.high - t_interval.low) / 2))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from operator import mul
 from statistics import fmean
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from scipy.stats import ttest_1samp
 from support import reference, reference_metrics
 from support.fake_runs import read_again
 from support.refusals import refuses
@@ -432,7 +434,8 @@ def test_groups_of_one_change_nothing():
     torch.manual_seed(0)
     embeddings, labels = torch.randint(0, 3, (40, 2)).double(), VectorLabels(torch.randint(0, 9, (40,)))
     plain, grouped = evaluate(embeddings, labels)[0], evaluate(embeddings, labels, groups=torch.arange(40))[0]
-    assert plain.to_dict() == grouped.to_dict()
+    assert plain.random_margin == pytest.approx(grouped.random_margin, rel=1e-12)
+    assert replace(plain, random_margin=grouped.random_margin).to_dict() == grouped.to_dict()
 
 
 # the result of chance
@@ -454,7 +457,21 @@ def test_a_result_that_may_be_chance_says_so():
     assert shown(read_again(by_chance)) == shown(by_chance)
     assert shown(evaluate(noise, ClassLabels(torch.arange(120) % 6), clusters=False)[0])
     assert not shown(evaluate(torch.eye(6)[torch.arange(120) % 6], ClassLabels(torch.arange(120) % 6))[0])
-    assert evaluate(noise, labels, queries=[0], gallery=range(1, 120))[0].random_margin is None
+    one = evaluate(noise, labels, queries=[0], gallery=range(1, 120))[0]
+    assert math.isnan(one.random_margin)
+    assert shown(one) == ""  # another note says that it is a single query
+
+
+def test_queries_of_one_group_have_no_interval_and_say_so():
+    generator = torch.Generator().manual_seed(0)
+    labels, groups = VectorLabels(torch.rand(60, generator=generator), squared=False), torch.arange(60) // 5
+    embeddings = torch.randn(60, 4, generator=generator)
+    for queries, groups_of_queries in ((range(5), 1), (range(10), 2)):
+        found = evaluate(embeddings, labels, queries=queries, gallery=range(60), groups=groups)[0]
+        assert math.isnan(found.random_margin) == (groups_of_queries == 1)
+        says = "not known whether a random ranking has the same result: all queries are of one group"
+        assert (shown(found) == says) == (groups_of_queries == 1)
+        assert shown(read_again(found)) == shown(found)
 
 
 def test_the_margin_to_a_random_ranking_is_that_of_the_groups():
@@ -464,5 +481,6 @@ def test_the_margin_to_a_random_ranking_is_that_of_the_groups():
     labels, embeddings = VectorLabels(few.repeat_interleave(10), squared=False), torch.randn(40, 4, generator=generator)
     evaluation, ranking = evaluate(embeddings.repeat_interleave(10, 0), labels, groups=torch.arange(400) // 10)
     of_groups = (ranking.values - ranking.random_values).view(40, 10).mean(1)
-    assert evaluation.random_margin == pytest.approx(1.96 * float(of_groups.std()) / math.sqrt(40), rel=0.02)
+    interval = ttest_1samp(of_groups, 0).confidence_interval()
+    assert evaluation.random_margin == pytest.approx((interval.high - interval.low) / 2)
     assert evaluation.random_margin > 3 * 1.96 * float((ranking.values - ranking.random_values).std()) / 20 / 1.1

@@ -10,7 +10,6 @@ import pytest
 import torch
 from support.refusals import refuses
 
-from contml.evaluation.intervals import half_width, variance_of_mean
 from contml.evaluation.judgments import evaluate_judgments, ndcg
 from contml.evaluation.results import measured
 from contml.labels import RankingLabels, TripletLabels, VectorLabels
@@ -124,44 +123,3 @@ def test_judgments_of_unreadable_images_are_left_out():
         evaluate_judgments(x, VectorLabels(torch.randn(9)))
     with refuses("embeddings", got="8"):
         evaluate_judgments(x[:8], labels)
-
-
-# -- intervals ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_variance_counts_each_pair_of_values_that_share_an_item_once():
-    random = np.random.default_rng(1)
-    for size in (1, 2, 3):
-        items = np.stack([random.choice(24, size, replace=False) for _ in range(30)])
-        effects = random.normal(size=24)
-        values = effects[items].sum(1)
-        residuals = values - values.mean()
-        shared = sum(
-            residuals[t] * residuals[u]
-            for t in range(30)
-            for u in range(30)
-            if set(items[t].tolist()) & set(items[u].tolist())
-        )
-        independent = values.var(ddof=1) / 30
-        few = len(np.unique(items)) / (len(np.unique(items)) - size)
-        expected = max(independent, few * shared / 30**2)
-        found = variance_of_mean(torch.from_numpy(values), torch.from_numpy(items))
-        assert found == pytest.approx(expected)
-        assert variance_of_mean(torch.from_numpy(values)) == pytest.approx(independent)
-    alone = torch.arange(90).view(30, 3)
-    assert variance_of_mean(torch.from_numpy(values), alone) == pytest.approx(independent)
-    assert math.isnan(half_width(torch.ones(1)))
-
-
-def test_intervals_cover_the_truth_although_triplets_share_items():
-    """Triplets of 80 items with effects: the interval of the mean covers 0 in 90 %, an independent one in 35 %."""
-    random = np.random.default_rng(2)
-    covered = np.zeros(2)
-    for _ in range(200):
-        effects = random.normal(size=80)
-        items = np.stack([random.choice(80, 3, replace=False) for _ in range(400)])
-        values = torch.from_numpy(effects[items].sum(1) + random.normal(0, 0.5, 400))
-        for n, shared in enumerate((torch.from_numpy(items), None)):
-            covered[n] += abs(float(values.mean())) <= half_width(values, shared)
-    assert covered[0] / 200 > 0.87
-    assert covered[1] / 200 < 0.6

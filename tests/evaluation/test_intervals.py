@@ -1,0 +1,125 @@
+"""Intervals of a mean: those of scipy, of definitions in matrices and loops; that they cover the truth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from contml.evaluation.intervals import degrees_of_freedom, half_width, half_width_of_sum, variance_of_mean
+
+
+def half_of(interval):
+    return (interval.high - interval.low) / 2
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 200])
+def test_without_groups_it_is_the_t_interval_of_scipy(count):
+    values = np.random.default_rng(count).normal(size=count)
+    expected = half_of(stats.ttest_1samp(values, 0).confidence_interval(0.95))
+    assert half_width(values.tolist()) == pytest.approx(expected)
+    assert half_width(values, torch.arange(count)[:, None]) == pytest.approx(expected)  # a group of each
+
+
+@pytest.mark.parametrize("groups", [2, 3, 8, 50])
+def test_with_groups_of_equal_size_it_is_the_t_interval_of_their_means(groups):
+    random = np.random.default_rng(groups)
+    values = random.normal(0, 2, size=(groups, 1)) + random.normal(size=(groups, 10)) / 10
+    order = random.permutation(10 * groups)
+    items = torch.from_numpy(np.repeat(np.arange(groups), 10)[order, None])
+    expected = half_of(stats.ttest_1samp(values.mean(1), 0).confidence_interval(0.95))
+    assert half_width(values.ravel()[order], items) == pytest.approx(expected)
+    assert degrees_of_freedom(10 * groups, items) == pytest.approx(groups - 1)
+
+
+def bell_mccaffrey(values, groups):
+    """CR2's variance of a mean and its degrees of freedom, by the matrices of their definition."""
+    count = len(values)
+    residual_maker = np.eye(count) - 1 / count
+    rows = []  # the estimate is the sum of squares of these, times the residuals
+    for group in np.unique(groups):
+        own = groups == group
+        size, vectors = np.linalg.eigh(residual_maker[np.ix_(own, own)])
+        rows.append(np.ones(own.sum()) @ (vectors / np.sqrt(size)) @ vectors.T @ residual_maker[own] / count)
+    products = np.array(rows) @ np.array(rows).T
+    return ((np.array(rows) @ values) ** 2).sum(), np.trace(products) ** 2 / (products**2).sum()
+
+
+def test_with_groups_of_unequal_size_it_is_that_of_bell_and_mccaffrey():
+    random = np.random.default_rng(0)
+    for sizes in ((1, 2, 30), (3, 4, 5, 20, 1), (2,) * 6 + (15,)):
+        groups = np.repeat(np.arange(len(sizes)), sizes)
+        values = random.normal(size=len(sizes))[groups] + random.normal(size=len(groups)) / 10
+        variance, degrees = bell_mccaffrey(values, groups)
+        items = torch.from_numpy(groups[:, None])
+        assert variance_of_mean(torch.from_numpy(values), items) == pytest.approx(variance)
+        assert degrees_of_freedom(len(values), items) == pytest.approx(degrees)
+        expected = stats.t.ppf(0.975, degrees) * math.sqrt(variance)
+        assert half_width(values, items) == pytest.approx(expected)
+
+
+def test_the_variance_counts_each_pair_of_values_that_share_an_item_once():
+    random = np.random.default_rng(1)
+    for size in (1, 2, 3):
+        items = np.stack([random.choice(24, size, replace=False) for _ in range(30)])
+        values = random.normal(size=24)[items].sum(1)
+        residuals, sets = values - values.mean(), [set(row) for row in items.tolist()]
+        independent = values.var(ddof=1) / 30
+        shared = 0.0
+        subsets = {
+            subset for row in sets for n in range(1, size + 1) for subset in itertools.combinations(sorted(row), n)
+        }
+        for subset in subsets:
+            own = np.array([row.issuperset(subset) for row in sets])
+            shared -= (-1) ** len(subset) * residuals[own].sum() ** 2 / (1 - own.mean()) ** size
+        found = variance_of_mean(torch.from_numpy(values), torch.from_numpy(items))
+        assert found == pytest.approx(max(independent, shared / 30**2))
+        assert variance_of_mean(torch.from_numpy(values)) == pytest.approx(independent)
+        # Without the correction, it is the sum over the pairs of values that share an item.
+        plain = sum(residuals[t] * residuals[u] for t in range(30) for u in range(30) if sets[t] & sets[u])
+        assert found > max(independent, plain / 30**2)
+
+
+def test_where_all_values_share_an_item_there_is_no_interval():
+    assert math.isnan(half_width([1.0]))
+    assert math.isnan(half_width([1.0, 2.0, 4.0], torch.zeros(3, 1, dtype=torch.int64)))
+    assert math.isnan(half_width([1.0, 2.0, 4.0], torch.tensor([[0, 1], [0, 2], [3, 0]])))
+    assert math.isfinite(half_width([1.0, 2.0, 4.0], torch.tensor([[0, 1], [0, 2], [3, 2]])))
+    assert half_width([1.0, 1.0, 1.0], torch.tensor([[0], [0], [1]])) == 0
+
+
+def test_the_interval_of_a_difference_is_that_of_welch():
+    a, b = np.random.default_rng(0).normal(size=5), np.random.default_rng(1).normal(0, 3, size=9)
+    expected = half_of(stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95))
+    assert half_width_of_sum([(x.var(ddof=1) / len(x), len(x) - 1) for x in (a, b)]) == pytest.approx(expected)
+    assert math.isnan(half_width_of_sum([(0.1, 3), (math.nan, 1)]))
+
+
+@pytest.mark.parametrize("sizes", [(10, 10, 10), (40, 5, 5, 5, 5), (10,) * 8])
+def test_intervals_of_few_groups_cover_the_truth(sizes):
+    """A standard normal effect of each group: 1.96 standard errors of the group means miss 0 in 9 to 25 %."""
+    random, groups = np.random.default_rng(0), np.repeat(np.arange(len(sizes)), sizes)
+    missed, items = np.zeros(2), torch.from_numpy(groups[:, None])
+    for _ in range(1000):
+        values = torch.from_numpy(random.normal(size=len(sizes))[groups])
+        mean = abs(float(values.mean()))
+        missed += mean > half_width(values, items), mean > 1.96 * math.sqrt(variance_of_mean(values, items))
+    assert missed[0] / 1000 < 0.07
+    assert missed[1] / 1000 > 0.08
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_intervals_cover_the_truth_although_values_share_items(size):
+    """Of 400 pairs or triplets of 40 items with effects: one that counts them as independent misses in most cases."""
+    random, missed = np.random.default_rng(2), np.zeros(2)
+    for _ in range(300):
+        items = np.stack([random.choice(40, size, replace=False) for _ in range(400)])
+        values = torch.from_numpy(random.normal(size=40)[items].sum(1) + random.normal(0, 0.5, 400))
+        for n, shared in enumerate((torch.from_numpy(items), None)):
+            missed[n] += abs(float(values.mean())) > half_width(values, shared)
+    assert missed[0] / 300 < 0.08
+    assert missed[1] / 300 > 0.4
