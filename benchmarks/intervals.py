@@ -59,7 +59,8 @@ def sizes(kind: str, groups: int) -> Array:
     weights = 1 / np.arange(1, groups + 1) if kind == "unequal" else np.ones(groups)
     if kind == "one of half":
         weights[0] = groups - 1
-    return np.maximum(1, np.round(10 * groups * weights / weights.sum())).astype(int)
+    counts: Array = np.maximum(1, np.round(10 * groups * weights / weights.sum())).astype(int)
+    return counts
 
 
 def misses_of_groups(kind: str, effect: str, share: float, groups: int) -> list[float]:
@@ -73,7 +74,7 @@ def misses_of_groups(kind: str, effect: str, share: float, groups: int) -> list[
         mean = values.mean()
         error = _error(values, group) * math.sqrt(groups / (groups - 1))
         missed += abs(mean) > np.array([1.96 * error, t * error, half_width(values, items)])
-    return (100 * missed / DRAWS).tolist()
+    return [*map(float, 100 * missed / DRAWS)]
 
 
 def misses_of_items(width: int, kind: str, count: int) -> list[float]:
@@ -90,7 +91,7 @@ def misses_of_items(width: int, kind: str, count: int) -> list[float]:
         residuals = values - values.mean()
         error = few * math.sqrt(max(residuals @ share @ residuals, residuals @ residuals)) / len(values)
         missed += abs(values.mean()) > np.array([1.96 * error, half_width(values, items)])
-    return (100 * missed / DRAWS).tolist()
+    return [*map(float, 100 * missed / DRAWS)]
 
 
 def misses_of_shares(spread: float, groups: int) -> list[float]:
@@ -102,7 +103,7 @@ def misses_of_shares(spread: float, groups: int) -> list[float]:
         drawn = values.reshape(groups, 4).mean(1)[random.integers(0, groups, (RESAMPLES, groups))].mean(1)
         low, high = np.quantile(drawn, (0.025, 0.975))
         missed += not low <= 0.9 <= high, abs(values.mean() - 0.9) > half_width(values, items)
-    return (100 * missed / DRAWS).tolist()
+    return [*map(float, 100 * missed / DRAWS)]
 
 
 def misses_of_seeds(seeds: int, effect: float, groups: int) -> float:
@@ -148,9 +149,9 @@ def tables() -> str:
         shares.append([name, *(_cell(misses_of_shares(spread, count)) for count in (9, 12, 20, 50, 200))])
     seeds = [["seeds", "standard deviation", *(f"G = {count}" for count in QUERIES)]]
     for count in (3, 5):
-        for effect in SEED_EFFECTS:
-            cells = [f"{misses_of_seeds(count, effect, number):.1f}" for number in QUERIES]
-            seeds.append([f"{count}", f"{effect:g}", *cells])
+        for deviation in SEED_EFFECTS:
+            cells = [f"{misses_of_seeds(count, deviation, number):.1f}" for number in QUERIES]
+            seeds.append([f"{count}", f"{deviation:g}", *cells])
     parts = {"Groups": groups, "Shared items": items, "Shares": shares, "Seeds and queries": seeds}
     return "\n\n".join(f"## {title}\n\n{table(rows)}" for title, rows in parts.items())
 
