@@ -9,15 +9,23 @@ Each process of the cluster needs the same version of contml.
 from __future__ import annotations
 
 import logging
+import os
 import socket
-from collections.abc import Callable, Collection
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from contml._support.errors import InputError, one_line
 
 #: How often a call is begun again after its process or its machine was lost.
 _RETRIES = 3
+#: Seconds in which a server answers.
+_ANSWER = 10.0
+#: How a client of HTTP/2 begins, with a frame of no settings; and the type of the frame that it gets.
+_GREETING, _SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", b"\x04"
 #: Seconds in which a call that is stopped may save its state.
 _STOP = 10.0
 
@@ -98,16 +106,51 @@ def _connected(address: str) -> tuple[Any, bool]:
     if ray.is_initialized():
         return ray, False
     host, colon, port = address.rpartition(":")
-    try:
-        if address not in ("local", "auto"):
-            if not (host and colon and port.isdecimal()):
-                raise InputError("cluster", repr(address), "must be local, auto or HOST:PORT")
-            socket.create_connection((host, int(port)), timeout=10).close()  # Ray would try for minutes
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
-    except (OSError, OverflowError) as error:
-        hint = "start it with 'ray start --head', or see 'ray status'"
-        raise InputError("cluster", f"{address!r}, no cluster answers ({one_line(error):.80})", hint=hint) from None
+    with TemporaryFile() as log:
+        try:
+            if address not in ("local", "auto"):
+                if not (host and colon and port.isdecimal()):
+                    raise InputError("cluster", repr(address), "must be local, auto or HOST:PORT")
+                _check_server(host, int(port))
+            with _stderr_in(log):
+                ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+        except (OSError, OverflowError, ray.exceptions.RayError) as error:
+            got, hint = (
+                f"no cluster answers ({one_line(error):.80})",
+                "start it with 'ray start --head', or see 'ray status'",
+            )
+            log.seek(0)
+            if b"AuthToken" in log.read():
+                got = "the cluster asks for a token"
+                hint = "export RAY_AUTH_MODE=token, and have ~/.ray/auth_token of the first machine on each one"
+            raise InputError("cluster", f"{address!r}, {got}", hint=hint) from None
     return ray, True
+
+
+def _check_server(host: str, port: int) -> None:
+    """Check that a server answers as those of Ray do, in HTTP/2: Ray would try for minutes.
+
+    Raises:
+        OSError: none answers, or another one.
+    """
+    with socket.create_connection((host, port), timeout=_ANSWER) as connection:
+        if os.environ.get("RAY_USE_TLS", "0") == "0":
+            connection.sendall(_GREETING)
+            if connection.recv(9)[3:4] != _SETTINGS:
+                raise OSError("another program has this port")
+
+
+@contextmanager
+def _stderr_in(file: IO[bytes]) -> Iterator[None]:
+    """What any code prints on stderr in the block is in a file: Ray prints a line for each attempt to connect."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    try:
+        os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 #: The function that this process of the cluster called last.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import faiss
@@ -241,6 +243,42 @@ def test_no_cluster_answers(tmp_path):
     for address in ("127.0.0.1", "remote", ":", "host:port"):
         with refuses("cluster", got=address, allowed="HOST:PORT"):
             work.run([Number(0)], fails, Squares(tmp_path / "squares.jsonl"), cluster=address)
+
+
+@pytest.mark.parametrize(
+    ("printed", "got", "hint"),
+    [
+        (b"W gcs_client.cc:210", "no cluster answers (refused)", "ray start"),
+        (b"InvalidAuthToken", "token", "AUTH_MODE"),
+    ],
+)
+def test_one_line_of_a_cluster_that_does_not_answer(tmp_path, monkeypatch, capfd, printed, got, hint):
+    """And not the lines that Ray prints for each attempt to connect."""
+    module = pytest.importorskip("ray", reason="Ray is not installed")
+
+    def init(*_, **__):
+        os.write(2, printed)
+        raise ConnectionError("refused")
+
+    monkeypatch.setattr(module, "init", init)
+    with refuses("cluster", got=got, hint=hint):
+        work.run([Number(0)], fails, Squares(tmp_path / "squares.jsonl"), cluster="auto")
+    os.write(2, b"after")
+    assert capfd.readouterr().err == "after"
+
+
+def test_the_server_of_another_program(tmp_path):
+    """Ray would try to connect for minutes."""
+    pytest.importorskip("ray", reason="Ray is not installed")
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        with refuses("cluster", got="no cluster answers (another program has this port)"):
+            work.run(
+                [Number(0)],
+                fails,
+                Squares(tmp_path / "squares.jsonl"),
+                cluster=f"127.0.0.1:{server.server_port}",
+            )
 
 
 def test_ray_is_not_installed(tmp_path, monkeypatch):

@@ -52,8 +52,13 @@ def main() -> None:
         message = str(fitting(error, *_called(sys.argv[1:])))
     except _UsageError as error:
         message = _number_error(error) or " ".join(error.format_message().split()).replace(": Value error, ", ": ")
+        command, option = _called(sys.argv[1:])[0], str(getattr(error, "option_name", ""))
         is_unknown = message.startswith("No such option") and "Possible" not in message
-        if is_unknown and _called(sys.argv[1:])[0] in CONFIGURED:
+        if option in ("--join", "--shard", "--cluster"):
+            having = [name for name, each in _commands().items() if any(option in one.opts for one in each.params)]
+            message = f"No such option: {option}; it is an option of {', '.join(having)}"
+            message += "; 'accelerate launch' trains one run on several GPUs" * command.startswith("train")
+        elif is_unknown and command in CONFIGURED:
             message += "; an option of the config is written as training.epochs=3"
     except typer.Abort:
         sys.exit(130)
@@ -70,9 +75,14 @@ def main() -> None:
     sys.exit(2)
 
 
+def _commands() -> dict[str, Any]:
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # it is a group
+    return commands
+
+
 def _called(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """The command that was called, and the options that it has."""
-    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # it is a group
+    commands = _commands()
     name = next((argument for argument in arguments if argument in commands), "")
     options = [option for parameter in commands[name].params for option in parameter.opts] if name else []
     is_resumed = name == "train" and any(argument.partition("=")[0] == "--resume" for argument in arguments)

@@ -27,7 +27,7 @@ from contml._support.errors import InputError
 from contml._support.progress import note
 from contml._support.texts import Packed, Texts, as_texts, row_numbers, taken
 from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY, ImageItem, PixelArray, decode
-from contml.data.shards import file_of
+from contml.data.shards import file_of, is_shard
 
 #: Left, top, right, bottom in pixels of the image file.
 Box: TypeAlias = "tuple[float, float, float, float]"
@@ -56,7 +56,9 @@ def images_below(folder: Path) -> list[Path]:
     skipped = skipped_text([name for _, names in walked for name in names])
     if not paths:
         got = f"a folder without images{f' ({skipped})' if skipped else ''}"
-        raise InputError(str(folder), got, f"must hold some ({FORMAT_NAMES})")
+        has_shards = any(is_shard(name) for _, names in walked for name in names)
+        hint = "images in shards are named in a table: FILE.tar/NAME" if has_shards else ""
+        raise InputError(str(folder), got, f"must hold some ({FORMAT_NAMES})", hint)
     if skipped:
         note(f"{folder}: skipped {skipped}")
     return sorted(paths, key=lambda file: file.relative_to(folder).as_posix())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -70,11 +70,22 @@ class DiskFiles:
         folder, name = os.path.split(path)
         return name in self.names(folder)
 
-    def has_each(self, paths: Texts) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether each file exists, bool `[N]`; the names of one folder at a time are in memory."""
+    def has_each(self, paths: Texts, where: Callable[[int], str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each file exists, bool `[N]`; the names of one folder at a time are in memory.
+
+        Args:
+            paths: the files.
+            where: where the path of a row is written.
+
+        Raises:
+            InputError: a shard is damaged, or cannot be read.
+        """
         found = np.zeros(len(paths), bool)
         for folder, rows, names in paths.folders():
-            found[rows] = names.positions(self.listed(folder)) >= 0
+            try:
+                found[rows] = names.positions(self.listed(folder)) >= 0
+            except InputError as error:
+                raise error.at(where(int(rows[0]))) from None
         return found
 
     def find(self, *places: Path) -> Path | None:

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -112,7 +113,13 @@ def choose_columns(
             hint = "one column: if another character is between its cells, name it: task.delimiter=CHARACTER"
         if has_features:
             hint = "name the column with the names of the features: image=COLUMN (--image)"
-        raise InputError(str(table.path), f"no column of image paths (it has {', '.join(table.columns)})", hint=hint)
+        got = f"no column of image paths (it has {', '.join(table.columns)})"
+        if of_bytes := [name for name, why in table.opaque.items() if why.startswith("bytes")]:
+            got = f"no column of image paths, but bytes in the column {of_bytes[0]}"
+            hint = (
+                f"if these are images, name them in a table of paths and labels: {table.path.name}/0 is the first one"
+            )
+        raise InputError(str(table.path), got, hint=hint)
     if not parts:
         only = _only_label(table, roles, group)
         parts = {only: label_parts({",".join(only): "auto"})[",".join(only)]}
@@ -348,9 +355,12 @@ def pair_up(guesses: dict[str, Guess]) -> dict[str, Guess]:
 
 
 def _existing(files: CellFiles, cells: Sequence[str]) -> list[str]:
-    """Up to three files of a column that exist."""
-    paths = (files.place(cell) for cell in list(dict.fromkeys(cells))[:50] if cell)
-    return [path for path in paths if exists(Path(path))][:3]
+    """Up to three files of a column that exist; an error of a damaged shard comes later, with the row."""
+    found = []
+    for cell in filter(None, list(dict.fromkeys(cells))[:50]):
+        with suppress(InputError):
+            found += [path for path in [files.place(cell)] if exists(Path(path))]
+    return found[:3]
 
 
 def _share(cells: Sequence[str], holds: Callable[[str], bool]) -> float:

@@ -151,7 +151,7 @@ def read_items(
     image_cells = table.packed_texts(column, "image")
     paths = files.places(image_cells)
     rows = _Rows(table, missing)
-    has_file = files.has_each(paths)
+    has_file = files.has_each(paths, table.where)
     rows.drop_without_image(column, paths, ~paths.is_empty & (has_file | has_features), files)
     own_tables = [replace(table, columns={name: table.columns[name] for name in spec.columns}) for spec in specs]
     columns = [Cells(spec.part, own, paths, reading).read() for spec, own in zip(specs, own_tables, strict=True)]

@@ -176,3 +176,24 @@ def test_other_data_sets_with_images_in_shards(folder, contents):
     on_disk = DiskFiles()
     assert on_disk.locate([folder / "q", folder / "s"], "p-2.tar/k0/018.png") == folder / "s/p-2.tar/k0/018.png"
     assert why_absent(Path("s/p-2.tar/k9/1.png")).startswith("the 8 images of s/p-2.tar")
+
+
+def test_a_shard_in_place_of_a_table(refused, folder, tmp_path):
+    """What to do with it: its images are named in a table."""
+    check = ["check", "--label", "n=number", "--data"]
+    line = refused(*check, "t.parquet")
+    assert "t.parquet: no column of image paths, but bytes in the column image; if these are images, name them" in line
+    assert "t.parquet/0 is the first one" in line
+    assert "name its images in a table, FILE.tar/NAME" in refused(*check, "s/p-0.tar")
+    for shards in ("s", "hf"):
+        assert "images in shards are named in a table: FILE.tar/NAME" in refused(*check, shards)
+
+
+@pytest.mark.parametrize("image", [[], ["--image", "image"]])
+def test_a_damaged_shard_is_named_with_the_row_of_the_table(refused, folder, tmp_path, image):
+    rows = "".join(f"{PATHS['archives'](n)},{n}\n" for n in range(COUNT))
+    (tmp_path / "t.csv").write_text(f"image,n\n{rows}")
+    path = tmp_path / "s" / "p-1.tar"
+    path.write_bytes(path.read_bytes()[:3000])
+    line = refused("check", "--data", "t.csv", "--label", "n=number", *image)
+    assert line.startswith("contml: t.csv:10: s/p-1.tar: cut short: its member")
