@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -52,9 +53,10 @@ def main() -> None:
         message = str(fitting(error, *_called(sys.argv[1:])))
     except _UsageError as error:
         message = _number_error(error) or " ".join(error.format_message().split()).replace(": Value error, ", ": ")
-        command, option = _called(sys.argv[1:])[0], str(getattr(error, "option_name", ""))
+        command = _called(sys.argv[1:])[0]
         is_unknown = message.startswith("No such option") and "Possible" not in message
-        if option in ("--join", "--shard", "--cluster"):
+        if found := re.match(r"No such option: (--(?:join|shard|cluster))\b", message):
+            option = found[1]
             having = [name for name, each in _commands().items() if any(option in one.opts for one in each.params)]
             message = f"No such option: {option}; it is an option of {', '.join(having)}"
             message += "; 'accelerate launch' trains one run on several GPUs" * command.startswith("train")
