@@ -76,7 +76,8 @@ def variance_of_mean(values: Tensor, items: Tensor | None = None) -> float:
     for size in range(1, width + 1):
         chosen = list(itertools.combinations(range(width), size))
         subsets = torch.cat([ordered[:, list(columns)] for columns in chosen])
-        _, number, counts = torch.unique(subsets, dim=0, return_inverse=True, return_counts=True)
+        subsets, dim = (subsets[:, 0], None) if size == 1 else (subsets, 0)  # by rows takes 30 times longer
+        _, number, counts = torch.unique(subsets, dim=dim, return_inverse=True, return_counts=True)
         if int(counts.max()) == count:
             return math.nan
         sums = torch.zeros(len(counts), dtype=torch.float64)

@@ -16,14 +16,12 @@ from contml.data.split import Split
 from contml.data.transforms import centre, cut
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import Captions
-from contml.evaluation.metrics import title_of
+from contml.evaluation.intervals import half_width
 from contml.report.page import About, Page
 from contml.report.pictures import Album, narrowed
-from contml.report.rendering import texts
+from contml.report.rendering import interval_rows, texts
 
 _PICTURE, _WORD = 448, 176  # pixels; the page shows them at half of that
-#: Bootstrap samples of an interval.
-_RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,10 @@ class CaptionContent:
         captions, album, positions = self.captions, Album(split), self.captions.shown()
         places = {len(positions) - 1: "Worst", len(positions) // 2: "Median", 0: "Best"} if len(positions) else {}
         first = sorted(places)
+        means = {name: float(values.mean()) for name, values in captions.scores.items()}
+        intervals = {name: half_width(values) for name, values in captions.scores.items()}
         values = {
-            "intervals": texts(intervals(captions)),
+            "intervals": texts(interval_rows(means, intervals)),
             "facts_stated": fact_table(captions),
             "first": first,
             "titles": [places[place] for place in first],
@@ -57,20 +57,6 @@ class CaptionContent:
         shown = [(int(captions.queries[positions[n]]), captions.texts[positions[n]]) for n in first]
         lines: list[tuple[Any, list[Any], Any]] = [(album.picture(row), [], words) for row, words in shown]
         return Page("captions.html", album, {}, lines, {"queries.csv": captions_csv(captions, split)}, values)
-
-
-def intervals(captions: Captions) -> list[list[str]]:
-    """The mean of each score over the images, with its 95 % bootstrap interval, as strings."""
-    from scipy.stats import bootstrap  # here: it takes a while to import
-
-    rows = []
-    for name, values in captions.scores.items():
-        interval = ""
-        if len(values) > 1 and np.ptp(values) > 0:
-            result = bootstrap((values,), np.mean, n_resamples=_RESAMPLES, batch=100, method="percentile", rng=0)
-            interval = f"{score_text(result.confidence_interval.low)} to {score_text(result.confidence_interval.high)}"
-        rows.append([title_of(name), score_text(float(values.mean())), interval])
-    return rows
 
 
 def fact_table(captions: Captions) -> list[list[str]]:

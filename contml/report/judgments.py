@@ -13,8 +13,6 @@ from contml._support.text import csv_bytes, percent, score_text
 from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.judgments import Judged
-from contml.evaluation.metrics import title_of
-from contml.evaluation.results import Evaluation
 from contml.evaluation.table import scope
 from contml.labels.pairs import PairLabels
 from contml.labels.rankings import RankingLabels
@@ -24,7 +22,7 @@ from contml.report.gallery import Line, ShownItem
 from contml.report.page import About, Page, card_line
 from contml.report.pictures import Album
 from contml.report.plots import density_plot
-from contml.report.rendering import texts
+from contml.report.rendering import interval_rows, texts
 
 _Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 _Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -51,12 +49,13 @@ class JudgmentContent:
         labels, (spread, worst) = judged.labels, judged_examples(judged)
         first = [spread[n] for n in sorted({0, len(spread) // 2, len(spread) - 1})]
         album.prepare([*spread, *worst])
+        means = {name: score.model for name, score in metrics.scores.items()}
         values = {
             "triplets": labels.kind == "triplets",
             "pairs": isinstance(labels, PairLabels),
             "value": labels.of if isinstance(labels, RankingLabels) else "",
             "size": scope(metrics),
-            "intervals": texts(interval_rows(metrics)),
+            "intervals": texts(interval_rows(means, metrics.intervals)),
             "first": first,
             "spread": spread,
             "worst": worst,
@@ -67,16 +66,6 @@ class JudgmentContent:
             figures["density"] = density_plot(points, metrics.main.model, None, metrics.measure)
         files = {"queries.csv": judgments_csv(judged, split)}
         return Page("judgments.html", album, figures, [card_line(album, each) for each in first], files, values)
-
-
-def interval_rows(evaluation: Evaluation) -> list[list[str]]:
-    """Each metric with its 95 % interval, as strings."""
-    rows = []
-    for name, score in evaluation.scores.items():
-        half = evaluation.intervals.get(name, math.nan)
-        interval = "" if math.isnan(half) else f"{score_text(score.model - half)} to {score_text(score.model + half)}"
-        rows.append([title_of(name), score_text(score.model), interval])
-    return rows
 
 
 def judged_examples(judged: Judged) -> tuple[list[Example], list[Example]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from contml._support.pages import page_template
-from contml._support.text import page_text
+from contml._support.text import page_text, score_text
+from contml.evaluation.metrics import title_of
 from contml.report.pictures import Album
 
 #: A page of more bytes is written again with a lower quality of its pictures, down to the last one.
@@ -37,3 +39,13 @@ def text(given: str) -> str:
 def texts(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """Rows of such texts."""
     return [[text(cell) for cell in row] for row in rows]
+
+
+def interval_rows(means: Mapping[str, float], intervals: Mapping[str, float]) -> list[list[str]]:
+    """Each metric with its 95 % interval, as strings; `intervals`: half the width of each, NaN where it has none."""
+    rows = []
+    for name, mean in means.items():
+        half = intervals.get(name, math.nan)
+        interval = "" if math.isnan(half) else f"{score_text(mean - half)} to {score_text(mean + half)}"
+        rows.append([title_of(name), score_text(mean), interval])
+    return rows

@@ -37,6 +37,7 @@ from contml._support.text import number, percent
 from contml.contracts import PLAIN, LabelKind, Measure
 from contml.data.split import Split, Task
 from contml.distances import squared_distances_of
+from contml.evaluation.intervals import half_width
 from contml.evaluation.results import Ranking, headline_k
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -44,7 +45,7 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 LEVEL = 0.9
 #: The file of a run. It has at most two numbers per knot; a curve has at most as many knots as pairs.
 _LIMIT = 1 << 24
-_FOLDS, _LEAST_SPREAD, _RESAMPLES = 5, 0.1, 1000
+_FOLDS, _LEAST_SPREAD = 5, 0.1
 #: Pairs per bin of a curve, and the most bins.
 _BIN, _MOST_BINS = 50, 50
 STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -90,7 +91,7 @@ class Check(BaseModel):
         known: share of the pairs that have an interval; a pair farther apart than all pairs of the calibration has
             none. 1 for classes.
         observed: the share that is, of the pairs with an interval; None if there are none.
-        interval: the 95 % bootstrap interval of `observed`, by query or group.
+        interval: the 95 % interval of `observed`, by query or group; None if all pairs are of one, or there are none.
         width: mean width of the intervals in the unit of the labels, of factors the geometric mean of high / low; None
             for classes, and where no pair has an interval.
     """
@@ -104,6 +105,15 @@ class Check(BaseModel):
     observed: float | None = Field(ge=0, le=1)
     interval: tuple[float, float] | None
     width: float | None = Field(ge=0)
+
+    @property
+    def share(self) -> str:
+        """The observed share with its interval, if it has one: "91.2 % [88.7, 93.6]"."""
+        observed = f"{100 * (self.observed or 0):.1f} %"
+        if self.interval is None:
+            return observed
+        low, high = self.interval
+        return f"{observed} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 class Calibration(BaseModel):
@@ -195,7 +205,7 @@ class Calibration(BaseModel):
             expected=expected or 0.0,
             known=float(known.mean()),
             observed=float(hit[known].mean()) if known.any() else None,
-            interval=_bootstrap(hit.sum(1, where=known), known.sum(1), pairs.units) if known.any() else None,
+            interval=_interval(hit[known], pairs.units.repeat(known.sum(1))) if known.any() else None,
             width=width,
         )
         return self.model_copy(update={"check": check})
@@ -209,10 +219,9 @@ class Calibration(BaseModel):
             start = f"probability of the same class for the {items}"
         if self.check is None:
             return f"{start}, from {self.queries:,} validation queries; there is no test split to check it on"
-        if self.check.observed is None or self.check.interval is None:
+        if self.check.observed is None:
             return f"{start}: all test pairs are farther apart than all pairs of the validation split"
-        low, high = self.check.interval
-        observed = f"{100 * self.check.observed:.1f} % [{100 * low:.1f}, {100 * high:.1f}] of test pairs"
+        observed = f"{self.check.share} of test pairs"
         if self.kind == "probability":
             return f"{start}: {100 * self.check.expected:.1f} % on average; true for {observed}"
         width = f"{measure.before}{number(self.check.width or 0)}{measure.after}"
@@ -344,15 +353,11 @@ def _isotonic(x: Array, y: Array, weights: Array, *, increasing: bool = True) ->
     return _Curve(fitted.X_thresholds_.astype(np.float64), fitted.y_thresholds_.astype(np.float64))
 
 
-def _bootstrap(hits: Array, counts: Array, units: Any) -> tuple[float, float]:
-    """The 95 % bootstrap interval of sum of hits `[Q]` / sum of counts `[Q]`; the units `[Q]` are drawn."""
-    _, unit = np.unique(units, return_inverse=True)
-    hits, counts = (np.bincount(unit, values).astype(np.float64) for values in (hits, counts))
-    random = np.random.default_rng(0)
-    draws = (random.integers(0, len(counts), len(counts)) for _ in range(_RESAMPLES))
-    shares = [hits[draw].sum() / counts[draw].sum() for draw in draws if counts[draw].any()]
-    low, high = np.percentile(shares, [2.5, 97.5])
-    return float(low), float(high)
+def _interval(hit: Any, units: Any) -> tuple[float, float] | None:
+    """The 95 % interval of the share of hits `[P]`, of pairs of units `[P]`; None if all are of one unit."""
+    half = half_width(hit, torch.from_numpy(units)[:, None])
+    share = float(hit.mean())
+    return None if math.isnan(half) else (max(0.0, share - half), min(1.0, share + half))
 
 
 def _as_distances(distances: Any) -> Array:

@@ -405,10 +405,9 @@ class LabelledItems:
         for (space, _), record in zip(self._terms, self.record.answers, strict=True):
             calibration = record.calibration
             check = None if calibration is None else calibration.check
-            if calibration is None or check is None or check.observed is None or check.interval is None:
+            if calibration is None or check is None or check.observed is None:
                 continue
-            low, high = (100 * end for end in check.interval)
-            share = f"{100 * check.observed:.1f} % [{low:.1f}, {high:.1f}] of test images"
+            share = f"{check.share} of test images"
             start = f"answers of {space.title}, by {record.neighbours} neighbours"
             if check.width is None:
                 found.append(f"{start}: right with {100 * check.expected:.1f} % on average; right for {share}")

@@ -483,4 +483,5 @@ def test_the_margin_to_a_random_ranking_is_that_of_the_groups():
     of_groups = (ranking.values - ranking.random_values).view(40, 10).mean(1)
     interval = ttest_1samp(of_groups, 0).confidence_interval()
     assert evaluation.random_margin == pytest.approx((interval.high - interval.low) / 2)
+    assert torch.equal(ranking.items, torch.arange(400)[:, None] // 10)  # of the choice of weights, and of compare
     assert evaluation.random_margin > 3 * 1.96 * float((ranking.values - ranking.random_values).std()) / 20 / 1.1

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from scipy.stats import ttest_1samp
 from support.refusals import refuses
 
 from contml._support.text import number as number_of
@@ -215,15 +216,17 @@ def test_numbers_lists_arrays_and_tensors_of_any_shape():
     assert found.label_distance(np.zeros((2, 0, 3))).low.shape == (2, 0, 3)
 
 
-def test_the_bootstrap_draws_units():
-    """All pairs of a unit are inside of their intervals, or none: the interval is that of the units."""
+def test_the_interval_of_the_check_is_that_of_the_units():
+    """All pairs of a unit are inside of their intervals, or none."""
     found = calibrate(draw(20), "graded")
     e = np.full((400, 5), 3.0)
     units = np.repeat(np.arange(40), 10)
     y = np.where(units[:, None] % 2, 1e9, found.label_distance(3.0).estimate) * np.ones_like(e)
     low, high = found.checked(Pairs(e, y, units)).check.interval
-    assert high - low == pytest.approx(2 * 1.96 * 0.5 / math.sqrt(40), rel=0.15)
-    assert low < 0.5 < high
+    assert (low, high) == pytest.approx(tuple(ttest_1samp(np.arange(40) % 2, 0).confidence_interval()))
+    one = found.checked(Pairs(e, y, 0 * units))
+    assert one.check.interval is None
+    assert "holds for 50.0 % of test pairs" in one.sentence()
 
 
 def test_no_end_is_beyond_the_largest_label_distance():
@@ -287,9 +290,9 @@ def test_pairs_without_an_interval_are_left_out_of_the_check():
     check = found.checked(Pairs(embedding_distances, label_distances, near.units)).check
     assert (check.known, check.observed) == (0.5, 0.5)
     assert check.interval[0] < 0.5 < check.interval[1]
-    embedding_distances[:5] = 2 * found.distances[-1]  # one query has an interval: some samples have none
+    embedding_distances[:5] = 2 * found.distances[-1]  # one query has an interval
     check = found.checked(Pairs(embedding_distances, label_distances, near.units)).check
-    assert (check.known, check.observed, check.interval) == (1 / 12, 1, (1, 1))
+    assert (check.known, check.observed, check.interval) == (1 / 12, 1, None)
 
 
 DAMAGE = {

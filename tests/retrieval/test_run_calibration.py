@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from support.miniature import TINY
 from support.paths import DATA_ROOT
 
@@ -17,6 +18,7 @@ import contml as library
 from benchmarks.measure import FLICKR8K_PACK
 from contml._support.text import number
 from contml.data import ImageFile, Task
+from contml.evaluation.query_values import QueryValues
 from contml.experiment import OwnData, load, load_table, train
 from contml.retrieval import Calibration
 from contml.runs import Run
@@ -127,3 +129,7 @@ def test_the_interval_holds_on_test_pairs(tmp_path, name):
     assert check.expected == 0.9
     assert 0.9 - 0.05 <= check.observed <= 0.9 + 0.06
     assert check.interval[0] <= check.observed <= check.interval[1]
+    items = QueryValues.read(run.query_values("test")).items  # with which runs are compared
+    assert (items is not None) == (name == "houses")
+    if items is not None:
+        assert len(torch.unique(items)) < len(items)
