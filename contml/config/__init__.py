@@ -45,6 +45,11 @@ from contml.config.schema import (
     words,
 )
 
+#: What PyTorch says where memory for an array cannot be had, and the bytes of the array.
+_NO_MEMORY = re.compile(
+    r"tried to allocate (\d+) bytes|Storage size calculation overflowed|Overflow when unpacking long"
+)
+
 
 @dataclass(frozen=True)
 class Section:
@@ -104,6 +109,17 @@ class ConfiguredPart:
                 subject = f"{self.section}.{subject}"
             full_error = InputError(subject, error.got, error.allowed, self._with_section(error.hint), error.origin)
             raise (full_error.at(origin) if origin else full_error) from error
+        except (RuntimeError, TypeError) as error:
+            needed = _NO_MEMORY.search(str(error))
+            if needed is None:
+                raise
+            numbers = {name: value for name, value in self.options.items() if type(value) is int}
+            name = max(numbers, key=numbers.__getitem__, default="")  # the largest number is the likely cause
+            size = f"{int(needed[1]) / 1e9:,.0f} GB of memory for one array" if needed[1] else "too much memory"
+            subject, got = (f"{self.section}.{name}", f"{numbers[name]:,}, ") if name else (self.section, "")
+            full_error = InputError(subject, f"{got}which needs {size}" if got else f"needs {size}")
+            origin = self.origins.get(name, self.origin)
+            raise (full_error.at(origin) if origin else full_error) from None
 
 
 def _is_key(subject: str, options: Mapping[str, Any]) -> bool:

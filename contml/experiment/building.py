@@ -26,6 +26,7 @@ from contml.experiment.presets import Preset
 from contml.experiment.run_results import CaptionResults, JudgmentResults, RetrievalResults, RunEvaluator
 from contml.labels.base import LabelSpace
 from contml.labels.judged_items import JudgedItems
+from contml.labels.vectors import VectorLabels
 from contml.losses import LOSSES
 from contml.losses.driver import PairLoss
 from contml.losses.inputs import check_loss, check_requirement
@@ -59,6 +60,15 @@ class BuiltTask(NamedTuple):
     task: Task
     source: Task
     options: tuple[Any, ...]
+
+
+class BuiltStep(NamedTuple):
+    """What `build_step` returned."""
+
+    model: EmbeddingModel | Captioner
+    step: TrainingStep
+    sampler: Any
+    labels: LabelSpace
 
 
 @dataclass(frozen=True)
@@ -250,54 +260,16 @@ class Experiment:
         self, task: Task, run: Run | None = None, *, weights: bool = True, quiet: bool = False
     ) -> Trainer:
         """The trainer with all its parts. `weights=False`: a checkpoint will be loaded."""
-        parts, seed = self.config.parts, self.config.values["seed"]
-        network = self.build_network(task, weights)
+        parts, network = self.config.parts, self.build_network(task, weights)
         images = self.build_images(None if self.is_captioning else network)
-        if task.train.feature_dim is None:
-            network.check_size(images.crop)
-        train = task.train
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        root = train.labels.to(device)
-        quiet_search = quiet or not first_process()  # every process searches neighbours, one shows progress
-        refuse_equal(root)
-        if isinstance(root, JudgedItems) and not self.is_judged:
-            part = parts["sampler"]
-            with part.errors():
-                raise InputError(
-                    "sampler", part.name, "must be judged, since labels are judgments of some items together"
-                )
-        labels: LabelSpace = parts["binarize"].build(space=root, quiet=quiet_search) if "binarize" in parts else root
-        data = {"embedding_dim": network.embedding_dim, "labels": labels, "seed": seed, "quiet": quiet_search}
-        if labels.class_ids is not None:
-            data["num_classes"] = int(labels.class_ids.max()) + 1
-        self._check_classes(labels.kind)  # before num_classes is found missing
-        if "loss" in parts:
-            loss = self._build_losses(data, network)
-            if not _is_judged(self.config):  # else the step checks it
-                self._check_requirement(parts["loss"], loss.requires, labels.kind)
-            data["loss"] = loss
-        # Neighbours are searched by the graded labels, not by the binarized ones.
-        sampler = parts["sampler"].build(**{**data, "labels": root if labels.class_ids is None else labels})
-        data |= {"feature_dim": network.feature_dim, "steps_per_epoch": len(sampler)}
-        model: EmbeddingModel | Captioner = network
-        if self.is_captioning:
-            words = caption_words(train)
-            model = self._captioner(network, words, weights)
-            data |= {"captions": words, "vocabulary": model.vocabulary, "length": model.length}
-        data["epochs"] = parts["training"].options["epochs"]
-        step = parts["step"].build(**data)
-        training = parts["training"].build()
-        steps, start = training.epochs * len(sampler), parts["memory"].options["start"] if "memory" in parts else 0
-        if start >= steps > 0:
-            allowed = f"must be below {steps}, the number of training steps"
-            raise self.document.error(("memory", "start"), str(start), allowed)
+        model, step, sampler, labels = self.build_step(task, network, weights=weights, quiet=quiet)
         return Trainer(
             model,
             step,
-            train,
+            task.train,
             sampler,
             images,
-            training,
+            parts["training"].build(),
             optimizer=lambda groups: parts["optimizer"].build(groups=groups, stages=stages_of(model)),
             schedule=lambda optimizer, steps, total: parts["schedule"].build(
                 optimizer=optimizer, steps_per_epoch=steps, total_steps=total
@@ -310,6 +282,67 @@ class Experiment:
             evaluator=self.evaluator(model),
             quiet=quiet,
         )
+
+    def build_step(
+        self, task: Task, network: EmbeddingModel, *, weights: bool = True, quiet: bool = False, search: bool = True
+    ) -> BuiltStep:
+        """What is trained and how, without the trainer: options that do not fit the data are refused.
+
+        Args:
+            task: the data.
+            network: the embedding, of `build_network`.
+            weights: as of `build_network`.
+            quiet: show no progress.
+            search: search the nearest items by label, which may take long. False: they are the next rows, so that the
+                result is good for nothing but to find what does not fit.
+
+        Raises:
+            InputError: an option does not fit the data, or the network.
+        """
+        parts, seed = self.config.parts, self.config.values["seed"]
+        if task.train.feature_dim is None:
+            network.check_size(parts["images"].options["crop"])
+        train = task.train
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        root = train.labels.to(device)
+        quiet_search = quiet or not first_process()  # every process searches neighbours, one shows progress
+        refuse_equal(root)
+        if isinstance(root, JudgedItems) and not self.is_judged:
+            part = parts["sampler"]
+            with part.errors():
+                raise InputError(
+                    "sampler", part.name, "must be judged, since labels are judgments of some items together"
+                )
+        labels: LabelSpace = root
+        if "binarize" in parts:
+            part, space = (parts["binarize"], root) if search else _without_search(parts["binarize"], root)
+            labels = part.build(space=space, quiet=quiet_search)
+        data = {"embedding_dim": network.embedding_dim, "labels": labels, "seed": seed, "quiet": quiet_search}
+        if labels.class_ids is not None:
+            data["num_classes"] = int(labels.class_ids.max()) + 1
+        self._check_classes(labels.kind)  # before num_classes is found missing
+        if "loss" in parts:
+            loss = self._build_losses(data, network)
+            if not _is_judged(self.config):  # else the step checks it
+                self._check_requirement(parts["loss"], loss.requires, labels.kind)
+            data["loss"] = loss
+        # Neighbours are searched by the graded labels, not by the binarized ones.
+        of_sampler = root if labels.class_ids is None else labels
+        part, space = (parts["sampler"], of_sampler) if search else _without_search(parts["sampler"], of_sampler)
+        sampler = part.build(**{**data, "labels": space})
+        data |= {"feature_dim": network.feature_dim, "steps_per_epoch": len(sampler)}
+        model: EmbeddingModel | Captioner = network
+        if self.is_captioning:
+            words = caption_words(train)
+            model = self._captioner(network, words, weights)
+            data |= {"captions": words, "vocabulary": model.vocabulary, "length": model.length}
+        data["epochs"] = parts["training"].options["epochs"]
+        step = parts["step"].build(**data)
+        steps, start = data["epochs"] * len(sampler), parts["memory"].options["start"] if "memory" in parts else 0
+        if start >= steps > 0:
+            allowed = f"must be below {steps}, the number of training steps"
+            raise self.document.error(("memory", "start"), str(start), allowed)
+        return BuiltStep(model, step, sampler, labels)
 
     def check_labels(self, task: Task) -> None:
         """Refuse a loss or a step for other labels than those of a task, before anything is built.
@@ -370,6 +403,14 @@ class Experiment:
             check_loss(regularizer)
         self._check_requirement(parts["regularizer"], regularizer.requires, data["labels"].kind)
         return RegularizedLoss(loss, regularizer)
+
+
+def _without_search(part: ConfiguredPart, labels: LabelSpace) -> tuple[ConfiguredPart, LabelSpace]:
+    """A part that searches the nearest items, and labels of which these are found at once; others as they are."""
+    if "approximate" not in part.options:
+        return part, labels
+    options = {**part.options, "approximate": False, "cache": None}
+    return replace(part, options=options), VectorLabels(torch.arange(len(labels)))
 
 
 def first_process() -> bool:

@@ -14,6 +14,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -109,7 +110,7 @@ def sweep(
     runs_of_trial = [(first_seed + n, f if folds > 1 else None) for n in range(seeds) for f in range(folds)]
     points = _checked_points(source, space, _fixed(runs_of_trial[-1], folds))
     task = base.read_task()
-    _check_on_data(points, task, space)
+    _check_on_data(points, task, base)
     if folds > 1 and task.val is not None:
         raise InputError("--folds", str(folds), hint="omit it: these data have a validation split of their own")
     if sampler_name == "tpe" and cluster and processes is None:
@@ -301,20 +302,29 @@ def _checked_points(source: Source, space: Space, fixed: Sequence[str]) -> list[
     return found
 
 
-def _check_on_data(points: Sequence[Experiment], task: Task, space: Space) -> None:
-    """Refuse losses that need other labels, and networks that are not known, before anything is trained.
+def _check_on_data(points: Sequence[Experiment], task: Task, base: Experiment) -> None:
+    """Refuse options that do not fit the data, and networks that are not known, before anything is trained.
+
+    Args:
+        points: the config with all values that are tried.
+        task: the data of `base`.
+        base: the config with the first values.
 
     Raises:
         InputError: the first error.
     """
+    groups: dict[str, list[Experiment]] = {}  # of the same data and the same network
     for experiment in points:
         experiment.check_labels(task)
-    if not any(dimension.key in ("model", "model.backbone") for dimension in space):
-        return
-    networks = {json.dumps(each.values["model"], default=str): each for each in points}
-    for experiment in networks.values():
-        if experiment.config.parts["images"].options["features"] is None:
-            experiment.build_network(task, weights=False)
+        values = experiment.values
+        of_data = [values["task"], values["images"], values["training"], values["model"]]
+        groups.setdefault(json.dumps(of_data, default=str), []).append(experiment)
+    for first, *others in groups.values():
+        has_data = first.task is not None or first.values["task"] != base.values["task"]
+        built = (first if has_data else replace(first, task=task)).build_task()
+        network = first.build_network(built, weights=False)
+        for experiment in () if first.is_captioning else (first, *others):  # its words would be counted each time
+            experiment.build_step(built, network, weights=False, quiet=True, search=False)
 
 
 def _comparable(experiment: Experiment) -> dict[str, Any]:

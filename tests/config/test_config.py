@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 import pytest
+import torch
 from hypothesis import given, strategies as st
 from support.refusals import refuses
 
 from contml import InputError
 from contml.config import (
     Config,
+    ConfiguredPart,
     Document,
     Option,
     Section,
@@ -651,3 +653,15 @@ def test_difference():
     assert difference(a, b, b) == ["loss.margin: 0.1 -> 0.2", "gone: {} -> absent", "new.k: absent -> true"]
     assert difference(a, b, {}) == ["loss.margin: 0.1 -> 0.2", "gone: {} -> absent"]  # a default that is newer than a
     assert difference(a, a, a) == []
+
+
+@pytest.mark.parametrize("size", [10**12, 10**18, 10**22])
+def test_more_memory_than_there_is(size):
+    def part(dim: int, width: int) -> torch.Tensor:
+        return torch.empty(width, dim)
+
+    configured = ConfiguredPart("model", "", part, {"dim": size, "width": 1000}, "own.yaml:2", {"dim": "own.yaml:3"})
+    with refuses("model.dim", f"{size:,}, which needs ", origin="own.yaml:3"):
+        configured.build()
+    with pytest.raises(TypeError, match="own"), configured.errors():
+        raise TypeError("own error")
