@@ -280,6 +280,17 @@ def test_metadata_that_are_not_values_by_name(tmp_path, text):
         index.search(VECTORS[:1], 3)
 
 
+@pytest.mark.parametrize("values", ["x'00', NULL, 'a'", "'a', x'00', x'00'", "CAST(x'ff' AS TEXT), '', 'a'"])
+def test_images_that_are_left_out_and_are_no_texts(tmp_path, values):
+    folder = make(tmp_path / "x", "flat")
+    connection = sqlite3.connect(folder / "index.sqlite")
+    connection.execute(f"INSERT INTO left_out VALUES ({values})")
+    connection.commit()
+    connection.close()
+    with Index.open(folder) as index, refuses(str(folder)):
+        assert index.left_out
+
+
 @pytest.mark.parametrize("position", ["'a'", "-1", "420", "1e300", "x'00'"])
 def test_a_removal_of_no_item(tmp_path, position):
     folder = make(tmp_path / "x", "flat")
