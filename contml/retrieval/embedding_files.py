@@ -178,7 +178,7 @@ def embed_shards(
     damaged = {shard.name: broken.pop(shard.name) for shard in shards if shard.name in broken}
     for name, cause in (damaged | broken).items():
         if not images:
-            raise InputError(name, cause, hint="nor can any other image be read")
+            raise InputError(name, f"cannot be read ({cause}), nor can any other image")
     return Written(images, embedder.embedding_dim, images - embedded, broken, damaged)
 
 
