@@ -4,11 +4,11 @@
 
 Poses: a small network, trained for 30 steps. The others: the features of a frozen MobileNetV2 with ImageNet weights
 (`--weights FILE`, or downloaded). The interval of 90 % comes from the validation split, for the nearest items of each
-query; its coverage is that on the test split. Its bootstrap intervals, by query (by house for houses): of the test
-queries alone, for this calibration; and of both splits, each drawn anew and calibrated anew, which also holds how much
-a calibration from so few queries varies. "Without": the mean width of the interval that ignores the embedding distance.
-"Halves": 100 times, calibrated on a random half of the test queries and measured on the others: mean and standard
-deviation of the coverage. The real packs are read from CONTML_DATA, or from shared/data beside the checkout.
+query; its coverage is that on the test split. Its 95 % intervals, by query (by house for houses): of the test queries
+alone, for this calibration; and a bootstrap of both splits, each drawn anew and calibrated anew, which also holds how
+much a calibration from so few queries varies. "Without": the mean width of the interval that ignores the embedding
+distance. "Halves": 100 times, calibrated on a random half of the test queries and measured on the others: mean and
+standard deviation of the coverage. The real packs are read from CONTML_DATA, or from shared/data beside the checkout.
 """
 
 from __future__ import annotations
