@@ -62,17 +62,19 @@ def same_files(files: Sequence[str]) -> Array:
     paths are compared, and this is printed.
     """
     files = as_texts(files)
-    paths, path_ids = files.numbered()
-    contents = np.arange(len(paths))  # of each path, the first one with equal content
+    paths = files.numbered()[0]
     if int((~files.is_empty).sum()) > MOST_READ:
         note(
             f"more than {MOST_READ:,} image files: they are compared by their paths, not by their content, "
             "so copies of an image may be in training and in test"
         )
+        contents = np.arange(len(paths))
     else:
-        _compared.compare(paths, contents)
-    numbers = np.arange(len(files))
-    first_rows = numbers if len(paths) == len(files) else np.unique(path_ids, return_index=True)[1]
+        contents = _compared.first_equal(paths)
+    if len(paths) == len(files):
+        return contents
+    path_ids, numbers = files.numbered()[1], np.arange(len(files))
+    first_rows = np.unique(path_ids, return_index=True)[1]
     return np.where(files.is_empty, numbers, first_rows[contents[path_ids]])
 
 
@@ -87,14 +89,17 @@ class _Compared:
         self.states = np.empty((0, 2), np.int64)  # [P,2]: as `_states`
         self.digests = np.empty((0, 2), "S16")  # [P,2]: of the last bytes, and of the whole file; empty: not read
 
-    def compare(self, paths: Texts, contents: Array) -> None:
-        """Write the row of the first file with equal content into `contents` `[P]`, in place of the row of each."""
-        states, digests = _states(paths), np.zeros((len(paths), 2), "S16")
+    def first_equal(self, paths: Texts) -> Array:
+        """The row of the first file with equal content, for each of different files `[P]`."""
+        states = _states(paths)
+        contents, rows = np.arange(len(paths)), np.flatnonzero(states[:, 0] > 0)
+        if not len(rows):
+            return contents
+        digests = np.zeros((len(paths), 2), "S16")
         known = paths.positions(self.paths)
         same = np.flatnonzero(known >= 0)
         same = same[(states[same] == self.states[known[same]]).all(1)]
         digests[same] = self.digests[known[same]]
-        rows = np.flatnonzero(states[:, 0] > 0)
         keys = states[rows, 0]
         for column in (0, 1):
             _, ids, counts = np.unique(keys, return_inverse=True, return_counts=True)
@@ -109,6 +114,7 @@ class _Compared:
         contents[rows] = rows[first[ids]]
         if len(same) < len(paths):
             self.paths, self.states, self.digests = paths, states, digests
+        return contents
 
     @staticmethod
     def _read(paths: Texts, rows: Array, digests: Array, last: int | None) -> None:
@@ -233,7 +239,7 @@ def _states(files: Texts) -> Array:
     return states
 
 
-def _states_in(folder: str, names: Texts, of_shard: dict[shards.Address, Array]) -> list[tuple[int, int]]:
+def _states_in(folder: str, names: Texts, of_shard: dict[shards.Address, Array]) -> Array:
     """The states of the files of a folder; `of_shard`: the sizes of all images of the shards so far."""
     if (in_shard := shards.folder_in(folder)) is not None:
         shard, inside = in_shard
@@ -241,14 +247,14 @@ def _states_in(folder: str, names: Texts, of_shard: dict[shards.Address, Array])
             of_shard[shard.address] = shard.sizes()
         sizes, changed = of_shard[shard.address], os.stat(shard.address.file).st_mtime_ns  # noqa: PTH116
         found = [shard.row(f"{inside}{name}") for name in names]
-        return [(0, 0) if row is None else (int(sizes[row]), changed) for row in found]
+        return np.array([(0, 0) if row is None else (int(sizes[row]), changed) for row in found], np.int64)
     wanted, states = set(names), dict[str, tuple[int, int]]()
     with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:  # there may be no such folder
         for entry in entries:
             if entry.name in wanted and entry.is_file():
                 status = entry.stat()
                 states[entry.name] = status.st_size, status.st_mtime_ns
-    return [states.get(name, (0, 0)) for name in names]
+    return np.fromiter((states.get(name, (0, 0)) for name in names), np.dtype((np.int64, 2)), len(names))
 
 
 def _digest(file: str, last: int | None) -> bytes:

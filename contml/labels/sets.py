@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from typing import Any, ClassVar, Literal, Self
 from unicodedata import normalize
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_items, as_numbers, is_missing
 from contml._support.errors import InputError, did_you_mean
+from contml._support.texts import TextLists
 from contml._support.validation import check_ranges
 from contml.distances.labels import hamming_distance, jaccard_distance, tag_distance
 from contml.labels.base import LabelSpace, typed_words
@@ -162,8 +164,9 @@ def token_ids(name: str, items: object, also: type[Set[Any]] | type[str]) -> tup
         InputError: a token is not hashable, or missing.
     """
     id_of: dict[Hashable, int] = {}
-    sequences = []
-    for item, given in enumerate(as_items(name, items, f"the {name} of each item")):
+    numbers, lengths = array("i"), array("q")  # of all items, one after another: lists of each would be much larger
+    listed = items if isinstance(items, TextLists) else as_items(name, items, f"the {name} of each item")
+    for item, given in enumerate(listed):
         subject = f"{name} of item {item}"
         if isinstance(given, str):
             given = normalize("NFC", given)
@@ -173,12 +176,12 @@ def token_ids(name: str, items: object, also: type[Set[Any]] | type[str]) -> tup
             raise InputError(subject, f"one is missing, of {tokens!r:.60}", hint="omit it")
         try:
             tokens = list(dict.fromkeys(tokens)) if also is Set else tokens
-            sequences.append([id_of.setdefault(token, len(id_of)) for token in tokens])
+            numbers.extend([id_of.setdefault(token, len(id_of)) for token in tokens])
         except TypeError as error:
             raise InputError(subject, str(error), "must be strings or numbers") from None
-    if not sequences:
+        lengths.append(len(tokens))
+    if not lengths:
         raise InputError(name, "no items", f"must be the {name} of each item")
-    ids = np.full((len(sequences), max(map(len, sequences))), -1, dtype=np.int32)
-    for row, sequence in zip(ids, sequences, strict=True):
-        row[: len(sequence)] = sequence
+    ids = np.full((len(lengths), max(lengths)), -1, dtype=np.int32)
+    ids[np.arange(ids.shape[1]) < np.array(lengths)[:, None]] = numbers
     return torch.from_numpy(ids), [*id_of]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -143,9 +143,10 @@ def numbers(cell: str, comma: bool) -> list[float] | None:
     return values or None
 
 
-def separator(cells: Sequence[str]) -> str | None:
+def separator(cells: Iterable[str]) -> str | None:
     """The separator of the tags of a column, the first of `;`, `|`, `,` that it uses; None: one tag per cell."""
-    return next((mark for mark in SEPARATORS if any(mark in cell for cell in cells)), None)
+    used = {mark for cell in cells for mark in SEPARATORS if mark in cell}
+    return next((mark for mark in SEPARATORS if mark in used), None)
 
 
 class CellFiles(DiskFiles):

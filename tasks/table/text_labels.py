@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from unicodedata import normalize
 
@@ -15,7 +15,7 @@ from contml import InputError
 from contml._support.texts import TextLists, Texts
 from contml._support.validation import PositiveInt
 from contml.data.renderers.label_maps import LabelMapRenderer, shrink
-from contml.data.tables import text_lists
+from contml.data.tables import Column, text_lists
 from contml.labels import CaptionLabels, ClassLabels, LabelSpace, OrdinalLabels, SegmentationLabels, TagLabels
 from contml.labels.words import split_words
 
@@ -139,23 +139,33 @@ class TagsLabel(TableLabel):
 
     def read(self, cells: Cells) -> LabelColumn:
         """The tags of each row, none where they are missing."""
-        listed = text_lists(cells.columns[0], missing := cells.missing)
-        plain = [(row, cell) for row, cell in enumerate(listed) if isinstance(cell, str)]
-        mark = self.separator or separator([cell for _, cell in plain])
-        for row, cell in plain:
-            if (cell[0], cell[-1]) == ("[", "]"):
-                allowed = "must be a list in the syntax of JSON, or tags between separators"
-                raise cells.error_at(row, f"'{cell[:60]}'", allowed)
-            listed[row] = cell.split(mark) if mark else [cell]
-        values = [[tag.strip() for tag in tags or () if tag.strip()] for tags in listed]
-        return LabelColumn(self, cells, values, np.array([tags is not None for tags in listed]), missing)
+        (column,), missing = cells.columns, cells.missing
+        mark = self.separator or separator(cell for cell in _text_lists(column, Counter()) if isinstance(cell, str))
+        present = np.zeros(len(column), bool)
+
+        def tags() -> Iterator[list[str]]:
+            for row, cell in enumerate(_text_lists(column, missing)):
+                present[row] = cell is not None
+                if isinstance(cell, str):
+                    if (cell[0], cell[-1]) == ("[", "]"):
+                        allowed = "must be a list in the syntax of JSON, or tags between separators"
+                        raise cells.error_at(row, f"'{cell[:60]}'", allowed)
+                    cell = cell.split(mark) if mark else [cell]
+                yield [tag.strip() for tag in cell or () if tag.strip()]
+
+        return LabelColumn(self, cells, TextLists(tags()), present, missing)
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
         """Counts the tags."""
-        counts = Counter(tag for row in train for tag in column.values[row])
-        most = max(len(column.values[row]) for row in train)
-        summary = f"{len(counts)} tags, up to {most} per row: {_examples(counts)}"
+        values = column.values.taken(train)
+        counts = Counter(values.texts)
+        summary = f"{len(counts)} tags, up to {values.lengths.max()} per row: {_examples(counts)}"
         return column.fitted(lambda rows: TagLabels(column.of(rows)), summary)
+
+
+def _text_lists(column: Column, missing: Counter[str]) -> Iterator[list[str] | str | None]:
+    """`text_lists` of a whole column, of which some cells are objects of Python at a time."""
+    return (cell for part in column.parts() for cell in text_lists(part, missing))
 
 
 @dataclass(frozen=True)
@@ -184,8 +194,7 @@ class CaptionsLabel(TableLabel):
     def read(self, cells: Cells) -> LabelColumn:
         """The captions of each row."""
         missing = cells.missing
-        parts = zip(*(column.parts() for column in cells.columns), strict=True)
-        rows = chain.from_iterable(zip(*(text_lists(c, missing) for c in part), strict=True) for part in parts)
+        rows = zip(*(_text_lists(column, missing) for column in cells.columns), strict=True)
         texts = ([text for cell in row for text in ([cell] if isinstance(cell, str) else cell or ())] for row in rows)
         values = TextLists([normalize("NFC", text).strip() for text in row if text.strip()] for row in texts)
         return LabelColumn(self, cells, values, values.lengths > 0, missing)
