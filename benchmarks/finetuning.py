@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.presets import SEEDS, every_query, experiment_of, per_query, with_matrices
-from contml.benchmark.statistics import draw, estimate
+from contml.benchmark.statistics import estimate
 from contml.data import Task
 from contml.models import EmbeddingModel
 
@@ -125,7 +125,7 @@ def table() -> str:
             difference = ""
             if method != "head" and "head" in scores:
                 deltas = scores[method] - scores["head"]
-                found = estimate(float(deltas.mean()), draw(len(own), own[0]["groups"], 0).means(deltas))
+                found = estimate([deltas], [own[0]["groups"]])
                 difference = f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
             seconds = f"{np.mean([row['seconds'] for row in own]):.0f}"
             cells = (name, method, f"{own[0]['trained']:,}", f"{rate:g}", f"{scores[method].mean():.3f}", difference)

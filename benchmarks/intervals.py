@@ -16,9 +16,9 @@ for m items / `half_width`.
 **Shares.** The share of hits of ten pairs for each of four queries per group; groups differ (beta distribution, mean
 0.9). A percentile bootstrap of the groups / `half_width`.
 
-**Seeds and queries.** The interval of `contml benchmark`, a two-way bootstrap over S seeds and G groups of queries;
-effects of groups, and of each seed on each group, have a standard deviation of 0.5. "Seeds": the standard deviation of
-the effects of seeds.
+**Seeds and queries.** The mean over S seeds and G groups of queries; effects of groups, and of each seed on each group,
+have a standard deviation of 0.5. "Standard deviation": that of the effects of seeds. In a cell: a bootstrap that draws
+seeds and groups / the interval of `contml benchmark`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 import torch
 
 from benchmarks.measure import heading, table
-from contml.benchmark.statistics import draw, estimate
+from contml.benchmark.statistics import estimate
 from contml.evaluation import half_width
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -106,15 +106,19 @@ def misses_of_shares(spread: float, groups: int) -> list[float]:
     return [*map(float, 100 * missed / DRAWS)]
 
 
-def misses_of_seeds(seeds: int, effect: float, groups: int) -> float:
-    """Misses in percent of the interval over seeds and groups of queries."""
-    random, missed, draws = np.random.default_rng(groups), 0, draw(seeds, range(groups), 0, RESAMPLES)
+def misses_of_seeds(seeds: int, effect: float, groups: int) -> list[float]:
+    """Misses in percent of two intervals over seeds and groups of queries."""
+    random, missed = np.random.default_rng(groups), np.zeros(2)
+    drawn_seeds = random.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES)
+    drawn_groups = random.multinomial(groups, np.full(groups, 1 / groups), RESAMPLES)
     for _ in range(DRAWS):
         values = effect * random.standard_normal((seeds, 1)) + 0.5 * random.standard_normal(groups)
         values = values + 0.5 * random.standard_normal((seeds, groups))
-        found = estimate(float(values.mean()), draws.means(values))
-        missed += not found.low <= 0 <= found.high
-    return 100 * missed / DRAWS
+        drawn = ((drawn_seeds @ values) * drawn_groups).sum(1) / (seeds * groups)
+        low, high = np.quantile(drawn, (0.025, 0.975))
+        found = estimate([values], [range(groups)])
+        missed += not low <= 0 <= high, not found.low <= 0 <= found.high
+    return [*map(float, 100 * missed / DRAWS)]
 
 
 def _error(values: Array, group: Array) -> float:
@@ -150,7 +154,7 @@ def tables() -> str:
     seeds = [["seeds", "standard deviation", *(f"G = {count}" for count in QUERIES)]]
     for count in (3, 5):
         for deviation in SEED_EFFECTS:
-            cells = [f"{misses_of_seeds(count, deviation, number):.1f}" for number in QUERIES]
+            cells = [_cell(misses_of_seeds(count, deviation, number)) for number in QUERIES]
             seeds.append([f"{count}", f"{deviation:g}", *cells])
     parts = {"Groups": groups, "Shared items": items, "Shares": shares, "Seeds and queries": seeds}
     return "\n\n".join(f"## {title}\n\n{table(rows)}" for title, rows in parts.items())

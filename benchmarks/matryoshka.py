@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.measure import heading, table
 from benchmarks.presets import SEEDS, every_query, experiment_of, per_query, with_matrices
-from contml.benchmark.statistics import draw, estimate
+from contml.benchmark.statistics import estimate
 from contml.data import Task
 from contml.models import EmbeddingModel
 from contml.models.heads import cut_head
@@ -104,12 +104,11 @@ def tables() -> str:
             continue
         rows = [["length", "trained alone", "Matryoshka", "less alone", "first numbers of 128", "less alone"]]
         groups = next(row["groups"] for row in read() if row["set"] == name)
-        draws = draw(len(SEEDS), groups, 0)
         for dim in (*DIMS, WHOLE):
             alone, cells = found["alone"][dim], [str(dim), f"{found['alone'][dim].mean():.3f}"]
             for way in ("matryoshka", "first numbers"):
                 gap = found[way][dim] - alone
-                each = estimate(float(gap.mean()), draws.means(gap))
+                each = estimate([gap], [groups])
                 same = way == "first numbers" and dim == WHOLE
                 words = "-" if same else f"{each.mean:+.3f} ({each.low:+.3f} to {each.high:+.3f})"
                 cells += [f"{found[way][dim].mean():.3f}", words]

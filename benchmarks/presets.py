@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from benchmarks.efficientnet import lite2
-from contml.benchmark.statistics import draw, estimate
+from contml.benchmark.statistics import estimate
 from contml.data import Split, Task
 from contml.evaluation.evaluators import Found
 from contml.evaluation.results import Evaluation, Ranking
@@ -210,7 +210,7 @@ def rows_of(variant: str, name: str) -> list[dict[str, Any]]:
 
 def difference(scores: Any, others: Any, groups: Sequence[int]) -> str:
     """The mean difference of scores `[seeds, queries]` with its 95 % interval over seeds and groups of queries."""
-    found = estimate(float((scores - others).mean()), draw(len(scores), groups, 0).means(scores - others))
+    found = estimate([scores - others], [groups])
     return f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from benchmarks.measure import heading, table
 from benchmarks.presets import SEEDS, SETS, every_query, experiment_of
-from contml.benchmark.statistics import draw, estimate
+from contml.benchmark.statistics import estimate
 from contml.data import Task
 from contml.distances.vectors import nearest_vectors
 from contml.evaluation.results import Ranking
@@ -102,7 +102,7 @@ def page(steps: int) -> str:
         if len(rows) < len(SEEDS):
             continue
         before, after = (np.array([row[key] for row in rows]) for key in ("before", "after"))
-        found = estimate(float((after - before).mean()), draw(len(rows), rows[0]["groups"], 0).means(after - before))
+        found = estimate([after - before], [rows[0]["groups"]])
         gain = f"{found.mean:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
         lines.append([loss, str(len(rows)), f"{before.mean():.3f}", f"{after.mean():.3f}", gain])
     return (

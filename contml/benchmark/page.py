@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from contml.benchmark.statistics import (
-    DRAWS,
-    Array,
-    Draws,
-    Estimate,
-    critical_difference,
-    draw,
-    estimate,
-    friedman,
-    holm,
-    mean_ranks,
-)
+from contml.benchmark.statistics import Array, Estimate, critical_difference, estimate, friedman, holm, mean_ranks
 from contml.benchmark.suite import SCORES, Suite
 from contml.benchmark.trials import UNIT, Cell, Item, Result, value
 
@@ -34,17 +21,18 @@ class SetScores:
     Attributes:
         name: the set.
         scores: of each method `[S, Q]`.
-        draws: the draws of seeds and queries.
+        groups: the group of each query `[Q]`.
     """
 
     name: str
     scores: Mapping[str, Array]
-    draws: Draws
+    groups: Sequence[int]
 
-    @cached_property
-    def means(self) -> dict[str, Array]:
-        """The mean of each method over each draw `[R]`."""
-        return {method: self.draws.means(values) for method, values in self.scores.items()}
+
+def _estimated(sets: Sequence[SetScores], method: str, less: str | None = None) -> Estimate:
+    """The mean score of a method over sets, or of its difference to another."""
+    values = [each.scores[method] - (0 if less is None else each.scores[less]) for each in sets]
+    return estimate(values, [each.groups for each in sets])
 
 
 def set_scores(
@@ -66,8 +54,7 @@ def set_scores(
         if groups is None:
             continue
         matrices = {name: _matrix(found, score or suite.scores[0], suite, len(groups)) for name, found in tests.items()}
-        draws = draw(len(suite.seeds), groups, zlib.crc32(set_name.encode()))
-        scores.append(SetScores(set_name, matrices, draws))
+        scores.append(SetScores(set_name, matrices, groups))
     return scores
 
 
@@ -126,10 +113,9 @@ def _protocol(suite: Suite) -> str:
         f"Each trained method tries {suite.trials} options with seed 0 on the validation split"
         f"{further if suite.further else '.'} The best option is trained with seeds "
         f"{', '.join(map(str, suite.seeds))}, and its last weights are measured on the test split.\n\n"
-        f"{_of_scores(suite)} Brackets: 95 % intervals of a two-way bootstrap over "
-        f"seeds and queries (whole groups of queries, where there are groups), {DRAWS:,} draws; {fixed}"
-        f"sets are not drawn. Differences to {suite.reference} are paired by seed and query. p: "
-        "two-sided, by Holm's correction over the methods of a table. Seconds: of one core."
+        f"{_of_scores(suite)} Brackets: 95 % intervals over seeds and queries (groups of queries, where there are "
+        f"groups), by Student's t; {fixed}they are for these sets. Differences to {suite.reference} are paired by seed "
+        "and query. p: two-sided, by Holm's correction over the methods of a table. Seconds: of one core."
     )
 
 
@@ -191,8 +177,7 @@ def claim_verdicts(suite: Suite, scores: Mapping[str, SetScores]) -> list[tuple[
             continue
         sets = [scores[name] for name in names]
         values = [float((each.scores[claim.better] - each.scores[claim.worse]).mean()) for each in sets]
-        draws = np.mean([each.means[claim.better] - each.means[claim.worse] for each in sets], axis=0)
-        of_mean = estimate(float(np.mean(values)), draws)
+        of_mean = _estimated(sets, claim.better, claim.worse)
         found.append(of_mean)
         parts = ", ".join(f"{name} {value:+.3f}" for name, value in zip(names, values, strict=True))
         mean = f"; mean {of_mean.mean:+.3f}" if len(sets) > 1 else ""
@@ -213,22 +198,20 @@ def _overview(suite: Suite, sets: Sequence[SetScores]) -> str:
     """Scores, mean and mean rank of the methods that all sets have; then of the others, which have no mean."""
     everywhere = [name for name in suite.methods if all(name in each.scores for each in sets)]
     somewhere = [name for name in suite.methods if any(name in each.scores for each in sets) and name not in everywhere]
-    mean_draws = {name: np.mean([each.means[name] for each in sets], axis=0) for name in everywhere}
-    means = {name: float(np.mean([each.scores[name].mean() for each in sets])) for name in everywhere}
-    differences = _differences(suite.reference, means, mean_draws)
+    means = {name: _estimated(sets, name) for name in everywhere}
+    differences = _differences(suite.reference, everywhere, sets)
     table = np.array([[each.scores[name].mean() for name in everywhere] for each in sets])
     ranks = dict(zip(everywhere, mean_ranks(table), strict=True))
     rows = [["method", *(each.name for each in sets), "mean", f"less {suite.reference}", "p", "mean rank"]]
-    for name in sorted(everywhere, key=lambda name: -means[name]):
-        low, high = np.quantile(mean_draws[name], (0.025, 0.975))
+    for name in sorted(everywhere, key=lambda name: -means[name].mean):
         shown = [f"{each.scores[name].mean():.3f}" for each in sets]
-        mean = f"{means[name]:.3f} [{low:.3f}, {high:.3f}]"
-        rows.append([name, *shown, mean, *_difference_cells(differences.get(name)), f"{ranks[name]:.1f}"])
+        rows.append(
+            [name, *shown, _score_cell(means[name]), *_difference_cells(differences.get(name)), f"{ranks[name]:.1f}"]
+        )
     for name in somewhere:
         shown = [f"{each.scores[name].mean():.3f}" if name in each.scores else "-" for each in sets]
         rows.append([name, *shown, "-", "-", "-", "-"])
-    best = max(everywhere, key=lambda name: means[name])
-    lines = [_markdown(rows), "", _tied(best, means, mean_draws)]
+    lines = [_markdown(rows), "", _tied(means, sets)]
     p = friedman(table)
     if p == p:  # not NaN
         distance = critical_difference(len(everywhere), len(sets))
@@ -241,14 +224,18 @@ def _overview(suite: Suite, sets: Sequence[SetScores]) -> str:
 
 
 def _differences(
-    reference: str, means: Mapping[str, float], draws: Mapping[str, Array]
+    reference: str, methods: Sequence[str], sets: Sequence[SetScores]
 ) -> dict[str, tuple[Estimate, float]]:
     """The difference of each other method to the reference, and its corrected p-value."""
-    if reference not in means:
+    if reference not in methods:
         return {}
-    others = [name for name in means if name != reference]
-    found = [estimate(means[name] - means[reference], draws[name] - draws[reference]) for name in others]
+    others = [name for name in methods if name != reference]
+    found = [_estimated(sets, name, reference) for name in others]
     return dict(zip(others, zip(found, holm([each.p for each in found]), strict=True), strict=True))
+
+
+def _score_cell(score: Estimate) -> str:
+    return f"{score.mean:.3f} [{score.low:.3f}, {score.high:.3f}]"
 
 
 def _difference_cells(found: tuple[Estimate, float] | None) -> list[str]:
@@ -258,9 +245,10 @@ def _difference_cells(found: tuple[Estimate, float] | None) -> list[str]:
     return [f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]", f"{p:.3f}"]
 
 
-def _tied(best: str, means: Mapping[str, float], draws: Mapping[str, Array]) -> str:
+def _tied(means: Mapping[str, Estimate], sets: Sequence[SetScores]) -> str:
     """Which methods the interval does not distinguish from the best one, without a correction: a cautious list."""
-    tied = [name for name in means if name != best and estimate(0, draws[best] - draws[name]).low <= 0]
+    best = max(means, key=lambda name: means[name].mean)
+    tied = [name for name in means if name != best and not _estimated(sets, best, name).low > 0]
     return f"Within noise of {best} (the 95 % interval of the difference has 0): {', '.join(tied) or 'none'}."
 
 
@@ -269,35 +257,39 @@ _METRICS = {"label distance@10": "label_distance", "Spearman": "spearman", "Kend
 
 
 def _table(suite: Suite, each: SetScores, part: Sequence[Cell], results: Mapping[str, Result]) -> str:
-    means = {name: float(values.mean()) for name, values in each.scores.items()}
-    differences = _differences(suite.reference, means, each.means)
-    queries = each.draws.queries.shape[1]
+    means = {name: _estimated([each], name) for name in each.scores}
+    differences = _differences(suite.reference, [*means], [each])
+    queries = len(each.groups)
     first, *others = suite.scores
     head = ["method", "chosen option", "validation", SCORES[first].title, f"less {suite.reference}", "p"]
     metrics = [SCORES[name].title for name in others] if SCORES[first].classes else list(_METRICS)
     rows = [[*head, *metrics, "seconds"]]
     edges, failed = list[str](), list[str]()
     pairs = list[tuple[float, float]]()
-    for cell in sorted(part, key=lambda cell: -means[cell.method_name]):
+    for cell in sorted(part, key=lambda cell: -means[cell.method_name].mean):
         name, trials, tests = cell.method_name, cell.trials(results), cell.tests(results)
         options = tests[0].options
         found = [results[item.key] for item in tests]
         val = max(value(results[item.key]) for item in trials)
-        low, high = np.quantile(each.means[name], (0.025, 0.975))
         if SCORES[first].classes:
             shown = [f"{_matrix(found, other, suite, queries).mean():.3f}" for other in others]
         else:
             shown = [_mean(found, metric) for metric in _METRICS.values()]
         seconds = statistics.median(float(result["seconds"]) for result in found)
-        score = f"{means[name]:.3f} [{low:.3f}, {high:.3f}]"
-        cells = [name, options or "-", f"{val:.3f}", score, *_difference_cells(differences.get(name)), *shown]
+        cells = [
+            name,
+            options or "-",
+            f"{val:.3f}",
+            _score_cell(means[name]),
+            *_difference_cells(differences.get(name)),
+            *shown,
+        ]
         rows.append([*cells, f"{seconds:.1f}"])
-        pairs.append((val, means[name]))
+        pairs.append((val, means[name].mean))
         if at_edge := cell.method.at_edge(options, [item.options for item in trials]):
             edges.append(f"{name} ({', '.join(at_edge)})")
         failed += _failures(name, trials, results)
-    best = max(means, key=lambda name: means[name])
-    lines = [_markdown(rows), "", f"{queries:,} queries. {_tied(best, means, each.means)}"]
+    lines = [_markdown(rows), "", f"{queries:,} queries. {_tied(means, [each])}"]
     if chosen_on := suite.sets[each.name].options_of:
         lines.append(f"Options are those that were chosen on {chosen_on}; the column 'validation' is of that set.")
     else:

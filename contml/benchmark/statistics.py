@@ -1,14 +1,15 @@
 """Intervals over seeds and queries, corrected comparisons, and ranks over data sets.
 
 The score of a method on a data set is a matrix `[S, Q]`: of each seed and each query. Two things in its mean are
-chance: the seeds, and the queries. A two-way bootstrap draws both with replacement:
+chance: the seeds, and the queries. Queries of one group (the photographs of a house) are not independent.
 
-    mean over a drawn seed s and a drawn group of queries g of  V[s, g],   many times
+    variance of the mean = variance of the mean of a seed / S  +  variance of the mean over groups of queries
 
-Queries of one group (the photographs of a house) are drawn together, since they are not independent. Two methods are
-compared on the same draws. Owen: "The pigeonhole bootstrap", Annals of Applied Statistics 2007. Holm: "A simple
-sequentially rejective multiple test procedure", 1979. Demsar: "Statistical comparisons of classifiers over multiple
-data sets", JMLR 2006.
+Each has its own degrees of freedom, of which those of the sum follow (Satterthwaite). What differs by seed and query is
+in both, so that the interval is a little wide. The mean over data sets has the sum of their variances. Two methods are
+compared by the differences on the same seeds and queries. `benchmarks/results/intervals.md` has the measured coverage.
+Holm: "A simple sequentially rejective multiple test procedure", 1979. Demsar: "Statistical comparisons of classifiers
+over multiple data sets", JMLR 2006.
 """
 
 from __future__ import annotations
@@ -19,57 +20,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 
 from contml._support.errors import InputError
+from contml.evaluation.intervals import degrees_of_freedom, half_width_of_sum, p_value, variance_of_mean
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
-
-#: Draws of a bootstrap: the smallest p-value is 2 / (DRAWS + 1).
-DRAWS = 10_000
-#: Draws at a time.
-_BLOCK = 500
-
-
-@dataclass(frozen=True)
-class Draws:
-    """The draws of seeds and of groups of queries of a data set, the same for all methods.
-
-    Attributes:
-        seeds: how often each seed is drawn, `[R, S]`.
-        queries: how often each query is drawn, `[R, Q]`.
-    """
-
-    seeds: Array
-    queries: Array
-
-    def means(self, values: Array) -> Array:
-        """The mean of `values` `[S, Q]` over each draw, `[R]`."""
-        blocks = (slice(start, start + _BLOCK) for start in range(0, len(self.seeds), _BLOCK))
-        sums = [((self.seeds[part] @ values) * self.queries[part]).sum(1) for part in blocks]
-        means: Array = np.concatenate(sums) / (self.seeds.sum(1) * self.queries.sum(1))
-        return means
-
-
-def draw(seeds: int, groups: Sequence[int], seed: int, draws: int = DRAWS) -> Draws:
-    """Draws with replacement.
-
-    Args:
-        seeds: the number of seeds.
-        groups: the group of each query `[Q]`.
-        seed: of the draws.
-        draws: their number R.
-
-    Raises:
-        InputError: there is no seed, or no query.
-    """
-    if seeds < 1 or not len(groups):
-        raise InputError("bootstrap", f"{seeds} seeds and {len(groups)} queries", "must be at least one of each")
-    generator = np.random.default_rng(seed)
-    _, group = np.unique(np.asarray(groups), return_inverse=True)
-    count = int(group.max()) + 1
-    drawn_seeds = generator.multinomial(seeds, np.full(seeds, 1 / seeds), draws)
-    drawn_groups = generator.multinomial(count, np.full(count, 1 / count), draws)
-    return Draws(drawn_seeds.astype(float), drawn_groups[:, group].astype(float))
 
 
 @dataclass(frozen=True)
@@ -82,11 +38,28 @@ class Estimate:
     p: float
 
 
-def estimate(mean: float, draws: Array) -> Estimate:
-    """The percentile interval of drawn means `[R]`, and the two-sided p-value of 0."""
-    low, high = (float(bound) for bound in np.quantile(draws, (0.025, 0.975)))
-    tail = min(int((draws <= 0).sum()), int((draws >= 0).sum()))
-    return Estimate(mean, low, high, min(1.0, 2 * (tail + 1) / (len(draws) + 1)))
+def estimate(values: Sequence[Array], groups: Sequence[Sequence[int]]) -> Estimate:
+    """The mean over data sets, with the interval over seeds and groups of queries. One seed says nothing about others.
+
+    Args:
+        values: `[S, Q]` of each data set.
+        groups: the group of each query `[Q]`, of each data set. With a single group the interval is NaN, and p is 1.
+
+    Raises:
+        InputError: a data set has no seed, or no query.
+    """
+    if not values or not all(each.size for each in values):
+        raise InputError("values", "no seeds, or no queries", "must be at least one of each")
+    mean, variances = float(np.mean([each.mean() for each in values])), list[tuple[float, float]]()
+    for each, of_queries in zip(values, groups, strict=True):
+        items = torch.unique(torch.tensor(of_queries), return_inverse=True)[1][:, None]
+        by_query = torch.from_numpy(each.mean(0))
+        parts = [(variance_of_mean(by_query, items), degrees_of_freedom(len(by_query), items))]
+        if len(each) > 1:
+            parts.append((float(each.mean(1).var(ddof=1)) / len(each), len(each) - 1))
+        variances += [(variance / len(values) ** 2, degrees) for variance, degrees in parts]
+    half = half_width_of_sum(variances)
+    return Estimate(mean, mean - half, mean + half, p_value(mean, variances))
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -39,11 +39,37 @@ def half_width_of_sum(estimates: Sequence[tuple[float, float]]) -> float:
     """
     from scipy.special import stdtrit  # here: it takes a while to import
 
+    total, degrees = variance_of_sum(estimates)
+    return float(stdtrit(degrees, 0.975)) * math.sqrt(total) if total else 0.0
+
+
+def p_value(value: float, estimates: Sequence[tuple[float, float]]) -> float:
+    """The two-sided p-value of the hypothesis that a sum of independent estimates is 0; 1 if a variance is NaN.
+
+    Args:
+        value: the sum.
+        estimates: as in `half_width_of_sum`.
+    """
+    from scipy.special import stdtr  # here: it takes a while to import
+
+    total, degrees = variance_of_sum(estimates)
+    if math.isnan(total):
+        return 1.0
+    if not total:
+        return float(value == 0)
+    return 2 * float(stdtr(degrees, -abs(value) / math.sqrt(total)))
+
+
+def variance_of_sum(estimates: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The variance of a sum of independent estimates, and its degrees of freedom, by Welch and Satterthwaite.
+
+    Args:
+        estimates: as in `half_width_of_sum`.
+    """
     total = float(sum(variance for variance, _ in estimates))
     if not total or math.isnan(total):
-        return total
-    degrees = 1 / sum((variance / total) ** 2 / degrees for variance, degrees in estimates)
-    return float(stdtrit(degrees, 0.975)) * math.sqrt(total)
+        return total, math.inf
+    return total, 1 / sum((variance / total) ** 2 / degrees for variance, degrees in estimates)
 
 
 def variance_of_mean(values: Tensor, items: Tensor | None = None) -> float:

@@ -6,69 +6,65 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 from support.refusals import refuses
 
-from contml.benchmark.statistics import Draws, critical_difference, draw, estimate, friedman, holm, mean_ranks
+from contml.benchmark.statistics import critical_difference, estimate, friedman, holm, mean_ranks
+from contml.evaluation import half_width
+from contml.evaluation.intervals import half_width_of_sum
 
 
-def test_means_of_draws_equal_a_loop():
+def test_an_estimate_has_the_variances_of_seeds_and_queries():
+    """Formulas by hand: variances of both means, and Satterthwaite's degrees of freedom."""
     generator = np.random.default_rng(1)
-    values, groups = generator.normal(size=(3, 7)), [4, 4, 9, 0, 0, 0, 2]
-    draws = draw(3, groups, seed=5, draws=40)
-    for r, mean in enumerate(draws.means(values)):
-        drawn = [
-            values[s, q]
-            for s in range(3)
-            for q in range(7)
-            for _ in range(int(draws.seeds[r, s]) * int(draws.queries[r, q]))
-        ]
-        assert mean == pytest.approx(np.mean(drawn))
+    values = generator.normal(0.3, 1, (4, 50))
+    of_seeds, of_queries = values.mean(1).var(ddof=1) / 4, values.mean(0).var(ddof=1) / 50
+    variance = of_seeds + of_queries
+    degrees = variance**2 / (of_seeds**2 / 3 + of_queries**2 / 49)
+    found, half = estimate([values], [range(50)]), stats.t.ppf(0.975, degrees) * math.sqrt(variance)
+    assert (found.mean, found.low, found.high) == pytest.approx(
+        (values.mean(), values.mean() - half, values.mean() + half)
+    )
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(values.mean()) / math.sqrt(variance), degrees))
 
 
-def test_draws_take_as_many_seeds_and_groups_as_there_are_and_whole_groups():
-    groups = np.array([4, 4, 9, 0, 0, 0, 2])
-    draws = draw(3, groups.tolist(), seed=5, draws=300)
-    assert (draws.seeds.sum(1) == 3).all()
-    counts = np.stack([draws.queries[:, groups == group] for group in (4,)])[0]
-    assert (counts[:, 0] == counts[:, 1]).all()
-    per_group = sum(draws.queries[:, np.flatnonzero(groups == group)[0]] for group in (0, 2, 4, 9))
-    assert (per_group == 4).all()
-    assert len({tuple(row) for row in draws.queries}) > 20  # they differ
-    assert (draw(3, groups.tolist(), seed=5, draws=300).queries == draws.queries).all()
-    assert not (draw(3, groups.tolist(), seed=6, draws=300).queries == draws.queries).all()
-
-
-def test_the_variance_over_draws_is_that_of_seeds_and_queries():
-    """With effects a of seeds and b of queries, the mean of a draw has the variance var(a) / S + var(b) / Q."""
+def test_the_mean_over_sets_has_the_sum_of_their_variances():
     generator = np.random.default_rng(2)
-    a, b = generator.normal(size=5), generator.normal(size=50)
-    means = draw(5, range(50), seed=0, draws=20_000).means(a[:, None] + b)
-    assert means.mean() == pytest.approx(a.mean() + b.mean(), abs=0.02)
-    assert means.var() == pytest.approx(a.var() / 5 + b.var() / 50, rel=0.05)
+    values = [generator.normal(size=(3, 20)), generator.normal(size=(3, 700))]
+    parts = [
+        (variance / 4, degrees)
+        for each in values
+        for variance, degrees in (
+            (each.mean(0).var(ddof=1) / each.shape[1], each.shape[1] - 1),
+            (each.mean(1).var(ddof=1) / 3, 2),
+        )
+    ]
+    found = estimate(values, [range(20), range(700)])
+    assert found.mean == pytest.approx((values[0].mean() + values[1].mean()) / 2)
+    assert found.high - found.mean == pytest.approx(half_width_of_sum(parts))
 
 
 def test_dependent_queries_count_once():
-    """Four photographs of each house say no more than one."""
-    generator = np.random.default_rng(3)
-    houses = generator.normal(size=30)
+    """Four photographs of each house say no more than one; one seed says nothing about others."""
+    houses = np.random.default_rng(3).normal(size=30)
     photographs = np.repeat(houses, 4)[None]
-    wide = draw(1, np.repeat(np.arange(30), 4).tolist(), seed=0).means(photographs).std()
-    narrow = draw(1, range(120), seed=0).means(photographs).std()
-    assert wide == pytest.approx(houses.std() / math.sqrt(30), rel=0.05)
-    assert narrow == pytest.approx(wide / 2, rel=0.05)
+    by_house = estimate([photographs], [np.repeat(np.arange(30), 4).tolist()])
+    assert by_house.high - by_house.mean == pytest.approx(half_width(houses))
+    assert by_house.p == pytest.approx(stats.ttest_1samp(houses, 0).pvalue)
+    by_photograph = estimate([photographs], [range(120)])
+    assert by_photograph.high - by_photograph.mean < 0.55 * (by_house.high - by_house.mean)
 
 
-def test_no_seeds_or_queries_are_refused():
-    with refuses(subject="bootstrap", got="0 queries"):
-        draw(3, [], seed=0)
-
-
-def test_estimate_is_the_percentile_interval_and_twice_the_smaller_tail():
-    draws = np.arange(-3, 97, dtype=float)  # 3 below 0, and one 0, of 100
-    found = estimate(48.0, draws)
-    assert (found.mean, found.low, found.high) == (48.0, *np.percentile(draws, [2.5, 97.5]))
-    assert found.p == pytest.approx(2 * (4 + 1) / 101)
-    assert estimate(0.0, np.zeros(9)).p == 1
+def test_what_has_no_interval():
+    nothing = estimate([np.zeros((3, 5))], [range(5)])
+    assert (nothing.low, nothing.high, nothing.p) == (0, 0, 1)
+    always = estimate([np.full((3, 5), 0.5)], [range(5)])
+    assert (always.low, always.high, always.p) == (0.5, 0.5, 0)
+    one_group = estimate([np.random.default_rng(0).normal(size=(3, 5))], [[7] * 5])
+    assert math.isnan(one_group.low)
+    assert one_group.p == 1
+    with refuses(subject="values", got="no seeds, or no queries"):
+        estimate([np.zeros((3, 0))], [[]])
 
 
 def test_holm_of_a_hand_example():
@@ -112,10 +108,8 @@ def test_ranks_are_of_the_highest_score_first_and_ties_share():
 
 
 def test_paired_differences_have_narrower_intervals_than_their_parts():
-    """The same seeds and queries are drawn for both methods."""
     generator = np.random.default_rng(4)
     hard = generator.normal(size=(5, 60))
     first, second = hard, hard + 0.1 + 0.01 * generator.normal(size=hard.shape)
-    draws: Draws = draw(5, range(60), seed=0)
-    means = [draws.means(first), draws.means(second)]
-    assert (means[1] - means[0]).std() < 0.1 * min(mean.std() for mean in means)
+    widths = [found.high - found.low for found in (estimate([v], [range(60)]) for v in (first, second, second - first))]
+    assert widths[2] < 0.1 * min(widths[:2])

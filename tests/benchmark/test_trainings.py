@@ -13,7 +13,6 @@ from support.refusals import refuses
 from contml.benchmark import Output, benchmark
 from contml.benchmark.command import Trainings
 from contml.benchmark.page import SetScores, claim_verdicts, set_scores
-from contml.benchmark.statistics import draw
 from contml.benchmark.suite import Claim, Method, Suite
 from contml.benchmark.training import query_scores, ridge
 from contml.data import Split
@@ -77,7 +76,7 @@ def test_the_page_has_the_scores_of_the_lines(finished):
     assert "| regression |" in overview.split("| raw |")[1] or "| regression |" in overview
     assert "p = " in overview
     for each in set_scores(result.suite, result.cells, result.results):
-        assert all(values.shape == (2, each.draws.queries.shape[1]) for values in each.scores.values())
+        assert all(values.shape == (2, len(each.groups)) for values in each.scores.values())
 
 
 def test_a_stopped_benchmark_goes_on_and_gives_the_same(finished, tmp_path):
@@ -374,7 +373,7 @@ def test_verdicts_of_orderings():
     generator = np.random.default_rng(0)
     noise = generator.normal(0, 0.1, (3, 60))
     scores = {"a": noise + 0.5, "b": noise, "c": noise + generator.normal(0, 0.01, (3, 60))}
-    draws = draw(3, list(range(60)), 0)
+    groups = range(60)
     claims = [("a", "b"), ("b", "a"), ("b", "c"), ("a", "d")]
     path = {"config": "x"}
     suite = Suite(
@@ -386,7 +385,7 @@ def test_verdicts_of_orderings():
         reference="a",
         trials=1,
     )
-    of_sets = {"s": SetScores("s", scores, draws), "t": SetScores("t", {"a": scores["a"], "c": scores["c"]}, draws)}
+    of_sets = {"s": SetScores("s", scores, groups), "t": SetScores("t", {"a": scores["a"], "c": scores["c"]}, groups)}
     found = claim_verdicts(suite, of_sets)
     assert [verdict for _, verdict in found] == ["holds", "does not hold", "undecided", "not measured yet"]
     assert found[0][0] == "s +0.500 [+0.500, +0.500]"
