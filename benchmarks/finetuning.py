@@ -6,7 +6,7 @@ The sets and the weights are those of `benchmarks/presets.py`: houses and poses,
 has two learning rates with seed 0; the better one on the validation split is trained with two more seeds. The head is
 the preset `features`; the others have the images of the preset `finetune`, and 5,000 images in place of 50,000, since
 each passes the network. A finished training is a line of `benchmarks/results/raw/finetuning.jsonl`; the same command
-goes on. Intervals draw seeds and groups of queries.
+goes on. Intervals are over seeds and groups of queries.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ that of the preset `features` (`benchmarks/presets.py`): a linear head on the fr
 the length. Of one training with `model.nested_dims=[8, 16, 32, 64]`, the first 8 and 32 numbers are measured; beside
 them trainings for 8, 32 and 128 numbers, and the first numbers of the one for 128. A finished training is a line of
 `benchmarks/results/raw/matryoshka.jsonl`; the same command goes on. Every item of the test split is a query. Intervals
-draw seeds and groups of queries (`contml.benchmark.statistics`). Page and plot: `benchmarks/results/matryoshka.md`,
+are over seeds and groups of queries (`contml.benchmark.statistics`). Page and plot: `benchmarks/results/matryoshka.md`,
 `docs/matryoshka.png`.
 """
 

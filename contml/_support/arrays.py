@@ -40,6 +40,9 @@ def _read(packed: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray[Any, A
         version = np.lib.format.read_magic(stream)
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read_header(stream)
+        if dtype.hasobject:
+            name = member.filename.removesuffix(".npy")
+            raise ValueError(f"{name} are Python objects; save texts as numpy.array({name}, dtype=str)")
         # numpy allocates what the header declares.
         if int(np.prod(shape, dtype=object)) * dtype.itemsize > member.file_size:
             raise ValueError(f"{member.filename} declares {dtype} {list(shape)}, more than it holds")

@@ -85,7 +85,8 @@ def index(
     change_options = [name for name, value in (("--remove", remove), ("--compact", compact)) if value]
     adds = kind is not None or metadata is not None or dim is not None
     if change_options and (run is not None or adds):
-        raise InputError(change_options[0], "used with RUN, --kind, --dim or --metadata", hint="omit one of them")
+        given = "RUN and images" if run is not None else "--kind, --dim or --metadata"
+        raise InputError(change_options[0], f"used with {given}", hint=f"omit {given}")
     sharing = joining(join, shard)
     for option, value in (("--join", join), ("--shard", shard), ("--cluster", cluster)):
         if value and (change_options or bind):
@@ -140,6 +141,7 @@ def _add(
 ) -> None:
     from contml._support.progress import progress_bar
     from contml.retrieval import named_images
+    from contml.retrieval.embedding_files import check_takes_images
     from contml.retrieval.index_images import add_images, read_metadata
     from contml.retrieval.index_store import check_folder
 
@@ -148,6 +150,7 @@ def _add(
     image_files = named_images(images, options, out)
     table = None if metadata is None else read_metadata(metadata, image_files, options=options)
     model = _with_dim(_load(run, trust), out, dim)
+    check_takes_images(model)
     note_on_model(run, model, "the index holds", as_json=as_json)
     with _opened(out, model, run, kind) as index:
         with progress_bar(len(image_files), "images") as progress:

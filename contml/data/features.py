@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 import os
 import tokenize
+import unicodedata
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,9 +27,10 @@ from contml._support.arrays import read_arrays
 from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError, one_line
 from contml._support.files import atomic, shared_folder, taken
+from contml._support.progress import note
 from contml._support.texts import Texts, as_texts
 from contml.data.sources import Vectors
-from contml.data.split import Task
+from contml.data.split import SPLIT_TITLES, Task
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 
@@ -236,14 +239,18 @@ def read_features(path: Path) -> Features:
         raise InputError(file, f"features of {values.dtype} {list(values.shape)}", allowed)
     if names is not None and len(names) != len(values):
         raise InputError(file, f"{len(names):,} names for {len(values):,} vectors", hint="give one name per vector")
-    values = values.astype(np.float32, copy=False)
+    values, are_equal = values.astype(np.float32, copy=False), len(values) > 1
     for start in range(0, len(values), _CHUNK):  # the values may be more than the memory holds
         # What was read of a file stays in memory as long as the file is mapped: each part has a map of its own.
         part = _read(path)[1] if isinstance(values, np.memmap) else values
-        is_finite = np.isfinite(part[start : start + _CHUNK])
+        chunk = part[start : start + _CHUNK]
+        is_finite = np.isfinite(chunk)
+        are_equal = are_equal and bool((chunk == part[0]).all())
         if not is_finite.all():
             row = start + int(np.argwhere(~is_finite)[0, 0])
             raise InputError(file, f"the features of {names[row] if names else f'item {row}'} are not finite")
+    if are_equal:
+        raise InputError(file, f"all {len(values):,} vectors are equal", "must differ")
     return Features(names, values)
 
 
@@ -254,16 +261,28 @@ def _read(path: Path) -> tuple[Texts | None, np.ndarray[Any, Any]]:
         arrays = read_arrays(path, (1 << 20) + _UNPACKED * path.stat().st_size)
         if "codes" in arrays:
             raise InputError(str(path), "short codes", "must be features", "'contml embed' without --kind writes them")
+        _check_has(path, "arrays", [*arrays], "names")
         return Texts(map(str, arrays["names"])), arrays["features"]
     from pyarrow import compute, parquet
 
+    _check_has(path, "columns", parquet.read_schema(path).names, "name")
     table = parquet.read_table(path, columns=["name", "features"])
     values = table["features"]
-    lengths = compute.list_value_length(values).unique().to_pylist()
-    if len(lengths) != 1 or not lengths[0]:
-        raise ValueError(f"vectors of {', '.join(map(str, lengths[:3])) or 'no'} numbers")
+    lengths = compute.list_value_length(values)
+    if len(values) and (not lengths[0].as_py() or len(lengths.unique()) > 1):
+        counts = lengths.to_pylist()
+        row = next((row for row, count in enumerate(counts) if count != counts[0]), 0)
+        found = f"the vector of {table['name'][row]} has {counts[row] or 'no'} numbers"
+        others = f", the one of {table['name'][0]} {counts[0] or 'none'}" if row else ""
+        raise InputError(str(path), f"{found}{others}", "must be vectors of one length")
     numbers = np.concatenate([part.flatten().to_numpy(zero_copy_only=False) for part in values.chunks])
-    return Texts.of_arrow(table["name"]), numbers.reshape(-1, lengths[0])
+    return Texts.of_arrow(table["name"]), numbers.reshape(len(values), -1)
+
+
+def _check_has(path: Path, what: str, found: Sequence[str], names: str) -> None:
+    if not {names, "features"} <= {*found}:
+        got = f"has the {what} {', '.join(found[:8])}"
+        raise InputError(str(path), got, f"needs {names} and features: a vector for each name")
 
 
 def with_features(task: Task, path: Path) -> Task:
@@ -284,6 +303,9 @@ def with_features(task: Task, path: Path) -> Task:
         raise InputError(str(path), got, hint="give one vector per item")
     else:
         rows = np.arange(ends[-1])
+        order = ", then ".join(f"{len(split):,} {SPLIT_TITLES[name]}" for name, split in task.splits.items())
+        first = splits[0].name(0)
+        note(f"{path} has no names: its vectors are taken for {order} items in turn, the first one for {first}")
     parts = zip(splits, np.split(rows, ends[:-1]), strict=True)
     new_splits = [replace(split, images=Vectors(features.values, split.images, its_rows)) for split, its_rows in parts]
     return task.with_splits(dict(zip(task.splits, new_splits, strict=True)))
@@ -291,7 +313,7 @@ def with_features(task: Task, path: Path) -> Task:
 
 def _rows_of(item_names: Texts, names: Texts, path: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Returns the row of each item among the names of a file."""
-    item_keys, keys = item_names.normal_paths(), names.normal_paths()
+    item_keys, keys = (_composed(given.normal_paths()) for given in (item_names, names))
     if item_keys == keys:
         return np.arange(len(names))
     rows = item_keys.positions(keys)
@@ -310,6 +332,11 @@ def _rows_of(item_names: Texts, names: Texts, path: Path) -> np.ndarray[Any, np.
         got = f"no features of {item_names[int(missing[0])]} ({len(missing):,} of {len(rows):,} items are missing)"
         raise InputError(str(path), got, hint=f"the file has names such as {names[0]}")
     return rows
+
+
+def _composed(names: Texts) -> Texts:
+    """In Unicode's form NFC: ä may be one character or two."""
+    return names.mapped(names.matches(r"^[\x00-\x7f]*$"), names, partial(unicodedata.normalize, "NFC"))
 
 
 def _below_shared_folder(names: Texts) -> Texts:

@@ -259,9 +259,10 @@ def _range(times: Sequence[float], steps: float, rest: float = 0.0) -> str:
 
 
 def _size(images: Tensor) -> str:
-    """The size of images `[B, 3, H, W]`, or of feature vectors `[B, F]`."""
-    if images.ndim == 2:
-        return f"vectors of {images.shape[1]:,} numbers"
+    """The size of images `[B, 3, H, W]`, of feature vectors `[B, F]`, or of several for each item `[B, P, F]`."""
+    if images.ndim < 4:
+        places = f" at {images.shape[1]:,} places" if images.ndim == 3 else ""
+        return f"vectors of {images.shape[-1]:,} numbers{places}"
     return f"images of {images.shape[2]} x {images.shape[3]} pixels"
 
 

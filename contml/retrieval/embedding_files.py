@@ -83,7 +83,7 @@ def embed_to_file(
         ItemsLeftError: the images of the shard are embedded, and others are not.
     """
     check_file(out, kind)
-    _check_model(embedder)
+    check_takes_images(embedder)
     split, images = split_of(items), embedder.images(broken="skip", workers=workers)
 
     def write(names: list[str], values: Floats, made: Made) -> None:
@@ -143,7 +143,7 @@ def embed_shards(
         InputError: as `embed_to_file`; two shards have one name, or none can be read.
         ItemsLeftError: as `embed_to_file`.
     """
-    _check_model(embedder)
+    check_takes_images(embedder)
     shard_of: dict[Path, str] = {}
     for shard in shards:
         out = _file_of(folder, shard)
@@ -182,7 +182,12 @@ def embed_shards(
     return Written(images, embedder.embedding_dim, images - embedded, broken, damaged)
 
 
-def _check_model(embedder: Embedder) -> None:
+def check_takes_images(embedder: Embedder) -> None:
+    """Refuse a model of features for a command that reads images.
+
+    Raises:
+        InputError: it is one.
+    """
     if embedder.bundle.feature_dim is not None:
         problem = f"the model embeds vectors of {embedder.bundle.feature_dim} features, not images"
         raise InputError(embedder.bundle.name, problem, hint="embed them in Python: contml.load(...).embed(vectors)")

@@ -100,6 +100,8 @@ def _is_one(images: ImageInput, ndim: int) -> bool:
 
 def _kind(given: Any) -> str:
     shape = f" {given.dtype} {list(given.shape)}" if isinstance(given, torch.Tensor) else ""
+    if isinstance(given, ImageFile | str | os.PathLike):
+        return "an image file"
     return f"a {type(given).__name__}{shape}"
 
 
@@ -110,7 +112,7 @@ def _vector(given: Any, number: int, feature_dim: int, places: tuple[int, ...] |
     )
     allowed = f"must be {kind}: the model was trained on features, not on images"
     if not isinstance(given, np.ndarray) or given.dtype.kind not in "fiu":
-        raise InputError(f"item {number}", _kind(given), allowed, "'contml features' writes them")
+        raise InputError(f"item {number}", _kind(given), allowed, "give vectors in Python: contml.load(...)")
     fits = given.ndim == 2 and len(given) > 0 if places is None else given.shape[:-1] == places
     if not given.ndim or given.shape[-1] != feature_dim or not fits:
         raise InputError(f"item {number}", f"{given.dtype} {list(given.shape)}", allowed)

@@ -210,9 +210,25 @@ def _new_rows(index: Index, images: Sequence[NamedImage], result: Added) -> Mask
             is_new[row] = False
         changed_files |= _changed(index, present)
         result.present += len(present)
+    for name in images.broken if isinstance(images, NamedImages) else ():  # shards that cannot be read any more
+        changed_files |= _damaged(index, name)
     if changed_files:
         raise changed(changed_files, index.path, f"remove them: contml index --out {index.path}")
     return is_new
+
+
+def _damaged(index: Index, shard: str) -> dict[str, str]:
+    """As `_changed`, of a shard that cannot be read now: its images in the index, if there are any, were of another."""
+    first = next((name for name in index.ids if name.startswith(f"{shard}/")), None)
+    if first is None:
+        return {}
+    ((path,), (state,)) = ([entry.get(FILE) for entry in index.metadata([first])], index.states([first]))
+    file = str(path).removesuffix(first.removeprefix(f"{shard}/")).rstrip("/")
+    try:
+        is_same = state in (None, file_state(file))
+    except OSError:
+        is_same = False
+    return {} if is_same else {file: f"--remove {quote(shard)}"}
 
 
 def _state(image: NamedImage) -> str | None:

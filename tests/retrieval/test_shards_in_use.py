@@ -202,6 +202,15 @@ def test_an_index_and_shards_that_change(contml, refused, exported, archives, co
         new, same = index.embeddings(["p-0001.tar/0008.png", "p-0002.tar/0016.png"])
     assert np.allclose(new, same, atol=1e-5)
     assert not np.allclose(new, old, atol=1e-3)
+    whole = (archives / "p-0002.tar").read_bytes()
+    (archives / "p-0002.tar").write_bytes(whole[:700])
+    line = refused("index", exported, "shards", "--out", "p.index")
+    assert "shards/p-0002.tar: changed since it was embedded in p.index; remove" in line
+    assert "contml index --out p.index --remove p-0002.tar" in line
+    (archives / "p-0002.tar").write_bytes(whole)
+    assert contml("index", "--out", "p.index", "--remove", "p-0002.tar")[0] == 0
+    assert contml("index", exported, "shards", "--out", "p.index")[1].startswith("p.index: 8 images added, 24 in all")
+    assert "omit RUN and images" in refused("index", exported, "--out", "p.index", "--remove", "p-0002.tar")
     (archives / "p-0000.tar").unlink()
     out = contml("index", exported, "shards", "--out", "p.index")[1]
     assert "8 images of the index are not among these images, and stay in it" in out.splitlines()

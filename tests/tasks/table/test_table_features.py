@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import csv
+import unicodedata
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+from PIL import Image
+from pyarrow import parquet
 from support.refusals import refuses
 from support.tables import dials, write_table
 
+from contml import InputError
 from contml.data.copies import find_copies
-from contml.data.features import with_features
+from contml.data.features import read_features, with_features
 from contml.data.renderers.text import name_picture
 from contml.experiment import OwnData, load_table
 from contml.tasks.table.file import file
@@ -64,6 +69,11 @@ def test_every_command_works_without_images(folder, contml):
         status, _, err = contml(*command)
         assert status == 0, err
         assert "no such file" not in err
+    Image.new("RGB", (8, 8)).save("img/new.png")
+    status, _, err = contml("index", run, "img", "--out", "v.index")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "embeds vectors of 3 features, not images; embed them in Python" in err
+    assert not Path("v.index").exists()
     status, _, err = contml("features", *features)
     assert (status, err.count("\n")) == (2, 1)
     assert "images.features: used with 'contml features'" in err
@@ -146,3 +156,71 @@ def test_judgments(folder, contml):
     assert "no image file found" in out
     status, _, err = contml("check", "--data", "pairs.csv")
     assert (status, err.count("\n")) == (2, 1)
+
+
+def test_vectors_without_names_are_in_the_order_of_the_splits(folder, contml):
+    """The order is not that of the table: it is printed, with the first item."""
+    np.save(folder / "F.npy", np.load(folder / "F.npz")["features"])
+    data = ("--data", "items.csv", "--label", "reading=number", "images.features=F.npy", *SMALL)
+    status, out, err = contml("check", *data)
+    assert status == 0, err
+    task = load_table(OwnData(Path("items.csv"), ["reading=number"]), None, list(data[4:])).read_task()
+    sizes = f"{len(task.train):,} training, then "
+    assert f"F.npy has no names: its vectors are taken for {sizes}" in out + err
+    assert f"items in turn, the first one for {task.train.name(0)}" in out + err
+
+
+@pytest.mark.parametrize("form", ["npz", "parquet"])
+def test_names_in_another_unicode_form_are_found(tmp_path, monkeypatch, form):
+    monkeypatch.chdir(tmp_path)
+    names = [unicodedata.normalize("NFC", f"ä {n}.jpg") for n in range(30)]
+    rows = [{"image": name, "reading": n} for n, name in enumerate(names)]
+    write_table(tmp_path / "items.csv", rows)
+    vectors, other = np.arange(90.0).reshape(30, 3), [unicodedata.normalize("NFD", name) for name in names]
+    if form == "npz":
+        np.savez("F.npz", names=other[::-1], features=vectors[::-1])
+    else:
+        parquet.write_table(pyarrow.table({"name": other[::-1], "features": vectors[::-1].tolist()}), "F.parquet")
+    task = with_features(file(data="items.csv", labels={"reading": "number"}, has_features=True), Path(f"F.{form}"))
+    for split in (task.train, task.test):
+        found = np.stack([image.values for image in split.images])
+        assert found[:, 0].tolist() == [3 * int(name.split()[1].partition(".")[0]) for name in split.names]
+
+
+@pytest.mark.parametrize(
+    ("content", "fields"),
+    [
+        ({"name": ["a"], "vectors": [[1.0]]}, ("has the arrays name, vectors", "needs names and features")),
+        ({"names": np.array(["a", "b"], object), "features": [[1.0], [2.0]]}, ("Python objects", "dtype=str")),
+        ({"names": ["a", "b", "c"], "features": np.ones((3, 4))}, ("all 3 vectors are equal", "must differ")),
+    ],
+)
+def test_files_that_are_no_features(tmp_path, content, fields):
+    np.savez(tmp_path / "F.npz", **content)
+    with pytest.raises(InputError) as error:
+        read_features(tmp_path / "F.npz")
+    assert all(each in str(error.value) for each in fields)
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields"),
+    [
+        ({"image": ["a"], "emb": [[1.0]]}, ("has the columns image, emb", "needs name and features")),
+        ({"name": ["a", "b", "c"], "features": [[1.0, 2], [3.0], [4.0, 5]]}, ("the vector of b has 1", "of a 2")),
+        ({"name": ["a", "b"], "features": [[1.0], None]}, ("the vector of b has no numbers", "of a 1")),
+    ],
+)
+def test_tables_that_are_no_features(tmp_path, columns, fields):
+    parquet.write_table(pyarrow.table(columns), tmp_path / "F.parquet")
+    with pytest.raises(InputError) as error:
+        read_features(tmp_path / "F.parquet")
+    assert all(each in str(error.value) for each in fields)
+
+
+def test_check_describes_maps_of_features(folder, contml):
+    packed = np.load(folder / "F.npz")
+    np.savez(folder / "M.npz", names=packed["names"], features=packed["features"][:, None])
+    data = ("--data", "items.csv", "--label", "reading=number", "images.features=M.npz", *SMALL)
+    status, out, err = contml("check", *data)
+    assert status == 0, err
+    assert "vectors of 3 numbers at 1 places" in out
