@@ -261,10 +261,7 @@ def _out_of_fold(
     network = f"{folds} {judged_by}, each {what} by the one that was not trained on it"
     if smaller:
         network += f"; {smaller} of them with smaller batches than those of the run, which has more items"
-    untrained = f"{count} of the {folds} {judged_by} have untrained weights" if count else ""
-    if count == folds:
-        untrained += ": no training improved the network, so this list says little about labels"
-    return scored, network, untrained
+    return scored, network, f"{count} of the {folds} {judged_by} have untrained weights" if count else ""
 
 
 def _audited(subject: _Subject, errors: LabelErrors | ScoredJudgments, network: str, untrained: str) -> Audit:

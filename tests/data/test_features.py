@@ -91,8 +91,8 @@ def test_names_are_compared_below_their_shared_folder(tmp_path):
     ("names", "values", "got"),
     [
         (["/data/a/1.jpg"], np.ones((1, 2)), "/data/a/1.jpg (5 of 5 items are missing)"),
-        (["/data/a/1.jpg", "a/1.jpg"], np.ones((2, 2)), "/data/a/2.jpg (4 of 5 items are missing)"),
-        (["a", "b", "a"], np.ones((3, 2)), "features[0] and features[2] have the same name, a"),
+        (["/data/a/1.jpg", "a/1.jpg"], np.eye(2), "/data/a/2.jpg (4 of 5 items are missing)"),
+        (["a", "b", "a"], np.eye(3), "features[0] and features[2] have the same name, a"),
         (["a"], np.ones((2, 2)), "1 names for 2 vectors"),
         (["a", "b"], np.array([[1, np.nan], [1, 1]]), "features of a are not finite"),
         (["a", "b"], np.ones(2), "float64 [2]"),
@@ -112,7 +112,7 @@ def test_files_that_are_no_features(tmp_path):
     (tmp_path / "broken.npz").write_bytes(b"PK not a file")
     with refuses("broken.npz", got="not a readable file of arrays"):
         read_features(tmp_path / "broken.npz")
-    np.save(tmp_path / "few.npy", np.ones((4, 2)))
+    np.save(tmp_path / "few.npy", np.eye(4))
     with refuses("few.npy", got="4 vectors for 5 items"):
         with_features(a_task(), tmp_path / "few.npy")
 
