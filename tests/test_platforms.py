@@ -17,7 +17,7 @@ from contml._support import texts
 from contml._support.files import shared_folder, write
 from contml.cli import main
 from contml.data import Pixels, Split
-from contml.data.copies import _sizes
+from contml.data.copies import _states
 from contml.labels import VectorLabels
 
 
@@ -57,7 +57,7 @@ def test_files_are_listed_by_paths_with_backslashes(tmp_path, monkeypatch):
     (tmp_path / "photos\\").mkdir()  # Linux lists a folder of this name
     (tmp_path / "photos\\" / "a.jpg").write_bytes(b"x" * 100)
     monkeypatch.setattr(texts, "_SEPARATORS", r"/\\")
-    assert _sizes(texts.Texts(["photos\\a.jpg", "photos\\b.jpg"])).tolist() == [100, 0]
+    assert _states(texts.Texts(["photos\\a.jpg", "photos\\b.jpg"]))[:, 0].tolist() == [100, 0]
 
 
 def test_text_that_a_code_page_lacks_is_escaped(monkeypatch):

@@ -131,6 +131,6 @@ def test_every_option_is_on_the_page_and_its_commands_are_understood(contml, tra
 def test_python_of_the_page_runs(trainings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/sweep.md").read_text(encoding="utf-8"), re.DOTALL)
-    exec(compile(block.replace('["training', '["task.train=99", "training'), "sweep.md", "exec"), {})
+    exec(compile(block.replace('["training', '["task.train=150", "training'), "sweep.md", "exec"), {})
     assert (tmp_path / "lr.jsonl").exists()
     assert len(trainings.done) == 4

@@ -148,7 +148,7 @@ def test_an_evaluation_equals_the_loops(split):
         mean_distance = getattr(found.curves["label_distance"], column)
         area = getattr(found.scores["label_distance_area"], column)
         assert area == pytest.approx(fmean(mean_distance), rel=1e-12)
-    assert read_again(found) == found or math.isnan(found.spearman)
+    assert read_again(found) == found or math.isnan(found.spearman) or math.isnan(found.random_margin)
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
+from scipy.stats import t
 from support.miniature import Flat, assert_equal, small_trainer, squares, weights
 from support.processes import run_connected
 from support.refusals import refuses
@@ -84,7 +85,7 @@ def test_the_interval_of_the_difference_is_paired():
     mean = sum(difference) / 4
     deviation = math.sqrt(sum((value - mean) ** 2 for value in difference) / 3)
     assert summary.difference == pytest.approx(mean)
-    assert summary.interval == pytest.approx(1.96 * deviation / 2)
+    assert summary.interval == pytest.approx(t.ppf(0.975, 3) * deviation / 2)
 
 
 @pytest.mark.parametrize("patience", [1, 2, 3])
