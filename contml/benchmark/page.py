@@ -114,8 +114,9 @@ def _protocol(suite: Suite) -> str:
         f"{further if suite.further else '.'} The best option is trained with seeds "
         f"{', '.join(map(str, suite.seeds))}, and its last weights are measured on the test split.\n\n"
         f"{_of_scores(suite)} Brackets: 95 % intervals over seeds and queries (groups of queries, where there are "
-        f"groups), by Student's t; {fixed}they are for these sets. Differences to {suite.reference} are paired by seed "
-        "and query. p: two-sided, by Holm's correction over the methods of a table. Seconds: of one core."
+        f"groups), by Student's t; {fixed}an interval of the mean is one for these sets. Differences to "
+        f"{suite.reference} are paired by seed and query. p: two-sided, by Holm's correction over the methods "
+        "of a table. Seconds: of one core."
     )
 
 
