@@ -239,18 +239,14 @@ def read_features(path: Path) -> Features:
         raise InputError(file, f"features of {values.dtype} {list(values.shape)}", allowed)
     if names is not None and len(names) != len(values):
         raise InputError(file, f"{len(names):,} names for {len(values):,} vectors", hint="give one name per vector")
-    values, are_equal = values.astype(np.float32, copy=False), len(values) > 1
+    values = values.astype(np.float32, copy=False)
     for start in range(0, len(values), _CHUNK):  # the values may be more than the memory holds
         # What was read of a file stays in memory as long as the file is mapped: each part has a map of its own.
         part = _read(path)[1] if isinstance(values, np.memmap) else values
-        chunk = part[start : start + _CHUNK]
-        is_finite = np.isfinite(chunk)
-        are_equal = are_equal and bool((chunk == part[0]).all())
+        is_finite = np.isfinite(part[start : start + _CHUNK])
         if not is_finite.all():
             row = start + int(np.argwhere(~is_finite)[0, 0])
             raise InputError(file, f"the features of {names[row] if names else f'item {row}'} are not finite")
-    if are_equal:
-        raise InputError(file, f"all {len(values):,} vectors are equal", "must differ")
     return Features(names, values)
 
 
@@ -291,9 +287,14 @@ def with_features(task: Task, path: Path) -> Task:
     A file with the names of the task's items in their order is matched row by row, so that items may share a name.
 
     Raises:
-        InputError: the file cannot be read, lacks an item of the task, or two of its vectors have the same name.
+        InputError: the file cannot be read, lacks an item of the task, its vectors are all equal, or two of them have
+            the same name.
     """
     features = read_features(path)
+    values = features.values
+    chunks = (values[start : start + _CHUNK] for start in range(0, len(values), _CHUNK))
+    if len(values) > 1 and all(bool((chunk == values[0]).all()) for chunk in chunks):
+        raise InputError(str(path), f"all {len(values):,} vectors are equal", "must differ")
     splits = list(task.splits.values())
     ends = np.cumsum([len(split) for split in splits])
     if features.names is not None:

@@ -536,7 +536,7 @@ def _read_fasttext(source: _VectorFile, head: bytes, words: Collection[str] | No
         if num_labels > 0 or num_pruned > 0:
             raise InputError(str(source), "a classifier, or a quantized model", "must be word vectors of fastText")
         num_rows = num_words + bucket
-        if not (0 < dim <= _DIM and 0 < num_words == num_entries and bucket >= 0 and max_n <= _WORD):
+        if not (0 < dim <= _DIM and 0 < num_words == num_entries and bucket >= 0 <= min_n and max_n <= _WORD):
             raise source.damaged(f"it declares {num_words} words and {bucket} groups of n-grams, of {dim} numbers")
         kept = _Kept(source, words, dim)
         source.check_rows(num_words)

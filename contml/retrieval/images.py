@@ -100,7 +100,7 @@ def _is_one(images: ImageInput, ndim: int) -> bool:
 
 def _kind(given: Any) -> str:
     shape = f" {given.dtype} {list(given.shape)}" if isinstance(given, torch.Tensor) else ""
-    if isinstance(given, ImageFile | str | os.PathLike):
+    if isinstance(given, ImageFile):
         return "an image file"
     return f"a {type(given).__name__}{shape}"
 

@@ -234,7 +234,7 @@ def build_features(folder: Path) -> None:
     build_image_cache(folder)
     for suffix in ("npz", "npy", "parquet"):
         names = [f"{row}.png" for row in range(4)]
-        write_features(folder / f"features.{suffix}", names, ["train"] * 4, np.ones((4, 3), np.float32))
+        write_features(folder / f"features.{suffix}", names, ["train"] * 4, np.eye(4, 3, dtype=np.float32))
 
 
 def read_features(folder: Path, random: Random) -> None:

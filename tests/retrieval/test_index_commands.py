@@ -44,7 +44,7 @@ class Colours:
     def __init__(self, identity="abc", kind="interval", measure=PLAIN, brightness=1.0):
         self.measure = measure
         calibration = kind and SimpleNamespace(kind=kind, level=0.9)
-        self.bundle = SimpleNamespace(calibration=calibration, epoch=1.0)
+        self.bundle = SimpleNamespace(calibration=calibration, epoch=1.0, feature_dim=None)
         self.identity, self.brightness = identity, brightness
         self.left_out, self.embedded = {}, 0
 

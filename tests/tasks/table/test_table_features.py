@@ -192,7 +192,6 @@ def test_names_in_another_unicode_form_are_found(tmp_path, monkeypatch, form):
     [
         ({"name": ["a"], "vectors": [[1.0]]}, ("has the arrays name, vectors", "needs names and features")),
         ({"names": np.array(["a", "b"], object), "features": [[1.0], [2.0]]}, ("Python objects", "dtype=str")),
-        ({"names": ["a", "b", "c"], "features": np.ones((3, 4))}, ("all 3 vectors are equal", "must differ")),
     ],
 )
 def test_files_that_are_no_features(tmp_path, content, fields):
@@ -215,6 +214,13 @@ def test_tables_that_are_no_features(tmp_path, columns, fields):
     with pytest.raises(InputError) as error:
         read_features(tmp_path / "F.parquet")
     assert all(each in str(error.value) for each in fields)
+
+
+def test_vectors_that_are_all_equal_are_refused(folder, refused):
+    packed = np.load(folder / "F.npz")
+    np.savez(folder / "E.npz", names=packed["names"], features=np.zeros_like(packed["features"]))
+    line = refused("check", "--data", "items.csv", "--label", "reading=number", "images.features=E.npz", *SMALL)
+    assert "E.npz: all 60 vectors are equal; must differ" in line
 
 
 def test_check_describes_maps_of_features(folder, contml):
