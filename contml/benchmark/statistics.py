@@ -5,8 +5,9 @@ chance: the seeds, and the queries. Queries of one group (the photographs of a h
 
     variance of the mean = variance of the mean of a seed / S  +  variance of the mean over groups of queries
 
-Each has its own degrees of freedom, of which those of the sum follow (Satterthwaite). What differs by seed and query is
-in both, so that the interval is a little wide. The mean over data sets has the sum of their variances. Two methods are
+Each has its own degrees of freedom; Satterthwaite's formula gives the degrees of freedom of the sum. Differences by
+seed and query together are counted in both, so that the interval is a little wide.
+The mean over data sets has the sum of their variances. Two methods are
 compared by the differences on the same seeds and queries. `benchmarks/results/intervals.md` has the measured coverage.
 Holm: "A simple sequentially rejective multiple test procedure", 1979. Demsar: "Statistical comparisons of classifiers
 over multiple data sets", JMLR 2006.

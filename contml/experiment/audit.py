@@ -260,7 +260,7 @@ def _out_of_fold(
     scored = _scored(subject, k, missing, outputs, fold_of)
     network = f"{folds} {judged_by}, each {what} by the one that was not trained on it"
     if smaller:
-        network += f"; {smaller} of them with smaller batches than those of the run, which has more items"
+        network += f"; {smaller} of them with smaller batches than the run, which has more items"
     return scored, network, f"{count} of the {folds} {judged_by} have untrained weights" if count else ""
 
 
@@ -349,7 +349,7 @@ def draw_folds(keys: Sequence[str], folds: int, what: str = "items") -> Tensor:
 
 
 def without(task: Task, rows: Tensor) -> Task:
-    """The data without some of the training items, or of judgments without those of these numbers."""
+    """The data without the training items of some rows; of judgments, without the judgments of these numbers."""
     labels = task.train.labels
     kept = torch.ones(labels.count if isinstance(labels, JudgedItems) else len(labels), dtype=torch.bool)
     kept[rows] = False

@@ -218,7 +218,7 @@ def _new_rows(index: Index, images: Sequence[NamedImage], result: Added) -> Mask
 
 
 def _damaged(index: Index, shard: str) -> dict[str, str]:
-    """As `_changed`, of a shard that cannot be read now: its images in the index, if there are any, were of another."""
+    """As `_changed`, of a shard that cannot be read; empty if the index has no images of it."""
     first = next((name for name in index.ids if name.startswith(f"{shard}/")), None)
     if first is None:
         return {}

@@ -59,7 +59,7 @@ Join: TypeAlias = bool | Shard
 
 
 def share(items: Sequence[ItemT], join: Join) -> Sequence[ItemT]:
-    """The items of a list that a command does: those of its shard, or all."""
+    """The items of a list that a command does: the items of its shard, or all."""
     return items[join.number - 1 :: join.count] if isinstance(join, Shard) else items
 
 

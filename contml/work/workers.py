@@ -1,4 +1,4 @@
-"""Processes that do items of work: this one, others of this machine, or those of a Ray cluster."""
+"""Processes that do items of work: this one, others of this machine, or processes of a Ray cluster."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_folds_of_few_items_have_smaller_batches(contml, tmp_path, kind):
     (run,) = tmp_path.glob("runs/*/*/few")
     status, _, err = contml("audit", run, "--folds", 2)
     assert status == 0, err
-    sentence = "2 of them with smaller batches than those of the run, which has more items"
+    sentence = "2 of them with smaller batches than the run, which has more items"
     assert sentence in (run / "audit/train.html").read_text()
     assert contml("audit", run, "--folds", 2)[0] == 0  # the networks are kept
     assert sentence in (run / "audit/train.html").read_text()
