@@ -34,6 +34,8 @@ def check_suffix(path: Path, endings: Collection[str]) -> str:
     suffix = path.suffix.lower()
     if suffix not in endings:
         allowed = " or ".join(filter(None, (", ".join([*endings][:-1]), [*endings][-1])))
+        if path.is_dir():
+            raise InputError(str(path), "a folder", f"must be a file that ends in {allowed}")
         raise InputError(str(path), f"suffix {path.suffix!r}", f"must end in {allowed}")
     return suffix
 

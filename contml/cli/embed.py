@@ -218,12 +218,14 @@ def embed(
     if is_folder and (others := len([*out.glob("*.parquet")]) - len(shards)):
         are = "is another .parquet file" if others == 1 else f"are {others:,} other .parquet files"
         echo(f"note: in {out} there {are}, of none of these shards", err=True)
-    source = "an interrupted run or other commands" if sharing else "an interrupted run"
+    source = "an earlier run or other commands" if sharing else "an earlier run"
     resumed = f" ({written.resumed:,} images from {source})" if written.resumed else ""
     left_out = f"; {unread}" if unread else ""
     what = "embeddings" if kind is None else f"{kind} codes"
     if is_folder:
         before = f"{len(shards):,} shard{'s' if len(shards) > 1 else ''}, "
+        if written.resumed == written.images and not sharing:
+            before, resumed = f"complete already: {before}", ""
     echo(f"{out}: {before}{written.images:,} {what} of {written.dim:,} numbers{resumed}{left_out}")
 
 

@@ -174,7 +174,7 @@ def _add(
             facts = {"structure": index.structure, "recall@10": index.found, "bytes_per_item": index.bytes_per_item}
             echo(json.dumps({"index": str(out), **counts, **facts, "broken": broken}))
             return
-        source = "an interrupted run or other commands" if join else "an interrupted run"
+        source = "an earlier run or other commands" if join else "an earlier run"
         resumed = f" ({result.resumed:,} from {source})" if result.resumed else ""
         echo(f"{out}: {result.added:,} images added{resumed}, {len(index):,} in all")
         if table is not None and (without := sum(image.name not in table for image in image_files)):

@@ -196,7 +196,7 @@ def features(
         written = experiment.extract_features(
             replace(loaded_experiment, task=task), out, progress, maps=maps, join=sharing, cluster=cluster
         )
-    source = "an interrupted run or other commands" if sharing else "an interrupted run"
+    source = "an earlier run or other commands" if sharing else "an earlier run"
     resumed = f" ({written.resumed:,} from {source})" if written.resumed else ""
     echo(f"{out}: {before}{written.items:,} {'maps' if maps else 'vectors'} of {written.dim:,} numbers{resumed}")
     named = loaded_experiment.config.parts["model"].options["weights"] != "none"

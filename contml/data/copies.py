@@ -19,6 +19,8 @@ from contml.data.draw import Array
 from contml.data.sources import ImageFiles, ImageSource, PackedFiles, Stamp, Vector, Vectors
 from contml.data.split import SPLIT_TITLES, Split
 
+#: Bytes of a digest.
+DIGEST = 16
 #: The last bytes of files of equal size are compared first: of most, these differ.
 _LAST = 4096
 #: Bytes that are read at a time.
@@ -122,7 +124,7 @@ class _Compared:
         order = sorted(zip(map(shards.position, paths.taken(rows)), rows.tolist(), strict=True))
         with progress_bar(len(order), "comparing image files") as progress:
             for done, (_, row) in enumerate(order, start=1):
-                digests[row] = _digest(paths[row], last)
+                digests[row] = digest_of(paths[row], last)
                 progress(done)
 
 
@@ -257,9 +259,36 @@ def _states_in(folder: str, names: Texts, of_shard: dict[shards.Address, Array])
     return np.fromiter((states.get(name, (0, 0)) for name in names), np.dtype((np.int64, 2)), len(names))
 
 
-def _digest(file: str, last: int | None) -> bytes:
-    """A digest of the `last` bytes of a file, or of all; of its path, if it cannot be read: it equals no other."""
-    content = hashlib.blake2b(digest_size=16)
+def with_digest(state: str, digest: bytes) -> str:
+    """The state of the file of an image (`contml.data.shards.file_state`), with a digest of the bytes of the image."""
+    return f"{state} {digest.hex()}"
+
+
+def is_unchanged(file: Path, state: str) -> bool:
+    """Whether an image file, which may be in a shard, has a state that was recorded.
+
+    Where only the time of change differs, as after a copy or a download, the bytes of the image are compared.
+
+    Args:
+        file: the image.
+        state: as of `with_digest`; indexes of contml 0.1 have no digests, and a new time is a change.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    size, changed, *digest = state.split(" ")
+    now = shards.file_state(file)
+    if now == f"{size} {changed}":
+        return True
+    return now.split(" ")[0] == size and digest == [digest_of(str(file)).hex()]
+
+
+def digest_of(file: str, last: int | None = None) -> bytes:
+    """A digest of the `last` bytes of a file, or of all; of its path, if it cannot be read: it equals no other.
+
+    The file may be in a shard.
+    """
+    content = hashlib.blake2b(digest_size=DIGEST)
     try:
         in_shard = shards.read_image(Path(file))
         with Path(file).open("rb") if in_shard is None else io.BytesIO(in_shard) as stream:

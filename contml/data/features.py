@@ -59,6 +59,8 @@ class Made(NamedTuple):
         broken: name and cause of each image that is left out.
         settings: what the key depends on but the images, by the name of the setting; empty in files of contml 0.1.
         state: names and files of the images, if they are those of a shard.
+        sizes: a hash of the names of the images and the sizes of their files; empty in files of contml 0.1.
+        content: a hash of the bytes of the images.
     """
 
     key: str
@@ -67,6 +69,8 @@ class Made(NamedTuple):
     broken: dict[str, str]
     settings: Mapping[str, str] = {}
     state: str = ""
+    sizes: str = ""
+    content: str = ""
 
     def difference(self, settings: Mapping[str, str]) -> str:
         """The first setting that differs from others, in words; "" if none does.
@@ -152,7 +156,10 @@ def unicode_name(name: str) -> str:
 
 
 def finished_file(
-    path: Path, key: Callable[[], str] | None = None, settings: Mapping[str, str] | None = None
+    path: Path,
+    key: Callable[[], str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    is_same: Callable[[Made], bool] = lambda _: False,
 ) -> Made | None:
     """What a file says about how it was made, if it is complete; None if there is no file.
 
@@ -160,6 +167,7 @@ def finished_file(
         path: a file of features, or an HDF5 file of embeddings (`contml embed`).
         key: the key of a file that is complete, called if there is one; None: not known yet.
         settings: what the key depends on but the images; None: they are not recorded.
+        is_same: called for another key with equal settings: whether the images are those of the file all the same.
 
     Raises:
         InputError: another file has its name, or one of other settings or images.
@@ -170,13 +178,16 @@ def finished_file(
         made = Made(*json.loads(_READERS[path.suffix.lower()](path)))
     except Exception:  # any content, and errors of several libraries
         raise taken(path) from None
-    types = (str, int, int, dict, Mapping, str)
+    types = (str, int, int, dict, Mapping, str, str, str)
     if not all(map(isinstance, made, types)):
         raise taken(path)
     if key is not None and key() != made.key:
         if settings is None:
             raise taken(path)
-        got = made.difference(settings) or "of other images, or of images that have changed since"
+        difference = made.difference(settings)
+        if not difference and is_same(made):
+            return made
+        got = difference or "of other images, or of images that have changed since"
         raise InputError(str(path), f"exists already, {got}", hint="choose another file, or remove it")
     return made
 
@@ -299,6 +310,8 @@ def with_features(task: Task, path: Path) -> Task:
     ends = np.cumsum([len(split) for split in splits])
     if features.names is not None:
         rows = _rows_of(Texts.concatenated([as_texts(split.names) for split in splits]), features.names, path)
+        if unused := len(values) - len(np.unique(rows)):
+            note(f"{path}: {unused:,} of {len(values):,} vectors are of no item, and not used")
     elif len(features.values) != ends[-1]:
         got = f"{len(features.values):,} vectors for {ends[-1]:,} items"
         raise InputError(str(path), got, hint="give one vector per item")
@@ -319,10 +332,13 @@ def _rows_of(item_names: Texts, names: Texts, path: Path) -> np.ndarray[Any, np.
         return np.arange(len(names))
     rows = item_keys.positions(keys)
     if (rows < 0).any():  # the root folder may have moved: names are compared below the folder that all of them share
-        item_keys, keys = _below_shared_folder(item_keys), _below_shared_folder(keys)
+        (item_keys, item_folder), (keys, folder) = map(_below_shared_folder, (item_keys, keys))
+        rows = np.arange(len(names)) if item_keys == keys else item_keys.positions(keys)
+        if (rows >= 0).all():
+            own, others = (f"below {each}" if each else "as they are" for each in (item_folder, folder))
+            note(f"{path}: its names, {others}, are those of the items, {own}")
         if item_keys == keys:
-            return np.arange(len(names))
-        rows = item_keys.positions(keys)
+            return rows
     first = keys.positions(keys)
     for row in np.flatnonzero(first != np.arange(len(keys)))[:1].tolist():
         got = f"features[{first[row]}] and features[{row}] have the same name, {names[row]}"
@@ -340,6 +356,7 @@ def _composed(names: Texts) -> Texts:
     return names.mapped(names.matches(r"^[\x00-\x7f]*$"), names, partial(unicodedata.normalize, "NFC"))
 
 
-def _below_shared_folder(names: Texts) -> Texts:
+def _below_shared_folder(names: Texts) -> tuple[Texts, str]:
+    """The names below the folder that all of them share, and that folder; "" for none."""
     folder = shared_folder([folder for folder, _, _ in names.folders()])
-    return names.without_prefix(os.path.join(folder, "")) if folder else names  # noqa: PTH118
+    return (names.without_prefix(os.path.join(folder, "")) if folder else names), folder  # noqa: PTH118

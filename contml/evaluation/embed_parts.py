@@ -25,6 +25,7 @@ from contml._support.errors import InputError
 from contml._support.files import locked
 from contml._support.tensors import load_tensors, save_tensors
 from contml.data import Images
+from contml.data.copies import DIGEST, digest_of
 from contml.data.features import Floats, Made, finished_file
 from contml.data.split import Split
 from contml.evaluation.embed import BATCH, embed_rows
@@ -40,6 +41,7 @@ class Part(NamedTuple):
     rows: Tensor  # [n] the rows that could be read, ascending
     embeddings: Tensor  # [n,d]
     broken: dict[int, str]  # why the others could not be read
+    digests: Tensor  # [n + broken,16] uint8 of the bytes of the image files of all these rows, ascending
 
 
 class Parts(work.Files[Part]):
@@ -81,12 +83,26 @@ class Parts(work.Files[Part]):
         """A hash of all that the embeddings depend on: settings, names and files of the images."""
         return key_of(self.settings, [self._state] if self._state else (item.key for item in self.items))
 
+    def is_same(self, made: Made) -> bool:
+        """Whether a file was made from these images, which were copied or downloaded again since.
+
+        All of them are read, if the sizes of their files are equal.
+        """
+        if not made.content or made.sizes != self.sizes():
+            return False
+        return made.content == _content(digests_of(item.split, item.rows) for item in self.items)
+
+    def sizes(self) -> str:
+        """A hash of the names of the images, and of the sizes of their files."""
+        return key_of("", (_fingerprint(item.split, item.rows, times=False) for item in self.items))
+
     def load(self, key: str, path: Path) -> Part | None:
         """A part on disk; None if there is none, or it is damaged."""
         span = range(*map(int, key.split("-")[-3:-1]))
         try:
             tensors, values = load_tensors(path)
             rows, embeddings, broken = tensors["rows"], tensors["embeddings"], dict(values["broken"])
+            digests = tensors["digests"]
         except (FileNotFoundError, InputError, KeyError, TypeError, ValueError):
             return None
         is_complete = embeddings.dtype == torch.float32 and embeddings.ndim in (2, 3)
@@ -96,14 +112,18 @@ class Parts(work.Files[Part]):
             return None
         found = {*rows.tolist(), *broken}
         is_complete = {*self._wanted(span)} <= found <= {*span} and len(found) == len(rows) + len(broken)
-        return Part(rows, embeddings, broken) if is_complete else None
+        is_complete &= digests.dtype == torch.uint8 and digests.shape == (len(found), DIGEST)
+        return Part(rows, embeddings, broken, digests) if is_complete else None
 
     def save(self, value: Part, path: Path) -> None:
         """Write a part."""
-        save_tensors(path, {"rows": value.rows, "embeddings": value.embeddings}, broken=[*value.broken.items()])
+        tensors = {"rows": value.rows, "embeddings": value.embeddings, "digests": value.digests}
+        save_tensors(path, tensors, broken=[*value.broken.items()])
 
-    def joined(self) -> tuple[list[str], Floats, dict[str, str]]:
-        """The names of the images that could be read, their embeddings, and name and cause of the others.
+    def joined(self) -> tuple[list[str], Floats, dict[str, str], str]:
+        """The names of the images that could be read, their embeddings, name and cause of the others, a hash of all.
+
+        The hash is of the bytes of the images, when they were embedded.
 
         Raises:
             InputError: parts have embeddings of different shapes.
@@ -111,8 +131,10 @@ class Parts(work.Files[Part]):
         names: list[str] = []
         embeddings: list[Tensor] = []
         broken: dict[str, str] = {}
+        digests: list[Tensor] = []
         for item in self.items:
             part = self[item.key]
+            digests.append(part.digests)
             broken |= {item.split.name(row): cause for row, cause in part.broken.items()}
             names += [item.split.name(row) for row in part.rows.tolist()]
             if not len(part.embeddings):
@@ -121,7 +143,7 @@ class Parts(work.Files[Part]):
                 problem = f"embeddings {list(part.embeddings.shape)} after others of {list(embeddings[0].shape[1:])}"
                 raise InputError(str(self._root), problem, hint="remove this folder of an interrupted run")
             embeddings.append(part.embeddings)
-        return names, torch.cat(embeddings or [torch.zeros(0, 0)]).numpy(), broken
+        return names, torch.cat(embeddings or [torch.zeros(0, 0)]).numpy(), broken, _content(digests)
 
 
 def key_of(settings: str, states: Iterable[str]) -> str:
@@ -209,7 +231,27 @@ class _Embed:
             raise InputError(split.name(next(iter(broken))), got, hint="replace or remove it")
         for row in rows[~torch.isfinite(embeddings).flatten(1).all(1)].tolist():
             raise InputError(split.name(row), "its embedding is not finite", hint="train the model again")
-        return Part(rows, embeddings, broken)
+        return Part(rows, embeddings, broken, digests_of(split, item.rows))
+
+
+def digests_of(split: Split, rows: Sequence[int]) -> Tensor:
+    """Digests `[n, 16]` of the bytes of the image files of some rows, 0 of an image from no file.
+
+    Right after the images were embedded: the files are still in the memory of the system.
+    """
+    stamps = [split.stamp(row) for row in rows]
+    content = b"".join(bytes(DIGEST) if each is None else digest_of(str(each.file)) for each in stamps)
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8).reshape(-1, DIGEST) if rows else _NO_DIGESTS
+
+
+_NO_DIGESTS = torch.zeros(0, DIGEST, dtype=torch.uint8)
+
+
+def _content(digests: Iterable[Tensor]) -> str:
+    content = hashlib.blake2b(digest_size=DIGEST)
+    for each in digests:
+        content.update(each.numpy().tobytes())
+    return content.hexdigest()
 
 
 def device_here() -> torch.device:
@@ -262,7 +304,7 @@ def embed_to(
         ItemsLeftError: the parts of the shard are finished, and others are not.
     """
     parts = Parts(out, "-".join(settings.values()), splits, state=state)
-    if made := finished_file(out, parts.key, settings):
+    if made := finished_file(out, parts.key, settings, parts.is_same):
         parts.remove()  # a kill may have come first
         return made, 0
     embedded = furthest = 0
@@ -285,14 +327,15 @@ def embed_to(
                 on_done=on_done,
             )
             with locked(parts.folder, name="write", subject=str(out)):
-                made = finished_file(out, parts.key, settings)
+                made = finished_file(out, parts.key, settings, parts.is_same)
                 if made is None:
-                    names, values, broken = parts.joined()
+                    names, values, broken, content = parts.joined()
                     if not names and not state:  # one shard of several may have no image that can be read
                         name, cause = next(iter(broken.items()))
                         problem = f"cannot be decoded ({cause}), nor can any other image"
                         raise InputError(name, problem, hint="check the image files")
-                    made = Made(parts.key(), len(values), values.shape[-1], broken, dict(settings), state)
+                    about = (broken, dict(settings), state, parts.sizes(), content)
+                    made = Made(parts.key(), len(values), values.shape[-1], *about)
                     write(names, values, made)
     finally:
         images.close()
@@ -302,7 +345,7 @@ def embed_to(
     return made, total - embedded
 
 
-def _fingerprint(split: Split, rows: range) -> str:
+def _fingerprint(split: Split, rows: Sequence[int], *, times: bool = True) -> str:
     """A hash of the names and the files of some rows: an image that was replaced is embedded again."""
     content = hashlib.blake2b(digest_size=8)
     for row in rows:
@@ -311,5 +354,6 @@ def _fingerprint(split: Split, rows: range) -> str:
         if stamp is not None:
             with suppress(OSError):  # no such file: it is broken
                 file_stat = stamp.stat()
-                content.update(f"{stamp.crop} {file_stat.st_size} {file_stat.st_mtime_ns}\n".encode())
+                changed = f" {file_stat.st_mtime_ns}" if times else ""
+                content.update(f"{stamp.crop} {file_stat.st_size}{changed}\n".encode())
     return content.hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -54,12 +55,11 @@ def sentence(evaluation: Evaluation) -> str:
     score = evaluation.main
     title, normalized = score.title[0].upper() + score.title[1:], score.normalized()
     if score.better == "higher" or not math.isfinite(normalized) or score.random <= 0:
-        values = (score.model, score.random, score.oracle)
-        model, random, oracle = (evaluation.text(evaluation.headline, value) for value in values)
-        low, high = KINDS[evaluation.kind].baselines
-        half = evaluation.intervals.get(evaluation.headline, math.nan)
+        kind, half = KINDS[evaluation.kind], evaluation.intervals.get(evaluation.headline, math.nan)
+        model = evaluation.text(evaluation.headline, score.model)
         model += "" if math.isnan(half) else f" ± {score_text(half)}"
-        return f"{title} is {model}; {low}: {random}; {high}: {oracle}."
+        baselines = _baselines(score, kind.baselines, lambda value: evaluation.text(evaluation.headline, value))
+        return f"{title} is {model}{baselines}."
     # The ratio is of label distances; in their unit, as they are printed, it is another one.
     scale = {"root": ", squared,", "ratio": ", in logarithms,"}.get(evaluation.measure.kind, "")
     start = f"{title}{scale} is {score.model / score.random:.2f} times that of a random ranking"
@@ -75,8 +75,14 @@ def headline_words(evaluation: Evaluation, mean: float | None = None) -> str:
     """
     score, kind = evaluation.main, KINDS[evaluation.kind]
     score = score if mean is None else replace(score, model=mean)
-    random, oracle = (kind.text(evaluation, value) for value in (score.random, score.oracle))
-    return f"{kind.finding(evaluation, score)}; {kind.baselines[0]}: {random}; {kind.best}: {oracle}."
+    baselines = _baselines(score, (kind.baselines[0], kind.best), lambda value: kind.text(evaluation, value))
+    return f"{kind.finding(evaluation, score)}{baselines}."
+
+
+def _baselines(score: Score, names: tuple[str, str], text: Callable[[float], str]) -> str:
+    """The scores that a model is compared with, in words; one that is not known is left out, as that of one judge."""
+    values = zip(names, (score.random, score.oracle), strict=True)
+    return "".join(f"; {name}: {text(value)}" for name, value in values if not math.isnan(value))
 
 
 def shortened(table: list[list[str]], main_k: str) -> tuple[list[list[str]], list[list[str]]]:

@@ -23,7 +23,7 @@ class Extracted(NamedTuple):
 
     items: int
     dim: int
-    resumed: int  # images whose features come from an interrupted run, or from other commands
+    resumed: int  # images whose features come from an earlier run, or from other commands
 
 
 def extract_features(

@@ -69,7 +69,7 @@ class JudgmentSuspects:
         )
         facts = []
         if isinstance(labels, TripletLabels):
-            facts.append(f"predicted for {percent(predicted)} of answers")
+            facts.append(f"the network gives this answer a probability of {percent(predicted)}")
             if count > 1:
                 facts.append(f"{count:,} judges, {differing:,} of them with another answer")
             if paths:

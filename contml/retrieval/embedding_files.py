@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from contml._support.files import atomic
 from contml.data.features import Floats, Made, finished_file, unicode_name, write_features
 from contml.data.shards import close
 from contml.evaluation.embed import BATCH
-from contml.evaluation.embed_parts import device_here, embed_to, key_of
+from contml.evaluation.embed_parts import Parts, device_here, embed_to, key_of
 from contml.retrieval.embedder import Embedder
 from contml.retrieval.images import NamedImage, NamedImages, NamedShard, SourceItem, changed, shard_cause, split_of
 from contml.retrieval.index_store import CodeKind
@@ -34,7 +34,7 @@ class Written(NamedTuple):
 
     images: int
     dim: int
-    resumed: int  # images whose embeddings come from an interrupted run, or from other commands
+    resumed: int  # images whose embeddings come from an earlier run, or from other commands
     broken: dict[str, str]  # name and cause of each image that is not in the file
     broken_shards: Mapping[str, str] = {}  # name and cause of each shard that cannot be read
 
@@ -160,6 +160,7 @@ def embed_shards(
     settings = _settings(embedder, batch_size, None)
     results = _ShardFiles(folder, settings, {shard.below: shard for shard in shards})
     items = [_ShardItem(shard) for shard in shards]
+    results.check(items)
     embedded = 0
 
     def on_done(item: _ShardItem) -> None:
@@ -234,17 +235,34 @@ class _ShardFiles(work.Files[Made]):
     def _path(self, key: str) -> Path:
         return self._place / Path(key.partition("\n")[0]).with_suffix(".parquet")
 
+    def check(self, items: Iterable[_ShardItem]) -> None:
+        """Look for the files of all shards.
+
+        Raises:
+            InputError: shards have changed since: the error names all of them; or a file is of something else.
+        """
+        files: dict[str, str] = {}
+        for item in items:
+            try:
+                item.key in self  # noqa: B015  # reads the file
+            except _ChangedShardError as error:
+                files[error.shard] = error.file
+        if files:
+            raise changed(files, next(iter(files.values())) if len(files) == 1 else self._place, "remove")
+
     def load(self, key: str, path: Path) -> Made | None:
         """What a file says, if it is there."""
         below, _, state = key.partition("\n")
-        made = finished_file(path)
+        made, shard = finished_file(path), self._shards[below]
         if made is None or made.key == key_of("-".join(self._settings.values()), [state]):
             return made
         if not made.items:  # nothing is lost
             return None
         difference = made.difference(self._settings)
-        if not difference and (name := made.state.rsplit(" ", 2)[0]) == self._shards[below].name:
-            raise changed({self._shards[below].address.file: str(path)}, path, "remove")
+        if not difference and (name := made.state.rsplit(" ", 2)[0]) == shard.name:
+            if _has_content(shard, state, made):
+                return made
+            raise _ChangedShardError(shard.address.file, str(path))
         got = f"exists already, {difference or f'of {name}'}"
         raise InputError(str(path), got, hint="remove it, or choose another folder")
 
@@ -253,6 +271,33 @@ class _ShardFiles(work.Files[Made]):
         raise InputError(
             str(path), "written on another machine, and not found", hint="machines need to share the folder"
         )
+
+
+class _ChangedShardError(InputError):
+    """A shard has changed since its file of embeddings was written.
+
+    Attributes:
+        shard: the path of the shard.
+        file: its file of embeddings.
+    """
+
+    def __init__(self, shard: str, file: str) -> None:
+        error = changed({shard: file}, file, "remove")
+        super().__init__(error.subject, error.got, error.allowed, error.hint)
+        self.shard, self.file = shard, file
+
+
+def _has_content(shard: NamedShard, state: str, made: Made) -> bool:
+    """Whether a file was made from the images that a shard has now; they are read if its size is the same."""
+    if state.split(" ")[-2] != made.state.split(" ")[-2]:
+        return False
+    try:
+        split = split_of(shard.images())
+    except InputError:  # damaged since
+        return False
+    finally:
+        close(shard.address)
+    return Parts(Path(shard.below), "", {_SPLIT: split}).is_same(made)
 
 
 class _EmbedShard:

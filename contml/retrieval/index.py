@@ -378,7 +378,7 @@ class Index:
             ids: `[N]`, not in the index. The id of a removed item is a new item.
             embeddings: `[N, d]`, finite numbers.
             metadata: `[N]`, JSON values by name for each item, or None.
-            states: `[N]`, the states of the files of the items (`contml.data.shards.file_state`), or None.
+            states: `[N]`, the states of the files of the items (`contml.data.copies.with_digest`), or None.
         """
         names = _names(ids)
         vectors, norm = self._vectors("embeddings", embeddings)
@@ -404,6 +404,12 @@ class Index:
                     zip(names, range(content.state.count - len(names), content.state.count), strict=True)
                 )
                 self._positions = content, position_by_id
+
+    def set_states(self, states: Mapping[str, str]) -> None:
+        """Records the states of the files of items by id: files that were copied, whose content is the same."""
+        with self._store.lock() as content:
+            positions = self._position_of(content)
+            self._store.set_states({positions[name]: state for name, state in states.items()})
 
     def leave_out(self, images: Iterable[LeftOut]) -> None:
         """Records images that are not added, until `add` adds them or `remove` forgets them."""

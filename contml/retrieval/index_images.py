@@ -20,11 +20,12 @@ from contml._support.errors import InputError
 from contml._support.files import read_bytes
 from contml._support.text import percent
 from contml.data import Split
+from contml.data.copies import is_unchanged, with_digest
 from contml.data.decode import cause
 from contml.data.shards import exists, file_of, file_state, find, metadata as metadata_in_shard, read_image
 from contml.data.sources import ImageFile
 from contml.data.text_files import written_path
-from contml.evaluation.embed_parts import Mask, Part, Parts, Rows, device_here
+from contml.evaluation.embed_parts import Mask, Part, Parts, Rows, device_here, digests_of
 from contml.labels.base import LabelSpace
 from contml.retrieval.images import NamedImage, NamedImages, changed, split_of
 from contml.retrieval.index import ImageEmbedder, Index, SearchResult
@@ -201,9 +202,9 @@ def _new_rows(index: Index, images: Sequence[NamedImage], result: Added) -> Mask
                 present.append(image)
             elif path != path.encode(errors="replace").decode():
                 result.broken[name] = "its name is not valid Unicode: rename it"
-            elif name in removed_ids and (known is None or known.state in (None, _state(image))):
+            elif name in removed_ids and (known is None or known.state is None or _is_unchanged(image, known.state)):
                 result.removed += 1
-            elif known is not None and name not in removed_ids and known.state == _state(image):
+            elif known is not None and name not in removed_ids and _is_unchanged(image, known.state):
                 result.broken[name] = str(known.cause)
             else:
                 continue
@@ -219,24 +220,33 @@ def _new_rows(index: Index, images: Sequence[NamedImage], result: Added) -> Mask
 
 def _damaged(index: Index, shard: str) -> dict[str, str]:
     """As `_changed`, of a shard that cannot be read; empty if the index has no images of it."""
-    first = next((name for name in index.ids if name.startswith(f"{shard}/")), None)
-    if first is None:
+    names = [name for name in index.ids if name.startswith(f"{shard}/")]
+    if not names:
         return {}
-    ((path,), (state,)) = ([entry.get(FILE) for entry in index.metadata([first])], index.states([first]))
-    file = str(path).removesuffix(first.removeprefix(f"{shard}/")).rstrip("/")
+    path = index.metadata(names[:1])[0].get(FILE)
+    file = str(path).removesuffix(names[0].removeprefix(f"{shard}/")).rstrip("/")
     try:
-        is_same = state in (None, file_state(file))
+        now = file_state(file)  # its images cannot be compared
     except OSError:
-        is_same = False
+        now = ""
+    is_same = all(state is None or now == " ".join(state.split(" ")[:2]) for state in index.states(names))
     return {} if is_same else {file: f"--remove {quote(shard)}"}
 
 
-def _state(image: NamedImage) -> str | None:
-    """The state of the file that an image is in; None if there is none."""
+def _state(image: NamedImage, digest: bytes) -> str | None:
+    """The state of the file that an image is in, with a digest of the image; None if there is none."""
     try:
-        return file_state(image.file)
+        return with_digest(file_state(image.file), digest)
     except OSError:
         return None
+
+
+def _is_unchanged(image: NamedImage, state: str | None) -> bool:
+    """Whether the file that an image is in has a state that was recorded; both may be none."""
+    try:
+        return state is not None and is_unchanged(image.file, state)
+    except OSError:
+        return state is None
 
 
 def _changed(index: Index, images: Sequence[NamedImage]) -> dict[str, str]:
@@ -247,14 +257,24 @@ def _changed(index: Index, images: Sequence[NamedImage]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     names = [image.name for image in images]
+    new_states: dict[str, str] = {}
     for image, entry, state in zip(images, index.metadata(names), index.states(names), strict=True):
         if (stored_path := entry.get(FILE)) != str(image.file.absolute()):
             problem = f"the name of {image.file.absolute()}, and of {stored_path}, which is in {index.path}"
             raise InputError(image.name, problem, hint="remove that one first, or give a folder that holds both")
-        if state is not None and _state(image) not in (None, state):
+        try:
+            now = file_state(image.file)
+        except OSError:  # it is gone
+            continue
+        if state is None or state.split(" ")[:2] == now.split(" "):
+            continue
+        if is_unchanged(image.file, state):
+            new_states[image.name] = with_digest(now, bytes.fromhex(state.split(" ")[-1]))
+        else:
             in_shard = find(image.file)
             name = image.name if in_shard is None else image.name.removesuffix(f"/{in_shard[1]}")
             found[file_of(image.file)] = f"--remove {quote(name)}"
+    index.set_states(new_states)
     return found
 
 
@@ -289,6 +309,7 @@ class _Adding:
                 part = self._parts[item.key]
                 wanted = {*item.rows}
                 names, vectors, new_metadata, states = [], [], [], []
+                digests = dict(zip(sorted({*part.rows.tolist(), *part.broken}), part.digests.numpy(), strict=True))
                 for row, vector in zip(part.rows.tolist(), part.embeddings.numpy(), strict=True):
                     if row not in wanted:
                         continue
@@ -299,11 +320,14 @@ class _Adding:
                         vectors.append(vector)
                         in_shard = self._in_shard(name, image.file)
                         new_metadata.append({**in_shard, **self._metadata.get(name, {}), FILE: path})
-                        states.append(_state(image))
-                broken = {self._images[row]: cause for row, cause in part.broken.items() if row in wanted}
-                self._result.broken |= {image.name: cause for image, cause in broken.items()}
+                        states.append(_state(image, digests[row].tobytes()))
+                broken = {row: (self._images[row], cause) for row, cause in part.broken.items() if row in wanted}
+                self._result.broken |= {image.name: cause for image, cause in broken.values()}
                 if broken:
-                    index.leave_out(LeftOut(image.name, _state(image), cause) for image, cause in broken.items())
+                    index.leave_out(
+                        LeftOut(image.name, _state(image, digests[row].tobytes()), cause)
+                        for row, (image, cause) in broken.items()
+                    )
                 if names:
                     index.add(names, np.stack(vectors), new_metadata, states)
                 self.done = item.end
@@ -343,9 +367,8 @@ class _Embed:
             for row, file, found in zip(item.rows, files, is_read.tolist(), strict=True)
             if not found
         }
-        return Part(
-            torch.tensor([*item.rows])[torch.from_numpy(is_read)], torch.from_numpy(embeddings[is_read]), broken
-        )
+        rows = torch.tensor([*item.rows])[torch.from_numpy(is_read)]
+        return Part(rows, torch.from_numpy(embeddings[is_read]), broken, digests_of(self.split, item.rows))
 
 
 def bind(index: Index, model: Model, run: str) -> Bound:

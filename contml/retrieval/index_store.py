@@ -68,7 +68,7 @@ CREATE TABLE removed (number INTEGER PRIMARY KEY, vectors INTEGER NOT NULL, posi
     id TEXT NOT NULL, crc INTEGER NOT NULL);
 """
 #: What indexes of contml 0.1 do not have; the next change adds it. Of each item, and of each image that was given and
-#: is not in the index: the state of its file when it was read (`contml.data.shards.file_state`), and why it is not in
+#: is not in the index: the state of its file when it was read (`contml.data.copies.with_digest`), and why it is not in
 #: the index, NULL as long as it is not embedded.
 _STATES = """
 ALTER TABLE items ADD COLUMN state TEXT;
@@ -528,6 +528,13 @@ class Store:
             connection.execute("INSERT INTO chunks VALUES (?, ?, ?)", (first_position, len(rows), zlib.crc32(data)))
             connection.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)", rows)
             connection.executemany("DELETE FROM left_out WHERE id = ?", ((name,) for name in ids))
+
+    def set_states(self, states: Mapping[int, str]) -> None:
+        """Records the states of the files of the items at some positions; call it with the lock."""
+        if states:
+            with self._transaction(self.content().state) as connection:
+                rows = ((state, position) for position, state in states.items())
+                connection.executemany("UPDATE items SET state = ? WHERE position = ?", rows)
 
     def leave_out(self, images: Iterable[LeftOut]) -> None:
         """Records images that were given and are not in the index; call it with the lock."""

@@ -82,7 +82,7 @@ def test_refused_before_anything_is_read(refused, tmp_path, command, options, sa
 @pytest.mark.parametrize("suffix", ["npz", "parquet"])
 def test_embed(contml, tiny_run, photos, tmp_path, embedded, suffix):
     out = in_shards(contml, (2, 3, 1), 3, "embed", tiny_run, "photos", "--out", f"f.{suffix}")
-    assert out == f"f.{suffix}: 24 embeddings of 8 numbers (14 images from an interrupted run or other commands)\n"
+    assert out == f"f.{suffix}: 24 embeddings of 8 numbers (14 images from an earlier run or other commands)\n"
     assert embedded == [("images", start) for start in (5, 20, 10, 0, 15)]
     assert contml("embed", tiny_run, "photos", "--out", f"whole.{suffix}")[0] == 0
     assert (tmp_path / f"f.{suffix}").read_bytes() == (tmp_path / f"whole.{suffix}").read_bytes()
@@ -106,7 +106,7 @@ def test_other_numbers_of_shards_and_changed_images(contml, tiny_run, photos, tm
     assert [start for _, start in embedded] == [0, 10, 20, 5]
     Image.new("RGB", (32, 32)).save(photos / "0012.png")
     assert ", and 1 is left " in contml(*command, "--shard", "2/2")[1]
-    assert contml(*command)[1].startswith("f.npz: 24 embeddings of 8 numbers (19 images from an interrupted run)")
+    assert contml(*command)[1].startswith("f.npz: 24 embeddings of 8 numbers (19 images from an earlier run)")
     assert [start for _, start in embedded] == [0, 10, 20, 5, 15, 10]
     assert contml("embed", tiny_run, "photos", "--out", "whole.npz")[0] == 0
     assert (tmp_path / "f.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
@@ -116,7 +116,7 @@ def test_a_file_for_each_shard_of_images(contml, tiny_run, tmp_path, embedded):
     for number in range(3):
         tar(tmp_path / "shards" / f"p-{number}.tar", {f"{row}.png": png(10 * number + row) for row in range(6)})
     out = in_shards(contml, (2, 1), 2, "embed", tiny_run, "shards", "--out", "out")
-    assert out == "out: 3 shards, 18 embeddings of 8 numbers (6 images from an interrupted run or other commands)\n"
+    assert out == "out: 3 shards, 18 embeddings of 8 numbers (6 images from an earlier run or other commands)\n"
     assert len(embedded) == 6
     assert contml("embed", tiny_run, "shards", "--out", "whole")[0] == 0
     files = sorted(path.name for path in (tmp_path / "whole").iterdir())
@@ -127,7 +127,7 @@ def test_a_file_for_each_shard_of_images(contml, tiny_run, tmp_path, embedded):
 def test_features(contml, tmp_path, embedded):
     """Parts of all splits are one list."""
     out = in_shards(contml, (2, 1), 2, "features", "pose/synthetic", *TINY, "--out", "f.npz")
-    assert out.startswith("f.npz: 80 vectors of 1,024 numbers (36 from an interrupted run or other commands)\n")
+    assert out.startswith("f.npz: 80 vectors of 1,024 numbers (36 from an earlier run or other commands)\n")
     parts = [("train", start) for start in range(0, 40, 5)]
     parts += [(name, start) for name, size in (("val", 16), ("test", 24)) for start in range(0, size, 5)]
     assert sorted(embedded) == sorted(parts)

@@ -80,11 +80,26 @@ def test_a_small_file_of_features_does_not_fill_the_memory(tmp_path):
         read_features(path)
 
 
-def test_names_are_compared_below_their_shared_folder(tmp_path):
+def test_names_are_compared_below_their_shared_folder(tmp_path, capsys):
     task, values = a_task(), np.arange(10, dtype=np.float32).reshape(5, 2)
     elsewhere = [name.replace("/data", "/home/me/copy") for name in (*task.train.names, *task.test.names)]
     write_features(tmp_path / "f.npz", elsewhere, ["train"] * 5, values)
     assert with_features(task, tmp_path / "f.npz").test.image(1).tolist() == [8, 9]
+    said = f"{tmp_path / 'f.npz'}: its names, below /home/me/copy, are those of the items, below /data\n"
+    assert capsys.readouterr().err == said
+
+
+def test_vectors_of_no_item_are_counted(tmp_path, capsys):
+    task, values = a_task(), np.arange(14, dtype=np.float32).reshape(7, 2)
+    names = ["x", *task.train.names, "y", *task.test.names]
+    write_features(tmp_path / "f.npz", names, None, values)
+    assert with_features(task, tmp_path / "f.npz").test.image(1).tolist() == [12, 13]
+    assert capsys.readouterr().err == f"{tmp_path / 'f.npz'}: 2 of 7 vectors are of no item, and not used\n"
+
+
+def test_a_folder_is_no_file_of_features(tmp_path):
+    with refuses(str(tmp_path), "a folder", "must be a file that ends in .npz, .npy or .parquet"):
+        with_features(a_task(), tmp_path)
 
 
 @pytest.mark.parametrize(

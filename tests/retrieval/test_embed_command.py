@@ -199,6 +199,9 @@ def test_why_a_file_is_another_one(contml, refused, exported, images, monkeypatc
         patch.setattr(library.retrieval.Embedder, "identity", "of another model")
         assert f"{out}of another model or --dim" in refused(*command)
     os.utime("photos/0001.png", ns=(1, 1))
+    assert f"f{suffix}: complete already: " in contml(*command)[1]
+    size = Path("photos/0001.png").stat().st_size
+    Path("photos/0001.png").write_bytes(Path("photos/0002.png").read_bytes().ljust(size, b"\0")[:size])
     assert f"{out}of other images, or of images that have changed since; choose" in refused(*command)
 
 
@@ -276,7 +279,7 @@ def test_a_killed_command_continues_and_gives_the_same_file(contml, exported, im
     assert 1 <= parts <= 2
     status, out, err = contml(*command, tmp_path / "f.npz")
     assert status == 0, err
-    assert f"1,200 embeddings of 8 numbers ({512 * parts:,} images from an interrupted run)" in out
+    assert f"1,200 embeddings of 8 numbers ({512 * parts:,} images from an earlier run)" in out
     assert contml(*command, tmp_path / "whole.npz")[0] == 0
     (names, found), (whole_names, whole) = read(tmp_path / "f.npz"), read(tmp_path / "whole.npz")
     assert names == whole_names
@@ -376,7 +379,7 @@ def test_parts_of_other_values_are_refused_or_embedded_again(exported, trained, 
         embeddings[2] = float("nan")
     else:
         rows, embeddings, broken = rows[1:].contiguous(), embeddings[1:].contiguous(), [[8, {"cause": 1}]]
-    save_tensors(path, {"rows": rows, "embeddings": embeddings}, broken=broken)
+    save_tensors(path, {**tensors, "rows": rows, "embeddings": embeddings}, broken=broken)
     if change == "dimension":
         with refuses(".f.npz.parts", "after others of", hint="remove this folder"):
             embed_to_file(model, items, out)

@@ -237,6 +237,32 @@ def test_a_changed_image_is_refused_and_embedded_again_after_its_removal(contml,
     assert "photos/04.png: changed since" in refused("index", "run", "photos", "--out", "i")
 
 
+def test_a_copy_of_an_image_is_unchanged(contml, refused, model, photos):
+    """A file of another time and the same content, of an image in the index and of a removed one."""
+    contml("index", "run", "photos", "--out", "i")
+    contml("index", "--out", "i", "--remove", "06.png")
+    for path in photos.rglob("*.png"):
+        os.utime(path, ns=(1, 1))
+    out = contml("index", "run", "photos", "--out", "i")[1].splitlines()
+    assert out[0] == "i: 0 images added, 11 in all"
+    assert out[2] == "1 images were removed from the index earlier and stay out of it"
+    content = bytearray((photos / "04.png").read_bytes())
+    content[-1] ^= 1
+    (photos / "04.png").write_bytes(content)
+    assert "photos/04.png: changed since" in refused("index", "run", "photos", "--out", "i")
+
+
+def test_an_index_without_digests_takes_another_time_for_a_change(contml, refused, model, photos):
+    """As indexes of 0.1."""
+    contml("index", "run", "photos", "--out", "i")
+    with Index.open("i") as index:
+        states = zip(index.ids, index.states(index.ids), strict=True)
+        index.set_states({name: str(state).rpartition(" ")[0] for name, state in states})
+    assert contml("index", "run", "photos", "--out", "i")[1].startswith("i: 0 images added, 12 in all")
+    os.utime(photos / "04.png", ns=(1, 1))
+    assert "photos/04.png: changed since" in refused("index", "run", "photos", "--out", "i")
+
+
 def test_unreadable_images_are_recorded(contml, model, photos, tmp_path):
     """They are tried again when their files have changed, or when they were forgotten."""
     for name in ("bad.png", "other.png"):
@@ -313,7 +339,7 @@ def test_an_index_of_0_1_gets_its_new_tables(contml, refused, model, photos):
     ]
     Image.new("RGB", (8, 8), "blue").save(photos / "new.png")
     contml("index", "run", "photos", "--out", "i")
-    os.utime(photos / "new.png", ns=(1, 1))
+    Image.new("RGB", (8, 8), "red").save(photos / "new.png")
     assert "photos/new.png: changed since" in refused("index", "run", "photos", "--out", "i")
 
 

@@ -207,9 +207,8 @@ def test_an_index_and_shards_that_change(contml, refused, exported, archives, co
     line = refused("index", exported, "shards", "--out", "p.index")
     assert "shards/p-0002.tar: changed since it was embedded in p.index; remove" in line
     assert "contml index --out p.index --remove p-0002.tar" in line
-    (archives / "p-0002.tar").write_bytes(whole)
-    assert contml("index", "--out", "p.index", "--remove", "p-0002.tar")[0] == 0
-    assert contml("index", exported, "shards", "--out", "p.index")[1].startswith("p.index: 8 images added, 24 in all")
+    (archives / "p-0002.tar").write_bytes(whole)  # of another time
+    assert contml("index", exported, "shards", "--out", "p.index")[1].startswith("p.index: 0 images added, 24 in all")
     assert "omit RUN and images" in refused("index", exported, "--out", "p.index", "--remove", "p-0002.tar")
     (archives / "p-0000.tar").unlink()
     out = contml("index", exported, "shards", "--out", "p.index")[1]
@@ -230,6 +229,62 @@ def test_a_table_of_metadata_wins_over_the_shard(contml, exported, archives, tmp
     with library.Index.open("p.index") as index:
         first, second = index.metadata(["p-0000.tar/0001.png", "p-0000.tar/0002.png"])
     assert (first["shard"], first["price"], second["shard"]) == ("mine", "7", "0")
+
+
+def test_a_damaged_shard_whose_images_were_added_at_several_times(
+    contml, refused, exported, archives, contents, tmp_path
+):
+    """The first of its images has the state of the damaged file: all of them are asked."""
+    contml("index", exported, "shards", "--out", "p.index")
+    shard = archives / "p-0001.tar"
+    shard.write_bytes(shard.read_bytes()[:700])
+    with library.Index.open("p.index") as index:
+        index.set_states({"p-0001.tar/0008.png": f"700 {shard.stat().st_mtime_ns}"})
+    line = refused("index", exported, "shards", "--out", "p.index")
+    assert "shards/p-0001.tar: changed since it was embedded in p.index; remove" in line
+
+
+def test_the_second_image_of_a_shard_is_found_when_it_is_damaged(contml, refused, exported, contents, tmp_path):
+    names = [*contents][:3]
+    tar(tmp_path / "s.tar", {name: b"no image" if row == 1 else contents[name] for row, name in enumerate(names)})
+    for command in (["embed", exported, "s.tar", "--out", "out"], ["index", exported, "s.tar", "--out", "i"]):
+        for _ in range(2):
+            status, out, err = contml(*command)
+            assert (status, err.startswith(f"s.tar/{names[1]}: cannot be decoded")) == (0, True)
+            assert "1 image could not be read" in out
+    tar(tmp_path / "s.tar", {name: contents[name] for name in names})
+    assert "s.tar: changed since" in refused("embed", exported, "s.tar", "--out", "out")
+    assert contml("index", exported, "s.tar", "--out", "i")[1].startswith("i: 1 images added, 3 in all")
+
+
+def test_shards_that_were_downloaded_again_are_unchanged(contml, refused, exported, archives, contents, tmp_path):
+    """Another time alone is no change; with one changed byte of equal size, all such shards are named."""
+    commands = [
+        ["embed", exported, "shards", "--out", "out"],
+        ["embed", exported, "shards", "--out", "f.npz"],
+        ["index", exported, "shards", "--out", "i"],
+    ]
+    for command in commands:
+        assert contml(*command)[0] == 0
+    for path in archives.iterdir():
+        os.utime(path, ns=(1, 1))
+    assert contml(*commands[0])[1] == "out: complete already: 3 shards, 24 embeddings of 8 numbers\n"
+    assert contml(*commands[1])[1] == "f.npz: complete already: 24 embeddings of 8 numbers\n"
+    assert contml(*commands[2])[1].startswith("i: 0 images added, 24 in all\n")
+    with library.Index.open("i") as index:  # the next call reads no image
+        assert all(" 1 " in state for state in index.states(index.ids))
+    for number in (0, 2):
+        path = archives / f"p-000{number}.tar"
+        content = bytearray(path.read_bytes())
+        content[content.rfind(b"IDAT") + 5] ^= 1
+        path.write_bytes(content)
+    line = refused(*commands[0])
+    assert "shards/p-0000.tar: changed since it was embedded in out (as have 1 other files)" in line
+    assert "remove out/p-0000.parquet out/p-0002.parquet; the same command" in line
+    assert "of images that have changed since" in refused(*commands[1])
+    line = refused(*commands[2])
+    assert "shards/p-0000.tar: changed since" in line
+    assert "--remove p-0000.tar --remove p-0002.tar" in line
 
 
 # -- a file for each shard ---------------------------------------------------------------------------------------------
@@ -367,7 +422,7 @@ def test_a_shard_that_cannot_be_read_is_left_out(contml, exported, archives, con
     assert contml("embed", exported, "shards", "--out", "out", "--shard", "1/2")[0] == 0
     bad.write_bytes(good)
     assert contml("embed", exported, "shards", "--out", "out")[1] == (
-        "out: 3 shards, 24 embeddings of 8 numbers (16 images from an interrupted run)\n"
+        "out: 3 shards, 24 embeddings of 8 numbers (16 images from an earlier run)\n"
     )
     assert contml("index", exported, "shards", "--out", "i")[1].startswith("i: 8 images added, 24 in all")
 
