@@ -92,11 +92,11 @@ def audit(
         raise typer.Exit(130) from None
     file = out or run / "audit" / f"{split}.csv"
     page = file.with_suffix(".html")
-    suspects = suspects_of(result.split, result.errors, result.tags)
+    suspects = suspects_of(result.split, result.errors, result.tags, ranked=result.ranked)
     files = {
         file: suspects.csv(top),
         page: errors_page(
-            result.split, result.errors, title=result.title, facts=result.facts, count=min(top, _ON_PAGE)
+            suspects, title=result.title, caution=result.caution, facts=result.facts, count=min(top, _ON_PAGE)
         ),
     }
     before = complete(page) if out is not None else ""
@@ -105,15 +105,15 @@ def audit(
     else:
         for path, content in files.items():  # the run's own files are replaced
             write(path, methodcaller("write_bytes", content))
-    order = result.errors.order.tolist()
-    rows = [[f"{result.errors.scores[row]:.3f}", suspects.words(row)] for row in order[: min(top, _PRINTED)]]
+    if result.caution:
+        echo(result.caution)
+    order = result.errors.order
+    rows = [[f"{result.errors.scores[row]:.3f}", suspects.words(row)] for row in suspects.rows(min(top, _PRINTED))]
     print_table([["score", suspects.what], *rows])
     if unscored := len(result.errors.scores) - len(order) - list(result.tags.values()).count(TAGS[1]):
         why = "unreadable" if suspects.what == "judgment" else "unreadable, or without a label to compare"
         echo(f"{unscored:,} of {len(result.errors.scores):,} {suspects.what}s have no score: {why}")
     if result.tagged:
         echo(f"tags: {result.tagged}")
-    if result.untrained:
-        echo(f"note: {result.untrained}")
     count = f"{min(top, len(order)):,} {suspects.what}s with the highest scores of {len(order):,}"
     echo(f"{file}: {before}the {count}; page: {page}")

@@ -62,6 +62,7 @@ class Audit:
         errors: their scores and neighbours, or the scores of their judgments.
         facts: how the items were scored, as (name, text).
         untrained: a sentence where networks with untrained weights made the features; else empty.
+        ranked: whether the scores are findings; not if the weights of all networks are untrained.
         tags: the tags of rows that a person has set; rows whose label is right have no score.
         tagged: a sentence about them; empty without a file of tags.
     """
@@ -72,8 +73,18 @@ class Audit:
     errors: LabelErrors | ScoredJudgments
     facts: Sequence[tuple[str, str]]
     untrained: str = ""
+    ranked: bool = True
     tags: Mapping[int, str] = field(default_factory=dict)
     tagged: str = ""
+
+    @property
+    def caution(self) -> str:
+        """What is said first: a sentence on untrained weights; else empty."""
+        if self.ranked:
+            return f"{self.untrained[:1].upper()}{self.untrained[1:]}." if self.untrained else ""
+        what = "judgments" if isinstance(self.errors, ScoredJudgments) else "labels"
+        listed = "in the order of the data, not of their scores"
+        return f"No findings: {self.untrained}. The scores say little about wrong {what}, so the list is {listed}."
 
 
 def audit_run(
@@ -150,8 +161,9 @@ def audit_run(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     features, missing = _outputs(model.to(device), subject.split, experiment.build_images(model))
     network = f"the {subject.judged_by[:-1]} of the run, which was not trained on these {subject.what}s"
-    untrained = evaluated.untrained if has_parameters or subject.is_judged else ""
-    return _audited(subject, _scored(subject, k, missing, features), network, untrained)
+    # The features of a frozen backbone do not depend on the training.
+    untrained = evaluated.untrained if subject.is_judged or (has_parameters and not model.frozen) else ""
+    return _audited(subject, _scored(subject, k, missing, features), network, untrained, not untrained)
 
 
 class _Tags(NamedTuple):
@@ -227,8 +239,8 @@ def _out_of_fold(
     k: int | None,
     sharing: _Sharing,
     on_line: Callable[[str], None],
-) -> tuple[LabelErrors | ScoredJudgments, str, str]:
-    """The scores by networks that are trained without a fold; what they are, and which of them are untrained."""
+) -> tuple[LabelErrors | ScoredJudgments, str, str, bool]:
+    """The scores by networks that are trained without a fold; what these are; which are untrained; whether not all."""
     what, judged_by, fold_of = subject.what, subject.judged_by, train_fold.fold_of
     run, parts, found = (
         train_fold.loaded.run,
@@ -261,10 +273,13 @@ def _out_of_fold(
     network = f"{folds} {judged_by}, each {what} by the one that was not trained on it"
     if smaller:
         network += f"; {smaller} of them with smaller batches than the run, which has more items"
-    return scored, network, f"{count} of the {folds} {judged_by} have untrained weights" if count else ""
+    untrained = f"{count} of the {folds} {judged_by} have untrained weights" if count else ""
+    return scored, network, untrained, count < folds
 
 
-def _audited(subject: _Subject, errors: LabelErrors | ScoredJudgments, network: str, untrained: str) -> Audit:
+def _audited(
+    subject: _Subject, errors: LabelErrors | ScoredJudgments, network: str, untrained: str, ranked: bool
+) -> Audit:
     name, split, tags = subject.split_name, subject.split, subject.tags
     part = SPLIT_TITLES[name]
     if isinstance(errors, ScoredJudgments):
@@ -291,13 +306,11 @@ def _audited(subject: _Subject, errors: LabelErrors | ScoredJudgments, network: 
             ("Neighbours", f"{errors.neighbours.shape[1]}"),
             ("Label distance", split.labels.unit),
         ]
-    if untrained:
-        facts.append(("Note", untrained))
     if tags.words:
         facts.append(("Tags", tags.words))
     if copies := str(find_copies({name: split})):
         facts.append(("Repeated images", copies))
-    return Audit(subject.title, name, split, errors, facts, untrained, tags.rows, tags.words)
+    return Audit(subject.title, name, split, errors, facts, untrained, ranked, tags.rows, tags.words)
 
 
 def item_groups(task: Task, names: Sequence[str]) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from contml._support.text import csv_bytes, number, percent
 from contml.data.split import Split
@@ -15,14 +17,49 @@ from contml.report.gallery import Line, ShownItem
 
 
 @dataclass(frozen=True)
-class JudgmentSuspects:
-    """The judgments of a split with the highest scores.
+class Suspects(ABC):
+    """What has the highest scores in an audit.
 
     Attributes:
+        ranked: whether the highest score is first; else they are in the order of the data.
         what: what one of them is called.
     """
 
     split: Split
+    errors: Any
+    ranked: bool = field(default=True, kw_only=True)
+    what: ClassVar[str]
+
+    def rows(self, count: int) -> list[int]:
+        """The rows of those with the highest scores."""
+        rows: list[int] = self.errors.order[:count].tolist()
+        return rows if self.ranked else sorted(rows)
+
+    @abstractmethod
+    def words(self, row: int) -> str:
+        """One of them in words."""
+
+    def examples(self, count: int) -> list[Example]:
+        """Those with the highest scores, with their items."""
+        examples = []
+        for place, row in enumerate(self.rows(count), start=1):
+            score = number(float(self.errors.scores[row]))
+            examples.append(self.example(row, f"{place}. Score {score}" if self.ranked else f"Score {score}"))
+        return examples
+
+    @abstractmethod
+    def example(self, row: int, title: str) -> Example:
+        """One of them with its items."""
+
+    @abstractmethod
+    def csv(self, count: int) -> bytes:
+        """A file of those with the highest scores."""
+
+
+@dataclass(frozen=True)
+class JudgmentSuspects(Suspects):
+    """The judgments of a split with the highest scores."""
+
     errors: ScoredJudgments
     what = "judgment"
 
@@ -48,21 +85,19 @@ class JudgmentSuspects:
         labels = self.split.labels
         return f"{labels.of} {value:.3g}" if isinstance(labels, RankingLabels) else labels.measure.text(value)
 
-    def words(self, n: int) -> str:
+    def words(self, row: int) -> str:
         """A judgment in words."""
-        names, labels = self._names(n), self.split.labels
+        n, labels = row, self.split.labels
+        names = self._names(n)
         if not isinstance(labels, TripletLabels):
             return f"{' and '.join(names)}: {self._value(float(self.errors.judged[n]))}"
         chosen, is_odd = names[self._chosen(n)], labels.counts.shape[1] == 3
         answer = f"{chosen} is the odd one out" if is_odd else f"{chosen} is nearer to {names[0]}"
         return f"{', '.join(names)}: {answer}"
 
-    def examples(self, count: int) -> list[Example]:
-        """The judgments with the highest scores, with their items."""
-        return [self._example(n, rank) for rank, n in enumerate(self.errors.order[:count].tolist(), start=1)]
-
-    def _example(self, n: int, rank: int) -> Example:
-        errors, labels = self.errors, self.split.labels
+    def example(self, row: int, title: str) -> Example:
+        """A judgment with its items."""
+        n, errors, labels = row, self.errors, self.split.labels
         predicted, rows = float(errors.predicted[n]), errors.items[n].tolist()
         count, differing, paths = (
             int(each[n]) for each in (errors.judgments, errors.others_differ, errors.implied_otherwise)
@@ -87,14 +122,14 @@ class JudgmentSuspects:
                 facts.append(f"{count:,} judgments, {differing:,} of them different from this one")
             judged = float(errors.judged[n])
             line = Line("Judged", [ShownItem(rows[1], judged, self._value(judged), None)])
-        return Example(f"{rank}. Score {number(float(errors.scores[n]))}", rows[0], "; ".join(facts), [line])
+        return Example(title, rows[0], "; ".join(facts), [line])
 
     def csv(self, count: int) -> bytes:
         """The judgments with the highest scores: their items, what was judged and predicted, and what others say."""
         errors, is_triplet = self.errors, isinstance(self.split.labels, TripletLabels)
         header = [*self._roles, "score", "judged", "predicted", "judgments", "others_differ"]
         lines: list[list[str | float]] = [[*header, *(["implied_otherwise"] if is_triplet else [])]]
-        for n in errors.order[:count].tolist():
+        for n in self.rows(count):
             names = self._names(n)
             judged = names[self._chosen(n)] if is_triplet else float(errors.judged[n])
             numbers = [int(each[n]) for each in (errors.judgments, errors.others_differ, errors.implied_otherwise)]

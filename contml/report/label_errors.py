@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from contml.evaluation.kinds import kind_of
 from contml.evaluation.label_errors import FITTED, LabelErrors, label_errors
 from contml.report.examples import Example
 from contml.report.gallery import TOP, line_of
-from contml.report.judgment_errors import JudgmentSuspects
+from contml.report.judgment_errors import JudgmentSuspects, Suspects
 from contml.report.pictures import Album
 from contml.report.rendering import render, text, texts
 
@@ -44,15 +44,13 @@ def report_errors(split: Split, embeddings: Tensor, missing: Tensor | None) -> L
 
 
 @dataclass(frozen=True)
-class LabelSuspects:
+class LabelSuspects(Suspects):
     """The items of a split with the highest scores.
 
     Attributes:
         tags: the tags of rows that a person has set.
-        what: what one of them is called.
     """
 
-    split: Split
     errors: LabelErrors
     tags: Mapping[int, str] = field(default_factory=dict)
     what = "item"
@@ -61,17 +59,13 @@ class LabelSuspects:
         """The name of an item."""
         return self.split.name(row)
 
-    def examples(self, count: int) -> list[Example]:
-        """The items with the highest scores, each with its nearest items."""
-        return [self._example(row, rank) for rank, row in enumerate(self.errors.order[:count].tolist(), start=1)]
-
-    def _example(self, row: int, place: int) -> Example:
+    def example(self, row: int, title: str) -> Example:
+        """An item with its nearest items."""
         errors, labels = self.errors, self.split.labels
         distances, k = errors.label_distances[row], errors.neighbours.shape[1]
         mean_error = float(errors.errors[errors.neighbours[row]].nanmean())
         predicted = f"Error of the predicted label: {number(float(errors.errors[row]))} times that of the mean label"
         quality = kind_of(labels).quality(distances.tolist(), labels.measure)
-        title = f"{place}. Score {number(float(errors.scores[row]))}"
         line = line_of(labels, "Nearest items", errors.neighbours[row], distances)
         return Example(
             title, row, f"{predicted} (mean of its {k} nearest items: {number(mean_error)}); {quality}", [line]
@@ -87,7 +81,7 @@ class LabelSuspects:
         k = min(TOP, errors.neighbours.shape[1])
         nearest = [f"{column}_{n}" for n in range(1, k + 1) for column in ("neighbour", "label", "label_distance")]
         lines: list[list[str | float]] = [["item", "score", "error", "label", "tag", "mean_label_distance", *nearest]]
-        for row in errors.order[:count].tolist():
+        for row in self.rows(count):
             rows, distances = errors.neighbours[row], errors.label_distances[row]
             name, label = words(row)
             numbers = [float(errors.scores[row]), float(errors.errors[row])]
@@ -100,39 +94,34 @@ class LabelSuspects:
 
 
 def suspects_of(
-    split: Split, errors: LabelErrors | ScoredJudgments, tags: Mapping[int, str]
-) -> LabelSuspects | JudgmentSuspects:
+    split: Split, errors: LabelErrors | ScoredJudgments, tags: Mapping[int, str], *, ranked: bool
+) -> Suspects:
     """The items or judgments of a split, with their scores, as a page and a file show them; `tags`: of rows."""
-    return (
-        JudgmentSuspects(split, errors) if isinstance(errors, ScoredJudgments) else LabelSuspects(split, errors, tags)
-    )
+    if isinstance(errors, ScoredJudgments):
+        return JudgmentSuspects(split, errors, ranked=ranked)
+    return LabelSuspects(split, errors, tags, ranked=ranked)
 
 
-def errors_page(
-    split: Split,
-    errors: LabelErrors | ScoredJudgments,
-    *,
-    title: str,
-    facts: Sequence[tuple[str, str]],
-    count: int,
-) -> bytes:
+def errors_page(suspects: Suspects, *, title: str, caution: str, facts: Sequence[tuple[str, str]], count: int) -> bytes:
     """The page of an audit: the items with the highest scores beside their nearest items, or such judgments.
 
     Args:
-        split: the items.
-        errors: their scores and neighbours, or the scores of their judgments.
+        suspects: the items or judgments.
         title: the heading.
+        caution: the first sentence, in place of what they are; "": none.
         facts: rows below the heading: name and text.
         count: number of items or judgments.
     """
-    split = split.with_short_names()
-    suspects = suspects_of(split, errors, {})
+    split = suspects.split.with_short_names()
+    suspects = replace(suspects, split=split)
     album, shown, labels = Album(split), suspects.examples(count), split.labels
     album.prepare(shown)
     return render(
         "audit.html",
         album,
         title=text(title),
+        caution=text(caution),
+        ranked=suspects.ranked,
         facts=texts(facts),
         judged=suspects.what == "judgment",
         unit=text(kind_of(labels).unit_of_numbers(labels.unit, labels.measure)),

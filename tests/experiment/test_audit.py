@@ -73,11 +73,37 @@ def test_untrained_networks_are_named(contml, tmp_path):
     run = train(load("pose/synthetic", options), tmp_path / "runs").folder
     status, out, err = contml("audit", run, "--folds", 2)
     assert status == 0, err
-    assert "note: 2 of the 2 backbones have untrained weights\n" in out
-    assert "2 of the 2 backbones have untrained weights" in (run / "audit/train.html").read_text()
+    first = "No findings: 2 of the 2 backbones have untrained weights. The scores say little about wrong labels, so "
+    assert out.startswith(f"{first}the list is in the order of the data, not of their scores.\n")
+    page = (run / "audit/train.html").read_text()
+    assert f'<p class="result">{first}' in page
+    assert "Possible label errors" not in page
+    assert "1. Score" not in page
+    found = audit_run(run, folds=2)
+    with (run / "audit/train.csv").open(newline="", encoding="utf-8") as file:
+        items = [row["item"] for row in csv.DictReader(file)]
+    assert items == [found.split.name(row) for row in sorted(found.errors.order.tolist())]
     status, out, err = contml("audit", run, "--split", "test")
     assert status == 0, err
-    assert "note: untrained: these are the initial weights; " in out
+    assert out.startswith("No findings: untrained: these are the initial weights; ")
+
+
+def test_untrained_networks_of_judgments_are_named(contml, tmp_path):
+    """As of labels: first, and without a rank."""
+    write_judgments(tmp_path)
+    arguments = ["table/triplets", f"task.data={tmp_path}/triplets.csv", *SHORT_JUDGED, "sampler.batch_size=8"]
+    untrained = ["model.freeze_batch_norm=true", "optimizer.lr=1e-30"]
+    status, _, err = contml("train", *arguments, *untrained, "--name", "few", "--runs", tmp_path / "runs")
+    assert status == 0, err
+    (run,) = tmp_path.glob("runs/*/*/few")
+    status, out, err = contml("audit", run, "--folds", 2)
+    assert status == 0, err
+    first = "No findings: 2 of the 2 networks have untrained weights. The scores say little about wrong judgments, so "
+    assert out.startswith(first)
+    page = (run / "audit/train.html").read_text()
+    assert f'<p class="result">{first}' in page
+    assert "Possible wrong judgments" not in page
+    assert "1. Score" not in page
 
 
 @pytest.mark.parametrize("kind", ["items", "classes", "judgments"])
