@@ -86,11 +86,11 @@ def row(name: str, val: Pairs, test: Pairs) -> list[str]:
     found, random = check(val, test), np.random.default_rng(0)
     drawn = [share(check(_resample(val, random), _resample(test, random))) for _ in range(RESAMPLES)]
     flat = [pairs._replace(embedding_distances=np.zeros_like(pairs.embedding_distances)) for pairs in (val, test)]
-    halves = []
+    halves, e, y = [], test.embedding_distances, test.label_distances
     for _ in range(HALVES):
         units = random.permutation(np.unique(test.units))
         first = np.isin(test.units, units[: len(units) // 2])
-        halves.append(share(check(*(Pairs(*(part[own] for part in test)) for own in (first, ~first)))))
+        halves.append(share(check(*(Pairs(e[own], y[own], test.units[own]) for own in (first, ~first)))))
     counts = [f"{len(np.unique(pairs.units))}" for pairs in (val, test)]
     observed, intervals = f"{100 * share(found):.1f}", (found.interval or (0, 0), np.percentile(drawn, [2.5, 97.5]))
     shown = [f"{100 * lo:.1f} to {100 * hi:.1f}{'' if lo <= LEVEL <= hi else ' *'}" for lo, hi in intervals]

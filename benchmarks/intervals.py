@@ -9,9 +9,16 @@ are normal, "heavy-tailed" (Student's t with three degrees of freedom) or "skewe
 1.96 standard errors / Student's t with G - 1 degrees of freedom / `contml.evaluation.half_width`. The first two are of
 the usual variance by group, times G / (G - 1).
 
+**Classes.** MAP@R and Recall@1 over all items of C classes, ten per class on average; each item searches all others.
+Centres of classes are normal in 16 dimensions; the standard deviation around each is log-normal (median 1, standard
+deviation of the logarithm 0.5). "Difference": to the same embeddings with noise, of the same items. Truth: the mean
+over the draws; "new classes" are drawn each time, of "the same classes" only the items are (a closed set). In a cell:
+`half_width` of independent queries / with each class as an item, as all results have it.
+
 **Shared items.** 3 n pairs or triplets of n items, which each have a normal effect; noise with a standard deviation of
-1. "One in half": one item is in half of all. In a cell: 1.96 standard errors, of the variance times n / (n - m)
-for m items / `half_width`.
+1. "One in half": one item is in half of all. "One of each half": the first item is one of n / 2, the second one of the
+others, as a class and a group of a query, neither of which is part of the other. In a cell: 1.96 standard errors, of
+the variance times n / (n - m) for m items / `half_width`.
 
 **Shares.** The share of hits of ten pairs for each of four queries per group; groups differ (beta distribution, mean
 0.9). A percentile bootstrap of the groups / `half_width`.
@@ -34,7 +41,9 @@ import torch
 
 from benchmarks.measure import heading, table
 from contml.benchmark.statistics import estimate
-from contml.evaluation import half_width
+from contml.evaluation import evaluate, half_width
+from contml.evaluation.metrics import title_of
+from contml.labels import ClassLabels
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -44,6 +53,7 @@ ITEMS = (8, 12, 20, 40, 80, 200)
 DRAWS = 600
 #: Groups of queries of `contml benchmark`, and the standard deviations of seeds.
 QUERIES, SEED_EFFECTS = (8, 20, 50, 200), (0.0, 0.05, 0.2, 0.5)
+CLASSES, DIMENSIONS = (5, 10, 20, 50), 16
 #: Draws of a bootstrap.
 RESAMPLES = 500
 
@@ -77,12 +87,45 @@ def misses_of_groups(kind: str, effect: str, share: float, groups: int) -> list[
     return [*map(float, 100 * missed / DRAWS)]
 
 
+def misses_of_classes(kind: str, classes: int, *, new: bool) -> dict[tuple[str, str], list[float]]:
+    """Misses in percent of two intervals, of independent queries and by class, by metric and by what is estimated.
+
+    Args:
+        kind: the sizes of the classes.
+        classes: their number.
+        new: each data set has classes of its own.
+    """
+    random = np.random.default_rng(classes)
+    number = np.repeat(np.arange(classes), np.maximum(2, sizes(kind, classes)))
+    labels, items = ClassLabels(torch.from_numpy(number)), torch.from_numpy(number[:, None])
+    found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    for draw in range(DRAWS):
+        if new or not draw:
+            centres = random.standard_normal((classes, DIMENSIONS))
+            spreads = np.exp(0.5 * random.standard_normal((classes, 1)))
+        x = centres[number] + spreads[number] * random.standard_normal((len(number), DIMENSIONS))
+        noisy = x + 0.7 * random.standard_normal(x.shape)
+        first, second = (evaluate(torch.from_numpy(each), labels, clusters=False)[1] for each in (x, noisy))
+        for name in ("map_at_r", "recall@1"):
+            values, others = (each.scores.get(name, each.values) for each in (first, second))
+            for of, estimated in (("value", values), ("difference", values - others)):
+                row = (float(estimated.mean()), half_width(estimated), half_width(estimated, items))
+                found.setdefault((name, of), []).append(row)
+    missed = {}
+    for key, rows in found.items():
+        means, halves = np.array(rows)[:, :1], np.array(rows)[:, 1:]
+        missed[key] = [*map(float, 100 * (abs(means - means.mean()) > halves).mean(0))]
+    return missed
+
+
 def misses_of_items(width: int, kind: str, count: int) -> list[float]:
     """Misses in percent of two intervals of a mean over pairs or triplets of items."""
     random, missed = np.random.default_rng(count), np.zeros(2)
     chosen = np.stack([random.permutation(count)[:width] for _ in range(3 * count)])
     if kind == "one in half":
         chosen[::2] = np.stack([np.append(0, 1 + random.permutation(count - 1)[: width - 1]) for _ in chosen[::2]])
+    if kind == "one of each half":
+        chosen = np.stack([random.integers(0, count // 2, len(chosen)) + half for half in (0, count // 2)], 1)
     items = torch.from_numpy(chosen)
     share = (chosen[:, None, :, None] == chosen[None, :, None, :]).any((2, 3))  # [J, J]
     few = math.sqrt(count / (count - width))
@@ -138,15 +181,22 @@ def _cell(misses: list[float]) -> str:
 
 
 def tables() -> str:
-    """The four tables."""
+    """The five tables."""
     groups = [["sizes", "effects", *(f"G = {count}" for count in GROUPS)]]
     for kind in ("equal", "unequal", "one of half"):
         for effect, share in (("normal", 1.0), ("normal", 0.3), ("heavy-tailed", 1.0), ("skewed", 1.0)):
             name = effect if share == 1 else f"{effect}, a third"
             groups.append([kind, name, *(_cell(misses_of_groups(kind, effect, share, count)) for count in GROUPS)])
+    classes = [["", "of", *(f"C = {count}" for count in CLASSES)]]
+    for new in (True, False):
+        for kind in ("equal", "unequal"):
+            missed = [misses_of_classes(kind, count, new=new) for count in CLASSES]
+            for metric, of in missed[0]:
+                head = f"{'new' if new else 'the same'} classes, sizes {kind}"
+                classes.append([head, f"{title_of(metric)}, {of}", *(_cell(each[metric, of]) for each in missed)])
     items = [["", "items", *(f"n = {count}" for count in ITEMS)]]
     for width, name in ((2, "pairs"), (3, "triplets")):
-        for kind in ("drawn equally", "one in half"):
+        for kind in ("drawn equally", "one in half", *(["one of each half"] if width == 2 else [])):
             items.append([name, kind, *(_cell(misses_of_items(width, kind, count)) for count in ITEMS)])
     shares = [["groups differ", *(f"G = {count}" for count in (9, 12, 20, 50, 200))]]
     for spread, name in ((20.0, "a little"), (5.0, "much")):
@@ -156,7 +206,13 @@ def tables() -> str:
         for deviation in SEED_EFFECTS:
             cells = [_cell(misses_of_seeds(count, deviation, number)) for number in QUERIES]
             seeds.append([f"{count}", f"{deviation:g}", *cells])
-    parts = {"Groups": groups, "Shared items": items, "Shares": shares, "Seeds and queries": seeds}
+    parts = {
+        "Groups": groups,
+        "Classes": classes,
+        "Shared items": items,
+        "Shares": shares,
+        "Seeds and queries": seeds,
+    }
     return "\n\n".join(f"## {title}\n\n{table(rows)}" for title, rows in parts.items())
 
 

@@ -180,14 +180,14 @@ def row(name: str, first: str, below: str = "") -> list[float]:
     return [value_of(match[0])[0] if match else math.nan for match in found]
 
 
-def misses(section: str, kind: str, column: int) -> list[float]:
+def misses(section: str, kind: str, column: int, first: str = "") -> list[float]:
     """The misses of drawn data in percent, of the rows of a section whose second cell is of a kind.
 
-    column: which of the intervals that a cell has.
+    column: which of the intervals that a cell has; first: how the first cell of a row begins.
     """
     text = (ROOT / "benchmarks/results/intervals.md").read_text(encoding="utf-8").split(f"\n## {section}\n", 1)[1]
     rows = [line.strip("| ").split(" | ") for line in text.split("\n## ", 1)[0].splitlines()[4:] if line]
-    cells = [cell for row in rows if re.search(kind, row[1]) for cell in row[2:]]
+    cells = [cell for row in rows if row[0].startswith(first) and re.search(kind, row[1]) for cell in row[2:]]
     assert len(cells) > 3
     return [float(cell.split(" / ")[column]) for cell in cells]
 
@@ -714,6 +714,14 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
                 max(misses("Groups", "normal|heavy", 2)),
                 max(misses("Groups", "normal|heavy", 0)),
             ],
+        ),
+        (
+            f"means over new classes in {N} to {N} % of cases; if queries are taken as independent, in {N} to {N} %",
+            lambda: [end(misses("Classes", "", k, "new")) for k in (1, 0) for end in (min, max)],
+        ),
+        (
+            f"they miss in {N} to {N} % of cases. Independent queries miss in {N} to {N} %",
+            lambda: [end(misses("Classes", "", k, "the same")) for k in (1, 0) for end in (min, max)],
         ),
         (f"are skewed, they miss it in up to {N} % of cases", lambda: max(misses("Groups", "skewed", 2))),
         (

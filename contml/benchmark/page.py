@@ -13,6 +13,9 @@ from contml.benchmark.statistics import Array, Estimate, critical_difference, es
 from contml.benchmark.suite import SCORES, Suite
 from contml.benchmark.trials import UNIT, Cell, Item, Result, value
 
+#: What a page of a suite with one seed says of its intervals.
+ONE_SEED = "There is one seed: what another seed would change is not in the intervals."
+
 
 @dataclass(frozen=True)
 class SetScores:
@@ -21,12 +24,12 @@ class SetScores:
     Attributes:
         name: the set.
         scores: of each method `[S, Q]`.
-        groups: the group of each query `[Q]`.
+        groups: the group of each query `[Q]`, or its items `[Q, m]`.
     """
 
     name: str
     scores: Mapping[str, Array]
-    groups: Sequence[int]
+    groups: Sequence[int] | Sequence[Sequence[int]]
 
 
 def _estimated(sets: Sequence[SetScores], method: str, less: str | None = None) -> Estimate:
@@ -109,14 +112,16 @@ def _protocol(suite: Suite) -> str:
         f", then {suite.further} more around the best one: up to two beyond the end of a grid of numbers where the "
         "best one is at its end, the others between it and its neighbours."
     )
+    several = len(suite.seeds) > 1
+    seeds = f"seed{'s' if several else ''} {', '.join(map(str, suite.seeds))}"
     return (
         f"Each trained method tries {suite.trials} options with seed 0 on the validation split"
-        f"{further if suite.further else '.'} The best option is trained with seeds "
-        f"{', '.join(map(str, suite.seeds))}, and its last weights are measured on the test split.\n\n"
-        f"{_of_scores(suite)} Brackets: 95 % intervals over seeds and queries (groups of queries, where there are "
-        f"groups), by Student's t; {fixed}an interval of the mean is one for these sets. Differences to "
-        f"{suite.reference} are paired by seed and query. p: two-sided, by Holm's correction over the methods "
-        "of a table. Seconds: of one core."
+        f"{further if suite.further else '.'} The best option is trained with {seeds}, and its last weights are "
+        f"measured on the test split.\n\n"
+        f"{_of_scores(suite)} Brackets: 95 % intervals over {'seeds and ' if several else ''}queries (groups of "
+        f"queries, where there are groups), by Student's t; {fixed}an interval of the mean is one for these sets. "
+        f"{'' if several else f'{ONE_SEED} '}Differences to {suite.reference} are paired by seed and query. p: "
+        "two-sided, by Holm's correction over the methods of a table. Seconds: of one core."
     )
 
 

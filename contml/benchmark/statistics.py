@@ -1,7 +1,7 @@
 """Intervals over seeds and queries, corrected comparisons, and ranks over data sets.
 
 The score of a method on a data set is a matrix `[S, Q]`: of each seed and each query. Two things in its mean are
-chance: the seeds, and the queries. Queries of one group (the photographs of a house) are not independent.
+chance: the seeds, and the queries. Queries of one group (the photographs of a house) or class are not independent.
 
     variance of the mean = variance of the mean of a seed / S  +  variance of the mean over groups of queries
 
@@ -39,12 +39,13 @@ class Estimate:
     p: float
 
 
-def estimate(values: Sequence[Array], groups: Sequence[Sequence[int]]) -> Estimate:
+def estimate(values: Sequence[Array], groups: Sequence[Sequence[int] | Sequence[Sequence[int]]]) -> Estimate:
     """The mean over data sets, with the interval over seeds and groups of queries. One seed says nothing about others.
 
     Args:
         values: `[S, Q]` of each data set.
-        groups: the group of each query `[Q]`, of each data set. With a single group the interval is NaN, and p is 1.
+        groups: the group of each query `[Q]`, or its items `[Q, m]` (`contml.evaluation.intervals`), of each data set.
+            With a single group the interval is NaN, and p is 1.
 
     Raises:
         InputError: a data set has no seed, or no query.
@@ -53,7 +54,7 @@ def estimate(values: Sequence[Array], groups: Sequence[Sequence[int]]) -> Estima
         raise InputError("values", "no seeds, or no queries", "must be at least one of each")
     mean, variances = float(np.mean([each.mean() for each in values])), list[tuple[float, float]]()
     for each, of_queries in zip(values, groups, strict=True):
-        items = torch.unique(torch.tensor(of_queries), return_inverse=True)[1][:, None]
+        items = torch.tensor(of_queries).view(each.shape[1], -1)
         by_query = torch.from_numpy(each.mean(0))
         parts = [(variance_of_mean(by_query, items), degrees_of_freedom(len(by_query), items))]
         if len(each) > 1:

@@ -40,7 +40,14 @@ def measure(item: Item) -> Result:
             raise
         return {"error": str(error), "seconds": _since(start)}
     split = _task(*_task_key(item)).evaluated
-    evaluation, ranking = evaluate(embeddings, split.labels, groups=split.groups, places=split.places, clusters=False)
+    evaluation, ranking = evaluate(
+        embeddings,
+        split.labels,
+        groups=split.groups,
+        exclude_group=split.exclude_group,
+        places=split.places,
+        clusters=False,
+    )
     with errors_of(item.set_name):
         scores = {name: query_scores(name, evaluation, ranking) for name in item.suite.scores}
     first, *others = scores
@@ -56,7 +63,7 @@ def measure(item: Item) -> Result:
         if evaluation.kind == "graded":
             result["spearman"], result["kendall"] = evaluation.spearman, evaluation.scores["kendall"].model
         if item.seed == item.suite.seeds[0]:
-            result["groups"] = _groups(split)
+            result["groups"] = _groups(ranking)
     return {**result, "seconds": _since(start)}
 
 
@@ -90,10 +97,11 @@ def _since(start: float) -> float:
     return round(time.process_time() - start, 2)
 
 
-def _groups(split: Split) -> list[int]:
-    """The group of each query, which are not independent within one: as the split says, or the class."""
-    groups = split.labels.class_ids if split.groups is None else split.groups
-    return list(range(len(split))) if groups is None else groups.tolist()
+def _groups(ranking: Ranking) -> list[Any]:
+    """What `contml.benchmark.statistics.estimate` takes as groups: the items of each query, or its number."""
+    if ranking.items is None:
+        return list(range(len(ranking.queries)))
+    return (ranking.items[:, 0] if ranking.items.shape[1] == 1 else ranking.items).tolist()
 
 
 def _task_key(item: Item) -> tuple[Any, ...]:

@@ -72,3 +72,7 @@ def benchmark(
         raise typer.Exit(130) from None
     if not plan:
         echo(f"{finished}; page: {Output.of(results, suite).page}")
+        if len(finished.suite.seeds) == 1:
+            from contml.benchmark.page import ONE_SEED
+
+            echo(ONE_SEED)

@@ -5,8 +5,8 @@
 Its 95 % interval is the wider one of two, as far as they are known:
 
 - over the queries, if both were measured on the same ones: of the differences of a query, each the mean over the runs
-  that have it. Queries of one group, and triplets that share an item, are not independent (`variance_of_mean`). Folds
-  have queries of their own: the variances of their means add up;
+  that have it. Queries of one group or class, and triplets that share an item, are not independent
+  (`variance_of_mean`). Folds have queries of their own: the variances of their means add up;
 - over the runs, if each result has two or more: of the paired differences by Student's t, if both have the same seeds
   and folds; else Welch's.
 
@@ -131,7 +131,7 @@ def _over_queries(a: SettingResult, b: SettingResult) -> tuple[float | None, boo
     estimates = [(variance_of_mean(*each), degrees_of_freedom(len(each[0]), each[1])) for each in differences]
     half = half_width_of_sum(estimates) / len(differences)
     if math.isnan(half):
-        return None, equal, "all queries are of one group, or share an item"
+        return None, equal, "all queries are of one group or class, or share an item"
     return half, equal, ""
 
 

@@ -46,7 +46,7 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int
     classes = _unseen_classes(task) if task.val_groups is None else None
     whole = classes or task.val_groups or names
     # The split must not be one class, or one group, which its own queries do not search.
-    least = 1 if classes is None and task.train.groups is None else 2
+    least = 1 if classes is None and task.train.excluded_groups is None else 2
     groups = joined(whole, same_images(task.train.images))
     if as_texts(groups).num_different() < 2 * least:
         groups = whole
@@ -95,7 +95,8 @@ def _drawn(groups: Sequence[str], share: float, fold: int, seed: int, least: int
 
 def _places(train: Split, rows: Array) -> int:
     """The number of items that every query of a validation split of these rows can find, or a little less."""
-    group_size = 1 if train.groups is None else int(np.unique(train.groups[rows].numpy(), return_counts=True)[1].max())
+    groups = train.excluded_groups
+    group_size = 1 if groups is None else int(np.unique(groups[rows].numpy(), return_counts=True)[1].max())
     return max(1, len(rows) - group_size - (_QUERIES if len(rows) > _MANY else 0))
 
 

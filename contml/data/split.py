@@ -109,7 +109,9 @@ class Split:
         labels: the label space of the items, a root.
         queries: rows of the queries. If queries and gallery are None, each row is a query against all others.
         gallery: rows that are ranked; disjoint from the queries.
-        groups: the group of each item `[N]`; the gallery of a query omits the other items of its group.
+        groups: the group of each item `[N]`, such as the house of a photograph: queries of one group are not
+            independent.
+        exclude_group: the gallery of a query omits the other items of its group; False if labels are classes.
         group_name: what a group is, such as "house"; "" if that is not known. If `metadata` has this name, its values
             are the names of the groups.
         places: rankings are cut at so many places, so that splits of other sizes, such as folds, have the same K; None:
@@ -127,6 +129,7 @@ class Split:
     queries: Tensor | None = None
     gallery: Tensor | None = None
     groups: Tensor | None = None
+    exclude_group: bool = True
     group_name: str = ""
     places: int | None = None
     recall_at: Sequence[int] | None = None
@@ -154,6 +157,11 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def excluded_groups(self) -> Tensor | None:
+        """The group of each item `[N]`, where the gallery of a query omits its own; None: it omits the query alone."""
+        return self.groups if self.exclude_group else None
 
     @property
     def feature_dim(self) -> int | None:

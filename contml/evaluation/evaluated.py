@@ -199,7 +199,7 @@ class Evaluated:
         if margin is None or not KINDS[evaluation.kind].ranked:
             return ""
         if math.isnan(margin) and evaluation.queries > 1:
-            return "not known whether a random ranking has the same result: all queries are of one group"
+            return "not known whether a random ranking has the same result: all queries are of one group or class"
         if not abs(score.model - score.random) <= margin:
             return ""
         measure = evaluation.measure_of(evaluation.headline) or PLAIN

@@ -124,7 +124,8 @@ class RetrievalEvaluator(Evaluator):
         return split.labels.to(device), split.queries, split.gallery
 
     def _options(self, split: Split) -> dict[str, Any]:
-        return {"recall_at": split.recall_at, "groups": split.groups, "places": split.places}
+        groups = {"groups": split.groups, "exclude_group": split.exclude_group}
+        return {"recall_at": split.recall_at, "places": split.places, **groups}
 
 
 class CaptionEvaluator(Evaluator):

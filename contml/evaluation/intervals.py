@@ -2,7 +2,8 @@
 
     half the width = t_{0.975, df} sqrt(variance of the mean)
 
-Queries of one group share an item, the group. `benchmarks/results/intervals.md` has the measured coverage.
+Queries of one group or class share an item: the group, or the class (`items_of_queries`).
+`benchmarks/results/intervals.md` has the measured coverage.
 """
 
 from __future__ import annotations
@@ -15,6 +16,32 @@ import torch
 from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers
+
+
+def items_of_queries(classes: Tensor | None, groups: Tensor | None) -> Tensor | None:
+    """The items that queries share, for `variance_of_mean`: their classes, their groups, or both.
+
+    A result should hold for new classes and new groups, and the queries of a class find the same items. Where each
+    group is in one class, the classes are the items; where each class is in one group, the groups are; else both.
+
+    Args:
+        classes: the class of each query `[Q]`; None: labels are not classes.
+        groups: the group of each query `[Q]`; None: there are none.
+
+    Returns:
+        `[Q, m]`; None: no queries share an item.
+    """
+    if classes is None or groups is None:
+        known = groups if classes is None else classes
+        return None if known is None else known[:, None]
+    by_class, by_group = (torch.unique(each, return_inverse=True)[1] for each in (classes, groups))
+    num_classes, num_groups = (len(torch.unique(each)) for each in (classes, groups))
+    together = len(torch.unique(torch.stack((by_class, by_group), 1), dim=0))
+    if together == num_groups:
+        return classes[:, None]
+    if together == num_classes:
+        return groups[:, None]
+    return torch.stack((by_class, num_classes + by_group), 1)
 
 
 def half_width(values: Numbers, items: Tensor | None = None) -> float:
@@ -84,7 +111,8 @@ def variance_of_mean(values: Tensor, items: Tensor | None = None) -> float:
 
     Args:
         values: `[J]`.
-        items: the different items of each value `[J, m]`, such as its group (m = 1); None: none are shared.
+        items: the different items of each value `[J, m]`, such as its group or its class (m = 1); None: none are
+            shared.
 
     Returns:
         The variance; NaN for fewer than two values, or if all share an item.

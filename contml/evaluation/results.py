@@ -102,16 +102,15 @@ class Evaluation:
     that is always the same. `recall_within` is recall at the main K as a curve over a label distance, for graded
     labels. `recall_at` are the K at which tables show Recall@K. `skipped` is the number of images that could not be
     read. `spearman` is the rank correlation of embedding distance and label distance over query-gallery pairs: all of
-    them, or a uniform sample of a million; NaN for captions. `kind` is a name of `contml.evaluation.kinds.KINDS`.
-    For captions, `queries` are the images, `gallery` is 0, "random" is a caption of another image, and the "oracle" is
-    a person: a reference, compared with the other references of its image. For triplets, `queries` are the triplets,
-    and the "oracle" is one judge beside the others (NaN where no triplet has two); for pairs, `queries` are the pairs,
-    and the "oracle" is what true distances would have, since judges err (NaN where no pair was judged twice); for
-    rankings, `gallery` are the
-    judged items of all queries. `intervals` are half the width of the 95 % interval of the model's metric by name, for
-    judgments; NaN for a single one. `random_margin` is half the width of the 95 % interval of the difference between
-    the main metric of the model and of a random ranking, over the queries; queries of one group are not independent.
-    NaN for a single query or group; None where it was not measured.
+    them, or a uniform sample of a million; NaN for captions. `kind` is a name of `contml.evaluation.kinds.KINDS`. For
+    captions, `queries` are the images, `gallery` is 0, "random" is a caption of another image, and the "oracle" is a
+    person: a reference, compared with the other references of its image. For triplets, `queries` are the triplets, and
+    the "oracle" is one judge beside the others (NaN where no triplet has two); for pairs, `queries` are the pairs, and
+    the "oracle" is what true distances would have, since judges err (NaN where no pair was judged twice); for rankings,
+    `gallery` are the judged items of all queries. `intervals` are half the width of the 95 % interval of the model's
+    metric by name, for judgments; NaN for a single one. `random_margin` is half the width of the 95 % interval of the
+    difference between the main metric of the model and of a random ranking, over the queries; those of one group or
+    class are not independent. NaN for a single query, group or class; None where it was not measured.
     """
 
     unit: str
@@ -205,7 +204,8 @@ class Ranking:
     the evaluation. `random_values` and `oracle_values` `[Q]` are those of a random ranking (its expectation) and of the
     oracle. `label_distance_at_k` `[Q, 2]`, float64, are the label distance@K of each query and the oracle's; K is that
     of `headline_k`. `scores` are the metrics without a K of each query by name, `[Q]`, float64, where labels are
-    classes. `items` `[Q, 1]` are the groups of the queries, which are not independent within one; None: all are.
+    classes. `items` `[Q, m]` are the groups and classes of the queries, which are not independent within one; None: all
+    are.
     """
 
     queries: Tensor

@@ -24,7 +24,7 @@ from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.graded import GradedMetrics, NearestItems
 from contml.evaluation.inputs import as_class_ids, as_embeddings, as_ks, as_row_numbers
-from contml.evaluation.intervals import half_width
+from contml.evaluation.intervals import half_width, items_of_queries
 from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import QueryGallery
 from contml.evaluation.results import (
@@ -63,6 +63,7 @@ def evaluate(
     recall_at: Sequence[int] | None = None,
     clusters: bool = True,
     groups: Numbers | None = None,
+    exclude_group: bool = True,
     places: int | None = None,
 ) -> tuple[Evaluation, Ranking]:
     """Rank the gallery for each query by embedding distance, and compare the ranking with the label distances.
@@ -80,8 +81,10 @@ def evaluate(
             counted, not ranked. Default 1, 2, 4, 8, 10, 20, 50, 100.
         clusters: where labels are classes, cluster queries and gallery for NMI and F1: k-means with as many clusters as
             they have classes.
-        groups: the group of each row `[N]`, such as the house of a photograph: a query's own group is excluded from its
-            gallery. For graded labels.
+        groups: the group of each row `[N]`, such as the house of a photograph: queries of one group are not
+            independent, which widens intervals.
+        exclude_group: exclude a query's own group from its gallery, if there are groups. False where labels are
+            classes, which are groups in any case.
         places: cut the rankings at so many places, as those of a smaller gallery; default 100.
 
     Raises:
@@ -106,6 +109,7 @@ def evaluate(
         recall_at=recall_at,
         clusters=clusters,
         groups=groups,
+        exclude_group=exclude_group,
         places=places,
         keep=False,
     )
@@ -124,6 +128,7 @@ def evaluate_shares(
     recall_at: Sequence[int] | None = None,
     clusters: bool = True,
     groups: Numbers | None = None,
+    exclude_group: bool = True,
     places: int | None = None,
     keep: bool = True,
 ) -> tuple[Evaluation, Ranking | QueryMetric]:
@@ -142,6 +147,7 @@ def evaluate_shares(
         recall_at: the K of Recall@K.
         clusters: where labels are classes, cluster items: the first process gathers all embeddings.
         groups: the group of each row.
+        exclude_group: exclude a query's own group from its gallery.
         places: cut the rankings at so many places.
         keep: gather the embeddings in the ranking of the first process; otherwise it has none.
 
@@ -150,30 +156,10 @@ def evaluate_shares(
     """
     recall_ks = sorted(set(as_ks("recall_at", RECALL_AT if recall_at is None else recall_at)))
     classes = None if labels.class_ids is None else labels.class_ids.cpu().long()
-    group_ids = None if groups is None else as_class_ids("groups", groups)
-    if group_ids is not None and len(group_ids) != len(labels):
-        raise InputError("groups", f"{len(group_ids)} groups for {len(labels)} labels", hint="give one per label")
-    if groups is not None and classes is not None:
-        raise InputError("groups", "labels are classes", "are for graded labels")
-    all_rows = torch.arange(len(labels))
-    requested_rows = [_rows(*each, all_rows, len(labels)) for each in (("queries", queries), ("gallery", gallery))]
-    q, g = (rows[shares.owner[rows] >= 0] for rows in requested_rows)
-    position = _positions(g, len(labels))
-    if exclude_singletons and classes is not None:
-        q = q[relevant_items(classes[q], classes[g], position[q]) > 0]
-    query_shares, gallery_shares = shares.select(q), shares.select(g)
-    own_rows = shares.place(query_shares.take(q)), shares.place(gallery_shares.take(g))
-    is_self_search = all(torch.equal(rows, torch.arange(len(x))) for rows in own_rows)
-    # The same tensor is prepared for the search once.
-    query_embeddings, gallery_embeddings = (x, x) if is_self_search else (x[rows] for rows in own_rows)
-    data = QueryGallery(
-        query_embeddings,
-        gallery_embeddings,
-        position[q],
-        groups=None if group_ids is None else (group_ids[q], group_ids[g]),
-        device=labels.device,
-        shares=(query_shares, gallery_shares),
-    )
+    group_ids = None if groups is None else _group_ids(groups, labels, excluded=exclude_group)
+    q, g = _asked(queries, gallery, shares, classes if exclude_singletons else None)
+    excluded = None if group_ids is None or not exclude_group else (group_ids[q], group_ids[g])
+    data = _query_gallery(x, shares, q, g, excluded, labels.device)
     k = min(places or LARGEST_K, LARGEST_K, data.available)
     if k < 1:
         raise InputError("groups", "a query's own group is its whole gallery", hint="give it a larger gallery")
@@ -188,45 +174,119 @@ def evaluate_shares(
     distances = pairs.shares.gather(data.distances(*pairs.own(data)).sqrt())
     with_clusters = clusters and classes is not None
     kept = shares.gather(x) if keep or with_clusters else x[:0]
+    items = items_of_queries(*(None if each is None else each[q] for each in (classes, group_ids)))
 
     def result() -> tuple[Evaluation, Ranking]:
         rankings, fields, query_scores = measure()
         if with_clusters and classes is not None:
             members = torch.unique(torch.cat((q, g)))
             fields["scores"] |= cluster_scores(kept[members].to(data.device), classes[members])
-        at_k = _mean_over_places(rankings, headline_k(k))
-        # Of the first place, Recall is the precision: 1 - label distance.
-        main = at_k if classes is None else [1 - distance for distance in _mean_over_places(rankings, 1)]
-        values, at_random, by_oracle = main
-        items = None if group_ids is None else group_ids[q, None]
-        evaluation = Evaluation(
-            labels.unit,
-            len(q),
-            len(g),
-            spearman=spearman(distances, rankings.pair_labels.double()),
-            skipped=len(shares.missing),
-            recall_at=recall_ks,
-            measure=labels.measure,
-            random_margin=half_width(values - at_random, items),
-            **fields,
-        )
-        return evaluation, Ranking(
-            q,
-            g[rankings.positions],
-            g[rankings.oracle_positions],
-            rankings.label_distances,
-            rankings.oracle_label_distances,
-            torch.stack((rankings.pair_labels.double(), distances), 1),
-            kept if keep else x[:0],
-            values,
-            at_random,
-            by_oracle,
-            torch.stack((at_k[0], at_k[2]), 1),
-            query_scores,
-            items,
-        )
+        fields |= {"skipped": len(shares.missing), "recall_at": recall_ks}
+        ranking = _ranking(rankings, q, g, distances, kept if keep else x[:0], query_scores, items)
+        return _evaluation(labels, ranking, len(g), fields), ranking
 
     return first_result(shares, result)
+
+
+def _group_ids(groups: Numbers, labels: LabelSpace, *, excluded: bool) -> Tensor:
+    """The group of each row `[N]`, checked; `excluded`: a query's own group is excluded from its gallery."""
+    group_ids = as_class_ids("groups", groups)
+    if len(group_ids) != len(labels):
+        raise InputError("groups", f"{len(group_ids)} groups for {len(labels)} labels", hint="give one per label")
+    if excluded and labels.class_ids is not None:
+        raise InputError("exclude_group", "True, where labels are classes", "must be False")
+    return group_ids
+
+
+def _asked(
+    queries: Numbers | None, gallery: Numbers | None, shares: Shares, classes: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The rows of the queries and of the gallery, without missing ones.
+
+    Args:
+        queries: rows of the queries; None: all.
+        gallery: rows that are ranked; None: all.
+        shares: which rows of the label space each process has.
+        classes: the class of each row `[N]`, to exclude queries with no item of their class; None: none is excluded.
+    """
+    count = len(shares.owner)
+    all_rows = torch.arange(count)
+    requested_rows = [_rows(*each, all_rows, count) for each in (("queries", queries), ("gallery", gallery))]
+    q, g = (rows[shares.owner[rows] >= 0] for rows in requested_rows)
+    position = _positions(g, count)
+    if classes is not None:
+        q = q[relevant_items(classes[q], classes[g], position[q]) > 0]
+    return q, g
+
+
+def _query_gallery(
+    x: Tensor, shares: Shares, q: Tensor, g: Tensor, groups: tuple[Tensor, Tensor] | None, device: torch.device
+) -> QueryGallery:
+    """The embeddings of queries and gallery that this process has; arguments as of `evaluate_shares`."""
+    query_shares, gallery_shares = shares.select(q), shares.select(g)
+    own_rows = shares.place(query_shares.take(q)), shares.place(gallery_shares.take(g))
+    is_self_search = all(torch.equal(rows, torch.arange(len(x))) for rows in own_rows)
+    # The same tensor is prepared for the search once.
+    query_embeddings, gallery_embeddings = (x, x) if is_self_search else (x[rows] for rows in own_rows)
+    self_index = _positions(g, len(shares.owner))[q]
+    of_processes = (query_shares, gallery_shares)
+    return QueryGallery(
+        query_embeddings, gallery_embeddings, self_index, groups=groups, device=device, shares=of_processes
+    )
+
+
+def _ranking(
+    rankings: _Rankings,
+    q: Tensor,
+    g: Tensor,
+    distances: Tensor,
+    embeddings: Tensor,
+    query_scores: dict[str, Tensor],
+    items: Tensor | None,
+) -> Ranking:
+    """The rankings as rows of a split, and the metrics of each query.
+
+    Args:
+        rankings: the rankings.
+        q: the rows of the queries.
+        g: the rows of the gallery.
+        distances: embedding distances of the sampled pairs `[P]`.
+        embeddings: those that the ranking keeps.
+        query_scores: metrics without a K of each query; none where labels are graded.
+        items: what queries share `[Q, m]`.
+    """
+    at_k = _mean_over_places(rankings, headline_k(rankings.positions.shape[1]))
+    values, at_random, by_oracle = at_k
+    if query_scores:  # of classes; of the first place, Recall is the precision: 1 - label distance
+        values, at_random, by_oracle = (1 - distance for distance in _mean_over_places(rankings, 1))
+    return Ranking(
+        q,
+        g[rankings.positions],
+        g[rankings.oracle_positions],
+        rankings.label_distances,
+        rankings.oracle_label_distances,
+        torch.stack((rankings.pair_labels.double(), distances), 1),
+        embeddings,
+        values,
+        at_random,
+        by_oracle,
+        torch.stack((at_k[0], at_k[2]), 1),
+        query_scores,
+        items,
+    )
+
+
+def _evaluation(labels: LabelSpace, ranking: Ranking, gallery: int, fields: dict[str, Any]) -> Evaluation:
+    """The metrics over the queries; `gallery`: the number of its items; `fields`: the other ones of the evaluation."""
+    return Evaluation(
+        labels.unit,
+        len(ranking.queries),
+        gallery,
+        spearman=spearman(ranking.pairs[:, 1], ranking.pairs[:, 0]),
+        measure=labels.measure,
+        random_margin=half_width(ranking.values - ranking.random_values, ranking.items),
+        **fields,
+    )
 
 
 def _rows(name: str, rows: Numbers | None, default: Tensor, count: int) -> Tensor:

@@ -218,7 +218,8 @@ def _subject(experiment: Experiment, run: Run, task: Task, name: str, tags: Path
     if name == "train":
         own = item_groups(task, names)
     else:
-        own = list(map(str, range(len(split)) if split.groups is None else split.groups.tolist()))
+        groups = split.excluded_groups
+        own = list(map(str, range(len(split)) if groups is None else groups.tolist()))
     keys = joined(own, same_images(split.images))
     group_ids = {key: index for index, key in enumerate(dict.fromkeys(keys))}
     return _Subject(title, name, split, keys, torch.tensor([group_ids[key] for key in keys]), row_tags)

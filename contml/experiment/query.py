@@ -170,7 +170,8 @@ def have_same_items(run: Run, other: Run, split: str) -> bool:
 def _ranking(split: Split, queries: Tensor, embeddings: Tensor, missing: Tensor) -> Ranking:
     """The ranking of the gallery for these queries."""
     gallery = torch.arange(len(split)) if split.gallery is None else split.gallery
-    return evaluate(embeddings, split.labels, queries, gallery, missing=missing, clusters=False, groups=split.groups)[1]
+    groups = split.excluded_groups
+    return evaluate(embeddings, split.labels, queries, gallery, missing=missing, clusters=False, groups=groups)[1]
 
 
 def _untrained(experiment: Experiment, run: Run, task: Task, name: str, names: list[str]) -> tuple[Tensor, Tensor]:

@@ -249,7 +249,7 @@ def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[ModelView, st
             queries,
             None if queries is None else gallery,
             clusters=False,
-            groups=split.groups,
+            groups=split.excluded_groups,
         )
 
     evaluation, query_ranking = ranked(split.queries)

@@ -29,9 +29,15 @@ def label_rows(split: Split, ranking: Ranking, missing: Tensor | None = None) ->
     for n, space in enumerate(labels.spaces):
         unlabelled_rows = unread[:0] if labels.present is None else (~labels.present[:, n]).nonzero()[:, 0].cpu()
         missing_rows = torch.unique(torch.cat((unread, unlabelled_rows)))
-        groups = split.groups if space.class_ids is None else None
         evaluation, _ = evaluate(
-            ranking.embeddings, space, split.queries, split.gallery, missing=missing_rows, clusters=False, groups=groups
+            ranking.embeddings,
+            space,
+            split.queries,
+            split.gallery,
+            missing=missing_rows,
+            clusters=False,
+            groups=split.groups,
+            exclude_group=split.exclude_group and space.class_ids is None,
         )
         name, score = evaluation.headline, evaluation.main
         values = [evaluation.text(name, x, unit=False) for x in (score.model, score.random, score.oracle)]

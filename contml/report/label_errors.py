@@ -36,11 +36,12 @@ def report_errors(split: Split, embeddings: Tensor, missing: Tensor | None) -> L
         return None
     rows = valid_mask.nonzero()[:, 0]
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:FITTED]]
-    if len(rows) < _LEAST or (split.groups is not None and len(torch.unique(split.groups[rows])) < _LEAST):
+    groups = split.excluded_groups
+    if len(rows) < _LEAST or (groups is not None and len(torch.unique(groups[rows])) < _LEAST):
         return None
     valid_mask[:] = False
     valid_mask[rows] = True
-    return label_errors(embeddings, split.labels, missing=(~valid_mask).nonzero()[:, 0], groups=split.groups)
+    return label_errors(embeddings, split.labels, missing=(~valid_mask).nonzero()[:, 0], groups=groups)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml.distances.unit_vectors import normalize
+from contml.evaluation.intervals import items_of_queries
 from contml.labels.base import LabelSpace
 from contml.retrieval.calibration import Calibration, Pairs, calibrate
 
@@ -42,17 +43,27 @@ class Known(NamedTuple):
         embeddings: `[N, d]`.
         labels: N labels.
         groups: the group of each item `[N]`; None: each is its own.
+        exclude_group: whether items of one group are left out together.
     """
 
     embeddings: Tensor
     labels: LabelSpace
     groups: Tensor | None = None
+    exclude_group: bool = True
+
+    @property
+    def left_out_together(self) -> Tensor:
+        """A number of each item `[N]`, equal where items are left out together."""
+        if self.groups is None or not self.exclude_group:
+            return torch.arange(len(self.embeddings))
+        return self.groups
 
     def part(self, rows: Tensor, number: int) -> Known:
         """Those of some rows that have a label in term `number` of the labels, and that label."""
         space, present = self.labels.terms[number]
         kept = rows if present is None else rows[present[rows]]
-        return Known(self.embeddings[kept], space[kept].as_root(), None if self.groups is None else self.groups[kept])
+        groups = None if self.groups is None else self.groups[kept]
+        return Known(self.embeddings[kept], space[kept].as_root(), groups, self.exclude_group)
 
 
 class Answers(NamedTuple):
@@ -297,8 +308,9 @@ class _Truth:
 
     def pairs(self, spread: Tensor, errors: Tensor) -> Pairs:
         """Spreads and errors as a calibration takes them."""
-        units = self.rows if self.groups is None else self.groups
-        return Pairs(spread[:, None].numpy(), errors[:, None].numpy(), units.numpy())
+        units, classes = self.rows if self.groups is None else self.groups, self.truth.class_ids
+        items = items_of_queries(None if classes is None else classes.cpu(), self.groups)
+        return Pairs(spread[:, None].numpy(), errors[:, None].numpy(), units.numpy(), items)
 
     def constant(self) -> float:
         """The error of the mean of all training labels, or of the one that is nearest to some of the others."""
@@ -316,8 +328,7 @@ class _Truth:
         if vectors is None:
             return None
         x, y = self.known.embeddings.double(), vectors.cpu()
-        units = torch.arange(len(x)) if self.known.groups is None else self.known.groups
-        units = torch.unique(units, return_inverse=True)[1]
+        units = torch.unique(self.known.left_out_together, return_inverse=True)[1]
         draw = torch.randperm(int(units.max()) + 1, generator=torch.Generator().manual_seed(0)) % _FOLDS
         fold, predicted = draw[units], torch.zeros(len(_PENALTIES), len(x), y.shape[1], dtype=torch.float64)
         for each in range(_FOLDS):
@@ -347,5 +358,5 @@ def _drawn(n: int) -> Tensor:
 
 def _own(known: Known, rows: Tensor) -> Tensor:
     """`[R, N]`: the item itself, and the other items of its group."""
-    groups = torch.arange(len(known.embeddings)) if known.groups is None else known.groups
-    return groups[rows][:, None] == groups
+    together = known.left_out_together
+    return together[rows][:, None] == together

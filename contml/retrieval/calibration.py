@@ -30,6 +30,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.files import read_record, write
@@ -68,6 +69,7 @@ class Pairs(NamedTuple):
     embedding_distances: Array  # [Q,k] Euclidean
     label_distances: Array  # [Q,k]
     units: Any  # [Q] the group of each query, else its row
+    items: Tensor | None = None  # [Q,m] what queries share (`contml.evaluation.intervals`); None: their units
 
     @classmethod
     def of(cls, split: Split, ranking: Ranking, nearest: int | None = None) -> Pairs:
@@ -76,9 +78,8 @@ class Pairs(NamedTuple):
         rows, cols = ranking.queries.repeat_interleave(k), ranking.model[:, :k].flatten()
         embedding_distances = squared_distances_of(ranking.embeddings, ranking.embeddings, rows, cols).sqrt()
         units = ranking.queries if split.groups is None else split.groups[ranking.queries]
-        return cls(
-            embedding_distances.view(-1, k).numpy(), ranking.label_distances[:, :k].double().numpy(), units.numpy()
-        )
+        label_distances = ranking.label_distances[:, :k].double()
+        return cls(embedding_distances.view(-1, k).numpy(), label_distances.numpy(), units.numpy(), ranking.items)
 
 
 class Check(BaseModel):
@@ -91,7 +92,8 @@ class Check(BaseModel):
         known: share of the pairs that have an interval; a pair farther apart than all pairs of the calibration has
             none. 1 for classes.
         observed: the share that is, of the pairs with an interval; None if there are none.
-        interval: the 95 % interval of `observed`, by query or group; None if all pairs are of one, or there are none.
+        interval: the 95 % interval of `observed`, by query, group or class; None if all pairs are of one, or there are
+            none.
         width: mean width of the intervals in the unit of the labels, of factors the geometric mean of high / low; None
             for classes, and where no pair has an interval.
     """
@@ -199,13 +201,15 @@ class Calibration(BaseModel):
             width = _mean_width(low[known], high[known], measure) if known.any() else None
         else:
             hit, expected = y == 0, float(self.same_class(e).mean())
+        items = torch.from_numpy(pairs.units)[:, None] if pairs.items is None else pairs.items
+        count = torch.from_numpy(known.sum(1))  # of the pairs of a query
         check = Check(
             split="test",
             queries=len(e),
             expected=expected or 0.0,
             known=float(known.mean()),
             observed=float(hit[known].mean()) if known.any() else None,
-            interval=_interval(hit[known], pairs.units.repeat(known.sum(1))) if known.any() else None,
+            interval=_interval(hit[known], items.repeat_interleave(count, 0)) if known.any() else None,
             width=width,
         )
         return self.model_copy(update={"check": check})
@@ -353,15 +357,15 @@ def _isotonic(x: Array, y: Array, weights: Array, *, increasing: bool = True) ->
     return _Curve(fitted.X_thresholds_.astype(np.float64), fitted.y_thresholds_.astype(np.float64))
 
 
-def _interval(hit: Any, units: Any) -> tuple[float, float] | None:
-    """The 95 % interval of the share of hits `[P]`, of pairs of units `[P]`; None if all are of one unit."""
-    half = half_width(hit, torch.from_numpy(units)[:, None])
+def _interval(hit: Any, items: Tensor) -> tuple[float, float] | None:
+    """The 95 % interval of the share of hits `[P]`, of pairs with items `[P, m]`; None if all share an item."""
+    half = half_width(hit, items)
     share = float(hit.mean())
     return None if math.isnan(half) else (max(0.0, share - half), min(1.0, share + half))
 
 
 def _as_distances(distances: Any) -> Array:
-    if isinstance(distances, torch.Tensor):
+    if isinstance(distances, Tensor):
         distances = distances.detach().cpu()
     try:
         x = np.asarray(distances, dtype=np.float64)

@@ -221,7 +221,7 @@ class LabelledItems:
         """
         embeddings, split = train
         kept = normalize(embeddings).half().float()  # as the file has them
-        known = Known(kept, split.labels.to("cpu"), split.groups)
+        known = Known(kept, split.labels.to("cpu"), split.groups, split.exclude_group)
 
         def queries(found: tuple[Ranking, Split] | None) -> Known | None:
             if found is None:

@@ -132,12 +132,18 @@ def files(
             excluded={"between chunks": gaps},
             class_names=() if grouping is None else grouping.names,
         )
-        if not exclude_group:
+        if not group_of:
             return made
         group_names = [group_of[name] for name in made.names]
         group_ids = torch.from_numpy(np.unique(group_names, return_inverse=True)[1])
         title = group or str(frame)
-        return replace(made, groups=group_ids, group_name=title, metadata={title: group_names})
+        return replace(
+            made,
+            groups=group_ids,
+            exclude_group=exclude_group,
+            group_name=title,
+            metadata={title: group_names},
+        )
 
     first_val = len(parts.train)
     first_test = first_val + len(parts.val)

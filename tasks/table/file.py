@@ -150,7 +150,7 @@ def file(
     if exclude_group is None:
         exclude_group = group is not None and not rows.is_class and rows.has_groups_to_search
     splits = {
-        part: make_split(rows, part, query_rows, rows.groups if exclude_group else None, group or "")
+        part: make_split(rows, part, query_rows, group, exclude_group=exclude_group)
         for part, query_rows in choose_queries(rows, queries, seed).items()
     }
     train_split = splits["train"]

@@ -90,7 +90,7 @@ def without_files(count: int, items: int) -> str:
 
 def _gallery(split: Split, group: str) -> str:
     """Whether the gallery of a query has its own group."""
-    if split.groups is not None:
+    if split.exclude_group:
         return f"a query does not search its own {group} (task.exclude_group=false: it does)"
     kept = "also of other rows" if split.labels.class_ids is not None else "task.exclude_group=true: it does not"
     return f"a query searches its own {group} too ({kept})"

@@ -20,22 +20,20 @@ from .items import Items
 from .label import Array
 
 
-def make_split(items: Items, part: str, queries: Array, groups: Texts | None = None, group: str = "") -> Split:
+def make_split(items: Items, part: str, queries: Array, group: str | None, *, exclude_group: bool) -> Split:
     """The training, validation or test split of a table.
 
     Args:
         items: the items of the table.
         part: "train", "val" or "test".
         queries: the positions of the queries among its rows; empty: every row is a query.
-        groups: the group of each row of the table, where the gallery of a query excludes its own group.
-        group: the column of the groups.
+        group: the column of the groups; None: there are none.
+        exclude_group: the gallery of a query excludes its own group.
     """
     rows = items.parts.used[part]
     names = items.names.taken(rows)
     space = _label_space(items, rows).with_texts(identity=items.texts.taken(rows))
     query_rows, gallery = query_split(queries.tolist(), len(rows))
-    if groups is not None:
-        group_ids = torch.from_numpy(_in_order(groups.taken(rows)))
     return Split(
         images=ImageFiles(items.paths.taken(rows)),
         names=names,
@@ -43,8 +41,9 @@ def make_split(items: Items, part: str, queries: Array, groups: Texts | None = N
         queries=query_rows,
         gallery=gallery,
         excluded=items.excluded[part],
-        groups=None if groups is None else group_ids,
-        group_name="" if groups is None else group,
+        groups=None if group is None else torch.from_numpy(_in_order(items.groups.taken(rows))),
+        exclude_group=exclude_group,
+        group_name=group or "",
         view=_view(items, space, names),
         # Of the split that a page shows: a training split goes to worker processes.
         metadata={} if part == "train" else {name: column.values(rows) for name, column in items.metadata.items()},

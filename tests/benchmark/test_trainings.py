@@ -12,7 +12,7 @@ from support.refusals import refuses
 
 from contml.benchmark import Output, benchmark
 from contml.benchmark.command import Trainings
-from contml.benchmark.page import SetScores, claim_verdicts, set_scores
+from contml.benchmark.page import ONE_SEED, SetScores, claim_verdicts, set_scores
 from contml.benchmark.suite import Claim, Method, Suite
 from contml.benchmark.training import query_scores, ridge
 from contml.data import Split
@@ -77,6 +77,14 @@ def test_the_page_has_the_scores_of_the_lines(finished):
     assert "p = " in overview
     for each in set_scores(result.suite, result.cells, result.results):
         assert all(values.shape == (2, len(each.groups)) for values in each.scores.values())
+
+
+def test_a_page_of_one_seed_says_that_its_intervals_are_over_queries_alone(finished, tmp_path):
+    (tmp_path / "tiny.yaml").write_text(SUITE.replace("seeds: [1, 2]", "seeds: [1]"))
+    run(tmp_path, only=["gauges", "raw"])
+    page, of_two = (Output.of(each / "results", "tiny").page.read_text() for each in (tmp_path, finished[0]))
+    assert (ONE_SEED in page, ONE_SEED in of_two) == (True, False)
+    assert ("intervals over queries" in page, "intervals over seeds and queries" in of_two) == (True, True)
 
 
 def test_a_stopped_benchmark_goes_on_and_gives_the_same(finished, tmp_path):

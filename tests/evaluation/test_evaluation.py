@@ -19,6 +19,7 @@ from support.strategies import label_matrices
 from contml.distances import vectors
 from contml.evaluation import query_gallery, retrieval
 from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.intervals import half_width
 from contml.evaluation.metrics import spearman
 from contml.evaluation.results import Curve
 from contml.evaluation.retrieval import evaluate
@@ -426,7 +427,7 @@ def test_groups_that_do_not_fit():
         evaluate(embeddings, labels, groups=torch.zeros(5, dtype=torch.int64))
     with refuses("groups", got="own group", hint="larger gallery"):
         evaluate(embeddings, labels, groups=torch.zeros(6, dtype=torch.int64))
-    with refuses("groups", got="classes", allowed="graded labels"):
+    with refuses("exclude_group", got="classes", allowed="False"):
         evaluate(embeddings, ClassLabels([0, 0, 1, 1, 2, 2]), groups=torch.arange(6))
 
 
@@ -436,6 +437,30 @@ def test_groups_of_one_change_nothing():
     plain, grouped = evaluate(embeddings, labels)[0], evaluate(embeddings, labels, groups=torch.arange(40))[0]
     assert plain.random_margin == pytest.approx(grouped.random_margin, rel=1e-12)
     assert replace(plain, random_margin=grouped.random_margin).to_dict() == grouped.to_dict()
+
+
+def test_groups_that_a_query_searches_change_the_interval_alone():
+    torch.manual_seed(0)
+    embeddings, groups = torch.randn(40, 2), torch.arange(40) // 4
+    labels = VectorLabels(embeddings[:, :1] + torch.randn(10, 1)[groups])
+    plain, ranked = evaluate(embeddings, labels)
+    grouped, same = evaluate(embeddings, labels, groups=groups, exclude_group=False)
+    assert torch.equal(ranked.values, same.values)
+    assert grouped.random_margin == half_width(same.values - same.random_values, groups[:, None]) > plain.random_margin
+    assert replace(plain, random_margin=grouped.random_margin).to_dict() == grouped.to_dict()
+
+
+def test_queries_of_a_class_are_not_independent():
+    torch.manual_seed(0)
+    classes = torch.arange(40) // 4
+    embeddings = torch.randn(10, 3)[classes] + torch.rand(10, 1)[classes] * torch.randn(40, 3)
+    found, ranking = evaluate(embeddings, ClassLabels(classes))
+    assert torch.equal(ranking.items, classes[:, None])
+    assert found.random_margin == half_width(ranking.values - ranking.random_values, classes[:, None])
+    groups = torch.arange(40) % 4  # each is in all classes, and each class in all groups
+    _, both = evaluate(embeddings, ClassLabels(classes), groups=groups, exclude_group=False)
+    assert both.items.shape == (40, 2)
+    assert not torch.isin(both.items[:, 0], both.items[:, 1]).any()
 
 
 # the result of chance
@@ -469,7 +494,7 @@ def test_queries_of_one_group_have_no_interval_and_say_so():
     for queries, groups_of_queries in ((range(5), 1), (range(10), 2)):
         found = evaluate(embeddings, labels, queries=queries, gallery=range(60), groups=groups)[0]
         assert math.isnan(found.random_margin) == (groups_of_queries == 1)
-        says = "not known whether a random ranking has the same result: all queries are of one group"
+        says = "not known whether a random ranking has the same result: all queries are of one group or class"
         assert (shown(found) == says) == (groups_of_queries == 1)
         assert shown(read_again(found)) == shown(found)
 

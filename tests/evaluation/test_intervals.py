@@ -10,7 +10,13 @@ import pytest
 import torch
 from scipy import stats
 
-from contml.evaluation.intervals import degrees_of_freedom, half_width, half_width_of_sum, variance_of_mean
+from contml.evaluation.intervals import (
+    degrees_of_freedom,
+    half_width,
+    half_width_of_sum,
+    items_of_queries,
+    variance_of_mean,
+)
 
 
 def half_of(interval):
@@ -123,3 +129,16 @@ def test_intervals_cover_the_truth_although_values_share_items(size):
             missed[n] += abs(float(values.mean())) > half_width(values, shared)
     assert missed[0] / 300 < 0.08
     assert missed[1] / 300 > 0.4
+
+
+def test_items_of_queries_are_the_coarser_of_classes_and_groups():
+    classes, finer, coarser = torch.tensor([7, 7, 7, 3, 3, 5]), torch.tensor([0, 0, 1, 2, 3, 4]), torch.arange(6) // 5
+    assert items_of_queries(None, None) is None
+    for single in ((classes, None), (None, classes), (classes, finer), (finer, classes), (classes, classes)):
+        assert torch.equal(items_of_queries(*single), classes[:, None])
+    assert torch.equal(items_of_queries(classes, coarser), coarser[:, None])
+    both = items_of_queries(classes, torch.tensor([3, 5, 3, 3, 5, 5]))  # neither is in the other
+    assert both.shape == (6, 2)
+    shares = (both[:, None, :, None] == both[None, :, None, :]).any((2, 3))
+    groups = torch.tensor([3, 5, 3, 3, 5, 5])
+    assert torch.equal(shares, (classes[:, None] == classes) | (groups[:, None] == groups))

@@ -531,7 +531,7 @@ def grouped(folder, **options):
 def test_validation_does_not_divide_a_group(folder):
     task = grouped(folder, group="video")
     assert task.val_groups == ["a", "b"] * 6
-    assert task.test.groups is None
+    assert not task.test.exclude_group
     drawn = with_validation(task, task.train.names, share=0.5)
     videos = [{int(Path(name).stem) % 2 for name in split.names} for split in (drawn.train, drawn.val)]
     assert sorted(videos, key=str) == [{0}, {1}]
@@ -554,6 +554,10 @@ def test_a_query_does_not_find_its_own_group(folder):
         videos = [int(Path(name).stem) % 2 for name in split.names]
         same = split.groups[:, None] == split.groups
         assert same.tolist() == [[a == b for b in videos] for a in videos]
+        assert split.exclude_group
+    kept = grouped(folder, group="video")
+    assert kept.test.groups.tolist() == task.test.groups.tolist()
+    assert not kept.test.exclude_group
 
 
 def test_chunks_of_a_video(folder):

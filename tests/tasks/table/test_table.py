@@ -618,14 +618,16 @@ def test_a_group_can_be_excluded_from_the_gallery(folder, rows):
     assert default.test.groups.tolist() == task.test.groups.tolist()
     assert default.columns == task.columns
     kept = table(folder, {"reading": "number"}, group="maker", exclude_group=False)
-    assert kept.test.groups is None
+    assert (task.test.exclude_group, kept.test.exclude_group) == (True, False)
+    assert kept.test.groups.tolist() == task.test.groups.tolist()
     for shown, text in ((default, "does not search its own maker"), (kept, "searches its own maker too")):
         assert text in next(line for line in shown.columns if line[1] == "group")[3]
     assert table(folder, {"reading": "number"}).test.groups is None
-    assert table(folder, {"colour": "class"}, group="maker").test.groups is None
+    of_classes = table(folder, {"colour": "class"}, group="maker").test
+    assert (of_classes.groups is None, of_classes.exclude_group) == (False, False)
     few = [{**row, "maker": f"maker {number % 3}"} for number, row in enumerate(rows)]
-    own_groups = own(folder, few, group="maker", labels={"reading": "number"}).test.groups
-    assert own_groups is None, "a query has no other group to search"
+    lone = own(folder, few, group="maker", labels={"reading": "number"}).test
+    assert not lone.exclude_group, "a query has no other group to search"
     with refuses("exclude_group", hint="group"):
         table(folder, {"reading": "number"}, exclude_group=True)
     with refuses("exclude_group", "colour is a class"):
