@@ -18,6 +18,7 @@ from contml.data import shards
 from contml.data.draw import Array
 from contml.data.sources import ImageFiles, ImageSource, PackedFiles, Stamp, Vector, Vectors
 from contml.data.split import SPLIT_TITLES, Split
+from contml.labels.judged_items import JudgedItems
 
 #: Bytes of a digest.
 DIGEST = 16
@@ -192,14 +193,21 @@ class Copies:
 
 
 def find_copies(splits: Mapping[str, Split]) -> Copies:
-    """Compares the images of all splits, and the labels of equal images."""
+    """Compares the images of all splits, and the labels of equal images.
+
+    A judged item that is in several splits, as where judgments are divided, is one item; judgments of it differ.
+    """
+    is_judged = any(isinstance(split.labels, JudgedItems) for split in splits.values())
     images = same_images(*(split.images for split in splits.values()))
     starts = np.cumsum([0, *(len(split) for split in splits.values())])
     items_of_image: dict[int, list[tuple[str, int]]] = {}
     for item in np.flatnonzero(np.bincount(images)[images] > 1).tolist():
         part = int(np.searchsorted(starts, item, side="right")) - 1
-        items_of_image.setdefault(int(images[item]), []).append(([*splits][part], item - int(starts[part])))
-    repeated = [*items_of_image.values()]
+        name, row = [*splits][part], item - int(starts[part])
+        same = items_of_image.setdefault(int(images[item]), [])
+        if not (is_judged and any(splits[other].name(n) == splits[name].name(row) for other, n in same)):
+            same.append((name, row))
+    repeated = [same for same in items_of_image.values() if len(same) > 1]
     digests: dict[tuple[str, int], str] = {}
     divided: dict[tuple[str, str], int] = {}
     for name, split in splits.items():
@@ -212,7 +220,7 @@ def find_copies(splits: Mapping[str, Split]) -> Copies:
                 if earlier != later:
                     divided[earlier, later] = divided.get((earlier, later), 0) + 1
             names[later] = None
-    contradictions = [same for same in repeated if len({digests[item] for item in same}) > 1]
+    contradictions = [same for same in repeated if not is_judged and len({digests[item] for item in same}) > 1]
     example = None
     if contradictions:
         (name, row), *others = contradictions[0]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import write
+from contml._support.progress import note
 from contml._support.text import plain_text
 from contml.config import dump
 from contml.data.identity import DataRecord
@@ -21,7 +22,7 @@ from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import Found
 from contml.evaluation.results import Evaluation
 from contml.experiment.building import Experiment, first_process
-from contml.experiment.checking import report_columns
+from contml.experiment.checking import judgments_kept, report_columns
 from contml.experiment.loading import load_run
 from contml.experiment.run_results import RunEvaluator, RunResult, training_of
 from contml.experiment.saved_run import (
@@ -64,6 +65,9 @@ def train(
     experiment.check_packages()
     task = experiment.build_task()
     report_columns(task, on_columns)
+    kept, few = judgments_kept(task)
+    if few:
+        note(f"judgments: {kept}")
     if split == "val" and "val" not in task.splits:
         raise InputError("training.select", "none", "the data need a validation split", "set training.select=val")
     trainer = experiment.build_trainer(task)

@@ -191,7 +191,8 @@ def check_takes_images(embedder: Embedder) -> None:
     """
     if embedder.bundle.feature_dim is not None:
         problem = f"the model embeds vectors of {embedder.bundle.feature_dim} features, not images"
-        raise InputError(embedder.bundle.name, problem, hint="embed them in Python: contml.load(...).embed(vectors)")
+        hint = "embed them in Python: contml.load(...).embed(vectors); contml.retrieval.Index keeps such embeddings"
+        raise InputError(embedder.bundle.name, problem, hint=hint)
 
 
 def _settings(embedder: Embedder, batch_size: int, kind: CodeKind | None) -> dict[str, str]:

@@ -18,6 +18,7 @@ from contml.contracts import PLAIN, Measure
 from contml.labels import DateLabels, GeoLabels, LabelSpace, VectorLabels
 from contml.labels.dates import days_since_1970, parse_date
 
+from .codes import words
 from .label import Array, Cells, FittedLabel, LabelColumn, TableLabel
 
 LATITUDE = re.compile(r"(?:.*[\W_])?lat(?:itude)?", re.IGNORECASE)
@@ -72,7 +73,7 @@ class NumberLabel(TableLabel):
             return _with_unit(VectorLabels(column.values[rows] / spread.units, squared=False), unit, measure)
 
         summary = f"{spread.low} to {spread.high}, {mean}{comma}; a label distance of 1 is {step}"
-        return column.fitted(space, summary)
+        return column.fitted(space, summary + _far_numbers(column, np.exp if self.scale == "log" else np.asarray))
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ class VectorLabel(TableLabel):
             return _with_unit(labels, unit, PLAIN).with_texts(texts)  # each column has a unit of its own
 
         summary = f"{values.shape[1]} numbers, {spread.low} to {spread.high}; {unit}"
-        return column.fitted(space, summary)
+        return column.fitted(space, summary + _far_numbers(column))
 
 
 @dataclass(frozen=True)
@@ -263,6 +264,15 @@ def _spread(column: LabelColumn, values: Array, scale: Scale, text: Callable[[fl
         name = f"{names[index]}: " if len(names) > 1 else ""
         raise column.cells.error(f"{name}{problem}", hint=f"choose another label{hint}")
     return _Spread(text(low.min()), text(high.max()), values.mean(0), units)
+
+
+def _far_numbers(column: LabelColumn, number: Callable[[Array], Array] = np.asarray) -> str:
+    """The numbers of each column that may stand for a missing value; `number` of the values are those in the table."""
+    names = [*column.cells.table.columns]
+    columns = number(column.values[column.present]).T
+    if len(columns) > len(names):  # lists of numbers
+        names = [f"number {place} of {column.name}" for place in range(1, len(columns) + 1)]
+    return "".join(words(name, values) for name, values in zip(names, columns, strict=True))
 
 
 def _by(scale: Scale) -> str:

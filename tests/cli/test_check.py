@@ -245,6 +245,48 @@ def test_the_reading_of_a_large_table_is_announced(contml, tmp_path, monkeypatch
     assert last.startswith("contml: sampler.batch_size: 12")
 
 
+@pytest.fixture
+def triplets(tmp_path, monkeypatch):
+    """A table of 200 triplets of 60 images."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    for n in range(60):
+        Image.new("RGB", (8, 8), (n, 0, 0)).save(f"{n}.png")
+    drawn = [random.choice(60, 3, replace=False) for _ in range(200)]
+    lines = ["anchor,x,y,choice", *(f"{a}.png,{x}.png,{y}.png,x" for a, x, y in drawn)]
+    (tmp_path / "triplets.csv").write_text("\n".join(lines) + "\n")
+    return ["task.data=triplets.csv", *TINY_JUDGED]
+
+
+TINY_JUDGED = [
+    *("images.resize=8", "images.crop=8", "images.workers=0", "model.backbone=small_cnn", "model.weights=none"),
+    *("training.epochs=1", "sampler.batch_size=20", "sampler.batches=2"),
+]
+
+
+def test_a_split_that_keeps_few_judgments_says_so(triplets, contml):
+    facts = dict(check(load("table/triplets", triplets)))
+    task = load("table/triplets", triplets).build_task()
+    kept = {name: split.labels.judged for name, split in task.splits.items()}
+    assert facts["judgments"].startswith(f"{sum(kept.values())} of 200 are kept ({kept['train']} training, ")
+    assert facts["judgments"].endswith(
+        "These are few: task.by=judgment keeps all, with items that are in training and in test"
+    )
+    err = contml("train", "table/triplets", *triplets)[2]
+    assert f"judgments: {sum(kept.values())} of 200 are kept" in err
+
+
+def test_items_in_both_parts_of_judgments_are_no_copies(triplets, tmp_path):
+    """A split by judgment repeats them on purpose; a copy with another name is one."""
+    facts = dict(check(load("table/triplets", [*triplets, "task.by=judgment"])))
+    assert "judgments" not in facts
+    assert "repeated images" not in facts
+    Image.open("0.png").save("1.png")
+    facts = dict(check(load("table/triplets", [*triplets, "task.by=judgment"])))
+    assert facts["repeated images"].startswith("1 item has the image of another")
+    assert "different labels" not in facts["repeated images"]
+
+
 def test_the_time_of_rankings_is_that_of_all_queries(monkeypatch):
     """Some metrics take a time per item of the gallery, however many queries there are; the others a time per pair."""
     now = 0.0
