@@ -42,9 +42,9 @@ def test_a_file_is_read_once(tmp_path, monkeypatch):
     random = np.random.default_rng(0)
     content, read = random.bytes(9_000), []
     files = written(tmp_path, a=content, b=content[:-1] + b"x", c=content, small=b"12", also_small=b"12")
-    digest = copies._digest
+    digest = copies.digest_of
     monkeypatch.setattr(
-        copies, "_digest", lambda file, last: read.append((Path(file).name, last)) or digest(file, last)
+        copies, "digest_of", lambda file, last: read.append((Path(file).name, last)) or digest(file, last)
     )
     assert same_files(files[:2]).tolist() == [0, 1]
     assert read == [("a", 4096), ("b", 4096)]

@@ -12,6 +12,7 @@ from support.refusals import refuses
 
 from contml.evaluation.judgments import evaluate_judgments, ndcg
 from contml.evaluation.results import measured
+from contml.evaluation.table import headline_words, sentence
 from contml.labels import RankingLabels, TripletLabels, VectorLabels
 
 PAIRS = {2: [(0, 1), (0, 2)], 3: [(1, 2), (0, 2), (0, 1)]}
@@ -123,3 +124,14 @@ def test_judgments_of_unreadable_images_are_left_out():
         evaluate_judgments(x, VectorLabels(torch.randn(9)))
     with refuses("embeddings", got="8"):
         evaluate_judgments(x[:8], labels)
+
+
+def test_a_ceiling_that_is_not_known_is_left_out():
+    """One answer per triplet says nothing of how well judges agree."""
+    labels = TripletLabels([[0, 1, 2], [3, 0, 2]], [0, 1], items=4)
+    evaluation, _ = evaluate_judgments(torch.tensor([[0.0], [0.1], [1.0], [1.2]]), labels)
+    assert sentence(evaluation).endswith("; random: 0.500.")
+    assert headline_words(evaluation) == "The answer is that of most judges for 100 % of the triplets; random: 50 %."
+    several = TripletLabels([[0, 1, 2], [0, 1, 2], [3, 0, 2]], [0, 0, 1], items=4)
+    evaluation, _ = evaluate_judgments(torch.tensor([[0.0], [0.1], [1.0], [1.2]]), several)
+    assert "; one judge beside the others: 100 %." in headline_words(evaluation)
