@@ -8,8 +8,9 @@ FOLDER holds a sentence-transformers model, for example the one in the PyPI pack
 
 Spearman correlation of a distance with human similarity, its sign changed. The captions of an image pair are two sets;
 a caption pair is two sets of one caption. Inverse document frequencies are those of all 5,000 images. Intervals are
-95 % percentiles of 2,000 bootstrap resamples of the pairs; differences from the first distance, the paper's, are
-paired: on the same resamples. The distances of a batch of 150 x 5 captions are computed in turn in one process.
+95 %, of the pairs' influence on the correlation (`contml.evaluation.judged_pairs`); pairs that share an image or a
+caption are not independent. Differences are from the first distance, the paper's, by pair. The distances of a batch of
+150 x 5 captions are computed in turn in one process.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata, spearmanr
+import torch
 
 from benchmarks.measure import alternate, heading, table
+from contml.evaluation.judged_pairs import spearman_values
+from contml.evaluation.metrics import paired_interval
 from contml.labels import CaptionLabels, CaptionVectorLabels, LabelSpace, WeightedLabels, idf_weights, load_word_vectors
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data"))
-BATCH, RESAMPLES, SAMPLE = 150, 2_000, 300
-#: Resamples that are ranked at a time.
-_CHUNK = 100
+BATCH, SAMPLE = 150, 300
 #: The distance that all others are compared with: that of Kim et al., CVPR 2019.
 PAPER = "wmd"
 
@@ -49,6 +50,11 @@ class Pairs(NamedTuple):
     first: list[int]
     second: list[int]
     human: Array
+
+    @property
+    def items(self) -> torch.Tensor:
+        """The two sets of each pair `[P, 2]`."""
+        return torch.tensor([self.first, self.second]).T
 
 
 def read_captions() -> dict[int, list[str]]:
@@ -131,32 +137,18 @@ def distances(space: LabelSpace, pairs: Pairs) -> Array:
     return np.array([space.pairwise([i], [j]).item() for i, j in zip(pairs.first, pairs.second, strict=True)])
 
 
-def agreement(found: dict[str, Array], human: Array) -> dict[str, tuple[float, Array]]:
-    """Spearman correlation of each distance with human similarity, and its values on resamples `[RESAMPLES]`."""
-    draws = np.random.default_rng(0).integers(0, len(human), (RESAMPLES, len(human)))
-    resampled: dict[str, list[Array]] = {name: [] for name in found}
-    for start in range(0, RESAMPLES, _CHUNK):
-        rows = draws[start : start + _CHUNK]
-        of_human = _standard_ranks(human[rows])
-        for name, values in found.items():
-            resampled[name].append((of_human * _standard_ranks(-values[rows])).sum(1))
-    return {
-        name: (float(spearmanr(-values, human).statistic), np.concatenate(resampled[name]))
-        for name, values in found.items()
-    }
+def agreement(values: Array, pairs: Pairs, paper: Array | None = None) -> tuple[float, float, float]:
+    """Spearman's correlation of a distance `[P]` with human similarity, and its 95 % interval: mean, low, high.
 
-
-def _standard_ranks(values: Array) -> Array:
-    """Ranks of each row, with mean 0 and length 1; ties share their mean rank."""
-    ranks = rankdata(values, axis=1)
-    ranks -= ranks.mean(1, keepdims=True)
-    standard: Array = ranks / np.linalg.norm(ranks, axis=1, keepdims=True)
-    return standard
-
-
-def _limits(values: Array) -> tuple[float, float]:
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)
+    Args:
+        values: the distance of each pair.
+        pairs: the pairs.
+        paper: another distance of each pair: the difference of the correlations from that of this one.
+    """
+    shares = spearman_values(-values, pairs.human)
+    others = np.zeros_like(shares) if paper is None else spearman_values(-paper, pairs.human)
+    mean, half = paired_interval(shares, others, pairs.items)
+    return mean, mean - half, mean + half
 
 
 def run(encoders: Iterable[Path], rounds: int) -> str:
@@ -180,17 +172,18 @@ def run(encoders: Iterable[Path], rounds: int) -> str:
             found[title][name] = distances(space, pairs)
         print(f"{name}: done", flush=True)
     cost = alternate(batches, rounds, time.process_time)
-    results = {title: agreement(of_set, sets[title].human) for title, of_set in found.items()}
+    differences: dict[str, dict[str, tuple[float, float, float]]] = {title: {} for title in sets}
     head = ["distance", *(f"{title}{what}" for title in sets for what in ("", ", difference from wmd"))]
     rows = [[*head, "seconds per batch", "ratio to wmd", "seconds to prepare"]]
     for name in spaces:
         cells = [name]
-        for result in results.values():
-            value, draws = result[name]
-            difference = draws - result[PAPER][1]
-            (low, high), (below, above) = _limits(draws), _limits(difference)
-            cells.append(f"{value:.3f} [{low:.3f}, {high:.3f}]")
-            cells.append("" if name == PAPER else f"{value - result[PAPER][0]:+.3f} [{below:+.3f}, {above:+.3f}]")
+        for title, of_set in found.items():
+            cells.append("{:.3f} [{:.3f}, {:.3f}]".format(*agreement(of_set[name], sets[title])))
+            if name == PAPER:
+                cells.append("")
+                continue
+            differences[title][name] = agreement(of_set[name], sets[title], of_set[PAPER])
+            cells.append("{:+.3f} [{:+.3f}, {:+.3f}]".format(*differences[title][name]))
         rows.append([*cells, f"{cost[name]:.4f}", f"{cost[name] / cost[PAPER]:.2f}", f"{prepared[name]:.1f}"])
     counts = " and ".join(f"{len(pairs.human):,} {title}" for title, pairs in sets.items())
     note = (
@@ -198,18 +191,16 @@ def run(encoders: Iterable[Path], rounds: int) -> str:
         f"{rounds} rounds, all distances in turn), and to make the label space of all images (an encoder's "
         "vectors are computed once, in its first row)."
     )
-    return "\n\n".join([table(rows), note, *_verdicts(results)])
+    return "\n\n".join([table(rows), note, *_verdicts(differences)])
 
 
-def _verdicts(results: dict[str, dict[str, tuple[float, Array]]]) -> list[str]:
-    """For each set of pairs, the distances whose paired interval lies above, below and around that of the paper."""
+def _verdicts(differences: dict[str, dict[str, tuple[float, float, float]]]) -> list[str]:
+    """For each set of pairs, the distances whose difference from the paper's is above, below and around 0."""
     lines = []
-    for title, result in results.items():
+    for title, of_set in differences.items():
         signs: dict[str, list[str]] = {"above": [], "below": [], "not clearly different from": []}
-        for name in result:
-            if name != PAPER:
-                low, high = _limits(result[name][1] - result[PAPER][1])
-                signs["above" if low > 0 else "below" if high < 0 else "not clearly different from"].append(name)
+        for name, (_, low, high) in of_set.items():
+            signs["above" if low > 0 else "below" if high < 0 else "not clearly different from"].append(name)
         listed = "; ".join(f"{sign} {PAPER}: {', '.join(names)}" for sign, names in signs.items() if names)
         lines.append(f"By the paired interval on {title}: {listed}.")
     return lines

@@ -1,4 +1,4 @@
-"""Agreement of distances with people: correlations on resamples are Spearman's, differences are paired."""
+"""Agreement of distances with people: correlations are Spearman's, differences are paired."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ import pytest
 from scipy.stats import spearmanr
 
 from benchmarks import caption_agreement
-from benchmarks.caption_agreement import agreement, caption_pairs, image_pairs, read_captions
+from benchmarks.caption_agreement import Pairs, agreement, caption_pairs, image_pairs, read_captions
 
 DATA = caption_agreement.DATA / "cxc_val2017"
 
 
-def test_correlations_on_resamples_are_those_of_scipy(monkeypatch):
-    monkeypatch.setattr(caption_agreement, "RESAMPLES", 7)
-    monkeypatch.setattr(caption_agreement, "_CHUNK", 3)
+def test_the_correlation_is_that_of_scipy_and_its_interval_is_wider_where_pairs_share_items():
     random = np.random.default_rng(1)
-    human = random.integers(0, 6, 40) / 2  # with ties
-    found = {"a": -human + random.normal(size=40), "b": random.integers(0, 4, 40).astype(float)}
-    results = agreement(found, human)
-    draws = np.random.default_rng(0).integers(0, 40, (7, 40))
-    for name, values in found.items():
-        assert results[name][0] == pytest.approx(spearmanr(-values, human).statistic, abs=1e-12)
-        expected = [spearmanr(-values[rows], human[rows]).statistic for rows in draws]  # the same resamples for all
-        np.testing.assert_allclose(results[name][1], expected, rtol=0, atol=1e-10)
+    human, apart = random.integers(0, 6, 40) / 2, [*range(40)]  # with ties
+    a, b = -human + random.normal(size=40), random.integers(0, 4, 40).astype(float)
+    pairs = Pairs([], apart, [n + 40 for n in apart], human)
+    for values in (a, b):
+        assert agreement(values, pairs)[0] == pytest.approx(spearmanr(-values, human).statistic, abs=1e-12)
+    mean, low, high = agreement(a, pairs, b)
+    assert mean == pytest.approx(agreement(a, pairs)[0] - agreement(b, pairs)[0])
+    assert agreement(a, pairs, a) == (0, 0, 0)
+    shared = pairs._replace(first=[int(rank) // 10 for rank in (human - a).argsort().argsort()])
+    for wide in (agreement(a, shared), agreement(a, shared, b)):
+        assert wide[2] - wide[1] > 0
+    assert agreement(a, shared, b)[2] - agreement(a, shared, b)[1] >= high - low
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the pack cxc_val2017 is not here")
