@@ -116,16 +116,7 @@ def sweep(
     if sampler_name == "tpe" and cluster and processes is None:
         hint = "give the number of trainings at a time, which the trials of sampler tpe depend on"
         raise InputError("--processes", "missing with --cluster", hint=hint)
-    spec = {
-        "config": _comparable(base),
-        "space": {dimension.key: str(dimension) for dimension in space},
-        "sampler": sampler_name,
-        "seeds": seeds,
-        "folds": folds,
-        ROUND: math.ceil((processes or 1) / len(runs_of_trial)) if sampler_name == "tpe" else None,
-        "data": _digest(task, base.root),
-        "optuna": None if sampler_name == "grid" else optuna_version(sampler_name),
-    }
+    spec = _spec(base, task, space, sampler_name, seeds, folds, processes)
     measure = task.train.labels.measure
     del task
     notes = []
@@ -147,27 +138,41 @@ def sweep(
             numbers = range(start, min(start + round_size, num_trials))
             for n in numbers:
                 search.params[n] = _params(search, space, sampler_name, first_seed, n, start)
-            jobs = [job for n in numbers for job in search.jobs(n)]
-            work.run(
-                jobs,
-                partial(run_job, source),
-                record,
-                join=join,
-                processes=processes,
-                cluster=cluster,
-                is_needed=search.is_needed,
-                on_done=search.on_done,
-                on_wait=lambda count: on_line(f"waits for {count} trainings of other commands"),
-                log=lambda job: job.log,
-            )
-        ranked_trials = ranked([search.trial(n) for n in range(num_trials)])
-        if ranked_trials[0].error:
-            raise InputError(str(folder), f"all {num_trials} trials failed; the first: {ranked_trials[0].error}")
-        result = Sweep(folder, file, space, tuple(ranked_trials), tuple(source.arguments()), tuple(notes), measure)
-        from contml.report.plots import png
-        from contml.sweep.plot import sweep_plot
+            search.train(numbers, join=join, processes=processes, cluster=cluster)
+        return _ranked_sweep(search, space, num_trials, file, notes)
 
-        write(folder / "plot.png", lambda path: path.write_bytes(png(sweep_plot(result))))
+
+def _spec(
+    base: Experiment, task: Task, space: Space, sampler: str, seeds: int, folds: int, processes: int | None
+) -> dict[str, Any]:
+    """What the file of a sweep belongs to: its config, its data and its arguments, as of `sweep`."""
+    return {
+        "config": _comparable(base),
+        "space": {dimension.key: str(dimension) for dimension in space},
+        "sampler": sampler,
+        "seeds": seeds,
+        "folds": folds,
+        ROUND: math.ceil((processes or 1) / (seeds * folds)) if sampler == "tpe" else None,
+        "data": _digest(task, base.root),
+        "optuna": None if sampler == "grid" else optuna_version(sampler),
+    }
+
+
+def _ranked_sweep(search: _Search, space: Space, trials: int, file: Path, notes: Sequence[str]) -> Sweep:
+    """The result of a search whose trials are finished, and its plot.
+
+    Raises:
+        InputError: all trials failed.
+    """
+    ranked_trials = ranked([search.trial(n) for n in range(trials)])
+    if ranked_trials[0].error:
+        raise InputError(str(search.folder), f"all {trials} trials failed; the first: {ranked_trials[0].error}")
+    arguments = tuple(search.source.arguments())
+    result = Sweep(search.folder, file, space, tuple(ranked_trials), arguments, tuple(notes), search.measure)
+    from contml.report.plots import png
+    from contml.sweep.plot import sweep_plot
+
+    write(search.folder / "plot.png", lambda path: path.write_bytes(png(sweep_plot(result))))
     return result
 
 
@@ -223,6 +228,21 @@ class _Search:
             if training.key in self.record:
                 _remove_weights(folder)  # a kill may have come first
         return jobs
+
+    def train(self, numbers: Sequence[int], *, join: work.Join, processes: int | None, cluster: str) -> None:
+        """The trainings of some trials, as far as they are missing; the others as of `sweep`."""
+        work.run(
+            [job for n in numbers for job in self.jobs(n)],
+            partial(run_job, self.source),
+            self.record,
+            join=join,
+            processes=processes,
+            cluster=cluster,
+            is_needed=self.is_needed,
+            on_done=self.on_done,
+            on_wait=lambda count: self.on_line(f"waits for {count} trainings of other commands"),
+            log=lambda job: job.log,
+        )
 
     def is_needed(self, job: Job) -> bool:
         """Whether no earlier training of its trial failed."""
