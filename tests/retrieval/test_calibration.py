@@ -229,6 +229,19 @@ def test_the_interval_of_the_check_is_that_of_the_units():
     assert "holds for 50.0 % of test pairs" in one.sentence()
 
 
+def test_the_interval_of_the_check_is_that_of_the_classes():
+    classes = torch.arange(40) // 10
+    labels = ClassLabels(classes)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4, 2, generator=generator)[classes] + torch.randn(40, 2, generator=generator)
+    split = Split([Pixels(np.zeros((1, 1, 3), np.uint8))] * 40, list(map(str, range(40))), labels)
+    pairs = Pairs.of(split, evaluate(x, labels)[1])
+    assert torch.equal(pairs.items, classes[:, None])
+    found = calibrate(pairs, "classes")
+    by_class, by_query = (found.checked(each).check.interval for each in (pairs, pairs._replace(items=None)))
+    assert found.checked(pairs._replace(units=classes.numpy(), items=None)).check.interval == by_class != by_query
+
+
 def test_no_end_is_beyond_the_largest_label_distance():
     pairs, new = draw(40), draw(40, seed=1)
     largest = float(np.quantile(pairs.label_distances, 0.8))
