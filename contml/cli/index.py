@@ -274,7 +274,7 @@ def search(
     interval. The query's own image is marked. If the model has labels of training items, the labels of the query and of
     each image that is found are predicted, as 'contml predict' does.
 
-    With --label, a label is searched for: the mean embedding of the training items with the nearest labels, by cosine.
+    With --label, a label is searched for by the mean embedding of the training items with the nearest labels.
     """
     if gallery is not None:
         check_suffix(gallery, GALLERIES)
@@ -304,8 +304,7 @@ def search(
         answering = _answering(model, opened_index)
         if labels:
             query = _label_query(model, labels)
-            embedding = query.embedding * (model.norm or 1.0)
-            found = opened_index.search(embedding[None], k, cosine=model.norm is None)
+            found = opened_index.search(query.embedding[None], k)
             typed = TypedLabel(" ".join(labels), query.labels, query.items, query.away)
             results = [label_results(typed, found, answering)]
         else:
@@ -328,8 +327,9 @@ def search(
         _print(results)
         if unit:
             echo(unit)
-    if pending:
-        echo(f"note: {pending}", err=True)
+    for note in (*(result.contradiction for result in results), pending):
+        if note:
+            echo(f"note: {note}", err=True)
     if num_unbuilt:
         echo(
             f"{num_unbuilt:,} of {num_items:,} items are not in the search structure yet: 'contml index' adds them",

@@ -151,9 +151,9 @@ class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
 
     def _save_labels(self, run: Run, result: RunResult, split: Split, embeddings: Tensor, missing: Tensor) -> None:
         """Save training items that answer with labels; nothing with fewer than three."""
-        read = torch.ones(len(split), dtype=torch.bool)
-        read[missing] = False
-        rows, task, evaluated = read.nonzero()[:, 0], result.task, result.evaluated
+        usable = embeddings.isfinite().all(1)
+        usable[missing] = False
+        rows, task, evaluated = usable.nonzero()[:, 0], result.task, result.evaluated
         if len(rows) < 3:
             return
         val = None if result.val is None or task.val is None else (result.val, task.val)

@@ -198,7 +198,7 @@ def evaluate_run(
     val = _on_val(evaluator, task, task.evaluated_name, found, evaluate) if is_calibrated else None
     train = None
     if is_calibrated and evaluator.ranked:
-        items = task.train.subset(sample(task.train.labels))
+        items = task.train.subset(sample(task.train.labels, model.embedding_dim))
         train = items, *evaluator.outputs(model, items, images, device=device)
     evaluator.save(run, RunResult(task, evaluated, found, missing, val, train), model)
     return evaluated
@@ -258,7 +258,7 @@ def _finish(experiment: Experiment, trainer: Trainer, task: Task, split_name: Li
     val = _on_val(evaluator, task, name, found, trainer.evaluate) if split_name == "result" else None
     train = None
     if split_name == "result" and evaluator.ranked:
-        items = task.train.subset(sample(task.train.labels))
+        items = task.train.subset(sample(task.train.labels, trainer.bare_model.embedding_dim))
         train = items, *trainer.outputs(items)
     trainer.images.close()
     if trainer.run is None or not trainer.accelerator.is_main_process:

@@ -1,9 +1,9 @@
 """What the page searches by label with: training items with labels and embeddings, and the labels of its own items.
 
-    u(y) = mean of the unit embeddings of the k training items nearest to y by label distance, scaled to length 1;
-           items tied at the k-th distance share its places
+    x(y) = mean of the embeddings of the k training items nearest to y by label distance, scaled to the mean of their
+           lengths; items tied at the k-th distance share its places
 
-The page computes it as `model.embed_label` does, and finds its items by their cosine to it.
+The page computes it as `model.embed_label` does, and finds its items by their Euclidean distance to it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def search_data(
             **_values(each.labels),
             "k": each.record.label_neighbours,
             "far": each.far,
-            "embeddings": _encoded(each.embeddings.half()),
+            "embeddings": _encoded(each.embeddings),
             "items": _encoded(vectors.float()),
         }
         for each, vectors in zip(labelled, embeddings, strict=True)
@@ -100,7 +100,7 @@ def _size(labelled: LabelledItems, items: int) -> int:
     """Bytes of one view and its items, at most."""
     label = 5 * labelled.labels.joints[0].numel() if isinstance(labelled.labels, PoseLabels) else 8
     count, dim = labelled.embeddings.shape
-    return count * (label + 2 * dim) + items * (label + 4 * dim)
+    return count * (label + 4 * dim) + items * (label + 4 * dim)
 
 
 def _label(labels: LabelSpace) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Labels by the labels of the nearest items, and how far they are from the true ones.
 
-    u_j the unit embeddings of training items, nearest first;  d_j^2 = 2 - 2 u . u_j
+    d_j = |x - x_j|                   x_j: the embeddings of training items, nearest first; by cosine: of length 1
     w_j = 1 - d_j^2 / d_{k+1}^2       the weights of the k nearest: 0 for one as far as the next one
     answer: sum_j w_j y_j / sum_j w_j where labels have a mean, else the label of the k with the least
             sum_j w_j D(y, y_j) / sum_j w_j, which for classes is the one with the most votes
@@ -13,12 +13,15 @@ turns it into a bound (`contml.retrieval.calibration`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from copy import copy
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
+from contml.distances.euclidean import squared_euclidean
+from contml.distances.exact import squared_distances_to
 from contml.distances.unit_vectors import normalize
 from contml.evaluation.intervals import items_of_queries
 from contml.labels.base import LabelSpace
@@ -30,10 +33,17 @@ ANSWER_KS, LABEL_KS = (1, 2, 3, 5, 10, 20, 50), (1, 2, 5, 10, 20, 50, 100)
 _LEFT_OUT, _FOUND = 300, 10
 #: Folds of the regression, and its penalties as shares of the mean variance of an embedding's direction.
 _FOLDS, _PENALTIES = 5, tuple(10.0**n for n in range(-4, 4))
-#: Two embeddings at a smaller squared distance are of the same image: they differ by rounding.
+#: The share by which the lengths of normalized embeddings differ, and are taken for equal.
+_ROUNDING = 1e-4
+#: Two embeddings are of the same image if their squared distance is a smaller share of the mean squared length of all:
+#: they differ by rounding.
 SAME = 1e-6
 #: Answers compared with labels at a time.
 _BLOCK = 64
+
+
+#: What an answer ranks training items by: the distance of the embeddings as they are, or of these scaled to length 1.
+AnswerDistance: TypeAlias = Literal["euclidean", "cosine"]
 
 
 class Known(NamedTuple):
@@ -57,6 +67,10 @@ class Known(NamedTuple):
         if self.groups is None or not self.exclude_group:
             return torch.arange(len(self.embeddings))
         return self.groups
+
+    def by(self, distance: AnswerDistance) -> Known:
+        """The same items, with embeddings whose Euclidean distance is that."""
+        return self._replace(embeddings=compared_by(distance, self.embeddings))
 
     def part(self, rows: Tensor, number: int) -> Known:
         """Those of some rows that have a label in term `number` of the labels, and that label."""
@@ -93,6 +107,7 @@ class Fitted(NamedTuple):
 
     Attributes:
         k: number of neighbours.
+        distance: what they are ranked by.
         calibration: the bound of the label distance to the true label, or the probability of the true class; None with
             too few validation queries.
         left_out: errors on training items, each left out.
@@ -100,25 +115,42 @@ class Fitted(NamedTuple):
     """
 
     k: int
+    distance: AnswerDistance
     calibration: Calibration | None
     left_out: Errors
     test: Errors
 
 
+def compared_by(distance: AnswerDistance, embeddings: Tensor) -> Tensor:
+    """Vectors `[N, d]` whose Euclidean distance ranks as this distance of the embeddings `[N, d]`."""
+    return normalize(embeddings) if distance == "cosine" else embeddings
+
+
+def _distances_of(embeddings: Tensor) -> list[AnswerDistance]:
+    """The distances that rank embeddings differently: of those of one length, both are the same."""
+    lengths = embeddings.double().norm(dim=1)
+    lengths = lengths[lengths > 0]  # an embedding of 0 stays 0 when it is normalized
+    differ = len(lengths) and float(lengths.max()) > (1 + _ROUNDING) * float(lengths.min())
+    return ["euclidean", "cosine"] if differ else ["euclidean"]
+
+
 def nearest(known: Tensor, queries: Tensor, k: int, excluded: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Squared distances `[Q, k + 1]` of unit vectors to the nearest known ones, and their rows, nearest first.
+    """Squared distances `[Q, k + 1]` in float64 of queries to the nearest known vectors, and their rows, nearest first.
 
     Args:
-        known: unit vectors `[N, d]`, more than k.
-        queries: unit vectors `[Q, d]`.
+        known: `[N, d]`, more than k.
+        queries: `[Q, d]`.
         k: number of neighbours.
         excluded: `[Q, N]`, pairs that do not count: their distance is infinite.
     """
-    squared = (2 - 2 * queries @ known.T).clamp(min=0).double()
+    squared = squared_euclidean(queries.double(), known.double())
     if excluded is not None:
         squared[excluded] = torch.inf
-    values, rows = squared.sort(dim=1, stable=True)
-    return values[:, : k + 1], rows[:, : k + 1]
+    values, rows = (each[:, : k + 1] for each in squared.sort(dim=1, stable=True))
+    # Those of two copies of a vector differ by rounding: by subtraction they are equal, and so are their weights.
+    squared = squared_distances_to(queries, known, rows).masked_fill(values.isinf(), torch.inf)
+    squared, order = squared.sort(dim=1, stable=True)
+    return squared, rows.gather(1, order)
 
 
 def weights_of(squared: Tensor, k: int) -> Tensor:
@@ -155,12 +187,14 @@ def _medoids(distances: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def label_query(embeddings: Tensor, distances: Tensor, k: int) -> Tensor:
-    """The unit embedding `[Q, d]` of labels, by their label distances `[Q, N]` to items with unit embeddings `[N, d]`.
+    """The embedding `[Q, d]` of labels in float64, by their label distances `[Q, N]` to items with embeddings `[N, d]`.
 
-    It is the mean of the embeddings of the k nearest items, scaled to length 1. Items that are tied at the k-th
-    distance share its places: the result is the mean over all choices of k items, and no order of the items counts.
+    It is the mean of the embeddings of the k nearest items, scaled to the mean of their lengths: a mean is shorter than
+    what it is of, so that short embeddings were found in place of those that are alike. Items that are tied at the k-th
+    distance share its places: each mean is that over all choices of k items, and no order of the items counts.
     """
-    return normalize(shares_of_nearest(distances, k).to(embeddings.dtype) @ embeddings)
+    shares, embeddings = shares_of_nearest(distances, k), embeddings.double()
+    return normalize(shares @ embeddings) * (shares @ embeddings.norm(dim=1, keepdim=True))
 
 
 def shares_of_nearest(distances: Tensor, k: int) -> Tensor:
@@ -194,18 +228,19 @@ def choose_label_k(known: Known, val: Known | None = None) -> int:
     found_count = max(1, min(_FOUND, int((~own).sum(1).min())))
     means = []
     for k in tried:
-        queries = label_query(known.embeddings, distances, k).to(asked.embeddings.dtype)
-        similarities = (queries @ asked.embeddings.T).masked_fill(own, -torch.inf)
-        found = similarities.topk(found_count, dim=1).indices
+        squared = squared_euclidean(label_query(known.embeddings, distances, k), asked.embeddings.double())
+        found = squared.masked_fill(own, torch.inf).topk(found_count, dim=1, largest=False).indices
         means.append(float(truth.gather(1, found).mean()))
     return tried[means.index(min(means))]
 
 
 def fit(known: Known, val: Known | None, test: Known | None) -> list[Fitted]:
-    """How each label is answered: the number of neighbours with the least mean error, on the validation split if any.
+    """How each label is answered: by the neighbours with the least mean error, on the validation split if any.
+
+    Tried are several numbers of neighbours, by both distances.
 
     Args:
-        known: training items, with unit embeddings.
+        known: training items.
         val: queries of the validation split.
         test: queries of the test split.
     """
@@ -224,22 +259,23 @@ def _fit(known: Known, val: Known | None, test: Known | None) -> Fitted:
     tried = [k for k in ANSWER_KS if k <= n - 2] or [1]
     left_out = _Truth(known, known, rows)
     val_truth, test_truth = (None if each is None else _Truth.of(known, each) for each in (val, test))
-    results = {k: left_out.answered(k, tried[-1]) for k in tried}
-    chosen = results if val_truth is None else {k: val_truth.answered(k, tried[-1]) for k in tried}
-    k = min(chosen, key=lambda each: float(chosen[each][1].mean()))
+    asked = left_out if val_truth is None else val_truth
+    truths = {distance: asked.by(distance) for distance in _distances_of(known.embeddings)}
+    results = {(distance, k): truth.answered(k, tried[-1]) for distance, truth in truths.items() for k in tried}
+    distance, k = min(results, key=lambda each: float(results[each][1].mean()))
     calibration = None
     if val_truth is not None:
-        calibration = calibrate(
-            val_truth.pairs(*chosen[k]), known.labels.kind, form="bound", largest=known.labels.largest
-        )
+        pairs = val_truth.pairs(*results[distance, k])
+        calibration = calibrate(pairs, known.labels.kind, form="bound", largest=known.labels.largest)
     test_errors = Errors()
     if test_truth is not None:
-        found = test_truth.answered(k, k)
+        found = test_truth.by(distance).answered(k, k)
         test_errors = Errors(float(found[1].mean()), test_truth.regression(), test_truth.constant())
         if calibration is not None:
             calibration = calibration.checked(test_truth.pairs(*found), known.labels.measure)
-    errors = Errors(float(results[k][1].mean()), left_out.regression(), left_out.constant())
-    return Fitted(k, calibration, errors, test_errors)
+    own = results[distance, k] if val_truth is None else left_out.by(distance).answered(k, k)
+    errors = Errors(float(own[1].mean()), left_out.regression(), left_out.constant())
+    return Fitted(k, distance, calibration, errors, test_errors)
 
 
 class _Truth:
@@ -270,6 +306,13 @@ class _Truth:
             return made
         trained, asked = made.whole.class_ids[: len(known.labels)], made.whole.class_ids[len(known.labels) :]
         return made if bool(torch.isin(asked, trained).any()) else None
+
+    def by(self, distance: AnswerDistance) -> _Truth:
+        """The same queries, by that distance."""
+        made = copy(self)
+        made.known, made.embeddings = self.known.by(distance), compared_by(distance, self.embeddings)
+        made._found = None
+        return made
 
     def answered(self, k: int, most: int) -> tuple[Tensor, Tensor]:
         """The spreads and the errors of the answers `[Q]`; `most`: the largest k of all calls."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -200,17 +199,13 @@ class Embedder:
         """Whether there are training items with labels."""
         return self._labels is not None and self._labels.is_file()
 
-    @property
-    def norm(self) -> float | None:
-        """The length of every embedding; None where lengths differ."""
-        return math.sqrt(len(self.model.parts)) if self.model.normalize else None
-
     def embed_label(self, label: Any) -> Floats:
-        """The embedding `[d]` of a label, of length 1: images near to it by cosine have labels near to it.
+        """The embedding `[d]` of a label: images near to it by Euclidean distance have labels near to it.
 
-        It is the mean of the unit embeddings of the training items that are nearest by label distance. How many was
-        chosen on the validation split, or without one by leaving out training items; items with equal label distances
-        count equally. A label that is far from all of training, or has words that none of them has, is a warning.
+        It is the mean of the embeddings of the training items that are nearest by label distance, scaled to the mean of
+        their lengths. How many was chosen on the validation split, or without one by leaving out training items; items
+        with equal label distances count equally. A label that is far from all of training, or has words that none of
+        them has, is a warning.
 
         Args:
             label: in the unit of the data: a number, as many numbers as a label has, a class, a level, a date or its

@@ -40,8 +40,6 @@ from contml.retrieval.index_structure import (
 
 #: The largest norm of an embedding: squares of sums of two stay finite in float32.
 _LARGEST = 1e18
-#: Items whose cosine with a query is computed at a time.
-_COMPARED = 1 << 16
 
 
 class ImageEmbedder(Protocol):
@@ -525,14 +523,12 @@ class Index:
 
     # -- searching -------------------------------------------------------------------------------------------------
 
-    def search(self, queries: Any, k: int = 10, *, cosine: bool = False) -> SearchResult:
+    def search(self, queries: Any, k: int = 10) -> SearchResult:
         """Finds the k nearest items of each query; all items if there are fewer.
 
         Args:
             queries: embeddings `[Q, d]` (an array or tensor of numbers), or images for the embedder.
             k: how many.
-            cosine: rank by cosine similarity; the distances are those of the embeddings scaled to length 1. All items
-                are compared, whatever the kind of the index. Unit vectors have the same ranking without it.
         """
         check_whole(1, k=k)
         if not (isinstance(queries, np.ndarray | torch.Tensor) and queries.ndim == 2):
@@ -544,13 +540,10 @@ class Index:
         while True:
             content, searcher = self._current()
             count = min(int(k), content.state.live)
-            if cosine:
-                positions, distances = _nearest_by_cosine(content, vectors, count)
-            else:
-                nearest = searcher.nearest(vectors, count)
-                positions, distances = nearest.positions, np.sqrt(nearest.squared).astype(np.float32)
+            nearest = searcher.nearest(vectors, count)
+            distances = np.sqrt(nearest.squared).astype(np.float32)
             try:
-                return self._search_result(content, positions, distances)
+                return self._search_result(content, nearest.positions, distances)
             except ChangedError:
                 continue
 
@@ -618,28 +611,6 @@ class Index:
             )
             raise InputError(name, f"the numbers of row {invalid[0]} {problem}")
         return vectors, float(norms.max(initial=0))
-
-
-def _nearest_by_cosine(content: Content, queries: Floats, k: int) -> tuple[Positions, Floats]:
-    """The positions `[Q, k]` of the nearest items by cosine similarity, and the distances of the unit vectors."""
-    query_units, live = _units(queries), np.flatnonzero(content.live)
-    positions: Any = np.empty((len(queries), 0), np.int64)
-    squared: Any = np.empty((len(queries), 0))
-    for start in range(0, len(live), _COMPARED):
-        rows = live[start : start + _COMPARED]
-        found = np.maximum(2 - 2 * query_units @ _units(np.asarray(content.vectors[rows])).T, 0)
-        squared = np.concatenate((squared, found), 1)
-        positions = np.concatenate((positions, np.broadcast_to(rows, found.shape)), 1)
-        order = np.argsort(squared, axis=1, kind="stable")[:, :k]
-        squared, positions = (np.take_along_axis(each, order, 1) for each in (squared, positions))
-    return positions, np.sqrt(squared).astype(np.float32)
-
-
-def _units(vectors: Floats) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Vectors scaled to length 1, in float64; those of length 0 stay."""
-    units = vectors.astype(np.float64)
-    norms = np.linalg.norm(units, axis=1, keepdims=True)
-    return np.asarray(units / np.where(norms > 0, norms, 1))
 
 
 def _kind(state: IndexState) -> Kind:

@@ -514,6 +514,20 @@ class QueryResult(NamedTuple):
     hits: list[SearchHit]
     answers: list[Answer]
 
+    @property
+    def contradiction(self) -> str:
+        """That most images found have a predicted label that excludes the one searched for; "" if not."""
+        if not isinstance(self.query, TypedLabel):
+            return ""
+        terms = self.query.labels.terms
+        asked = [present is None or bool(present.any()) for _, present in terms]
+        excluding = sum(
+            any(asked[n] and answer.excludes(terms[n][0]) for n, answer in enumerate(hit.answers)) for hit in self.hits
+        )
+        if 2 * excluding <= len(self.hits):
+            return ""
+        return f"the predicted labels of {excluding:,} of {len(self.hits):,} images exclude {self.query.name}"
+
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         found: dict[str, Any] = {"query": self.query.name, "found": [hit.as_data() for hit in self.hits]}

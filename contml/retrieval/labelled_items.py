@@ -1,6 +1,6 @@
 """Training items with their embeddings and labels: a trained model answers with labels by them, and is asked by labels.
 
-    labels.safetensors   unit embeddings in float16; what the constructor of the label space takes; how it was fitted
+    labels.safetensors   embeddings in float32; what the constructor of the label space takes; how it was fitted
 
 A run writes the file, and a bundle has it too, unless labels are left out. Of many training items, it has a sample.
 """
@@ -24,18 +24,19 @@ from contml._support.files import unreadable
 from contml._support.tensors import load_tensors, save_tensors
 from contml._support.text import MISSING, number, percent
 from contml.data.split import Split
-from contml.distances.unit_vectors import normalize
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.results import Ranking
 from contml.labels.base import LabelSpace
 from contml.labels.saved import SavedLabels, from_saved, to_saved
 from contml.retrieval.answers import (
     SAME,
+    AnswerDistance,
     Answers,
     Errors,
     Known,
     answer,
     choose_label_k,
+    compared_by,
     fit,
     label_query,
     nearest,
@@ -49,7 +50,7 @@ MAX_ITEMS, MAX_BYTES, SEED = 10_000, 1 << 26, 0
 #: The most items of labels that a file holds as a matrix of label distances.
 _MAX_MATRIX = 2_000
 #: The format of the file.
-_FORMAT: Literal[1] = 1
+_FORMAT: Literal[2] = 2
 #: Items whose label distances to each other say which label is far from all, and the share of pairs that is nearer.
 _PAIRS, _FAR = 64, 0.75
 SAME_NOTE = "; a training image, whose own label is left out"
@@ -61,6 +62,7 @@ class AnswerRecord(BaseModel):
 
     Attributes:
         neighbours: number of neighbours.
+        distance: what they are ranked by.
         calibration: the bound of the label distance to the true label, or the probability of the true class.
         left_out: errors of neighbours, regression and constant answers on training items, each left out.
         test: the same on the test split.
@@ -69,9 +71,15 @@ class AnswerRecord(BaseModel):
     model_config = STRICT
 
     neighbours: int = Field(ge=1)
+    distance: AnswerDistance
     calibration: Calibration | None
     left_out: Errors
     test: Errors
+
+    @property
+    def words(self) -> str:
+        """By what a label is answered."""
+        return f"the {self.neighbours} nearest training items" + (" by cosine" if self.distance == "cosine" else "")
 
 
 class Record(BaseModel):
@@ -88,7 +96,7 @@ class Record(BaseModel):
 
     model_config = STRICT
 
-    format: Literal[1] = _FORMAT
+    format: Literal[2] = _FORMAT
     identity: str
     total: int = Field(ge=1)
     label_neighbours: int = Field(ge=1)
@@ -106,7 +114,7 @@ class LabelQuery(NamedTuple):
     """A label as a query.
 
     Attributes:
-        embedding: `[d]`, of length 1.
+        embedding: `[d]`.
         labels: the label, as a space of one item.
         items: the number of training items whose embeddings were averaged.
         away: the largest label distance of these items to the label, as text with its unit; "" for classes.
@@ -179,6 +187,12 @@ class Answer:
             return f" ({low} to {high})"
         return f" (within {self.bound_text}, {percent(self.level)})"
 
+    def excludes(self, label: LabelSpace) -> bool:
+        """Whether a label, a space of one item, is beyond the bound, or another class; False without a calibration."""
+        if self.level is None:
+            return False
+        return float(self.labels.joined(label).filled([0], [1])) > (self.bound or 0.0)
+
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON and tables."""
         numbers = {"value": self.value, "low": self.low, "high": self.high, "bound": self.bound, "level": self.level}
@@ -190,7 +204,7 @@ class LabelledItems:
     """Training items with their embeddings and labels.
 
     Args:
-        embeddings: unit vectors `[N, d]`.
+        embeddings: `[N, d]` in float32, as the model gives them.
         labels: N labels.
         record: how it was fitted.
     """
@@ -220,7 +234,7 @@ class LabelledItems:
             test: what was found on the test split.
         """
         embeddings, split = train
-        kept = normalize(embeddings).half().float()  # as the file has them
+        kept = embeddings.float()  # as the file has them
         known = Known(kept, split.labels.to("cpu"), split.groups, split.exclude_group)
 
         def queries(found: tuple[Ranking, Split] | None) -> Known | None:
@@ -229,12 +243,13 @@ class LabelledItems:
             ranking, its_split = found
             rows = ranking.queries.cpu()
             groups = None if its_split.groups is None else its_split.groups[rows]
-            return Known(normalize(ranking.embeddings[rows].cpu()), its_split.labels.to("cpu")[rows].as_root(), groups)
+            return Known(ranking.embeddings[rows].cpu(), its_split.labels.to("cpu")[rows].as_root(), groups)
 
         asked = queries(val), queries(test)
         answers = [
             AnswerRecord(
                 neighbours=fitted.k,
+                distance=fitted.distance,
                 calibration=fitted.calibration,
                 left_out=fitted.left_out,
                 test=fitted.test,
@@ -255,7 +270,7 @@ class LabelledItems:
         """Write the file."""
         saved, tensors = to_saved(self.labels)
         record = self.record.model_copy(update={"labels": saved})
-        tensors = {"embeddings": self.embeddings.half(), **tensors}
+        tensors = {"embeddings": self.embeddings, **tensors}
         save_tensors(path, tensors, record=record.model_dump(mode="json"))
 
     @classmethod
@@ -274,8 +289,12 @@ class LabelledItems:
         if path.is_file() and path.stat().st_size > 2 * MAX_BYTES:
             raise InputError(str(path), f"has {path.stat().st_size >> 20:,} MB", f"at most {2 * MAX_BYTES >> 20} MB")
         tensors, values = load_tensors(path)
+        saved = values.get("record")
+        written = saved.get("format") if isinstance(saved, dict) else None
+        if type(written) is int and written != _FORMAT:
+            raise InputError(str(path), f"format {written}", f"must be {_FORMAT}", _DAMAGED)
         try:
-            record = Record.model_validate_json(json.dumps(values.get("record")))
+            record = Record.model_validate_json(json.dumps(saved))
         except (ValidationError, ValueError) as error:
             raise unreadable(path, error, _DAMAGED) from None
         embeddings = tensors.get("embeddings")
@@ -284,18 +303,15 @@ class LabelledItems:
                 raise no_labels_of_shorter(str(path), dim, embeddings.shape[1])
             hint = "run 'contml evaluate' again; to save the model without them, give labels=False"
             raise InputError(str(path), "has labels for another model", hint=hint)
-        if embeddings is None or embeddings.dtype != torch.float16 or embeddings.ndim != 2 or len(embeddings) < 3:
+        if embeddings is None or embeddings.dtype != torch.float32 or embeddings.ndim != 2 or len(embeddings) < 3:
             raise InputError(str(path), "has no embeddings of training items", hint=_DAMAGED)
         labels, n = from_saved(record.labels, tensors, str(path)), len(embeddings)
-        norms = embeddings.float().norm(dim=1)
-        if len(labels) != n or not bool(((norms - 1).abs() < 0.01).logical_or(norms == 0).all()):
-            raise InputError(
-                str(path), f"{n} embeddings, not of length 1, or not of {len(labels)} labels", hint=_DAMAGED
-            )
+        if len(labels) != n or not bool(embeddings.isfinite().all()):
+            raise InputError(str(path), f"{n} embeddings, not finite, or not of {len(labels)} labels", hint=_DAMAGED)
         most = max(record.label_neighbours, *(each.neighbours for each in record.answers))
         if most >= n:
             raise InputError(str(path), f"{most} neighbours of {n} items", hint=_DAMAGED)
-        return cls(embeddings.float(), labels, record)
+        return cls(embeddings, labels, record)
 
     @classmethod
     def of_run(cls, run: Run) -> LabelledItems | None:
@@ -321,13 +337,27 @@ class LabelledItems:
         return f"{n:,} of {total:,} training items, drawn at random (seed {SEED})" if n < total else ""
 
     @cached_property
+    def _compared(self) -> list[tuple[Tensor, float]]:
+        """Of each label, the items as queries are compared with them, and below which squared distance one is a query.
+
+        The items are those with the label.
+        """
+        found = []
+        for (_, present), record in zip(self._terms, self.record.answers, strict=True):
+            known = compared_by(record.distance, self.embeddings if present is None else self.embeddings[present])
+            found.append((known, SAME * float(known.double().square().sum(1).mean())))
+        return found
+
+    @cached_property
     def far(self) -> float:
         """The label distance to the nearest training item from which on a label is far from all of them."""
         rows = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(0))[: 2 * _PAIRS]
         return float(self.labels.filled(rows[: len(rows) // 2], rows[len(rows) // 2 :]).quantile(_FAR))
 
     def query(self, label: Any) -> LabelQuery:
-        """The embedding of a label: the mean of the unit embeddings of the training items nearest to it by label.
+        """The embedding of a label: the mean of the embeddings of the training items nearest to it by label.
+
+        It has the mean of their lengths.
 
         Args:
             label: as `LabelSpace.item` of the labels takes it: in the unit of the data, or as text.
@@ -356,7 +386,7 @@ class LabelledItems:
         k = self.record.label_neighbours
         averaged = distances[0, shares_of_nearest(distances, k)[0] > 0]
         away = whole.measure.text(float(averaged.max())) if labels.kind == "graded" else ""
-        embedding = label_query(self.embeddings, distances, k)[0]
+        embedding = label_query(self.embeddings, distances, k)[0].float()
         return LabelQuery(embedding, item, len(averaged), away, remarks)
 
     def answer(self, embeddings: Tensor) -> list[list[Answer]]:
@@ -364,20 +394,16 @@ class LabelledItems:
 
         A training item that is the image itself is left out.
         """
-        queries = normalize(embeddings.float())
-        per_label = [
-            self._answer(queries, space, present, record)
-            for (space, present), record in zip(self._terms, self.record.answers, strict=True)
-        ]
+        per_label = [self._answer(embeddings.float(), number) for number in range(len(self._terms))]
         return [list(each) for each in zip(*per_label, strict=True)]
 
-    def _answer(
-        self, queries: Tensor, space: LabelSpace, present: Tensor | None, record: AnswerRecord
-    ) -> Sequence[Answer]:
-        known = self.embeddings if present is None else self.embeddings[present]
+    def _answer(self, embeddings: Tensor, number: int) -> Sequence[Answer]:
+        (space, present), (known, limit) = self._terms[number], self._compared[number]
+        record = self.record.answers[number]
+        queries = compared_by(record.distance, embeddings)
         k = min(record.neighbours, max(1, len(known) - 2))
         squared, rows = nearest(known, queries, k + 1)
-        same = squared[:, 0] < SAME
+        same = squared[:, 0] < limit
         first = same.long()[:, None] + torch.arange(squared.shape[1] - 1)
         squared, rows = squared.gather(1, first), rows.gather(1, first)
         found = answer(space, squared, rows, k)
@@ -392,7 +418,7 @@ class LabelledItems:
         """The errors of answers as a table, in the unit of the labels: a header, and a row for each way to answer."""
         rows = [["label", "answered by", "training items, left out", "test"]]
         for (space, _), record in zip(self._terms, self.record.answers, strict=True):
-            names = [f"the {record.neighbours} nearest training items", "ridge regression on the embedding"]
+            names = [record.words, "ridge regression on the embedding"]
             names.append("always the mean" if space.vectors is not None else "always the most central label")
             for name, *errors in zip(names, record.left_out, record.test, strict=True):
                 if any(error is not None for error in errors):
@@ -408,7 +434,7 @@ class LabelledItems:
             if calibration is None or check is None or check.observed is None:
                 continue
             share = f"{check.share} of test images"
-            start = f"answers of {space.title}, by {record.neighbours} neighbours"
+            start = f"answers of {space.title}, by {record.words}"
             if check.width is None:
                 found.append(f"{start}: right with {100 * check.expected:.1f} % on average; right for {share}")
             else:
@@ -451,15 +477,20 @@ def _error_text(error: float | None, space: LabelSpace) -> str:
     return f"{percent(error)} wrong" if space.kind == "classes" else space.measure.text(error)
 
 
-def sample(labels: LabelSpace) -> Tensor:
-    """The rows of training items that are kept: all, or as many as the limits allow, drawn with a fixed seed."""
+def sample(labels: LabelSpace, dim: int) -> Tensor:
+    """The rows of training items that are kept: all, or as many as the limits allow, drawn with a fixed seed.
+
+    Args:
+        labels: of all training items.
+        dim: the length of an embedding.
+    """
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(SEED))
     few, _ = to_saved(labels[order[:3]].as_root())
     count = min(MAX_ITEMS if few.kind != "matrix" else _MAX_MATRIX, len(labels))
     while True:
         rows = order[:count].sort().values
         saved, tensors = to_saved(labels[rows].as_root())
-        size = len(saved.model_dump_json()) + sum(tensor.nbytes for tensor in tensors.values())
+        size = 4 * dim * count + len(saved.model_dump_json()) + sum(tensor.nbytes for tensor in tensors.values())
         if size <= MAX_BYTES or count <= 3:
             return rows
         count = max(3, int(0.9 * count * MAX_BYTES / size))

@@ -44,7 +44,7 @@ def test_the_file_has_training_items_and_the_labels_of_the_page(explored, runs, 
     assert data["joints"] == list(labels.part_names)
     for folder, view, written in zip(runs, explored.views, data["views"], strict=True):
         labelled = load(folder).labelled
-        assert np.array_equal(numbers(written["embeddings"], "<f2").reshape(40, 8), labelled.embeddings.half())
+        assert np.array_equal(numbers(written["embeddings"], "<f4").reshape(40, 8), labelled.embeddings)
         assert np.array_equal(numbers(written["items"], "<f4").reshape(24, 8), view.embeddings)
         assert np.allclose(numbers(written["values"], "<f4").reshape(40, 14, 2), labelled.labels.joints, rtol=1e-6)
         assert written["k"] == labelled.record.label_neighbours

@@ -71,10 +71,10 @@ def test_a_label_finds_what_it_finds_in_python(chromium, name, tmp_path):
             wanted = labelled.query(others.plain(row)).embedding
             assert np.allclose(embedding, wanted, atol=1e-6)
             gallery = explored.gallery.tolist()
-            cosines = torch.nn.functional.normalize(view.embeddings[gallery].double(), dim=1) @ wanted.double()
-            best = cosines.argsort(descending=True, stable=True)[:4].tolist()
+            distances = (view.embeddings[gallery].double() - wanted.double()).norm(dim=1)
+            best = distances.argsort(stable=True)[:4].tolist()
             assert found["near"]["rows"] == [gallery[at] for at in best]
-            assert np.allclose(found["near"]["distances"], (2 - 2 * cosines[best]).sqrt(), atol=1e-5)
+            assert np.allclose(found["near"]["distances"], distances[best], atol=1e-5)
             joined = items.joined(labelled.labels.item(others.plain(row)))
             distances = joined.pairwise([len(items)], gallery)[0]
             best = distances.argsort(stable=True)[:4].tolist()
@@ -111,8 +111,8 @@ def assert_answers(page, explored, models):
     for number, (view, model) in enumerate(zip(explored.views, models, strict=True), start=1):
         target = torch.from_numpy(model.embed_label({"joints": joints.tolist(), "visible": shown.tolist()})).double()
         gallery = explored.gallery
-        unit = torch.nn.functional.normalize(view.embeddings[gallery].double(), dim=1)
-        wanted = gallery[(unit @ target).argsort(descending=True, stable=True)[:10]].tolist()
+        distances = (view.embeddings[gallery].double() - target).norm(dim=1)
+        wanted = gallery[distances.argsort(stable=True)[:10]].tolist()
         assert rows(page, f".run:nth-of-type({number}) .by-embedding") == wanted
 
 
@@ -253,8 +253,8 @@ def test_a_number_is_searched_by_a_slider(chromium, tmp_path):
         assert page.inner_text("#slider-value") == items.of_vectors(torch.tensor([[value]])).text(0)
         wanted = explored.labelled[0].query(1e6 * value).embedding.double()
         gallery = explored.gallery
-        unit = torch.nn.functional.normalize(explored.views[0].embeddings[gallery].double(), dim=1)
-        found = gallery[(unit @ wanted).argsort(descending=True)[:4]].tolist()
+        distances = (explored.views[0].embeddings[gallery].double() - wanted).norm(dim=1)
+        found = gallery[distances.argsort()[:4]].tolist()
         assert rows(page, ".by-embedding") == found
         page.click("text=Reset")
         assert query(page) == "item 4"

@@ -29,6 +29,8 @@ from contml.labels import ClassLabels, MatrixLabels, OrdinalLabels, TagLabels, V
 from contml.labels.saved import to_saved
 from contml.retrieval import Index
 from contml.retrieval.answers import ANSWER_KS, LABEL_KS, Known, answer, choose_label_k, fit, label_query, nearest
+from contml.retrieval.index import SearchResult
+from contml.retrieval.index_images import TypedLabel, label_results
 from contml.retrieval.labelled_items import MAX_ITEMS, AnswerRecord, Errors, LabelledItems, Record, sample
 
 OF_DATA = [name for name in SPACES if not name.startswith(("threshold", "nearest", "pairs"))]
@@ -39,13 +41,17 @@ def units(n, d, seed=0):
     return x / x.norm(dim=1, keepdim=True)
 
 
-def of(labels, embeddings, k=3, label_k=3, calibration=None):
+def lengths(n, seed=0):
+    return 0.3 + 3 * torch.rand(n, 1, generator=torch.Generator().manual_seed(seed)).double()
+
+
+def of(labels, embeddings, k=3, label_k=3, calibration=None, distance="euclidean"):
     n = len(labels.terms)
-    each = AnswerRecord(neighbours=k, calibration=calibration, left_out=Errors(), test=Errors())
+    each = AnswerRecord(neighbours=k, distance=distance, calibration=calibration, left_out=Errors(), test=Errors())
     record = Record(
         identity="abc", total=len(labels), label_neighbours=label_k, labels=to_saved(labels)[0], answers=(each,) * n
     )
-    return LabelledItems(embeddings.half().float(), labels, record)
+    return LabelledItems(embeddings.float(), labels, record)
 
 
 # -- against loops -----------------------------------------------------------------------------------------------------
@@ -58,9 +64,12 @@ def loop_weights(x, query, k):
     return order[:k], [1 - float((x[j] - query).square().sum()) / limit for j in order[:k]]
 
 
+@pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize("k", [1, 3, 7])
-def test_a_mean_is_that_of_the_definition(k):
+def test_a_mean_is_that_of_the_definition(k, normalized):
     x, queries, values = units(20, 4), units(5, 4, 1), torch.randn(20, 2).double()
+    if not normalized:
+        x, queries = lengths(20) * x, lengths(5, 1) * queries
     labels = VectorLabels(values)
     found = answer(labels, *nearest(x, queries, k), k)
     for q, query in enumerate(queries):
@@ -96,21 +105,71 @@ def test_judged_pairs_are_no_labels_to_answer_with(name):
         answer(SPACES[name](None), *nearest(units(20, 4), units(5, 4, 1), 6), 6)
 
 
+@pytest.mark.parametrize("distance", ["euclidean", "cosine"])
+@pytest.mark.parametrize("scale", [1e-3, 1, 1e3])
+def test_the_scale_of_embeddings_changes_no_answer(scale, distance):
+    """As the definition, in float64, and the same at each scale."""
+    values = torch.randn(30, 1, generator=torch.Generator().manual_seed(2)).double()
+    x, queries = (lengths(30) * units(30, 4)).float(), (lengths(6, 1) * units(6, 4, 1)).float()
+    items = of(VectorLabels(values), scale * x, k=4, distance=distance)
+    found = [row[0] for row in items.answer(torch.cat((scale * queries, scale * x[[7]])))]
+    compared = [each.double() for each in (x, torch.cat((queries, x[[7]])))]
+    if distance == "cosine":
+        compared = [each / each.norm(dim=1, keepdim=True) for each in compared]
+    for q, query in enumerate(compared[1]):
+        others = [j for j in range(30) if q < 6 or j != 7]
+        rows, weights = loop_weights(compared[0][others], query, 4)
+        mean = sum(w * float(values[others[j]]) for w, j in zip(weights, rows, strict=True)) / sum(weights)
+        assert found[q].value == pytest.approx(mean, rel=1e-4)
+        assert found[q].same == (q == 6)
+    mean = items.query(0.5).embedding.double()
+    assert float(mean.norm()) == pytest.approx(float(scale * label_norm(values, x, 0.5, 3)), rel=1e-5)
+
+
+def label_norm(values, x, label, k):
+    nearest_by_label = sorted(range(len(values)), key=lambda j: abs(float(values[j]) - label))[:k]
+    return fmean(float(x[j].double().norm()) for j in nearest_by_label)
+
+
+def test_copies_of_a_training_item_have_equal_weights():
+    """Their distances by a matrix product would differ by rounding, and so would weights of 0."""
+    row = (1e3 + units(1, 64)).float()
+    x = torch.cat((row.expand(5, -1), -row))
+    found = answer(VectorLabels([0.0, 1.0, 2.0, 3.0, 4.0, 9.0]), *nearest(x, (row + 0.3).float(), 3), 3)
+    assert found.labels.values.tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize("better", ["euclidean", "cosine"])
+@pytest.mark.parametrize("with_val", [True, False])
+def test_the_distance_of_answers_is_the_one_with_the_least_error(better, with_val):
+    """The label is the length of an embedding, or its angle."""
+    generator = torch.Generator().manual_seed(0)
+    length, angle = (torch.rand(90, 1, generator=generator).double() for _ in range(2))
+    x = (1 + 4 * length) * torch.cat((angle.cos(), angle.sin()), 1)
+    values = {"euclidean": length, "cosine": angle}[better]
+    parts = [Known(x[part], VectorLabels(values[part])) for part in (slice(60), slice(60, 90))]
+    (fitted,) = fit(parts[0], parts[1] if with_val else None, None)
+    assert fitted.distance == better
+    (fitted,) = fit(*(each._replace(embeddings=each.by("cosine").embeddings) for each in parts), None)
+    assert fitted.distance == "euclidean"  # of embeddings of length 1, both are the same
+
+
 def test_items_at_the_same_distance_have_equal_weights():
     x = torch.eye(4, dtype=torch.float64)
     found = answer(VectorLabels([0.0, 2.0, 4.0, 90.0]), *nearest(x, torch.ones(1, 4).double() / 2, 3), 3)
     assert found.labels.values.tolist() == [[2.0]]
 
 
+@pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize("k", [1, 4])
-def test_the_embedding_of_a_label_is_the_mean_of_the_nearest_by_label(k):
-    labels, x = SPACES["poses"](None), units(20, 4)
+def test_the_embedding_of_a_label_is_the_mean_of_the_nearest_by_label(k, normalized):
+    labels, x = SPACES["poses"](None), units(20, 4) * (1 if normalized else lengths(20))
     matrix = labels.pairwise()
     found = label_query(x, matrix[:3], k)
     for q in range(3):
         order = sorted(range(20), key=lambda j: (float(matrix[q, j]), j))[:k]
         mean = sum(x[j] for j in order) / k
-        assert torch.allclose(found[q], mean / mean.norm())
+        assert torch.allclose(found[q], mean / mean.norm() * fmean(float(x[j].norm()) for j in order))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 6])
@@ -135,12 +194,13 @@ def test_a_label_query_says_how_many_items_it_averages():
     assert (query.items, query.away) == (1, values.measure.text(0.0))
 
 
+@pytest.mark.parametrize("normalized", [True, False])
 @pytest.mark.parametrize("groups", [None, torch.arange(40) // 3])
-def test_k_of_a_label_query_is_chosen_by_leaving_out(groups):
+def test_k_of_a_label_query_is_chosen_by_leaving_out(groups, normalized):
     generator = torch.Generator().manual_seed(3)
     values = torch.randn(40, 2, generator=generator).double()
     noisy = torch.cat((values, torch.ones(40, 1)), 1) + 0.8 * torch.randn(40, 3, generator=generator).double()
-    x = noisy / noisy.norm(dim=1, keepdim=True)
+    x = noisy / noisy.norm(dim=1, keepdim=True) if normalized else noisy
     labels = VectorLabels(values)
     matrix = labels.pairwise().double()
     group = torch.arange(40) if groups is None else groups
@@ -151,7 +211,8 @@ def test_k_of_a_label_query_is_chosen_by_leaving_out(groups):
             others = [j for j in range(40) if group[j] != group[i]]
             near = sorted(others, key=lambda j: (float(matrix[i, j]), j))[:k]
             query = sum(x[j] for j in near) / len(near)
-            found = sorted(others, key=lambda j: -float(x[j] @ query))[:10]
+            query = query / query.norm() * fmean(float(x[j].norm()) for j in near)
+            found = sorted(others, key=lambda j: float((x[j] - query).norm()))[:10]
             means.append(fmean(float(matrix[i, j]) for j in found))
         scores[k] = fmean(means)
     assert choose_label_k(Known(x, labels, groups)) == min(scores, key=scores.get)
@@ -171,6 +232,34 @@ def test_k_of_a_label_query_is_chosen_on_the_validation_split():
         scores[k] = fmean(means)
     known, val = (Known(x[part], VectorLabels(values[part])) for part in (slice(40), slice(40, 70)))
     assert choose_label_k(known, val) == min(scores, key=scores.get)
+
+
+def test_most_predicted_labels_against_the_label_that_was_searched_for_are_said():
+    from contml.retrieval import Calibration
+
+    numbers = {"distances": (0.0,), "estimates": (1.0,), "margins": (1.0,)}
+    bound = Calibration(kind="bound", nearest=1, level=0.9, queries=20, **numbers)
+    x = units(1, 5) + torch.arange(20)[:, None]
+    ages = VectorLabels(torch.arange(20.0), squared=False)
+    for calibration, asked, expected in (
+        (bound, 2, ""),
+        (bound, 9, "the predicted labels of 3 of 4 images exclude age=9"),
+        (None, 9, ""),
+    ):
+        items = of(ages, x, k=1, calibration=calibration)
+        found = SearchResult(np.array([list("abcd")]), np.zeros((1, 4)), None)
+        query = items.query(asked)
+        typed = TypedLabel(f"age={asked}", query.labels, query.items, query.away)
+        answers = items.answer(x[[1, 2, 3, 9]] + 0.1)
+        assert label_results(typed, found, lambda _, answers=answers: answers).contradiction == expected
+    share = Calibration(
+        kind="probability", nearest=1, level=None, queries=20, distances=(0.0,), estimates=(0.8,), margins=None
+    )
+    items = of(ClassLabels(["cat", "dog"] * 10), x, k=1, calibration=share)
+    for asked, expected in (("cat", ""), ("dog", "the predicted labels of 4 of 4 images exclude class=dog")):
+        query, answers = items.query(asked), items.answer(x[[0, 2, 4, 6]] + 0.1)
+        typed = TypedLabel(f"class={asked}", query.labels, query.items, query.away)
+        assert label_results(typed, found, lambda _, answers=answers: answers).contradiction == expected
 
 
 def test_k_of_answers_is_chosen_by_the_validation_queries():
@@ -309,10 +398,10 @@ def test_intervals_are_in_the_unit_of_the_labels():
 
 def test_many_items_are_a_sample_that_a_seed_draws():
     labels = VectorLabels(torch.arange(MAX_ITEMS + 5.0))
-    rows = sample(labels)
+    rows = sample(labels, 128)
     assert len(rows) == len(set(rows.tolist())) == MAX_ITEMS
-    assert torch.equal(rows, sample(labels))
-    assert torch.equal(sample(labels[:50].as_root()), torch.arange(50))
+    assert torch.equal(rows, sample(labels, 128))
+    assert torch.equal(sample(labels[:50].as_root(), 128), torch.arange(50))
     items = of(labels[rows].as_root(), torch.ones(len(rows), 1))
     whole = LabelledItems(items.embeddings, items.labels, items.record.model_copy(update={"total": MAX_ITEMS + 5}))
     assert whole.sample_words == "10,000 of 10,005 training items, drawn at random (seed 0)"
@@ -323,9 +412,11 @@ def test_the_file_has_a_largest_size(monkeypatch):
 
     labels = TagLabels([[f"a long tag of item {n}"] for n in range(500)])
     monkeypatch.setattr(labelled_items, "MAX_BYTES", 6_000)
-    rows = sample(labels)
-    assert 50 < len(rows) < 250
-    assert len(to_saved(labels[rows].as_root())[0].model_dump_json()) <= 6_000
+    size = len(to_saved(labels)[0].model_dump_json()) / 500
+    for dim in (1, 30):
+        rows = sample(labels, dim)
+        assert 0.7 * 6_000 < len(rows) * (size + 4 * dim) < 1.1 * 6_000
+        assert len(to_saved(labels[rows].as_root())[0].model_dump_json()) + 4 * dim * len(rows) <= 6_000
 
 
 @pytest.fixture
@@ -342,14 +433,13 @@ def changed(path, tensors=None, **record):
 
 DAMAGE = {
     "no record": {"format": None},
-    "a later format": {"format": 2},
     "more neighbours than items": {"label_neighbours": 12},
     "no answers": {"answers": []},
     "labels of another kind": {"labels": {}},
-    "embeddings of other items": {"tensors": {"embeddings": torch.zeros(11, 5).half()}},
-    "embeddings in float32": {"tensors": {"embeddings": units(12, 5).float()}},
-    "embeddings that are not of length 1": {"tensors": {"embeddings": (2 * units(12, 5)).half()}},
-    "embeddings that are not finite": {"tensors": {"embeddings": torch.full((12, 5), torch.nan).half()}},
+    "embeddings of other items": {"tensors": {"embeddings": torch.zeros(11, 5)}},
+    "embeddings in float16": {"tensors": {"embeddings": units(12, 5).half()}},
+    "embeddings that are not numbers": {"tensors": {"embeddings": torch.full((12, 5), torch.nan)}},
+    "embeddings that are not finite": {"tensors": {"embeddings": torch.full((12, 5), torch.inf)}},
     "labels that are not finite": {"tensors": {"labels.values": torch.full((12, 1), torch.nan).double()}},
 }
 
@@ -358,6 +448,13 @@ DAMAGE = {
 def test_a_damaged_file_is_one_line(saved, case):
     changed(saved, **DAMAGE[case])
     with refuses(str(saved)):
+        LabelledItems.read(saved, "abc")
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_file_of_another_format_is_refused(saved, number):
+    changed(saved, format=number)
+    with refuses(str(saved), f"format {number}", "must be 2", "run 'contml evaluate' again"):
         LabelledItems.read(saved, "abc")
 
 
@@ -389,7 +486,6 @@ def test_a_bundle_answers_as_its_run(trained, exported, tmp_path):
     assert len(first[0]["pose"].value) == 14
     pose = json.loads(pose_file(trained).read_text())
     assert np.array_equal(run.embed_label(pose), bundle.embed_label({"joints": pose}))
-    assert np.linalg.norm(run.embed_label(pose)) == pytest.approx(1, abs=1e-6)
     run.save(tmp_path / "private", labels=False)
     assert not (tmp_path / "private" / "labels.safetensors").exists()
     with refuses("pose/synthetic", "no labels of training items", hint="--no-labels"):
@@ -469,10 +565,10 @@ def test_search_by_a_label(contml, refused, trained, exported, tmp_path):
     query = model.embed_label(json.loads(path.read_text()))
     with Index.open("i") as index:
         found = index.embeddings(index.ids)
-        cosines = dict(zip(index.ids, (found / np.linalg.norm(found, axis=1, keepdims=True)) @ query, strict=True))
-    ranked = sorted(cosines, key=lambda name: -cosines[name])
+        distances = dict(zip(index.ids, np.linalg.norm(found - query, axis=1).tolist(), strict=True))
+    ranked = sorted(distances, key=lambda name: distances[name])
     assert [hit["id"] for hit in data["found"]] == ranked
-    assert data["found"][0]["distance"] == pytest.approx(math.sqrt(2 - 2 * cosines[ranked[0]]), abs=1e-5)
+    assert data["found"][0]["distance"] == pytest.approx(distances[ranked[0]], abs=1e-5)
     assert data["found"][0]["answers"][0]["label"] == "pose"
     (image,) = json.loads(contml("search", "i", sorted(trained.images.iterdir())[0], "-k", "2", "--json")[1])
     assert image["answers"][0]["label"] == "pose"
@@ -519,27 +615,6 @@ def test_a_run_reports_its_answers(contml, trained, tmp_path):
     assert "Answers with labels" in (run / "report.html").read_text()
 
 
-def test_search_by_cosine_is_exact(tmp_path, monkeypatch):
-    from contml.retrieval import index as module
-
-    monkeypatch.setattr(module, "_COMPARED", 7)
-    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32) * np.arange(1, 41)[:, None].astype(np.float32)
-    x[5] = 0
-    with Index.create(tmp_path / "i", 3) as index:
-        index.add([str(n) for n in range(40)], x)
-        index.remove(["7"])
-        ids, distances, _ = index.search(x[[3, 8]], 12, cosine=True)
-    for q, row in enumerate((3, 8)):
-        cosine = {
-            n: float(x[n] @ x[row] / max(np.linalg.norm(x[n]) * np.linalg.norm(x[row]), 1e-9))
-            for n in range(40)
-            if n != 7
-        }
-        expected = sorted(cosine, key=lambda n: -cosine[n])[:12]
-        assert ids[q].tolist() == [str(n) for n in expected]
-        assert distances[q] == pytest.approx([math.sqrt(max(0, 2 - 2 * cosine[n])) for n in expected], abs=1e-3)
-
-
 def test_a_split_with_fewer_than_three_readable_items_keeps_none(tmp_path):
     pixels = [Pixels(np.zeros((8, 8, 3), np.uint8))] * 2
-    assert len(sample(Split(pixels, ["a", "b"], VectorLabels([1.0, 2.0])).labels)) == 2
+    assert len(sample(Split(pixels, ["a", "b"], VectorLabels([1.0, 2.0])).labels, 2)) == 2

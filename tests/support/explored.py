@@ -10,7 +10,6 @@ import torch
 from contml.contracts import Colours
 from contml.data import Split
 from contml.data.sources import Pixels
-from contml.distances.unit_vectors import normalize
 from contml.explore import Explored, ItemNeighbours, ModelView
 from contml.labels import VectorLabels
 from contml.labels.saved import to_saved
@@ -37,11 +36,11 @@ def searchable(train, items, k=3, dim=5, **options):
     """A page of items with labels, and training items by which it searches; embeddings are drawn at random."""
     generator = torch.Generator().manual_seed(7)
     vectors = torch.randn(len(train), dim, generator=generator), torch.randn(len(items), dim, generator=generator)
-    each = AnswerRecord(neighbours=1, calibration=None, left_out=Errors(), test=Errors())
+    each = AnswerRecord(neighbours=1, distance="euclidean", calibration=None, left_out=Errors(), test=Errors())
     record = Record(
         identity="", total=len(train), label_neighbours=k, labels=to_saved(train)[0], answers=(each,) * len(train.terms)
     )
-    labelled = LabelledItems(normalize(vectors[0]).half().float(), train, record)
+    labelled = LabelledItems(vectors[0], train, record)
     n, gallery = len(items), torch.arange(0, len(items), 2)
     rows = torch.tensor([[g for g in gallery.tolist() if g != row][: min(4, len(gallery) - 1)] for row in range(n)])
     near = ItemNeighbours(rows, torch.ones(rows.shape).double(), torch.ones(rows.shape))
