@@ -1,4 +1,4 @@
-"""Label queries and answers with labels on real images: a log-ratio head on MobileNetV2's features.
+"""Label queries and answers with labels: a log-ratio head on MobileNetV2's features of real images, and drawn ages.
 
     python -m benchmarks.label_queries DATA --features FOLDER --weights FILE [--only NAME ...] [--save FILE]
 
