@@ -42,8 +42,8 @@ from contml.benchmark.statistics import Estimate, estimate
 from contml.data import Split, Task
 from contml.evaluation.evaluators import RetrievalEvaluator
 from contml.experiment import extract_features, load
-from contml.retrieval.answers import ANSWER_KS, AnswerDistance, Known, _Truth, choose_label_k, label_query
-from contml.retrieval.labelled_items import Errors, LabelledItems
+from contml.retrieval.answers import ANSWER_KS, AnswerDistance, Errors, Known, _Truth, choose_label_k, label_query
+from contml.retrieval.labelled_items import LabelledItems
 
 _MOBILENET = ("model.backbone=mobilenet_v2", "images.resize=128", "images.crop=128", "images.workers=0")
 _COMPONENTS, _K, _SEEDS = 512, 10, (1, 2, 3)

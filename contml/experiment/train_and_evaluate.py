@@ -198,10 +198,15 @@ def evaluate_run(
     val = _on_val(evaluator, task, task.evaluated_name, found, evaluate) if is_calibrated else None
     train = None
     if is_calibrated and evaluator.ranked:
-        items = task.train.subset(sample(task.train.labels, model.embedding_dim))
+        items = _labelled_items(task, model)
         train = items, *evaluator.outputs(model, items, images, device=device)
     evaluator.save(run, RunResult(task, evaluated, found, missing, val, train), model)
     return evaluated
+
+
+def _labelled_items(task: Task, model: Any) -> Split:
+    """The training items that are kept with their embeddings and labels."""
+    return task.train.subset(sample(task.train.labels, model.embedding_dim))
 
 
 def report_run(
@@ -258,7 +263,7 @@ def _finish(experiment: Experiment, trainer: Trainer, task: Task, split_name: Li
     val = _on_val(evaluator, task, name, found, trainer.evaluate) if split_name == "result" else None
     train = None
     if split_name == "result" and evaluator.ranked:
-        items = task.train.subset(sample(task.train.labels, trainer.bare_model.embedding_dim))
+        items = _labelled_items(task, trainer.bare_model)
         train = items, *trainer.outputs(items)
     trainer.images.close()
     if trainer.run is None or not trainer.accelerator.is_main_process:

@@ -194,7 +194,8 @@ def label_query(embeddings: Tensor, distances: Tensor, k: int) -> Tensor:
     distance share its places: each mean is that over all choices of k items, and no order of the items counts.
     """
     shares, embeddings = shares_of_nearest(distances, k), embeddings.double()
-    return normalize(shares @ embeddings) * (shares @ embeddings.norm(dim=1, keepdim=True))
+    lengths: Tensor = shares @ embeddings.norm(dim=1, keepdim=True)
+    return normalize(shares @ embeddings) * lengths
 
 
 def shares_of_nearest(distances: Tensor, k: int) -> Tensor:
