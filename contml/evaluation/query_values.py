@@ -13,6 +13,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.files import read_record, write_json
+from contml.evaluation.kinds import KINDS
 
 #: Largest file in bytes; a query has about 20.
 _LIMIT = 1 << 28
@@ -51,13 +52,13 @@ class QueryValues:
 
     @classmethod
     def read(cls, path: Path) -> QueryValues | None:
-        """Read a file that `save` wrote; None if there is none.
+        """Read a file that `save` wrote; None if there is none, or one of classes by version 0.1, without items.
 
         Raises:
             InputError: it is damaged.
         """
         found = read_record(path, _Content, hint="evaluate the run again", limit=_LIMIT)
-        if found is None:
+        if found is None or (found.metric == KINDS["classes"].headline and found.items is None):
             return None
         items = None
         if found.items is not None:

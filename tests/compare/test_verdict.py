@@ -178,7 +178,9 @@ def test_untrained_weights_are_never_the_best():
 
 
 def test_a_file_of_values_is_checked(tmp_path):
-    values = QueryValues.of("recall@1", ["a", "b"], torch.tensor([0.0, 1.0]))
+    QueryValues.of("recall@1", ["a", "b"], torch.tensor([0.0, 1.0])).save(tmp_path / "v.json")
+    assert QueryValues.read(tmp_path / "v.json") is None, "the classes of the queries are not known"
+    values = QueryValues.of("recall@1", ["a", "b"], torch.tensor([0.0, 1.0]), torch.tensor([[7], [8]]))
     values.save(tmp_path / "v.json")
     found = QueryValues.read(tmp_path / "v.json")
     assert (found.metric, found.queries, found.values.tolist()) == ("recall@1", values.queries, [0.0, 1.0])
