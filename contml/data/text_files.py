@@ -7,10 +7,12 @@ import gzip
 import json
 import math
 import os
+import re
 import stat
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from unicodedata import category, normalize
@@ -22,6 +24,10 @@ from contml._support.errors import InputError, closest, one_line
 MAX_BYTES = 1 << 30
 _ARCHIVES = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.bz2", ".rar", ".7z")
 _BLOCK = 1 << 24
+#: What does not count in `spelled_alike`: which character is between words, and zeros before a number.
+_BETWEEN_WORDS, _LEADING_ZEROS = re.compile(r"[\s_]+|(?<=\w)-+(?=\w)"), re.compile(r"(?<![\d.,])0+(?=\d)")
+#: The most names that `spelled_alike` compares.
+_MOST_COMPARED = 1_000_000
 #: The marks at the beginning of a file that say its encoding. That of UTF-16 is the beginning of that of UTF-32.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -210,6 +216,27 @@ def alike(names: tuple[str, ...]) -> str:
             return f"'{keys[key]:.60}' and '{name:.60}' differ only by spaces or the form of characters"
         keys[key] = name
     return ""
+
+
+def spelled_alike(names: Iterable[str], what: str) -> str:
+    """A sentence on names that may mean the same; "" for none.
+
+    They differ only in case, in leading zeros, or in spaces, hyphens and underscores between words.
+
+    Args:
+        names: different names, as of classes.
+        what: what they name, in the plural.
+    """
+    named: dict[str, list[str]] = {}
+    for name in islice(names, _MOST_COMPARED):
+        key = _LEADING_ZEROS.sub("", _BETWEEN_WORDS.sub(" ", name.casefold()).strip())
+        named.setdefault(key, []).append(name)
+    similar = [each for each in named.values() if len(each) > 1]
+    if not similar:
+        return ""
+    examples = "; ".join(" and ".join(f"'{name:.40}'" for name in each[:3]) for each in similar[:3])
+    more = f"; and {len(similar) - 3:,} more" if len(similar) > 3 else ""
+    return f"counted as different {what}, though spelled alike: {examples}{more}"
 
 
 def is_missing(value: object) -> bool:

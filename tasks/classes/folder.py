@@ -16,7 +16,7 @@ from contml.data.tables import TableOptions, read_table
 
 from .._readers.folders import data_folder
 from .._readers.splits import TEST_PARTS, part_of, parts_of
-from .reading import ClassImage, half_of_classes, make_split
+from .reading import ClassImage, half_of_classes, make_split, names_alike
 
 
 @check_ranges
@@ -54,7 +54,8 @@ def folder(root: str, split: str = "folders", depth: PositiveInt = 1) -> Task:
     counts = ", ".join(f"{count:,} {part}" for part, count in sorted(classes.items()))
     prefix = "drawn by their names: " if split == "half" else ""
     splits = {part: _make_split(path, part, items[part]) for part in items}
-    return Task(splits["train"], splits.get("test"), splits.get("val"), summary=[("classes", f"{prefix}{counts}")])
+    summary = [("classes", f"{prefix}{counts}"), *names_alike(items_by_class)]
+    return Task(splits["train"], splits.get("test"), splits.get("val"), summary=summary)
 
 
 def _split_by_folders(path: Path, depth: int) -> Task:
@@ -74,12 +75,17 @@ def _split_by_folders(path: Path, depth: int) -> Task:
             hint = "make folders train and test (or val), or set split to half or to a CSV file of classes"
             raise InputError(str(path), f"has no folder {part} (it has {names})", hint=hint)
 
+    names: dict[str, None] = {}  # of classes
+
     def make(part: str, folders_of: Sequence[str]) -> Split:
-        pairs = [(name, i) for name in folders_of for items in _classes(folders[name], depth).values() for i in items]
+        classes = {name: _classes(folders[name], depth) for name in folders_of}
+        names.update(dict.fromkeys(label for items in classes.values() for label in items))
+        pairs = [(name, i) for name in folders_of for items in classes[name].values() for i in items]
         return _make_split(folders[folders_of[0]], part, [item for _, item in pairs], [name for name, _ in pairs])
 
     test = make("test", test_parts) if test_parts else None
-    return Task(make("train", ["train"]), test, make("val", ["val"]) if "val" in folders else None)
+    val = make("val", ["val"]) if "val" in folders else None
+    return Task(make("train", ["train"]), test, val, summary=names_alike(names))
 
 
 def _listed_parts(path: Path, found: Mapping[str, list[ClassImage]], folder: Path) -> dict[str, str]:

@@ -13,7 +13,7 @@ from contml.data.tables import MAX_BYTES, MAX_ROWS, TableOptions, read_table, re
 
 from .._readers.folders import DiskFiles, Missing, data_folder
 from .._readers.splits import TEST_PARTS, parts_of, refuse_split_columns
-from .reading import ClassImage, LabelKind, half_of_classes, items_on_disk, make_split, val_groups
+from .reading import ClassImage, LabelKind, half_of_classes, items_on_disk, make_split, names_alike, val_groups
 
 _ROLES = ("query", "gallery")
 
@@ -74,6 +74,7 @@ def csv(
     splits = {part: _make_split(members, len(parts[part]), labels) for part, members in existing.items()}
     counts = ", ".join(f"{len({row.item.label for row in members}):,} {part}" for part, members in existing.items())
     summary = [("classes", f"{'drawn by their names: ' if rows[0].drawn else ''}{counts}")]
+    summary += names_alike(dict.fromkeys(row.item.label for row in rows))
     groups = val_groups([row.item for row in existing["train"]], labels)
     return Task(splits["train"], splits.get("test"), splits.get("val"), val_groups=groups, summary=summary)
 

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from contml._support.text import number
+from contml._support.texts import as_texts
 from contml.data import Split
 from contml.data.tables import Table
+from contml.data.text_files import spelled_alike
 
 from .columns import Roles, Spec, pair_up
 from .items import Items, Parts, closed_set, different
@@ -58,7 +60,16 @@ def describe_columns(
         kind, scale = spec.part.name + ":log" * (spec.part.options.get("scale") == "log"), ""
         if len(specs) > 1:
             kind, scale = f"{kind} x {label.kind.weight:g}", f"; mean label distance {number(mean)}, scaled to 1"
-        values = label.summary + scale + _missing(label, items.parts) + _without_items(label, items.parts)
+        alike = (
+            spelled_alike(as_texts(label.values).numbered()[0], "classes") if isinstance(label.kind, ClassLabel) else ""
+        )
+        values = (
+            label.summary
+            + scale
+            + (f"; {alike}" if alike else "")
+            + _missing(label, items.parts)
+            + _without_items(label, items.parts)
+        )
         lines.append([label.name, kind, spec.reason, values])
     sizes = [f"{len(items.parts.train):,} for training"]
     for part, use in (("val", "validation"), ("test", "testing")):
@@ -70,7 +81,8 @@ def describe_columns(
         lines.append(["", "features", "as given", without_files(items.without_file, sum(map(len, splits.values())))])
     lines.append([roles.split or group or "", "split", items.parts.description, ", ".join(sizes)])
     if group is not None:
-        lines.append([group, "group", "as given", _gallery(splits["train"], group)])
+        alike = spelled_alike(items.groups.numbered()[0], "groups")
+        lines.append([group, "group", "as given", _gallery(splits["train"], group) + (f"; {alike}" if alike else "")])
     used_columns = {group, *(column for spec in specs for column in spec.columns)}
     for name, guess in pair_up(roles.guesses).items():
         if not {name, *name.split(",")} & used_columns:

@@ -13,7 +13,7 @@ from support.refusals import refuses
 from contml.data.decode import IMAGE_SUFFIXES
 from contml.data.table_columns import _joined
 from contml.data.tables import TableOptions, read_table
-from contml.data.text_files import similar_name
+from contml.data.text_files import similar_name, spelled_alike
 from contml.tasks.table.cells import number_column
 
 
@@ -240,3 +240,20 @@ def test_a_suggested_file_is_of_the_same_kind_and_like_the_missing_one(tmp_path,
     expected = f"did you mean '{suggested}'?" if suggested else ""
     assert similar_name(tmp_path / missing, IMAGE_SUFFIXES) == expected
     assert similar_name(tmp_path / "gone" / missing, IMAGE_SUFFIXES) == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "examples"),
+    [
+        (["P101", "p101", "P102"], "'P101' and 'p101'"),
+        (["007", "7", "07", "70"], "'007' and '7' and '07'"),
+        (["New York", "new_york", "New-York", "Newyork"], "'New York' and 'new_york' and 'New-York'"),
+        (["a", "A", "b", "B", "c", "C", "d", "D", "e", "E"], "'a' and 'A'; 'b' and 'B'; 'c' and 'C'; and 2 more"),
+        (["Straße", "STRASSE"], "'Straße' and 'STRASSE'"),
+        (["-1", "1", "1.5", "1.05", "10", "1,05", "0", "00x", "-0.5", "0.5"], ""),
+        ([], ""),
+    ],
+)
+def test_names_that_are_spelled_alike(names, examples):
+    text = f"counted as different groups, though spelled alike: {examples}" if examples else ""
+    assert spelled_alike(names, "groups") == text

@@ -60,6 +60,19 @@ def test_half_of_the_classes(tmp_path):
     assert task.summary == [("classes", "drawn by their names: 2 test, 2 train")]
 
 
+def test_classes_that_are_spelled_alike_are_named(tmp_path):
+    alike = ("names of classes", "counted as different classes, though spelled alike: 'B1' and 'b1'")
+    write_flat(tmp_path, ("a", "B1", "b1", "c"))
+    assert alike in folder(str(tmp_path), split="half").summary
+    write_flat(tmp_path / "parts/train", ("a", "B1"))
+    write_flat(tmp_path / "parts/test", ("c", "b1"))
+    assert folder(str(tmp_path / "parts")).summary == [alike]
+    parts = {"a": "train", "B1": "train", "b1": "test", "c": "test"}
+    lines = [f"{name}/{n}.jpg,{name},{part}" for name, part in parts.items() for n in (0, 1)]
+    (tmp_path / "list.csv").write_text("\n".join(["image,class,split", *lines]))
+    assert alike in csv(str(tmp_path), "list.csv").summary
+
+
 def test_a_list_of_classes(tmp_path):
     write_flat(tmp_path, "abcde")
     (tmp_path / "classes.csv").write_text("class,split\na,test\nb,train\nc,\nd,test\ne, train\n")

@@ -268,6 +268,17 @@ def test_the_class_as_the_group_is_a_test_on_classes_never_seen(folder, rows):
     assert not set(task.train.labels.names) & set(task.test.labels.names)
 
 
+def test_groups_and_classes_that_are_spelled_alike_are_named(folder, rows):
+    changed = [{**row, "maker": row["maker"].upper() if n % 3 else row["maker"]} for n, row in enumerate(rows)]
+    grouped, classes = (
+        own(folder, changed, **kw)
+        for kw in ({"labels": {"reading": "number"}, "group": "maker"}, {"labels": {"maker": "class"}})
+    )
+    for task, what in ((grouped, "groups"), (classes, "classes")):
+        assert f"; counted as different {what}, though spelled alike: '" in str(task.columns)
+    assert "alike" not in str(table(folder, {"reading": "number"}, group="maker").columns)
+
+
 def test_a_split_column_is_found_and_names_queries(folder, rows):
     words = ["Train"] * 40 + ["query"] * 3 + ["test"] * 10 + ["val"] * 4 + [""] * 3
     split = [{"image": r["image"], "reading": r["reading"], "subset": w} for r, w in zip(rows, words, strict=True)]
