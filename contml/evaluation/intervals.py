@@ -58,6 +58,26 @@ def half_width(values: Numbers, items: Tensor | None = None) -> float:
     return half_width_of_sum([(variance_of_mean(x, items), degrees_of_freedom(len(x), items))])
 
 
+def half_width_of_share(hits: Numbers, items: Tensor | None = None) -> float:
+    """Half the width of the 95 % interval of a share, to be cut at 0 and 1; NaN as for `half_width`.
+
+    Of values that are all 0, or all 1, no variance is seen. It is then that of Clopper and Pearson (1934) for n
+    independent values, `1 - 0.025^(1 / n)`, where n - 1 are the degrees of freedom of the items.
+
+    Args:
+        hits: `[J]`, each from 0 to 1.
+        items: as in `variance_of_mean`.
+
+    Raises:
+        InputError: the values are not numbers.
+    """
+    x = as_numbers("hits", hits).double()
+    half = half_width(x, items)
+    if half == 0 and float(x[0]) in (0, 1):
+        half = 1 - 0.025 ** (1 / (1 + degrees_of_freedom(len(x), items)))
+    return half
+
+
 def half_width_of_sum(estimates: Sequence[tuple[float, float]]) -> float:
     """Half the width of the 95 % interval of a sum of independent estimates (Welch); NaN if a variance is.
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml.data.split import Split
 from contml.evaluation.evaluators import Device, Evaluator
-from contml.evaluation.intervals import half_width
+from contml.evaluation.intervals import half_width, half_width_of_share
 from contml.evaluation.judged_pairs import ceilings, kendall_values, spearman_values
 from contml.evaluation.metrics import discounts
 from contml.evaluation.results import Evaluation, Score, score_of
@@ -144,7 +144,7 @@ def _triplets(embeddings: Tensor, labels: TripletLabels, skipped: int) -> tuple[
         for (name, each), ceiling in zip(values.items(), ceilings, strict=True)
     }
     items = torch.from_numpy(labels.triplets)
-    intervals = {name: half_width(torch.from_numpy(each), items) for name, each in values.items()}
+    intervals = {name: half_width_of_share(torch.from_numpy(each), items) for name, each in values.items()}
     found = Judged(
         labels,
         torch.arange(labels.count),

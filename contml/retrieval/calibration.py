@@ -38,7 +38,7 @@ from contml._support.text import number, percent
 from contml.contracts import PLAIN, LabelKind, Measure
 from contml.data.split import Split, Task
 from contml.distances import squared_distances_of
-from contml.evaluation.intervals import half_width
+from contml.evaluation.intervals import half_width_of_share
 from contml.evaluation.results import Ranking, headline_k
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -359,7 +359,7 @@ def _isotonic(x: Array, y: Array, weights: Array, *, increasing: bool = True) ->
 
 def _interval(hit: Any, items: Tensor) -> tuple[float, float] | None:
     """The 95 % interval of the share of hits `[P]`, of pairs with items `[P, m]`; None if all share an item."""
-    half = half_width(hit, items)
+    half = half_width_of_share(hit, items)
     share = float(hit.mean())
     return None if math.isnan(half) else (max(0.0, share - half), min(1.0, share + half))
 

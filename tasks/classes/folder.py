@@ -75,17 +75,17 @@ def _split_by_folders(path: Path, depth: int) -> Task:
             hint = "make folders train and test (or val), or set split to half or to a CSV file of classes"
             raise InputError(str(path), f"has no folder {part} (it has {names})", hint=hint)
 
-    names: dict[str, None] = {}  # of classes
+    class_names: dict[str, None] = {}
 
     def make(part: str, folders_of: Sequence[str]) -> Split:
         classes = {name: _classes(folders[name], depth) for name in folders_of}
-        names.update(dict.fromkeys(label for items in classes.values() for label in items))
-        pairs = [(name, i) for name in folders_of for items in classes[name].values() for i in items]
+        class_names.update(dict.fromkeys(label for items in classes.values() for label in items))
+        pairs = [(name, item) for name in folders_of for items in classes[name].values() for item in items]
         return _make_split(folders[folders_of[0]], part, [item for _, item in pairs], [name for name, _ in pairs])
 
     test = make("test", test_parts) if test_parts else None
     val = make("val", ["val"]) if "val" in folders else None
-    return Task(make("train", ["train"]), test, val, summary=names_alike(names))
+    return Task(make("train", ["train"]), test, val, summary=names_alike(class_names))
 
 
 def _listed_parts(path: Path, found: Mapping[str, list[ClassImage]], folder: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from scipy import stats
 from contml.evaluation.intervals import (
     degrees_of_freedom,
     half_width,
+    half_width_of_share,
     half_width_of_sum,
     items_of_queries,
     variance_of_mean,
@@ -96,6 +97,18 @@ def test_where_all_values_share_an_item_there_is_no_interval():
     assert math.isnan(half_width([1.0, 2.0, 4.0], torch.tensor([[0, 1], [0, 2], [3, 0]])))
     assert math.isfinite(half_width([1.0, 2.0, 4.0], torch.tensor([[0, 1], [0, 2], [3, 2]])))
     assert half_width([1.0, 1.0, 1.0], torch.tensor([[0], [0], [1]])) == 0
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_a_share_of_none_or_all_has_the_exact_binomial_interval(value):
+    hits, groups = torch.full((12,), value), torch.arange(4).repeat(3)[:, None]
+    for items, count in ((None, 12), (groups, 4)):
+        exact = stats.binomtest(int(value * count), count).proportion_ci(0.95, "exact")
+        assert half_width_of_share(hits, items) == pytest.approx(exact.high - exact.low)
+    assert math.isnan(half_width_of_share(hits, torch.zeros(12, 1, dtype=torch.long)))
+    mixed = torch.tensor([1.0, 0.0, 1.0, 1.0])
+    assert half_width_of_share(mixed) == half_width(mixed) > 0
+    assert half_width_of_share(torch.full((5,), 0.5)) == 0
 
 
 def test_the_interval_of_a_difference_is_that_of_welch():
