@@ -84,8 +84,9 @@ def kill(folder, torchrun, rows, *, restarts=0, rank=None, machine=False):
                 if (count, parent) == (restarts, torchrun.pid) and rank in (None, number):
                     if machine:
                         torchrun.kill()
-                        torchrun.communicate()
                     os.kill(pid, signal.SIGKILL)
+                    if machine:
+                        torchrun.communicate()  # until its process has ended too, which holds its output
                     return
         assert time.monotonic() < end
         assert torchrun.poll() is None, torchrun.communicate()[0]
