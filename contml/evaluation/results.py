@@ -109,7 +109,7 @@ class Evaluation:
     the "oracle" is what true distances would have, since judges err (NaN where no pair was judged twice); for rankings,
     `gallery` are the judged items of all queries. `intervals` are half the width of the 95 % interval of the model's
     metric by name, for judgments; NaN for a single one. `random_margin` is half the width of the 95 % interval of the
-    difference between the main metric of the model and of a random ranking, over the queries; those of one group or
+    difference between the main metric of the model and of a random ranking, over the queries; queries of one group or
     class are not independent. NaN for a single query, group or class; None where it was not measured.
     """
 

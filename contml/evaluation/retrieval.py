@@ -251,7 +251,7 @@ def _ranking(
         q: the rows of the queries.
         g: the rows of the gallery.
         distances: embedding distances of the sampled pairs `[P]`.
-        embeddings: those that the ranking keeps.
+        embeddings: the embeddings that the ranking keeps.
         query_scores: metrics without a K of each query; none where labels are graded.
         items: what queries share `[Q, m]`.
     """

@@ -127,7 +127,7 @@ def compared_by(distance: AnswerDistance, embeddings: Tensor) -> Tensor:
 
 
 def _distances_of(embeddings: Tensor) -> list[AnswerDistance]:
-    """The distances that rank embeddings differently: of those of one length, both are the same."""
+    """The distances that rank embeddings differently: for embeddings of one length, both rank alike."""
     lengths = embeddings.double().norm(dim=1)
     lengths = lengths[lengths > 0]  # an embedding of 0 stays 0 when it is normalized
     differ = len(lengths) and float(lengths.max()) > (1 + _ROUNDING) * float(lengths.min())
@@ -147,7 +147,7 @@ def nearest(known: Tensor, queries: Tensor, k: int, excluded: Tensor | None = No
     if excluded is not None:
         squared[excluded] = torch.inf
     values, rows = (each[:, : k + 1] for each in squared.sort(dim=1, stable=True))
-    # Those of two copies of a vector differ by rounding: by subtraction they are equal, and so are their weights.
+    # Distances to two copies of a vector differ by rounding. By subtraction they are equal, and so are their weights.
     squared = squared_distances_to(queries, known, rows).masked_fill(values.isinf(), torch.inf)
     squared, order = squared.sort(dim=1, stable=True)
     return squared, rows.gather(1, order)
@@ -190,7 +190,7 @@ def label_query(embeddings: Tensor, distances: Tensor, k: int) -> Tensor:
     """The embedding `[Q, d]` of labels in float64, by their label distances `[Q, N]` to items with embeddings `[N, d]`.
 
     It is the mean of the embeddings of the k nearest items, scaled to the mean of their lengths: a mean is shorter than
-    what it is of, so that short embeddings were found in place of those that are alike. Items that are tied at the k-th
+    what it is of, so that short embeddings would be found in place of similar ones. Items that are tied at the k-th
     distance share its places: each mean is that over all choices of k items, and no order of the items counts.
     """
     shares, embeddings = shares_of_nearest(distances, k), embeddings.double()

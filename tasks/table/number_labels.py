@@ -267,7 +267,7 @@ def _spread(column: LabelColumn, values: Array, scale: Scale, text: Callable[[fl
 
 
 def _far_numbers(column: LabelColumn, number: Callable[[Array], Array] = np.asarray) -> str:
-    """The numbers of each column that may stand for a missing value; `number` of the values are those in the table."""
+    """The numbers of each column that may stand for a missing value; `number` turns values into numbers of a cell."""
     names = [*column.cells.table.columns]
     columns = number(column.values[column.present]).T
     if len(columns) > len(names):  # lists of numbers
