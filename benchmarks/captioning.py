@@ -207,7 +207,7 @@ def features(name: str, maps: bool, given: argparse.Namespace) -> Path:
         start = NETWORKS[name]
         weights = f"model.weights={given.weights}" if start is None else f"backbone={network(name, start, given)}"
         same_images = ("images.resize=128", "images.crop=128")
-        extract_features(load(_CONFIG, [*places(given), weights, *same_images]), path, maps=maps, join=given.join)
+        extract_features(load(_CONFIG, [*places(given), weights, *same_images]), path, maps=maps)
     return path
 
 

@@ -325,7 +325,6 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder of the packs")
     parser.add_argument("--weights", type=Path, required=True, help="torchvision's mobilenet_v2-b0353104.pth")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no planting after so many minutes")
-    parser.add_argument("--join", action="store_true", help="share the plantings with the same command elsewhere")
     parser.add_argument("--only", nargs="*", default=list(PACKS), choices=list(PACKS), help="these packs alone")
     parser.add_argument("--features", type=Path, metavar="FOLDER", help="keep the features there for later calls")
     parser.add_argument("--raw", type=Path, metavar="FOLDER", default=RAW, help="where finished plantings are kept")
@@ -341,7 +340,7 @@ def main() -> None:
         words = ", ".join(f"{name} {metrics[name]:.3f}" for name in METHODS if name in metrics)
         print(f"{planting}: {words} ({metrics['seconds']:.0f} s)", file=sys.stderr, flush=True)
 
-    with tempfile.TemporaryDirectory() as temporary, record.command(given.join, str(record.path)):
+    with tempfile.TemporaryDirectory() as temporary, record.command(str(record.path)):
         folder = given.features or Path(temporary)
 
         def measured(planting: Planting) -> Metrics:
@@ -349,7 +348,7 @@ def main() -> None:
             features, maps = folder / f"{pack}.npz", folder / f"{pack} maps.npz"
             if not features.exists():
                 places = [*_MOBILENET, f"model.weights={given.weights}"]
-                extract_features(PACKS[pack].make(given.data / pack, places), maps, maps=True, join=given.join)
+                extract_features(PACKS[pack].make(given.data / pack, places), maps, maps=True)
                 write_components(maps, features, _COMPONENTS)
             return measure(pack, read(pack, given.data, features), planting.kind, planting.seed)
 

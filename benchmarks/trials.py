@@ -5,8 +5,7 @@
 
 Every method has the same number of options to try; with one option there is nothing to choose, and only the second line
 is trained. Options that were not chosen are never measured on the test split.
-A finished training is a line of benchmarks/results/raw/NAME.jsonl; a later call goes on from there. The same command
-with --join, on another terminal or on a machine that shares the folder, does trainings that no other one does.
+A finished training is a line of benchmarks/results/raw/NAME.jsonl; a later call goes on from there.
 Intervals are 95 % t intervals over the seeds; differences to the first method are paired by seed.
 """
 
@@ -198,7 +197,6 @@ class Trials:
             processes=self.workers,
             deadline=self.deadline,
             on_done=self._print,
-            on_wait=lambda count: print(f"waits for {count} trainings of other commands", file=sys.stderr, flush=True),
         )
 
     def _print(self, job: Job) -> None:
@@ -275,7 +273,6 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=math.inf, help="start no training after so many minutes")
     parser.add_argument("--workers", type=int, default=1, help="trainings at a time, of one thread each")
-    parser.add_argument("--join", action="store_true", help="share the trainings with the same command elsewhere")
     parser.add_argument("--plan", action="store_true", help="only print how long it will take")
     parser.add_argument("--raw", type=Path, metavar="FOLDER", default=RAW, help="where finished trainings are kept")
     parser.add_argument("--save", type=Path, metavar="FILE", help="also write the table to this file")
@@ -314,7 +311,7 @@ def main(
     try:
         with ExitStack() as stack:
             for record in {trials.record.path: trials.record for trials, _ in parts.values()}.values():
-                stack.enter_context(record.command(given.join, str(record.path)))
+                stack.enter_context(record.command(str(record.path)))
             for trials, _ in parts.values():
                 trials.run()
     except OutOfTimeError:

@@ -143,27 +143,26 @@ def test_a_time_limit(trials, tmp_path, capsys):
     with pytest.raises(OutOfTimeError):
         found.run()
     assert calls == []
-    given = argparse.Namespace(minutes=0.0, workers=1, join=False, plan=False, save=None)
+    given = argparse.Namespace(minutes=0.0, workers=1, plan=False, save=None)
     main("Title", {"": (found, 60)}, {}, given)
     out, err = capsys.readouterr()
     assert out == "stopped after 0 minutes: 0 of 18 trainings are done; the same command goes on\n"
     assert "Title: 18 trainings, 0 done; about 18 minutes more (18 x 60 s, 1 at a time)" in err
-    given = argparse.Namespace(minutes=math.inf, workers=1, join=False, plan=False, save=tmp_path / "table.md")
+    given = argparse.Namespace(minutes=math.inf, workers=1, plan=False, save=tmp_path / "table.md")
     main("Title", {"": (found, 60)}, {"Other": ("other", ".1f")}, given, lambda _: "A remark.")
     text = (tmp_path / "table.md").read_text()
     assert text.startswith("# Title")
     assert "A remark." in text
 
 
-def test_a_second_command_is_refused_unless_it_joins(trials, capsys):
+def test_a_second_command_is_refused(trials, capsys):
     found, calls = trials()
-    given = argparse.Namespace(minutes=math.inf, workers=1, join=False, plan=False, save=None)
-    with found.record.command(False, ""):
-        with refuses(str(found.record.path), "another command works on it", hint="--join"):
-            main("Title", {"": (found, 60)}, {}, given)
-        assert not calls
-        given.join = True
+    given = argparse.Namespace(minutes=math.inf, workers=1, plan=False, save=None)
+    refused = refuses(str(found.record.path), "another command works on it", hint="wait for it")
+    with found.record.command(""), refused:
         main("Title", {"": (found, 60)}, {}, given)
+    assert not calls
+    main("Title", {"": (found, 60)}, {}, given)
     assert found.done == len(calls) == 18
 
 

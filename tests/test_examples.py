@@ -12,7 +12,6 @@ from importlib.util import find_spec
 
 import pytest
 from support.paths import ROOT
-from support.shards import png, tar
 
 FOLDER = ROOT / "examples"
 EXAMPLES = sorted(path.name for path in FOLDER.glob("*.py") if path.name != "dials.py")
@@ -135,80 +134,3 @@ assert train(resume_from_checkpoint="state/checkpoint-4") == expected[4:]
 
 
 # -- scripts of Slurm --------------------------------------------------------------------------------------------------
-
-SCRIPTS = sorted(path.name for path in (FOLDER / "slurm").iterdir())
-
-
-@pytest.fixture
-def submit(contml, tmp_path, monkeypatch):
-    """A function that runs the jobs of a script, one after the other; returns what each prints.
-
-    Bash runs the script. A stand-in for `srun` writes down what it is given, which is then called here.
-    """
-    programs, given = tmp_path / "programs", tmp_path / "given"
-    programs.mkdir()
-    (programs / "srun").write_text(f"#!/bin/bash\nprintf '%s\\0' \"$@\" > {shlex.quote(str(given))}\n")
-    (programs / "srun").chmod(0o755)
-
-    def run_jobs(script, *arguments, jobs, count):
-        printed = []
-        for job in jobs:
-            slurm = {"SLURM_ARRAY_TASK_ID": str(job), "SLURM_ARRAY_TASK_COUNT": str(count), "SLURM_CPUS_PER_TASK": "1"}
-            environment = {**os.environ, **slurm, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
-            words = ["bash", str(FOLDER / "slurm" / script), *arguments]
-            done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-            assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-            option, cpus, program, *command = given.read_text().rstrip("\0").split("\0")
-            assert (option, cpus, program) == ("--cpus-per-task", "1", "contml")
-            status, out, err = contml(*command)
-            printed.append(out if status == 0 else err)
-        return printed
-
-    return run_jobs
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_of_slurm_has_its_options_before_its_commands_and_is_on_the_page(name):
-    text = (FOLDER / "slurm" / name).read_text(encoding="utf-8")
-    head, _, body = text.partition("set -eu\n")
-    assert head.startswith("#!/bin/bash\n")
-    assert all(line.startswith("#") for line in head.splitlines())
-    options = re.findall(r"^#SBATCH --([a-z-]+)(?:=\S+)?$", head, re.MULTILINE)
-    assert options == ["job-name", "array", "gres", "cpus-per-task", "time", "requeue"]
-    assert "#SBATCH --array=1-" in head
-    assert "#SBATCH" not in body
-    assert f"sbatch examples/slurm/{name} " in head
-    assert f"sbatch examples/slurm/{name} " in (ROOT / "docs/scale.md").read_text(encoding="utf-8")
-
-
-def test_the_jobs_of_an_array_embed_images_in_one_file(submit, contml, tiny_run, tmp_path):
-    photographs(tmp_path / "my photos")
-    printed = submit("embed.sh", str(tiny_run), "my photos", "f.npz", jobs=[1, 2], count=2)
-    lines = ["f.npz: 6 embeddings of 8 numbers\n", "f.npz: complete already: 6 embeddings of 8 numbers\n"]
-    assert printed == lines
-    assert contml("embed", tiny_run, "my photos", "--out", "whole.npz")[0] == 0
-    assert (tmp_path / "f.npz").read_bytes() == (tmp_path / "whole.npz").read_bytes()
-
-
-def test_the_jobs_of_an_array_embed_their_own_shards(submit, contml, tiny_run, tmp_path):
-    photographs(tmp_path / "photos")
-    for number, path in enumerate(sorted((tmp_path / "photos").iterdir())):
-        tar(tmp_path / "shards" / f"{number}.tar", {path.name: path.read_bytes()})
-    script = ("embed_shards.sh", str(tiny_run), "shards", "out")
-    first, second = submit(*script, jobs=[3, 1], count=3)
-    assert first.startswith("shard 3/3: its items of work are finished (2 of 6), and 4 are left")
-    assert second.startswith("shard 1/3: its items of work are finished (2 of 6), and 2 are left")
-    assert sorted(path.name for path in (tmp_path / "out").glob("*.parquet")) == [f"{n}.parquet" for n in (0, 2, 3, 5)]
-    assert submit(*script, jobs=[2], count=1) == ["contml: --shard: 2/1; must be 1/1 to 1/1\n"]  # job 2 submitted alone
-    (last,) = submit(*script, "3", jobs=[2], count=1)
-    assert last.startswith("out: 6 shards, 6 embeddings of 8 numbers")
-    assert contml("embed", tiny_run, "shards", "--out", "whole")[0] == 0
-    for path in (tmp_path / "whole").iterdir():
-        assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes()
-
-
-def photographs(folder):
-    """Six of them."""
-    folder.mkdir()
-    for number in range(6):
-        (folder / f"{number}.png").write_bytes(png(40 * number))

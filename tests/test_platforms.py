@@ -7,12 +7,10 @@ import io
 import ntpath
 import os
 import sys
-from multiprocessing import Pipe
 
 import numpy as np
 import pytest
 
-from contml import work
 from contml._support import texts
 from contml._support.files import shared_folder, write
 from contml.cli import main
@@ -28,14 +26,6 @@ def test_a_file_is_synced_by_a_handle_that_can_write(tmp_path, monkeypatch):
     write(tmp_path / "a", lambda temporary: temporary.write_text("content"))
     assert (tmp_path / "a").read_text() == "content"
     assert [mode & os.O_ACCMODE for mode in modes] == [os.O_RDWR]
-
-
-def test_a_worker_process_starts_without_process_groups(monkeypatch):
-    monkeypatch.delattr(os, "setpgrp")
-    monkeypatch.setattr(work.workers, "_end_with_parent", lambda: None)
-    ours, theirs = Pipe()
-    ours.close()  # the parent has no item: the worker ends
-    assert work.workers._child(print, None, theirs) is None
 
 
 def test_items_on_two_drives_keep_their_names(monkeypatch):

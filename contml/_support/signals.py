@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -21,12 +21,15 @@ class StopRequest:
     A signal that is ignored when training starts stays ignored, such as SIGHUP under `nohup`, or SIGINT in a job that a
     script started in the background.
 
+    Args:
+        on_request: called at the first signal.
+
     Attributes:
         name: the name of the signal; empty before it.
     """
 
-    def __init__(self) -> None:
-        self.name, self._time = "", 0.0
+    def __init__(self, on_request: Callable[[], object] = lambda: None) -> None:
+        self.name, self._time, self._on_request = "", 0.0, on_request
 
     def __bool__(self) -> bool:
         return bool(self.name)
@@ -50,6 +53,7 @@ class StopRequest:
         now = time.monotonic()
         if not self.name:
             self.name, self._time = signal.Signals(number).name, now
+            self._on_request()
         elif number == signal.SIGINT and now - self._time > _REPEATED:
             raise KeyboardInterrupt
 

@@ -135,7 +135,6 @@ def benchmark(
     only: Sequence[str] = (),
     plan: bool = False,
     processes: int | None = None,
-    join: work.Join = False,
     cluster: str = "",
     minutes: float = math.inf,
     on_line: Callable[[str], object] = print,
@@ -151,16 +150,12 @@ def benchmark(
         plan: train nothing.
         processes: so many trainings at a time; None: 1, or with a cluster as many as it has processors (GPUs, if it
             has any).
-        join: other commands may train at the same time; a `contml.work.Shard`: this one does every N-th method on a
-            data set, from the trials to the test.
-        cluster: the address of a Ray cluster that trains, as in `contml.cluster.Cluster`: its machines share the
-            current folder, the data, `inputs` and `results`. Empty: this machine trains.
+        cluster: the address of a Ray cluster that trains, as in `contml.work.run`: its machines share the data too.
         minutes: no training is begun after so many.
         on_line: called with what to print meanwhile.
 
     Raises:
         InputError: an error in the suite or the arguments, or of the data.
-        ItemsLeftError: the trainings of the shard are finished, and others are not.
     """
     deadline = time.monotonic() + 60 * minutes
     suite = read_suite(name)
@@ -186,11 +181,9 @@ def benchmark(
         score = f"{value(result):.4f}" if "value" in result else "failed"
         on_line(f"{item}: {score} in {result['seconds']:.1f} s")
 
-    own = {*work.share([*dict.fromkeys(cell.choice for cell in chosen.cells)], join)}
-    with trainings.command(join, str(output.trainings)), suppress(work.OutOfTimeError):
+    with trainings.command(str(output.trainings)), suppress(work.OutOfTimeError):
         for set_name, part in chosen.parts.items():
-            own_cells = [cell for cell in part.cells if cell.choice in own]
-            while missing := [item for cell in own_cells for item in cell.missing(trainings)]:
+            while missing := [item for cell in part.cells for item in cell.missing(trainings)]:
                 if time.monotonic() >= deadline:  # features may take long
                     raise work.OutOfTimeError
                 prepare(suite, set_name, places, [cell.method_name for cell in part.cells])
@@ -202,14 +195,7 @@ def benchmark(
                     cluster=cluster,
                     deadline=deadline,
                     on_done=on_done,
-                    on_wait=lambda count: on_line(f"waits for {count} trainings of other commands"),
                 )
-        if isinstance(join, work.Shard):
-            trainings.refresh()
-            can_go_on = {cell.choice for cell in chosen.cells if cell.missing(trainings)}
-            if left := sum(cell.total - cell.done(trainings) for cell in chosen.cells if cell.choice in can_go_on):
-                count = sum(cell.total for cell in chosen.cells if cell.choice in own)
-                raise work.ItemsLeftError(join, count, left, chosen.total)
     write_page(replace(chosen, cells=cells(suite, places)), output)
     return chosen
 

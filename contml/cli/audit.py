@@ -10,7 +10,7 @@ import typer
 
 from contml._support.endings import check_suffix
 from contml._support.files import check_new_file, write, write_new
-from contml.cli.options import Cluster, Join, RunFolder, Shard, Trainings, Trust, joining
+from contml.cli.options import Cluster, RunFolder, Trainings, Trust
 from contml.cli.printing import complete, echo, print_table
 
 AUDIT_EXAMPLE = """Example: contml audit runs/pose/synthetic/2026-11-23_10-00-00 --top 50"""
@@ -51,8 +51,6 @@ def audit(
         ),
     ] = None,
     processes: Trainings = None,
-    join: Join = False,
-    shard: Shard = None,
     cluster: Cluster = "",
     trust: Trust = False,
 ) -> None:
@@ -66,7 +64,6 @@ def audit(
 
     Ctrl-C stops it; the same command goes on.
     """
-    sharing = joining(join, shard)
     if out is not None:
         check_suffix(out, (".csv",))
         check_new_file(out, out.with_suffix(".html"), begins=_HEADERS)
@@ -82,7 +79,6 @@ def audit(
             k=k,
             tags=tags,
             processes=processes,
-            join=sharing,
             cluster=cluster,
             trust=trust,
             on_line=lambda line: echo(line, err=True),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from contml.cli.options import Cluster, Join, Shard, Trainings, joining
+from contml.cli.options import Cluster, Trainings
 from contml.cli.printing import echo
 
 EXAMPLE = """Example: contml benchmark graded_features --plan"""
@@ -30,8 +30,6 @@ def benchmark(
     plan: Annotated[bool, typer.Option("--plan", help="Print how long it takes, and stop.")] = False,
     minutes: Annotated[float, typer.Option(metavar="M", help="Begin no training after so many minutes.")] = math.inf,
     processes: Trainings = None,
-    join: Join = False,
-    shard: Shard = None,
     cluster: Cluster = "",
     inputs: Annotated[
         Path, typer.Option(metavar="FOLDER", help="The folder for features and label distances, computed once.")
@@ -47,10 +45,7 @@ def benchmark(
 
     Options are chosen on the validation split; the test split is measured for the chosen ones alone. The same command
     continues after an interruption. The page shows what is finished.
-
-    With --shard, an item of work is a method on a data set, with all its trainings.
     """
-    sharing = joining(join, shard)
     from contml.benchmark import Output, benchmark as run_benchmark
 
     try:
@@ -62,7 +57,6 @@ def benchmark(
             only=only or [],
             plan=plan,
             processes=processes,
-            join=sharing,
             cluster=cluster,
             minutes=minutes,
             on_line=lambda line: echo(line, err=not plan),

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contml import experiment, work
+from contml import experiment
 from contml._support.endings import check_suffix
 from contml._support.errors import InputError, did_you_mean, lost_worker
 from contml._support.files import check_new_file, write_new
@@ -46,16 +46,13 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
-    except work.ItemsLeftError as left:
-        echo(json.dumps(left.as_data()) if "--json" in sys.argv else left)
-        sys.exit(0)
     except InputError as error:
         message = str(fitting(error, *_called(sys.argv[1:])))
     except _UsageError as error:
         message = _number_error(error) or " ".join(error.format_message().split()).replace(": Value error, ", ": ")
         command = _called(sys.argv[1:])[0]
         is_unknown = message.startswith("No such option") and "Possible" not in message
-        if found := re.match(r"No such option: (--(?:join|shard|cluster))\b", message):
+        if found := re.match(r"No such option: (--cluster)\b", message):
             option = found[1]
             having = [name for name, each in _commands().items() if any(option in one.opts for one in each.params)]
             message = f"No such option: {option}; it is an option of {', '.join(having)}"

@@ -11,7 +11,7 @@ import typer
 from contml._support.endings import EMBEDDINGS, FEATURES, PREDICTIONS, check_suffix
 from contml._support.errors import InputError
 from contml._support.files import write_new
-from contml.cli.options import Cluster, Dim, Join, Json, Shard, Tables, Trust, joining, table_options
+from contml.cli.options import Cluster, Dim, Json, Tables, Trust, table_options
 from contml.cli.printing import complete, echo, print_table, print_unread, unread_data
 
 EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
@@ -169,8 +169,6 @@ def embed(
     tables: Tables = None,
     batch_size: BatchSize = 128,
     workers: Workers = 0,
-    join: Join = False,
-    shard: Shard = None,
     cluster: Cluster = "",
     as_json: Json = False,
     trust: Trust = False,
@@ -182,7 +180,6 @@ def embed(
     cannot be read is left out and listed at the end. If it is interrupted, the same command continues; if the file is
     complete, it stays as it is.
     """
-    sharing = joining(join, shard)
     is_folder = not out.suffix or out.is_dir()
     if not is_folder:
         check_suffix(out, EMBEDDINGS)
@@ -201,7 +198,7 @@ def embed(
     model = load(run, trust=trust)
     model = model if dim is None else with_dim(model, dim)
     note_on_model(run, model, "the file holds", as_json=as_json)
-    options: Any = {"batch_size": batch_size, "workers": workers, "join": sharing, "cluster": cluster}
+    options: Any = {"batch_size": batch_size, "workers": workers, "cluster": cluster}
     if is_folder:
         with progress_bar(len(shards), "shards") as progress:
             written = embed_shards(model, shards, out, **options, progress=progress)
@@ -218,13 +215,12 @@ def embed(
     if is_folder and (others := len([*out.glob("*.parquet")]) - len(shards)):
         are = "is another .parquet file" if others == 1 else f"are {others:,} other .parquet files"
         echo(f"note: in {out} there {are}, of none of these shards", err=True)
-    source = "an earlier run or other commands" if sharing else "an earlier run"
-    resumed = f" ({written.resumed:,} images from {source})" if written.resumed else ""
+    resumed = f" ({written.resumed:,} images from an earlier run)" if written.resumed else ""
     left_out = f"; {unread}" if unread else ""
     what = "embeddings" if kind is None else f"{kind} codes"
     if is_folder:
         before = f"{len(shards):,} shard{'s' if len(shards) > 1 else ''}, "
-        if written.resumed == written.images and not sharing:
+        if written.resumed == written.images:
             before, resumed = f"complete already: {before}", ""
     echo(f"{out}: {before}{written.images:,} {what} of {written.dim:,} numbers{resumed}{left_out}")
 

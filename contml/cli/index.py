@@ -14,11 +14,10 @@ from contml._support.endings import GALLERIES, check_suffix
 from contml._support.errors import InputError
 from contml._support.text import score_text
 from contml.cli.embed import note_on_model, note_on_weights, with_dim
-from contml.cli.options import Cluster, Dim, Join, Json, Shard, Tables, Trust, joining, table_options
+from contml.cli.options import Cluster, Dim, Json, Tables, Trust, table_options
 from contml.cli.printing import complete, echo, print_table, print_unread, unread_data
 
 if TYPE_CHECKING:
-    from contml import work
     from contml.retrieval import Index
     from contml.retrieval.index_images import QueryResult
     from contml.retrieval.index_store import Kind
@@ -68,8 +67,6 @@ def index(
             "index. Some images are embedded again and compared.",
         ),
     ] = False,
-    join: Join = False,
-    shard: Shard = None,
     cluster: Cluster = "",
     as_json: Json = False,
     trust: Trust = False,
@@ -78,19 +75,14 @@ def index(
 
     The id of an image is its path below the folder that you gave, or as you wrote it. Images that are in the index are
     not embedded again; images that were removed stay out. If it is interrupted, the same command continues.
-
-    With --shard, each command embeds its parts of 512 images. The last one adds the parts that are left to the
-    index, and builds the search structure.
     """
     change_options = [name for name, value in (("--remove", remove), ("--compact", compact)) if value]
     adds = kind is not None or metadata is not None or dim is not None
     if change_options and (run is not None or adds):
         given = "RUN and images" if run is not None else "--kind, --dim or --metadata"
         raise InputError(change_options[0], f"used with {given}", hint=f"omit {given}")
-    sharing = joining(join, shard)
-    for option, value in (("--join", join), ("--shard", shard), ("--cluster", cluster)):
-        if value and (change_options or bind):
-            raise InputError(option, f"used with {(change_options or ['--bind'])[0]}", hint="omit one of them")
+    if cluster and (change_options or bind):
+        raise InputError("--cluster", f"used with {(change_options or ['--bind'])[0]}", hint="omit one of them")
     if bind and (change_options or run is None or images or adds):
         hint = f"contml index RUN --out {out} --bind"
         raise InputError("--bind", "takes RUN and --out alone", hint=hint)
@@ -104,7 +96,7 @@ def index(
         elif bind:
             _bind(run, out, as_json, trust)
         else:
-            _add(run, images or [], out, kind, metadata, dim, tables, sharing, cluster, as_json, trust)
+            _add(run, images or [], out, kind, metadata, dim, tables, cluster, as_json, trust)
     except KeyboardInterrupt:
         echo("contml: stopped; the same command continues", err=True)
         raise typer.Exit(130) from None
@@ -134,7 +126,6 @@ def _add(
     metadata: Path | None,
     dim: int | None,
     tables: list[str] | None,
-    join: work.Join,
     cluster: str,
     as_json: bool,
     trust: bool,
@@ -154,14 +145,14 @@ def _add(
     note_on_model(run, model, "the index holds", as_json=as_json)
     with _opened(out, model, run, kind) as index:
         with progress_bar(len(image_files), "images") as progress:
-            result = add_images(index, model, image_files, table, progress, join=join, cluster=cluster)
+            result = add_images(index, model, image_files, table, progress, cluster=cluster)
         unread = print_unread(result.broken, image_files.broken)
         for name, cause in result.without_metadata.items():
             echo(f"{name}: added without the metadata of its shard ({cause})", err=True)
         if not len(index):
             raise InputError(str(out), "none of the images could be read", hint="check the image files")
         with progress_bar(len(index), "search structure") as progress:
-            index.build(progress, join=True, cluster=cluster)
+            index.build(progress, cluster=cluster)
         if as_json:
             counts = {
                 "added": result.added,
@@ -174,8 +165,7 @@ def _add(
             facts = {"structure": index.structure, "recall@10": index.found, "bytes_per_item": index.bytes_per_item}
             echo(json.dumps({"index": str(out), **counts, **facts, "broken": broken}))
             return
-        source = "an earlier run or other commands" if join else "an earlier run"
-        resumed = f" ({result.resumed:,} from {source})" if result.resumed else ""
+        resumed = f" ({result.resumed:,} from an earlier run)" if result.resumed else ""
         echo(f"{out}: {result.added:,} images added{resumed}, {len(index):,} in all")
         if table is not None and (without := sum(image.name not in table for image in image_files)):
             echo(f"{metadata}: no row for {without:,} of {len(image_files):,} images")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from contml import experiment, work
+from contml import experiment
 from contml._support.errors import InputError
 
 if TYPE_CHECKING:
@@ -95,17 +95,6 @@ Dim = Annotated[
         help="Length of the embeddings: one of the run's model.nested_dims. Default: the full length.",
     ),
 ]
-Join = Annotated[bool, typer.Option("--join", help="Share the work with the same command that is already running.")]
-Shard = Annotated[
-    str | None,
-    typer.Option(
-        "--shard",
-        metavar="I/N",
-        help="Do every N-th item of work, from the I-th on (1/8 to 8/8), and do not wait for the others. The last "
-        "shard to finish completes the output.",
-    ),
-]
-
 Trainings = Annotated[
     int | None,
     typer.Option(
@@ -141,19 +130,6 @@ def table_options(changes: list[str] | None) -> TableOptions:
     document = from_overrides([f"table.{change}" for change in ("missing_words=[]", *(changes or []))])
     options: TableOptions = validate(document, {"table": Section(TableOptions)}).parts["table"].build(set_by="--table ")
     return options
-
-
-def joining(join: bool, shard: str | None) -> work.Join:
-    """How a command shares its work with others, by --join and --shard.
-
-    Raises:
-        InputError: both are given, or there is no such shard.
-    """
-    if shard is None:
-        return join
-    if join:
-        raise InputError("--join", "used with --shard", hint="omit it: a shard does not wait for other commands")
-    return work.Shard.parse(shard)
 
 
 def check_run_name(name: str) -> None:

@@ -13,17 +13,14 @@ from contml.cli.options import (
     Config,
     Data,
     ImageColumn,
-    Join,
     Json,
     Labels,
     Overrides,
     Pattern,
     Preset,
-    Shard,
     Trainings,
     Weights,
     check_run_name,
-    joining,
     own_data,
     split_config,
 )
@@ -65,8 +62,6 @@ def sweep(
         ),
     ] = 1,
     processes: Trainings = None,
-    join: Join = False,
-    shard: Shard = None,
     cluster: Cluster = "",
     name: Annotated[str, typer.Option(help="The sweep's folder is RUNS/CONFIG/sweep_NAME.")] = "",
     data: Data = None,
@@ -84,7 +79,6 @@ def sweep(
 
     Ctrl-C stops it; the same command goes on, also with more --trials.
     """
-    sharing = joining(join, shard)
     user_data = own_data(data, label, image, pattern, preset, weights)
     config, overrides = split_config(config, overrides, user_data)
     check_run_name(name)
@@ -102,7 +96,6 @@ def sweep(
             seeds=seeds,
             folds=folds,
             processes=processes,
-            join=sharing,
             cluster=cluster,
             runs=runs,
             name=name,

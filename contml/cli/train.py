@@ -22,17 +22,14 @@ from contml.cli.options import (
     Data,
     DecodedImages,
     ImageColumn,
-    Join,
     Json,
     Labels,
     Overrides,
     Pattern,
     Preset,
-    Shard,
     Trust,
     Weights,
     check_run_name,
-    joining,
     load_experiment,
     own_data,
 )
@@ -172,8 +169,6 @@ def features(
     maps: Annotated[
         bool, typer.Option("--maps", help="Write the last feature maps, for a captioner with attention.")
     ] = False,
-    join: Join = False,
-    shard: Shard = None,
     cluster: Cluster = "",
 ) -> None:
     """Write the backbone features of all images of a config, to train a head on them in seconds.
@@ -185,7 +180,6 @@ def features(
     """
     from contml._support.progress import progress_bar
 
-    sharing = joining(join, shard)
     check_suffix(out, FEATURES)
     check_new_file(out, hint="choose another file with --out")
     before = complete(out)
@@ -194,10 +188,9 @@ def features(
     total = sum(map(len, task.splits.values()))
     with progress_bar(total, "features") as progress:
         written = experiment.extract_features(
-            replace(loaded_experiment, task=task), out, progress, maps=maps, join=sharing, cluster=cluster
+            replace(loaded_experiment, task=task), out, progress, maps=maps, cluster=cluster
         )
-    source = "an earlier run or other commands" if sharing else "an earlier run"
-    resumed = f" ({written.resumed:,} from {source})" if written.resumed else ""
+    resumed = f" ({written.resumed:,} from an earlier run)" if written.resumed else ""
     echo(f"{out}: {before}{written.items:,} {'maps' if maps else 'vectors'} of {written.dim:,} numbers{resumed}")
     named = loaded_experiment.config.parts["model"].options["weights"] != "none"
     changes = f"images.features={out} model.backbone=features" + " model.weights=none" * named

@@ -3,9 +3,9 @@
     folder/KEY.safetensors                        distances [R,k], rows [R,k]
     folder/KEY.parts/000000000.safetensors        the same for some of the rows, during the search
 
-A part is an item of work (`contml.work`): processes that search the same at the same time share the parts, also on
-several machines with one folder, and an interrupted search continues. Files are written as a whole or not at all.
-They have checksums: the content of a damaged file is computed again.
+A part is an item of work (`contml.work`): an interrupted search continues. Of processes that search the same at the
+same time, one searches, and the others wait. Files are written as a whole or not at all. They have checksums: the
+content of a damaged file is computed again.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class NeighbourCache:
         self.folder, self.rows, self.k, self.among = folder, rows, k, among
 
     def get(self, search: Callable[[Tensor, _Progress], _Found], progress: _Progress, address: str = "") -> _Found:
-        """Distances and rows `[R, k]`: read from disk, or computed by `search` in parts, together with other processes.
+        """Distances and rows `[R, k]`: read from disk, or computed by `search` in parts.
 
         Args:
             search: the neighbours of some rows.
             progress: called with the number of rows finished so far.
-            address: of a cluster that computes the parts, as in `contml.cluster.Cluster`; empty: this process.
+            address: of a cluster that computes the parts, as in `contml.work.run`; empty: this process.
 
         Raises:
             InputError: the folder cannot be written, or the cluster does not answer.
@@ -79,32 +79,29 @@ class NeighbourCache:
 
         result, found = self.load(path, total), _Parts(self)
         if result is None:
-            with found.used(str(self.folder)):
-                with locked(found.folder, name="write", subject=str(self.folder)), suppress(OSError):
-                    if self.load(path, total) is None:  # another process may have written it by now
+            with locked(found.folder, subject=str(self.folder)):  # another process may search the same
+                result = self.load(path, total)
+                if result is None:
+                    with suppress(OSError):
                         path.unlink()  # it is damaged
-                parts = [_Part(start, min(start + _ROWS, total)) for start in range(0, max(1, total), _ROWS)]
-                for part in takewhile(lambda part: part.key in found, parts):
-                    report(part.end)
-                done = count(1)
-                work.run(
-                    parts,
-                    search_elsewhere if address else search_part,
-                    found,
-                    cluster=address,
-                    pure=True,
-                    is_needed=lambda _: not path.exists(),  # another process may write it, and remove the parts
-                    on_done=lambda _: report(min(next(done) * _ROWS, total)),
-                )
-                with locked(found.folder, name="write", subject=str(self.folder)):
-                    result = self.load(path, total)
-                    if result is None:
-                        blocks = [found[part.key] for part in parts]
-                        result = torch.cat([block[0] for block in blocks]), torch.cat([block[1] for block in blocks])
-                        save_tensors(path, {"distances": result[0], "rows": result[1]}, search=[self.key, path.name])
+                    result = self._search(found, search_elsewhere if address else search_part, report, address)
+                    save_tensors(path, {"distances": result[0], "rows": result[1]}, search=[self.key, path.name])
+                found.remove()
         found.remove()  # a process that was killed may have left them
         report(total)
         return result
+
+    def _search(
+        self, found: _Parts, search: Callable[[_Part], _Found], report: Callable[[int], None], address: str
+    ) -> _Found:
+        """The result, from parts of the rows; the arguments are those of `get`."""
+        total, done = len(self.rows), count(1)
+        parts = [_Part(start, min(start + _ROWS, total)) for start in range(0, max(1, total), _ROWS)]
+        for part in takewhile(lambda part: part.key in found, parts):
+            report(part.end)
+        work.run(parts, search, found, cluster=address, on_done=lambda _: report(min(next(done) * _ROWS, total)))
+        blocks = [found[part.key] for part in parts]
+        return torch.cat([block[0] for block in blocks]), torch.cat([block[1] for block in blocks])
 
     def approximate(self, search: Callable[[], ApproximateNeighbours]) -> ApproximateNeighbours:
         """The result of an approximate search: read from disk, or computed by one process; others wait for it.
@@ -113,7 +110,7 @@ class NeighbourCache:
             InputError: the folder cannot be written.
         """
         path, parts = self.folder / f"{self.key}.safetensors", _Parts(self)
-        with parts.used(str(self.folder)), locked(parts.folder, name="write", subject=str(self.folder)):
+        with locked(parts.folder, subject=str(self.folder)):
             kept = self._load(path, len(self.rows))
             if kept is not None and _are_facts(kept[1].get("facts")):
                 result = ApproximateNeighbours(*kept[0], *kept[1]["facts"])

@@ -1,4 +1,4 @@
-"""Embeddings of many images, made in parts: an interrupted command continues, and several may share them.
+"""Embeddings of many images, made in parts: an interrupted command continues.
 
 A part is an item of work (`contml.work`), of up to 512 consecutive images. Its embeddings are in a hidden folder beside
 the file or the index that they are for, until that has all of them.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +21,6 @@ from torch import Tensor, nn
 
 from contml import work
 from contml._support.errors import InputError
-from contml._support.files import locked
 from contml._support.tensors import load_tensors, save_tensors
 from contml.data import Images
 from contml.data.copies import DIGEST, digest_of
@@ -51,8 +49,7 @@ class Parts(work.Files[Part]):
         out: the file or the index that the embeddings are for.
         key: a hash of all that the embeddings depend on but the images: parts from different settings are not mixed.
         splits: the splits that are embedded, by name.
-        wanted: which rows are embedded `[N]`, where there is one split; None: all. There are items for the others too:
-            the shards of the list do not depend on it.
+        wanted: which rows are embedded `[N]`, where there is one split; None: all. There are items for the others too.
         state: a hash of names and files of the images, if it is known.
     """
 
@@ -272,7 +269,6 @@ def embed_to(
     maps: bool = False,
     refuse_broken: bool = False,
     state: str = "",
-    join: work.Join = False,
     cluster: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Made, int]:
@@ -290,9 +286,7 @@ def embed_to(
         maps: the last feature maps of the model, an `EmbeddingModel`, in place of its embeddings.
         refuse_broken: an image that cannot be read is an error; else it is left out.
         state: as in `Parts`.
-        join: share the parts with other commands that write this file; a `contml.work.Shard`: embed its parts alone.
-        cluster: the address of a Ray cluster that embeds, as in `contml.cluster.Cluster`: its machines share the
-            current folder, that of the file, and the images. Empty: this process.
+        cluster: the address of a Ray cluster that embeds, as in `contml.work.run`: its machines share the images too.
         progress: called with the number of images finished so far.
 
     Returns:
@@ -300,8 +294,7 @@ def embed_to(
 
     Raises:
         InputError: the file cannot be written, an image cannot be read or its embedding is not finite, or another
-            command writes the file and this one does not `join`.
-        ItemsLeftError: the parts of the shard are finished, and others are not.
+            command writes the file.
     """
     parts = Parts(out, "-".join(settings.values()), splits, state=state)
     if made := finished_file(out, parts.key, settings, parts.is_same):
@@ -316,30 +309,20 @@ def embed_to(
         progress(furthest)
 
     try:
-        with parts.command(join, str(out)):
-            work.run(
-                parts.items,
-                _Embed(splits, model, images, device, batch_size, maps, refuse_broken),
-                parts,
-                join=join,
-                cluster=cluster,
-                is_needed=lambda _: not os.path.lexists(out),  # another command may write it
-                on_done=on_done,
-            )
-            with locked(parts.folder, name="write", subject=str(out)):
-                made = finished_file(out, parts.key, settings, parts.is_same)
-                if made is None:
-                    names, values, broken, content = parts.joined()
-                    if not names and not state:  # one shard of several may have no image that can be read
-                        name, cause = next(iter(broken.items()))
-                        problem = f"cannot be decoded ({cause}), nor can any other image"
-                        raise InputError(name, problem, hint="check the image files")
-                    about = (broken, dict(settings), state, parts.sizes(), content)
-                    made = Made(parts.key(), len(values), values.shape[-1], *about)
-                    write(names, values, made)
+        with parts.command(str(out)):
+            embed = _Embed(splits, model, images, device, batch_size, maps, refuse_broken)
+            work.run(parts.items, embed, parts, cluster=cluster, on_done=on_done)
+            names, values, broken, content = parts.joined()
+            if not names and not state:  # one shard of several may have no image that can be read
+                name, cause = next(iter(broken.items()))
+                problem = f"cannot be decoded ({cause}), nor can any other image"
+                raise InputError(name, problem, hint="check the image files")
+            about = (broken, dict(settings), state, parts.sizes(), content)
+            made = Made(parts.key(), len(values), values.shape[-1], *about)
+            write(names, values, made)
+            parts.remove()
     finally:
         images.close()
-    parts.remove()
     total = parts.items[-1].end
     progress(total)
     return made, total - embedded

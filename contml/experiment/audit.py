@@ -95,7 +95,6 @@ def audit_run(
     k: int | None = None,
     tags: Path | None = None,
     processes: int | None = None,
-    join: work.Join = False,
     cluster: str = "",
     trust: bool = False,
     on_line: Callable[[str], None] = lambda _: None,
@@ -113,18 +112,14 @@ def audit_run(
         tags: the file of tags of items; None: that of the run, if it has one.
         processes: number of trainings at a time; None: 1, or with a cluster as many as it has processors (GPUs, if it
             has any).
-        join: share the trainings with other processes that call this with the same arguments; a `contml.work.Shard`:
-            train its networks alone.
-        cluster: the address of a Ray cluster that trains, as in `contml.cluster.Cluster`: its machines share the
-            current folder, the data and the folder of the run. Empty: this machine trains.
+        cluster: the address of a Ray cluster that trains, as in `contml.work.run`: its machines share the data too.
         trust: allow the config of the run to name code to import.
         on_line: called with a line before and after each training.
 
     Raises:
         InputError: the folder is not a run, its training is not finished, its config or its data were changed, there is
-            no such split, there are too few items for so many folds or neighbours, another process audits the run and
-            this one does not `join`, or there is nothing to train for several processes.
-        ItemsLeftError: the networks of the shard are trained, and others are not.
+            no such split, there are too few items for so many folds or neighbours, another process audits the run, or
+            there is nothing to train for several processes.
         KeyboardInterrupt: a signal stopped the training of a fold. Its state is saved.
     """
     experiment, run = load_run(folder, trust=trust)
@@ -150,14 +145,12 @@ def audit_run(
     if fold_of is not None and (subject.is_judged or (has_parameters and not model.frozen)):
         train_fold = _TrainFold(folder, trust, fold_of)
         train_fold.loaded = _Loaded(experiment, run, task)
-        sharing = _Sharing(processes, join, cluster)
-        return _audited(subject, *_out_of_fold(train_fold, subject, folds, k, sharing, on_line))
-    joins = "--shard" if isinstance(join, work.Shard) else "--join"
-    for option, value in (("--processes", processes), (joins, join), ("--cluster", cluster)):
+        return _audited(subject, *_out_of_fold(train_fold, subject, folds, k, processes, cluster, on_line))
+    for option, value in (("--processes", processes), ("--cluster", cluster)):
         if value:
             hint = "omit it: no network is trained, since "
             hint += "the backbone is frozen" if split == "train" else f"the run has not seen the {split} split"
-            raise InputError(option, "" if value is True else str(value), hint=hint)
+            raise InputError(option, str(value), hint=hint)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     features, missing = _outputs(model.to(device), subject.split, experiment.build_images(model))
     network = f"the {subject.judged_by[:-1]} of the run, which was not trained on these {subject.what}s"
@@ -225,20 +218,13 @@ def _subject(experiment: Experiment, run: Run, task: Task, name: str, tags: Path
     return _Subject(title, name, split, keys, torch.tensor([group_ids[key] for key in keys]), row_tags)
 
 
-class _Sharing(NamedTuple):
-    """Who trains, as in `audit_run`."""
-
-    processes: int | None
-    join: work.Join
-    cluster: str
-
-
 def _out_of_fold(
     train_fold: _TrainFold,
     subject: _Subject,
     folds: int,
     k: int | None,
-    sharing: _Sharing,
+    processes: int | None,
+    cluster: str,
     on_line: Callable[[str], None],
 ) -> tuple[LabelErrors | ScoredJudgments, str, str, bool]:
     """The scores by networks that are trained without a fold; what these are; which are untrained; whether not all."""
@@ -248,17 +234,17 @@ def _out_of_fold(
         [_Fold(number, folds) for number in range(folds)],
         _FoldOutputs(train_fold, folds),
     )
-    with found.command(sharing.join, str(train_fold.folder)):
-        if left := sum(part.key not in found for part in work.share(parts, sharing.join)):
-            several = bool(sharing.cluster) or sharing.processes not in (None, 1)
+    with found.command(str(train_fold.folder)):
+        if left := sum(part.key not in found for part in parts):
+            several = bool(cluster) or processes not in (None, 1)
             on_line(_plan(run, left, folds, what, several=several))
         work.run(
             parts,
             train_fold,
             found,
-            **sharing._asdict(),
+            processes=processes,
+            cluster=cluster,
             on_done=lambda part: on_line(f"{part}: {int((fold_of == part.number).sum()):,} {what}s"),
-            on_wait=lambda count: on_line(f"waits for {count} trainings of other commands"),
             log=found.log,
         )
     found.remove()

@@ -15,7 +15,6 @@ from contml._support.errors import InputError
 from contml.data.features import Floats, Made, finished_file, write_features
 from contml.evaluation.embed_parts import device_here, embed_to
 from contml.experiment.building import Experiment
-from contml.work import Join
 
 
 class Extracted(NamedTuple):
@@ -23,7 +22,7 @@ class Extracted(NamedTuple):
 
     items: int
     dim: int
-    resumed: int  # images whose features come from an earlier run, or from other commands
+    resumed: int  # images whose features come from an earlier run
 
 
 def extract_features(
@@ -32,24 +31,20 @@ def extract_features(
     progress: Callable[[int], None] = lambda _: None,
     *,
     maps: bool = False,
-    join: Join = False,
     cluster: str = "",
 ) -> Extracted:
     """Write the backbone features of every image of an experiment's splits: centre crops, no head.
 
-    With `maps`, the last feature maps of the backbone are written, for a captioner that attends to places. With `join`,
-    several processes that call this with the same arguments share the images; with a `contml.work.Shard`, each does its
-    shard alone. With `cluster`, the address of a Ray cluster (`contml.cluster.Cluster`), its machines extract the
-    features: they share the current folder and the images.
+    With `maps`, the last feature maps of the backbone are written, for a captioner that attends to places. With
+    `cluster`, the address of a Ray cluster (`contml.work.run`), its machines extract the features: they share the
+    images too.
 
     Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
     that is complete, with these features, stays as it is.
     `progress` is called with the number of images finished so far.
 
     Raises:
-        InputError: the file cannot be written there, an image cannot be read, or another command writes the file and
-            this one does not `join`.
-        ItemsLeftError: the images of the shard are finished, and others are not.
+        InputError: the file cannot be written there, an image cannot be read, or another command writes the file.
     """
     check_suffix(out, FEATURES)
     finished_file(out)  # before the data are read
@@ -82,7 +77,6 @@ def extract_features(
         device=device,
         maps=maps,
         refuse_broken=True,
-        join=join,
         cluster=cluster,
         progress=progress,
     )

@@ -472,8 +472,8 @@ class LabelSpace(ABC):
             memory: maximum bytes of a block of label distances and its temporaries.
             progress: called with the number of rows finished so far; `progress_bar` shows it.
             cache: a folder for the result, found again by a hash of the labels and the options of their distance;
-                an interrupted search continues where it stopped, and processes that search the same share the work.
-            cluster: a Ray cluster that searches, by an address as in `contml.cluster.Cluster`; it needs a `cache`.
+                an interrupted search continues where it stopped.
+            cluster: a Ray cluster that searches, by an address as in `contml.work.run`; it needs a `cache`.
                 Empty: this process searches.
             approximate: find most of the k nearest of all items by NN-descent.
             seed: of an approximate search; the same seed gives the same result.

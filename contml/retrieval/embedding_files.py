@@ -34,7 +34,7 @@ class Written(NamedTuple):
 
     images: int
     dim: int
-    resumed: int  # images whose embeddings come from an earlier run, or from other commands
+    resumed: int  # images whose embeddings come from an earlier run
     broken: dict[str, str]  # name and cause of each image that is not in the file
     broken_shards: Mapping[str, str] = {}  # name and cause of each shard that cannot be read
 
@@ -61,17 +61,14 @@ def embed_to_file(
     state: str = "",
     batch_size: int = BATCH,
     workers: int = 0,
-    join: work.Join = False,
     cluster: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> Written:
     """Write the names and the embeddings of images; broken images are left out.
 
     Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
-    that is complete, with these images embedded by this model, stays as it is. With `join`, several processes that call
-    this with the same arguments share the images; with a `contml.work.Shard`, each embeds its shard alone. With
-    `cluster`, the address of a Ray cluster
-    (`contml.cluster.Cluster`), its machines embed: they share the current folder, that of the file, and the images.
+    that is complete, with these images embedded by this model, stays as it is. With `cluster`, the
+    address of a Ray cluster (`contml.work.run`), its machines embed: they share the images too.
     `kind` writes codes in place of embeddings, as an index of this kind keeps them: `codes`, and `ranges` (int8: the
     least value and the width of each number) or `mean` (binary: of each number) over all images of the file.
     `state` is a hash of the names and files of the images, if it is known. `progress` is called with the number of
@@ -79,8 +76,7 @@ def embed_to_file(
 
     Raises:
         InputError: the file cannot be written there, the model embeds features, no image could be read, or another
-            command writes the file and this one does not `join`.
-        ItemsLeftError: the images of the shard are embedded, and others are not.
+            command writes the file.
     """
     check_file(out, kind)
     check_takes_images(embedder)
@@ -104,7 +100,6 @@ def embed_to_file(
         device=embedder.device,
         batch_size=batch_size,
         state=state,
-        join=join,
         cluster=cluster,
         progress=progress,
     )
@@ -118,7 +113,6 @@ def embed_shards(
     *,
     batch_size: int = BATCH,
     workers: int = 0,
-    join: work.Join = False,
     cluster: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> Written:
@@ -134,14 +128,11 @@ def embed_shards(
         folder: the folder of the files; it may have others.
         batch_size: images at a time.
         workers: processes that decode.
-        join: share the shards with other processes that call this with the same arguments; a `contml.work.Shard`: do
-            every N-th one of them alone.
         cluster: the address of a Ray cluster that embeds: as in `embed_to_file`.
         progress: called with the number of shards finished so far.
 
     Raises:
         InputError: as `embed_to_file`; two shards have one name, or none can be read.
-        ItemsLeftError: as `embed_to_file`.
     """
     check_takes_images(embedder)
     shard_of: dict[Path, str] = {}
@@ -168,9 +159,9 @@ def embed_shards(
         embedded += results[item.key].items
         progress(sum(each.key in results for each in items))
 
-    with results.command(join, str(folder)):
+    with results.command(str(folder)):
         function = _EmbedShard(embedder, folder, batch_size, workers)
-        work.run(items, function, results, join=join, cluster=cluster, on_done=on_done)
+        work.run(items, function, results, cluster=cluster, on_done=on_done)
     made = [results[item.key] for item in items]
     results.remove()
     progress(len(items))

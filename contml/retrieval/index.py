@@ -448,24 +448,15 @@ class Index:
         with self._store.lock():
             self._store.commit_model(_facts(embedder, run))
 
-    def build(self, progress: Callable[[int], None] | None = None, *, join: bool = False, cluster: str = "") -> None:
+    def build(self, progress: Callable[[int], None] | None = None, *, cluster: str = "") -> None:
         """Brings the search structure up to date. If it is killed, the next call continues after the last saved part.
 
         Args:
             progress: called with the number of items in the structure.
-            join: share the work with other processes that call this: parts of IVF-PQ; another kind is built by one of
-                them, and the others wait.
-            cluster: the address of a Ray cluster that makes the parts of IVF-PQ, as in `contml.cluster.Cluster`: its
-                machines share the current folder and that of the index. Empty: this process.
+            cluster: the address of a Ray cluster that makes the parts of IVF-PQ, as in `contml.work.run`.
         """
-        if join and (codes := self._missing_codes()) is not None:
-            with codes.parts.used(str(self.path)):
-                codes.make(progress, cluster)
-                with self._store.lock(wait=True):
-                    self._build(progress, cluster)
-        else:
-            with self._store.lock(wait=join):
-                self._build(progress, cluster)
+        with self._store.lock(wait=True):
+            self._build(progress, cluster)
         CodeParts(self.path).remove()
 
     def _missing_codes(self) -> Codes | None:
@@ -492,7 +483,7 @@ class Index:
         # Read again: a search in another thread may use the one in memory.
         structure = None if old_file is None else load(path(old_file.number), old_file, content.vectors)
         if codes is not None:
-            with codes.parts.used(str(self.path)):
+            with codes.parts.command(str(self.path)):
                 codes.make(progress, cluster)
                 structure = codes.structure(state.last + 1)
             self._store.commit_structure(structure.file)

@@ -125,13 +125,12 @@ def add_images(
     metadata: Mapping[str, Mapping[str, str]] | None = None,
     progress: Callable[[int], None] = lambda _: None,
     *,
-    join: work.Join = False,
     cluster: str = "",
 ) -> Added:
     """Adds images that are not in the index. If it is interrupted, the next call continues.
 
     Embeddings are kept in a hidden folder beside the index until all are added. They are added in the order of the
-    images, whoever embeds them. Images that were removed from the index stay out of it: `Index.add` adds them again.
+    images. Images that were removed from the index stay out of it: `Index.add` adds them again.
 
     Args:
         index: the index.
@@ -140,20 +139,16 @@ def add_images(
         metadata: of images by name, as `read_metadata` returns it; what shards say about their images, and the path of
             the file, is added to it.
         progress: called with the number of images done.
-        join: share the images with other processes that call this with the same arguments; a `contml.work.Shard`: embed
-            its images alone, and add what is embedded up to the first image that is not.
-        cluster: the address of a Ray cluster that embeds, as in `contml.cluster.Cluster`: its machines share the
-            current folder, that of the index, and the images. Empty: this process.
+        cluster: the address of a Ray cluster that embeds, as in `contml.work.run`: its machines share the images too.
 
     Raises:
         InputError: an image has the name of another file in the index, or its file has changed since it was added; or
-            another process adds images and this one does not `join`.
-        ItemsLeftError: the images of the shard are embedded, and others are not.
+            another process adds images.
     """
     result, metadata, embedded = Added(), metadata or {}, 0
     split = split_of(images)
     key = f"{model.identity[:16]}-{index.dim}"
-    with Parts(index.path, key, {}).command(join, str(index.path)):
+    with Parts(index.path, key, {}).command(str(index.path)):
         with index.lock(wait=True):
             new = _new_rows(index, images, result)
             new_names = [images[row].name for row in np.flatnonzero(new).tolist()]
@@ -172,7 +167,6 @@ def add_images(
             parts.items,
             _Embed(model, split),
             parts,
-            join=join,
             cluster=cluster,
             is_needed=lambda item: bool(item.rows),
             on_done=on_done,

@@ -1,4 +1,4 @@
-"""The codes of IVF-PQ, made in parts that several processes share.
+"""The codes of IVF-PQ, made in parts.
 
     .INDEX.codes/KEY/quantizers.safetensors               centroids and codebooks, fitted to a sample of all rows
     .INDEX.codes/KEY/000000000-000131072.safetensors      the codes of these rows
@@ -126,13 +126,13 @@ class Codes:
         self.steps = [Step(range(start, min(start + part, count))) for start in range(first, count, part)]
 
     def fit(self, cluster: str = "") -> None:
-        """Fit the quantizers, unless the structure that is extended has them, or another process fits them."""
+        """Fit the quantizers, unless the structure that is extended has them."""
         if self._before is None:
             make = _Make(self._file, self._content.vectors.shape, None)
             work.run([Step(range(0))], make, self.parts, cluster=cluster, is_needed=self._is_needed)
 
     def make(self, progress: Callable[[int], None] | None, cluster: str) -> None:
-        """Make the parts that are missing, and wait for those that other processes make."""
+        """Make the parts that are missing."""
         done = self.steps[0].rows.start
 
         def on_done(step: Step) -> None:

@@ -54,7 +54,6 @@ def sweep(
     seeds: int = 1,
     folds: int = 1,
     processes: int | None = None,
-    join: work.Join = False,
     cluster: str = "",
     runs: Path = Path("runs"),
     name: str = "",
@@ -76,10 +75,7 @@ def sweep(
         folds: number of parts of the training split; each is the validation split of one training. 1: no folds.
         processes: number of trainings at a time; None: 1, or with a cluster as many as it has processors (GPUs, if it
             has any).
-        join: share the trainings with other processes that call this with the same arguments; a `contml.work.Shard`: do
-            its trainings alone.
-        cluster: the address of a Ray cluster that trains, as in `contml.cluster.Cluster`: its machines share the
-            current folder, the data and `runs`. Empty: this machine trains.
+        cluster: the address of a Ray cluster that trains, as in `contml.work.run`: its machines share the data too.
         runs: the folder of the sweep is `runs/CONFIG/sweep_NAME`.
         name: distinguishes sweeps of one config.
         file: the file of the trainings; default `trials.jsonl` in the folder of the sweep.
@@ -87,9 +83,8 @@ def sweep(
         on_line: called with a line about each finished training.
 
     Raises:
-        InputError: an error in the arguments, the file belongs to another sweep, or another process works on it and
-            this one does not `join`. Nothing is trained then.
-        ItemsLeftError: the trainings of the shard are finished, and others are not.
+        InputError: an error in the arguments, the file belongs to another sweep, or another process works on
+            it. Nothing is trained then.
         KeyboardInterrupt: a signal stopped the sweep.
     """
     space = parse_space(tries, overrides, trials=trials, seeds=seeds, folds=folds, processes=processes)
@@ -101,9 +96,6 @@ def sweep(
     stored = stored_spec(file)
     stored_sampler = stored.get("sampler") if stored.get("sampler") in ("random", "tpe") else None
     sampler_name, num_trials = _plan(space, sampler or stored_sampler, trials)
-    if sampler_name == "tpe" and isinstance(join, work.Shard):
-        got = f"{join} with sampler tpe, which draws trials by the results of earlier ones"
-        raise InputError("--shard", got, hint="use --sampler random, or share the trainings with --join")
     if sampler_name != "grid":
         optuna_version(sampler_name)  # before any training
     first_seed = base.config.values["seed"]
@@ -125,7 +117,7 @@ def sweep(
     if not file.is_file():
         check_new_folder(folder, _FILES, hint="choose another --name")
     record = TrialsFile(file, spec, {**spec, "config": base.document.values})
-    with record.command(join, str(folder)):
+    with record.command(str(folder)):
         if later_trials := [training.trial for training in record.values() if training.trial >= num_trials]:
             raise InputError(
                 "--trials", str(num_trials), f"must be at least {max(later_trials) + 1}, as many as {file} has"
@@ -138,7 +130,7 @@ def sweep(
             numbers = range(start, min(start + round_size, num_trials))
             for n in numbers:
                 search.params[n] = _params(search, space, sampler_name, first_seed, n, start)
-            search.train(numbers, join=join, processes=processes, cluster=cluster)
+            search.train(numbers, processes=processes, cluster=cluster)
         return _ranked_sweep(search, space, num_trials, file, notes)
 
 
@@ -229,18 +221,16 @@ class _Search:
                 _remove_weights(folder)  # a kill may have come first
         return jobs
 
-    def train(self, numbers: Sequence[int], *, join: work.Join, processes: int | None, cluster: str) -> None:
+    def train(self, numbers: Sequence[int], *, processes: int | None, cluster: str) -> None:
         """The trainings of some trials, as far as they are missing; the others as of `sweep`."""
         work.run(
             [job for n in numbers for job in self.jobs(n)],
             partial(run_job, self.source),
             self.record,
-            join=join,
             processes=processes,
             cluster=cluster,
             is_needed=self.is_needed,
             on_done=self.on_done,
-            on_wait=lambda count: self.on_line(f"waits for {count} trainings of other commands"),
             log=lambda job: job.log,
         )
 

@@ -122,7 +122,7 @@ class TrialsFile(Lines[TrainingResult]):
     of = "a sweep"
 
     def __init__(self, path: Path, spec: Mapping[str, Any], written: Mapping[str, Any]) -> None:
-        self.spec, self.written, self.round_size = spec, written, None
+        self.spec, self.written, self.round_size = spec, written, spec[ROUND]
         super().__init__(path, spec)
 
     def parse(self, row: dict[str, Any]) -> tuple[str, TrainingResult]:

@@ -11,14 +11,12 @@ import torch
 from support.refusals import refuses
 
 from contml.benchmark import Output, benchmark
-from contml.benchmark.command import Trainings
 from contml.benchmark.page import ONE_SEED, SetScores, claim_verdicts, set_scores
 from contml.benchmark.suite import Claim, Method, Suite
 from contml.benchmark.training import query_scores, ridge
 from contml.data import Split
 from contml.evaluation import evaluate, mean_average_precision_at_r, recall_at_k
 from contml.labels import ClassLabels, VectorLabels
-from contml.work import ItemsLeftError, Shard
 
 SUITE = (Path(__file__).parent / "tiny.yaml").read_text()
 
@@ -158,62 +156,6 @@ def test_a_page_of_something_else_is_not_overwritten(tmp_path):
         run(tmp_path)
     assert page.read_text() == "# My notes\n"
     assert run(tmp_path, plan=True).total == 43, "a plan writes no page"
-
-
-def test_a_command_that_waits_for_another_one_says_so(tmp_path):
-    """The other command holds the last training that is missing, and then writes its line."""
-    (tmp_path / "tiny.yaml").write_text(SUITE)
-    run(tmp_path, only=["wide", "cosent"])
-    raw = Output.of(tmp_path / "results", "tiny").trainings
-    *lines, last = raw.read_text().splitlines(keepends=True)
-    raw.write_text("".join(lines))
-    lease = Trainings(raw).lease(json.loads(last)["key"])
-    assert lease.acquire()
-    printed = []
-
-    def on_line(line):
-        printed.append(line)
-        if line == "waits for 1 trainings of other commands":
-            raw.write_text("".join([*lines, last]))
-            lease.release()
-
-    run(tmp_path, only=["wide", "cosent"], join=True, on_line=on_line)
-    assert printed[-1] == "waits for 1 trainings of other commands"
-    assert raw.read_text() == "".join([*lines, last])
-
-
-@pytest.mark.parametrize("options_of", [False, True])
-def test_a_shard_does_all_trainings_of_its_methods(finished, tmp_path, options_of):
-    """Each shard is called once, in any order, also where the options of a set are chosen on another one."""
-    text = SUITE.replace("  wide:\n", "  wide:\n    options_of: gauges\n") if options_of else SUITE
-    (tmp_path / "tiny.yaml").write_text(text)
-    output, total = Output.of(tmp_path / "results", "tiny"), run(tmp_path, plan=True).total
-    methods = [("gauges", name) for name in ("raw", "regression", "log_ratio", "cosent")]
-    methods += [] if options_of else [("wide", name) for name in ("raw", "log_ratio", "cosent")]
-    for number in (3, 1):
-        before = set(output.trainings.read_text().splitlines()) if output.trainings.exists() else set()
-        with pytest.raises(ItemsLeftError) as stopped:
-            run(tmp_path, join=Shard(number, 3))
-        made = set(output.trainings.read_text().splitlines()) - before
-        done = {tuple(json.loads(json.loads(line)["key"])[:2]) for line in made}
-        own = methods[number - 1 :: 3]
-        assert done - {("wide", name) for _, name in own if options_of} == {*own}
-        assert (stopped.value.own, stopped.value.total) == (len(made), total)
-        assert stopped.value.left == total - len(before) - len(made)
-        assert not output.page.exists()
-    assert run(tmp_path, join=Shard(2, 3)).done == total
-    assert output.page.exists()
-    keys = [row["key"] for row in rows(tmp_path)]
-    assert len({*keys}) == len(keys) == total
-    if not options_of:
-        content = {row["key"]: {**row, "seconds": 0} for row in rows(finished[0])}
-        assert {row["key"]: {**row, "seconds": 0} for row in rows(tmp_path)} == content
-    output.trainings.unlink()
-    assert run(tmp_path, join=Shard(1, 2), minutes=0).done == 0  # the time limit came first
-    with pytest.raises(ItemsLeftError) as stopped:
-        run(tmp_path, join=Shard(2, 2), only=["gauges", "raw", "cosent"])
-    assert {json.loads(row["key"])[1] for row in rows(tmp_path)} == {"cosent"}
-    assert run(tmp_path, join=Shard(1, 2), only=["gauges", "raw", "cosent"]).done == 11
 
 
 def test_a_regression_of_labels_that_are_no_vectors(tmp_path):

@@ -22,7 +22,6 @@ from contml.experiment.saved_run import recorded_task, trained_model
 from contml.experiment.tags import tags_file, write_tags
 from contml.labels import ClassLabels
 from contml.training import Interrupted, Trainer, load_weights
-from contml.work import ItemsLeftError, Shard
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -176,54 +175,25 @@ def test_several_processes_share_the_folds(run, tiny_run, tmp_path):
     for n in range(3):
         outputs, expected = (load_weights(each / f"audit/folds_3/fold_{n}.safetensors")[0] for each in (run, serial))
         assert torch.equal(outputs["features"], expected["features"])
-    joined = audit_run(run, folds=3, join=True, on_line=lambda line: pytest.fail(line))
-    assert torch.equal(joined.errors.scores, found.errors.scores)
+    again = audit_run(run, folds=3, on_line=lambda line: pytest.fail(line))
+    assert torch.equal(again.errors.scores, found.errors.scores)
 
 
 def test_another_command_audits_the_run(run, monkeypatch):
-    """It is refused, unless it joins: then it trains the network that is left, and waits for the other one."""
     step, stage = Trainer.train_step, []
-
-    class WaitsError(Exception):
-        pass
-
-    def on_line(line):
-        if line == "waits for 1 trainings of other commands":
-            raise WaitsError
 
     def noted(trainer, batch):
         if not stage:
             stage.append("first step of fold 1")
-            with refuses(str(run), got="another command works on it", hint="--join"):
+            with refuses(str(run), got="another command works on it", hint="wait for it"):
                 audit_run(run, folds=2)
-            with pytest.raises(WaitsError):
-                audit_run(run, folds=2, join=True, on_line=on_line)
-            assert [path.name for path in (run / "audit/folds_2").glob("*.safetensors")] == ["fold_1.safetensors"]
         return step(trainer, batch)
 
     monkeypatch.setattr(Trainer, "train_step", noted)
     lines = []
     audit_run(run, folds=2, on_line=lines.append)
     assert stage
-    assert lines[1:] == ["fold 1 of 2: 20 items"]
-
-
-def test_shards_train_their_own_networks(run, tiny_run, tmp_path, monkeypatch):
-    lines, fitted, fit = [], [], Trainer.fit
-    monkeypatch.setattr(Trainer, "fit", lambda trainer: (fitted.append(0), fit(trainer))[1])
-    for number, left in ((2, 2), (3, 1)):
-        with pytest.raises(ItemsLeftError) as stopped:
-            audit_run(run, folds=3, join=Shard(number, 3), on_line=lines.append)
-        assert (stopped.value.own, stopped.value.left, stopped.value.total) == (1, left, 3)
-    assert len(fitted) == 2
-    assert [line.split(",")[0] for line in lines[::2]] == ["training 1 of 3 networks"] * 2
-    assert lines[1::2] == ["fold 2 of 3: 13 items", "fold 3 of 3: 13 items"]
-    found = audit_run(run, folds=3, join=Shard(1, 3))
-    assert len(fitted) == 3
-    serial = audit_run(shutil.copytree(tiny_run, tmp_path / "serial"), folds=3)
-    assert torch.equal(found.errors.scores, serial.errors.scores)
-    with refuses("--shard", "1/2", hint="the run has not seen the test split"):
-        audit_run(run, split="test", join=Shard(1, 2))
+    assert lines[1:] == ["fold 1 of 2: 20 items", "fold 2 of 2: 20 items"]
 
 
 def test_other_splits_need_no_training(run, monkeypatch):
@@ -233,7 +203,7 @@ def test_other_splits_need_no_training(run, monkeypatch):
         experiment, its_run = load_run(run)
         task, _ = recorded_task(experiment, its_run, accept_changes=False)
         assert found.split.names == task.splits[split].names
-        for option in ({"processes": 2}, {"join": True}, {"cluster": "local"}):
+        for option in ({"processes": 2}, {"cluster": "local"}):
             with refuses(f"--{next(iter(option))}", hint=f"the run has not seen the {split} split"):
                 audit_run(run, split=split, **option)
     weights, _ = load_weights(its_run.checkpoints / f"{experiment.selected}.safetensors")

@@ -287,37 +287,6 @@ def test_a_killed_command_continues_and_gives_the_same_file(contml, exported, im
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_commands_that_join_share_the_images(contml, exported, images, tmp_path):
-    for path in sorted(images.iterdir()):
-        for copy in range(99):
-            shutil.copy(path, images / f"{path.stem}-{copy:02d}.png")
-    arguments = ["embed", exported, images, "--batch-size", "8", "--out", tmp_path / "f.npz"]
-    command = [sys.executable, "-m", "contml.cli", *arguments, "--join", "--json"]
-    both = [
-        subprocess.Popen(command, env=script_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    end = time.monotonic() + 120
-    while not [*tmp_path.glob(".f.npz.parts/*/images-*.safetensors")]:
-        assert time.monotonic() < end
-        time.sleep(0.005)
-    status, _, err = contml(*arguments)
-    assert status == 2
-    assert "another command works on it" in err
-    assert "--join" in err
-    outputs = [process.communicate(timeout=120) for process in both]
-    assert [process.returncode for process in both] == [0, 0], outputs
-    written = [json.loads(out) for out, _ in outputs]
-    assert [each["images"] for each in written] == [2400, 2400]
-    resumed = [each["resumed"] for each in written]
-    assert sum(resumed) == 2400  # each image was embedded by one of them
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-    assert contml("embed", exported, images, "--batch-size", "8", "--out", tmp_path / "whole.npz")[0] == 0
-    (names, found), (whole_names, whole) = read(tmp_path / "f.npz"), read(tmp_path / "whole.npz")
-    assert names == whole_names
-    assert np.array_equal(found, whole)
-
-
 def test_what_changed_since_the_kill_is_embedded_again(exported, trained, images, tmp_path, monkeypatch):
     monkeypatch.setattr("contml.evaluation.embed_parts._PART", 8)
     (images / "0010.png").write_text("no image")

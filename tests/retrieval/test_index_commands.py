@@ -268,7 +268,7 @@ def test_unreadable_images_are_recorded(contml, model, photos, tmp_path):
     for name in ("bad.png", "other.png"):
         (photos / name).write_text("<html>")
     for number in range(3):
-        status, out, err = contml("index", "run", "photos", "--out", "i", "--shard", "1/1")
+        status, out, err = contml("index", "run", "photos", "--out", "i")
         assert (status, model.embedded) == (0, 14)
         assert err == "bad.png: cannot be decoded (not an image)\nother.png: cannot be decoded (not an image)\n"
         assert "2 images could not be read, and left out" in out
@@ -309,14 +309,6 @@ def test_an_interrupted_index_says_how_much_of_it_is_there(contml, model, photos
     assert "note: 5 of 7 images" in contml("search", "i", "photos/00.png")[2], (found.ids, found.pending_text)
     out, err = contml("index", "run", "photos", "--out", "i")[1:]
     assert (out.splitlines()[0], err) == ("i: 8 images added, 13 in all", "")
-    assert contml("search", "i", "photos/00.png")[2] == ""
-
-
-def test_shards_of_an_index_that_are_left(contml, model, photos, monkeypatch):
-    monkeypatch.setattr(embed_parts, "_PART", 4)
-    contml("index", "run", "photos", "--out", "i", "--shard", "1/2")
-    assert "note: 4 of 12 images are in i" in contml("search", "i", "photos/00.png")[2]
-    contml("index", "run", "photos", "--out", "i", "--shard", "2/2")
     assert contml("search", "i", "photos/00.png")[2] == ""
 
 

@@ -6,15 +6,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from support.processes import script_environment
 from support.refusals import refuses
 from support.shards import png, table, tar, write_dataset, write_parquet
 
@@ -335,23 +332,6 @@ def test_subfolders_have_files_of_their_own(contml, refused, exported, archives,
     assert "appears twice" in refused("embed", exported, "all/a/p-0000.tar", "all/a/p-0000.tar", "--out", "o2")
 
 
-def test_processes_share_the_shards(exported, archives, tmp_path):
-    script = f"""
-import sys
-from contml.cli.commands import main
-sys.argv = ["contml", "embed", {str(exported)!r}, "shards", "--out", "out", "--join", "--json"]
-main()
-"""
-    options = {"cwd": tmp_path, "env": script_environment(), "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen([sys.executable, "-c", script], **options) for _ in range(2)]
-    results = [json.loads(process.communicate()[0]) for process in processes]
-    assert all(result["images"] == 24 for result in results)
-    assert sum(24 - result["resumed"] for result in results) == 24  # each image once
-    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.name[0] != ".") == [
-        f"p-000{n}.parquet" for n in range(3)
-    ]
-
-
 def test_an_interrupted_shard_continues(exported, archives, tmp_path, monkeypatch):
     """Its parts are kept, and other shards stay as they are."""
     from contml.evaluation import embed_parts
@@ -419,7 +399,7 @@ def test_a_shard_that_cannot_be_read_is_left_out(contml, exported, archives, con
         data = json.loads(contml(*command, "--json")[1])
         assert [[*each] for each in data["broken"]] == [["shard", "cause"]], out
     assert len(read_features(tmp_path / "f.npz").names) == 16
-    assert contml("embed", exported, "shards", "--out", "out", "--shard", "1/2")[0] == 0
+    assert contml("embed", exported, "shards", "--out", "out")[0] == 0
     bad.write_bytes(good)
     assert contml("embed", exported, "shards", "--out", "out")[1] == (
         "out: 3 shards, 24 embeddings of 8 numbers (16 images from an earlier run)\n"

@@ -1,6 +1,6 @@
 """Items of work that say who began them, and the script of a command that does them.
 
-python -m support.items FOLDER COUNT SECONDS [--join | I/N]
+python -m support.items FOLDER COUNT SECONDS lines|files [--stops]
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def fails(item: Number, folder: Path | None = None) -> int:
     if item.value in (5, 6):  # as a training: SIGTERM lets it save its state
         stopped = []
         signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
-        (folder / str(item.value)).touch()
+        write(folder / str(item.value), lambda temporary: temporary.write_text(str(os.getpid())))
         while not stopped:
             time.sleep(0.01)
         if item.value == 5:
@@ -107,29 +107,22 @@ def fails(item: Number, folder: Path | None = None) -> int:
     return item.value**2
 
 
-def joined(*options: str) -> work.Join:
-    """How a script shares its work: not, with `--join`, or as a shard."""
-    shards = [work.Shard.parse(option) for option in options if "/" in option]
-    return shards[0] if shards else "--join" in options
-
-
 def main(folder: Path, count: int, seconds: float, store: str, *options: str) -> None:
-    """Do the items."""
+    """Do the items; with `--stops`, numbers 5 and 6 wait for a signal, in two processes."""
     results = Squares(folder / "squares.jsonl") if store == "lines" else files(folder / "squares")
-    items, join = [Number(value) for value in range(count)], joined(*options)
-    with results.command(join, str(folder)):
+    items = [Number(value) for value in range(count)]
+    with results.command(str(folder)):
         print("ready", flush=True)
-        work.run(items, partial(square, folder, seconds), results, join=join)
+        if options:
+            work.run(items[5:7], partial(fails, folder=folder), results, processes=2)
+        work.run(items, partial(square, folder, seconds), results)
     assert [results[item.key] for item in items] == [value**2 for value in range(count)]
 
 
 if __name__ == "__main__":
-    work.workers.POLL = 0.05
-    work.results.LEASE = float(os.environ.get("LEASE", work.results.LEASE))
     try:
         main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), *sys.argv[4:])
-        print("all")
-    except work.ItemsLeftError as left:
-        print(left)
     except InputError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import multiprocessing
 import os
 import signal
-import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from joblib import Parallel, delayed
 
 from contml import InputError, work
 from contml.data import Task
@@ -147,13 +146,13 @@ def within(seconds: float):
 
 def in_threads(monkeypatch):
     """Trainings run in threads, which stand for processes."""
-    monkeypatch.setattr(work.workers, "_start", _start_thread)
-    monkeypatch.setattr(work.workers, "_print_to", lambda log: None)
 
+    def run(items, function, results, processes, cluster, on_done, log):
+        threads = Parallel(
+            processes, backend="threading", return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
+        )
+        for item, result in threads(delayed(lambda item: (item, function(item)))(item) for item in items):
+            results.add(item.key, result)
+            on_done(item)
 
-def _start_thread(function, results, connection):
-    arguments = (function, copy.deepcopy(results), connection)
-    thread = threading.Thread(target=work.workers.serve, args=arguments, daemon=True)
-    thread.terminate = lambda: None
-    thread.start()
-    return thread
+    monkeypatch.setattr(work, "_run_by_joblib", run)

@@ -435,7 +435,7 @@ def test_an_error_before_the_first_training_stops_the_sweep(trainings, monkeypat
     monkeypatch.setattr("contml.sweep.training.train", refuse)
     with refuses("trial 0 (loss.margin=0.05)", "too few items"):
         run([MARGINS])
-    assert len(lines()) == 1
+    assert not Path("runs/own/sweep/trials.jsonl").exists()
 
 
 def test_weights_of_finished_trainings_are_deleted_also_after_a_kill(trainings, tmp_path):
@@ -542,14 +542,12 @@ def test_a_broken_line_is_named(trainings, tmp_path):
         run([MARGINS])
 
 
-def test_one_command_at_a_time_unless_it_joins(trainings, tmp_path):
+def test_one_command_at_a_time(trainings, tmp_path):
     (tmp_path / "runs/own/sweep/.trials.jsonl.work").mkdir(parents=True)
     with FileLock(tmp_path / "runs/own/sweep/.trials.jsonl.work/.lock"):
-        with refuses("runs/own/sweep", "another command works on it", hint="--join"):
+        with refuses("runs/own/sweep", "another command works on it", hint="wait for it"):
             run()
         assert not trainings.done
-        joined = run(join=True)
-    assert trials_of(joined) == trials_of(run(name="alone"))
 
 
 def test_only_a_grid_works_without_optuna(trainings, monkeypatch):

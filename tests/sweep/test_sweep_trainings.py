@@ -103,7 +103,7 @@ def test_a_run_that_another_process_trains_is_not_removed(folder, processes):
     with Run(run).lock(), refuses(str(Path("runs/own/sweep/trial_000")), "another process is training this run"):
         sweep("own.yaml", [], TRIES, trials=1, processes=processes)
     assert (run / "config.yaml").read_text() == "mine"
-    assert len((folder / "runs/own/sweep/trials.jsonl").read_bytes().splitlines()) == 1
+    assert not (folder / "runs/own/sweep/trials.jsonl").exists()
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_a_process_that_dies_is_not_a_failed_trial(folder):
     overrides = ["task=support.sweeps:failing_task", "task.dies=true"]
     with refuses("runs/own/sweep/trial_000", "exit status 9", hint="trial_000.log"):
         sweep("own.yaml", overrides, TRIES, trials=1, processes=2)
-    assert len((folder / "runs/own/sweep/trials.jsonl").read_bytes().splitlines()) == 1
+    assert not (folder / "runs/own/sweep/trials.jsonl").exists()
     with pytest.raises(RuntimeError, match="a bug"):
         sweep("own.yaml", [overrides[0], "task.dies=false"], TRIES, trials=1, processes=2, name="bug")
 
@@ -133,24 +133,6 @@ def test_killed_while_it_trains_and_continued(folder, stop, processes):
     assert len(file.read_bytes().splitlines()) < 5
     assert states(file.parent)
     again = sweep("own.yaml", ["training.epochs=20"], TRIES, **OPTIONS, processes=processes)
-    assert values(again) == values(whole)
-    assert again.params == whole.params
-
-
-@pytest.mark.slow
-def test_three_commands_join_and_one_is_killed(folder):
-    script = folder / "sweeping.py"
-    script.write_text(SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in (".", "tests"))}
-    whole = sweep("own.yaml", ["training.epochs=20"], TRIES, **OPTIONS, name="whole")
-    processes = [subprocess.Popen([sys.executable, str(script), "1", "--join"], env=environment) for _ in range(3)]
-    wait_for(lambda: len(states(folder / "runs/own/sweep")) == 3)
-    processes[0].kill()
-    processes[0].wait()
-    assert [process.wait(120) for process in processes[1:]] == [0, 0]
-    rows = [json.loads(line) for line in (folder / "runs/own/sweep/trials.jsonl").read_text().splitlines()[1:]]
-    assert sorted((row["trial"], row["seed"]) for row in rows) == [(0, 3), (0, 4), (1, 3), (1, 4)]
-    again = sweep("own.yaml", ["training.epochs=20"], TRIES, **OPTIONS)
     assert values(again) == values(whole)
     assert again.params == whole.params
 
