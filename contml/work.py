@@ -410,7 +410,7 @@ _is_busy = threading.Event()
 def _begin(function: Callable[[Any], Any], stop: Path, parent: int, folder: Path) -> None:
     """Prepare a process that does items; `parent` is the process of the command, 0 on a cluster."""
     global _worker
-    if parent and hasattr(os, "setpgrp"):  # not on Windows
+    if parent and sys.platform != "win32":
         os.setpgrp()  # Ctrl-C reaches the parent alone, which stops its children
     if folder.is_dir():  # on each machine of a cluster
         os.chdir(folder)

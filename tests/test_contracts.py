@@ -31,8 +31,6 @@ ALLOWED = {
     # Objects of other libraries, in one version or another.
     "retrieval/vector_export.py:_refused: error": "one of the errors of Qdrant has a status",
     "retrieval/vector_export.py:to_qdrant: config.params.vectors": "a collection of Qdrant may have several vectors",
-    "training/sharding.py:ShardedModel.parameters: module": "PyTorch adds a method to layers that it shards",
-    "training/sharding.py:is_sharded: tensor": "tensors whose parts are on several processes",
     "training/optimizers.py:_eager: kind": "optimizers of PyTorch have methods that its compiler wraps",
     "data/label_maps.py:_numbers: picture": "pictures of Pillow that were not read from a file have no tiles",
     "transport/vector_operations.py:_arithmetic.code: builder": "the instructions of llvmlite are methods by name",

@@ -12,7 +12,7 @@ order are subtracted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -126,7 +126,7 @@ class Ranked(NamedTuple):
     order: Tensor  # [Q,G] int64: the items, nearest first, ties by lower position
 
 
-def ranked_vectors(queries: Tensor, blocks: Callable[[], Iterable[tuple[Tensor, Tensor]]], excluded: Tensor) -> Ranked:
+def ranked_vectors(queries: Tensor, gallery: Tensor, excluded: Tensor) -> Ranked:
     """All squared distances, with the order and the ties of `squared_distances_of`, on the CPU.
 
     A value is a matrix product, which may be off by rounding. Values of a row that are so near to each other that
@@ -134,28 +134,23 @@ def ranked_vectors(queries: Tensor, blocks: Callable[[], Iterable[tuple[Tensor, 
 
     Args:
         queries: finite numbers `[Q, d]`.
-        blocks: gives the gallery in blocks, whenever it is called: positions `[B]`, and finite numbers `[B, d]`.
+        gallery: finite numbers `[G, d]`.
         excluded: the gallery items that a query does not find, bool `[Q, G]`.
     """
-    x = as_floats(queries)
+    x, y = as_floats(queries), as_floats(gallery)
     values = torch.empty(excluded.shape, dtype=torch.float64)
-    rounding = torch.zeros(len(x), dtype=torch.float64)
-    for positions, vectors in blocks():
-        y = as_floats(vectors)
-        center = y.mean(0, dtype=torch.float64)
-        rows = x.double() - center
-        size, longest = rows.square().sum(1), 0.0
-        for start in range(0, len(y), _CHUNK):
-            columns = y[start : start + _CHUNK].double() - center
-            squared = columns.square().sum(1)
-            longest = max(longest, float(squared.max()))
-            products = (size[:, None] + squared).addmm_(rows, columns.T, alpha=-2)
-            values[:, _as_slice(positions[start : start + _CHUNK])] = products
-        # Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 3.5: of a product and of a subtracted
-        # distance, with a factor of 2 to spare.
-        terms = 4 * (x.shape[1] + 8)
-        bound = terms * (2.0**-53 * (size.sqrt() + longest**0.5).square() + torch.finfo(torch.float64).tiny)  # [Q]
-        rounding = torch.maximum(rounding, bound)
+    center = y.mean(0, dtype=torch.float64)
+    rows = x.double() - center
+    size, longest = rows.square().sum(1), 0.0
+    for start in range(0, len(y), _CHUNK):
+        columns = y[start : start + _CHUNK].double() - center
+        squared = columns.square().sum(1)
+        longest = max(longest, float(squared.max()))
+        values[:, start : start + _CHUNK] = (size[:, None] + squared).addmm_(rows, columns.T, alpha=-2)
+    # Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 3.5: of a product and of a subtracted
+    # distance, with a factor of 2 to spare.
+    terms = 4 * (x.shape[1] + 8)
+    rounding = terms * (2.0**-53 * (size.sqrt() + longest**0.5).square() + torch.finfo(torch.float64).tiny)  # [Q]
     values.masked_fill_(excluded, torch.inf)
     order = argsort_rows(values)
     in_order = values.gather(1, order)
@@ -167,21 +162,9 @@ def ranked_vectors(queries: Tensor, blocks: Callable[[], Iterable[tuple[Tensor, 
     unsure_rows, unsure_places = unsure.nonzero(as_tuple=True)
     unsure_rows = again[unsure_rows]
     items = order[unsure_rows, unsure_places]
-    for positions, vectors in blocks():
-        place = torch.full((values.shape[1],), -1)
-        place[positions] = torch.arange(len(positions))
-        cols = place[items]
-        inside = cols >= 0
-        pairs = unsure_rows[inside], items[inside]
-        values[pairs] = squared_distances_of(x, as_floats(vectors), pairs[0], cols[inside])
+    values[unsure_rows, items] = squared_distances_of(x, y, unsure_rows, items)
     order[again] = argsort_rows(values[again])
     return Ranked(values, order)
-
-
-def _as_slice(columns: Tensor) -> Tensor | slice:
-    """Ascending columns, as a slice if they follow each other: it is written to faster."""
-    first, last = int(columns[0]), int(columns[-1])
-    return slice(first, last + 1) if last - first == len(columns) - 1 else columns
 
 
 def argsort_rows(values: Tensor) -> Tensor:

@@ -145,8 +145,6 @@ Values: TypeAlias = tuple[Tensor, Tensor, Tensor]
 class ClassRetrieval:
     """The rankings of all queries and their metrics; a ranking has as many places as the largest class has items.
 
-    Several processes each rank the gallery for their own queries; the first one then has the results of all.
-
     Args:
         data: queries and gallery.
         query_class: class ids of all queries `[Q]`.
@@ -170,19 +168,18 @@ class ClassRetrieval:
         *results, nearer, tied, relevant = (torch.cat(tensors) for tensors in zip(*blocks, strict=True))
         first_hits = FirstRelevant(nearer, tied, relevant)
         if largest > depth:  # beyond the last place of the rankings, nearer items are counted
-            unranked = ((nearer >= depth) & (self.relevant[data.own] > 0)).nonzero()[:, 0]
-            counted = nearest_of_class(data, unranked, query_class[data.own[unranked]], gallery_class)
+            unranked = ((nearer >= depth) & (self.relevant > 0)).nonzero()[:, 0]
+            counted = nearest_of_class(data, unranked, query_class[unranked], gallery_class)
             for values, new_values in zip(first_hits, counted, strict=True):
                 values[unranked] = new_values
-        everything = map(data.query_shares.gather, (*results, *first_hits))
         #: The first k places as positions in the gallery, and their expected label distances, `[Q, k]`.
-        self.positions, self.label_distances, self._precision, self._average_precision, *stats = everything
-        self._first = FirstRelevant(*stats)
+        self.positions, self.label_distances, self._precision, self._average_precision = results
+        self._first = first_hits
 
     def _block(self, part: slice, found: Nearest) -> tuple[Tensor, ...]:
-        """The results for some queries of this process, in the order in which `__init__` unpacks them."""
-        own, nearest = self.data.own[part], Nearest(found.values[part], found.positions[part])
-        relevant, query_class = self.relevant[own], self.query_class[own]
+        """The results for some queries, in the order in which `__init__` unpacks them."""
+        nearest = Nearest(found.values[part], found.positions[part])
+        relevant, query_class = self.relevant[part], self.query_class[part]
         same = (self.gallery_class[nearest.positions] == query_class[:, None]) & nearest.values.isfinite()
         beyond = torch.zeros(2, len(same), dtype=torch.float64)  # items and relevant items that tie with the last place
         rows, tied = self.data.tied_beyond(part, found)
@@ -351,32 +348,20 @@ def nearest_of_class(
 ) -> FirstRelevant:
     """The place of the nearest item of each query's class in its ranking of the gallery, by counting.
 
-    All processes call it.
-
     Args:
         data: queries and gallery.
-        rows: some queries of this process `[n]`; None: all of them.
+        rows: some queries `[n]`; None: all of them.
         query_class: their class ids `[n]`.
         gallery_class: class ids `[G]`.
     """
     device = data.device
     # All queries are the same tensor as a gallery that is searched for itself: its products are then computed once.
     queries = (data.queries if rows is None else data.queries[rows]).to(device)
-    self_index = data.self_index[data.own if rows is None else data.own[rows]]
-    query_class = query_class.to(device)
-    best = torch.full((len(queries),), torch.inf, dtype=torch.float64, device=device)
-    relevant = torch.zeros(len(queries), dtype=torch.int64, device=device)
-    for block in data.blocks():
-        its_class, own_index = gallery_class[block.positions].to(device), block.place[self_index].to(device)
-        found, count = _nearest_of_class(queries, block.vectors.to(device), own_index, query_class, its_class)
-        relevant = torch.where(found < best, count, torch.where(found == best, relevant + count, relevant))
-        best = torch.minimum(best, found)
-    nearer, tied = torch.zeros_like(relevant), torch.zeros_like(relevant)
-    for block in data.blocks():
-        own_index, radii = block.place[self_index].to(device), torch.where(relevant > 0, best, 0.0)
-        counts = count_nearer(queries, block.vectors.to(device), radii, self_index=own_index)
-        nearer, tied = nearer + counts.nearer, tied + counts.tied
-    return FirstRelevant(nearer.cpu(), tied.clamp(min=1).cpu(), relevant.cpu())
+    self_index = (data.self_index if rows is None else data.self_index[rows]).to(device)
+    query_class, gallery = query_class.to(device), data.gallery.to(device)
+    best, relevant = _nearest_of_class(queries, gallery, self_index, query_class, gallery_class.to(device))
+    counts = count_nearer(queries, gallery, torch.where(relevant > 0, best, 0.0), self_index=self_index)
+    return FirstRelevant(counts.nearer.cpu(), counts.tied.clamp(min=1).cpu(), relevant.cpu())
 
 
 def _nearest_of_class(

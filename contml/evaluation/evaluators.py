@@ -17,9 +17,8 @@ from contml.data import Images
 from contml.data.split import Split
 from contml.evaluation.embed import embed
 from contml.evaluation.metrics import METRICS_AT_K
-from contml.evaluation.results import Evaluation, QueryMetric, Ranking, curve_of, first_result, score_of
-from contml.evaluation.retrieval import evaluate, evaluate_shares
-from contml.processes import Shares
+from contml.evaluation.results import Evaluation, QueryMetric, Ranking, curve_of, score_of
+from contml.evaluation.retrieval import evaluate
 
 if TYPE_CHECKING:
     from contml.evaluation.judgments import Judged
@@ -62,7 +61,7 @@ Found: TypeAlias = "Ranking | Captions | Judged | QueryMetric"
 
 
 class Evaluator(ABC):
-    """Evaluates a model on a split, in two steps, which can be divided between processes."""
+    """Evaluates a model on a split, in two steps: several processes can divide the first one."""
 
     def function(self, model: nn.Module) -> Callable[[Tensor], Tensor]:
         """What maps a batch of images to the outputs that are evaluated."""
@@ -80,30 +79,6 @@ class Evaluator(ABC):
     ) -> tuple[Evaluation, Found]:
         """The metrics of the outputs of all rows; `missing`: rows whose image cannot be read."""
 
-    def evaluate_shares(
-        self,
-        outputs: Tensor,
-        shares: Shares,
-        split: Split,
-        device: Device = "cpu",
-        *,
-        keep: bool = True,  # noqa: ARG002
-    ) -> tuple[Evaluation, Found]:
-        """The metrics of outputs that are divided between processes, which all call this.
-
-        Here, the first process gathers all outputs and evaluates them. The others get the evaluation, and the main
-        metric of each query.
-
-        Args:
-            outputs: those of this process `[n, ...]`.
-            shares: the rows of each process.
-            split: what was embedded.
-            device: where to evaluate.
-            keep: what the first process finds has the embeddings of the whole split.
-        """
-        gathered = shares.gather(outputs)
-        return first_result(shares, lambda: self.evaluate(gathered, shares.missing, split, device))
-
 
 class RetrievalEvaluator(Evaluator):
     """Embeds a split, and evaluates the ranking of its gallery."""
@@ -112,20 +87,17 @@ class RetrievalEvaluator(Evaluator):
         self, outputs: Tensor, missing: Tensor, split: Split, device: Device = "cpu"
     ) -> tuple[Evaluation, Ranking]:
         """The metrics of the embeddings of a split."""
-        return evaluate(outputs, *self._data(split, device), missing=missing, **self._options(split))
-
-    def evaluate_shares(
-        self, outputs: Tensor, shares: Shares, split: Split, device: Device = "cpu", *, keep: bool = True
-    ) -> tuple[Evaluation, Ranking | QueryMetric]:
-        """Each process ranks the gallery for its own queries."""
-        return evaluate_shares(outputs, shares, *self._data(split, device), keep=keep, **self._options(split))
-
-    def _data(self, split: Split, device: Device) -> Any:
-        return split.labels.to(device), split.queries, split.gallery
-
-    def _options(self, split: Split) -> dict[str, Any]:
-        groups = {"groups": split.groups, "exclude_group": split.exclude_group}
-        return {"recall_at": split.recall_at, "places": split.places, **groups}
+        return evaluate(
+            outputs,
+            split.labels.to(device),
+            split.queries,
+            split.gallery,
+            missing=missing,
+            recall_at=split.recall_at,
+            groups=split.groups,
+            exclude_group=split.exclude_group,
+            places=split.places,
+        )
 
 
 class CaptionEvaluator(Evaluator):

@@ -61,11 +61,7 @@ class NearestItems(NamedTuple):
 
 
 class GradedMetrics:
-    """The metrics of all queries, given a part of those of this process at a time.
-
-    Several processes begin each round (`QueryGallery.rounds`) with `prepare`, and merge their sums at the end. Sums of
-    floats then have another order: recall area, recall within a label distance and the error of regression are those of
-    one process within 1e-12 of their value. All else is equal to the bit.
+    """The metrics of all queries, given a part at a time; a round (`QueryGallery.rounds`) begins with `prepare`.
 
     Args:
         data: queries and gallery.
@@ -84,27 +80,23 @@ class GradedMetrics:
         self.thresholds = sample[indices]  # [T]
         self._limits = (self.thresholds * (1 + _ROUNDING)).numpy()
         vectors = labels.vectors
-        self._vectors = (
-            None if vectors is None else [x.cpu().double().contiguous() for x in (vectors[q[data.own]], vectors[g])]
-        )
+        self._vectors = None if vectors is None else [x.cpu().double().contiguous() for x in (vectors[q], vectors[g])]
         # Sums over the queries for model, random ranking and oracle: the chance that none of the K nearest is within a
         # threshold, and the error of regression.
         self._misses = torch.zeros(3, len(indices), k, dtype=torch.float64)
         self._errors = torch.zeros(3, k, dtype=torch.float64)
         count = min(_SORTED, max(_LEAST_SORTED, _SORTED_PAIRS // len(g)), len(q))
         self._sorted = torch.from_numpy(np.sort(np.random.default_rng(0).permutation(len(q))[:count]))
-        self._sorted_shares = data.query_shares.select(self._sorted)
-        self._own_sorted = data.query_shares.place(self._sorted_shares.take(self._sorted))
         self._ranked: deque[Ranked] = deque()  # of the next of these queries
         self._num_ranked = 0
         self._statistics: list[Tensor] = []  # each [n,4], of `order_statistics`
 
     def prepare(self, part: slice) -> None:
-        """Rank the gallery for those queries of H-AP and Kendall's tau that are in a part of this process."""
+        """Rank the gallery for those queries of H-AP and Kendall's tau that are in a part."""
         data = self.data
-        needed, step = int((self._own_sorted < part.stop).sum()), max(_LEAST_RANKED, _RANKED // data.items)
-        while data.query_shares.any(self._num_ranked < needed):
-            rows = self._own_sorted[self._num_ranked : self._num_ranked + step]
+        needed, step = int((self._sorted < part.stop).sum()), max(_LEAST_RANKED, _RANKED // data.items)
+        while self._num_ranked < needed:
+            rows = self._sorted[self._num_ranked : self._num_ranked + step]
             self._ranked.extend(map(Ranked, *data.ranked(rows)))
             self._num_ranked += len(rows)
 
@@ -113,22 +105,16 @@ class GradedMetrics:
         self._add_recall(part, d, nearest, oracle)
         if self._vectors is not None:
             self._add_errors(part, d, nearest, oracle)
-        queries = self._own_sorted[(self._own_sorted >= part.start) & (self._own_sorted < part.stop)]
+        queries = self._sorted[(self._sorted >= part.start) & (self._sorted < part.stop)]
         if len(queries):
             self._statistics.append(self._order_statistics(d[queries - part.start]))
-
-    def merge(self) -> None:
-        """Give the first process the sums and statistics of all."""
-        data = self.data
-        self._misses, self._errors = data.query_shares.total(self._misses), data.query_shares.total(self._errors)
-        self._statistics = [self._sorted_shares.gather(torch.cat([torch.zeros(0, 4).double(), *self._statistics]))]
 
     def _add_recall(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
         from contml.evaluation._graded_sums import add_misses, count_within  # here: it imports numba
 
         limits, num_queries = self._limits, len(d)
         counts = np.empty((num_queries, len(limits) + 1), np.int64)
-        query_groups, groups, rows = self.data.own_group[part].numpy(), self.data.gallery_group.numpy(), d.numpy()
+        query_groups, groups, rows = self.data.query_group[part].numpy(), self.data.gallery_group.numpy(), d.numpy()
 
         def work(share: slice) -> None:
             count_within(rows[share], query_groups[share], groups, limits, counts[share])
@@ -158,7 +144,7 @@ class GradedMetrics:
         near, positions = nearest.distances.numpy(), nearest.positions.numpy()
         add_errors(near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[0].numpy())
         near, positions = oracle.label_distances.numpy(), oracle.positions.numpy()
-        groups = self.data.own_group[part].numpy(), self.data.gallery_group.numpy()
+        groups = self.data.query_group[part].numpy(), self.data.gallery_group.numpy()
         label_ties(
             d.numpy(), *groups, near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[1].numpy()
         )

@@ -29,13 +29,12 @@ def as_embeddings(name: str, values: Numbers) -> Tensor:
     return x if x.is_floating_point() else x.double()
 
 
-def check_embeddings(name: str, x: Tensor, numbers: Tensor) -> None:
+def check_embeddings(name: str, x: Tensor) -> None:
     """Checks that embeddings `[N, d]` are finite, and that their squared distances are.
 
     Args:
         name: names one of them, with its number.
         x: the embeddings.
-        numbers: the number of each `[N]`.
 
     Raises:
         InputError: one is not finite, or too large.
@@ -44,7 +43,7 @@ def check_embeddings(name: str, x: Tensor, numbers: Tensor) -> None:
     largest = torch.maximum(-low, high).double()  # [N], NaN where a number is NaN
     invalid = (~(largest <= _LARGEST)).nonzero()[:, 0]
     if len(invalid):
-        subject, value = f"{name} {int(numbers[invalid[0]])}", float(largest[invalid[0]])
+        subject, value = f"{name} {int(invalid[0])}", float(largest[invalid[0]])
         if not math.isfinite(value):
             raise InputError(subject, "not finite", hint="check whether training diverged")
         raise InputError(subject, f"{value:g}", f"must be numbers up to {_LARGEST:g}", "scale the embeddings")

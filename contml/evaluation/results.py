@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from torch import Tensor
 
@@ -14,7 +13,6 @@ from contml._support.text import score_text
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.kinds import KINDS, KindName
 from contml.evaluation.metrics import METRICS, METRICS_AT_K, measure_of
-from contml.processes import Shares
 
 #: The K at which Recall@K is reported unless the data or the caller give others.
 RECALL_AT = (1, 2, 4, 8, 10, 20, 50, 100)
@@ -233,35 +231,6 @@ class QueryMetric:
 
     values: Tensor
     items: Tensor | None
-
-
-class _WithValues(Protocol):
-    """What is found on a split: a `Ranking`, captions or judgments."""
-
-    @property
-    def values(self) -> Tensor: ...
-
-    @property
-    def items(self) -> Tensor | None: ...
-
-
-F = TypeVar("F", bound=_WithValues)
-
-
-def first_result(shares: Shares, evaluate: Callable[[], tuple[Evaluation, F]]) -> tuple[Evaluation, F | QueryMetric]:
-    """The first process evaluates; the others get the evaluation and the main metric of each query. All call this.
-
-    Raises:
-        InputError: as `evaluate`, or another process failed.
-    """
-    result: tuple[Evaluation, F] | None = None
-    with shares.together():
-        if shares.is_first:
-            result = evaluate()
-    sent = None if result is None else (result[0], QueryMetric(result[1].values, result[1].items))
-    received = shares.from_first(sent)
-    assert received is not None  # the first process evaluated
-    return received if result is None else result
 
 
 # ---------------------------------------------------------------------------------------------------------------------

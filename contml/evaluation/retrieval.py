@@ -6,9 +6,7 @@ first. Neighbours are exact, ties are expectations (`contml.evaluation.ties`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
@@ -31,16 +29,13 @@ from contml.evaluation.results import (
     RECALL_AT,
     Curve,
     Evaluation,
-    QueryMetric,
     Ranking,
     curve_of,
-    first_result,
     headline_k,
     score_of,
 )
 from contml.evaluation.ties import Ties
 from contml.labels.base import LabelSpace, check_label_space
-from contml.processes import Shares
 
 #: The largest K of the curves, except Recall's.
 LARGEST_K = 100
@@ -96,96 +91,32 @@ def evaluate(
     x = as_embeddings("embeddings", embeddings).cpu()
     if len(x) != len(labels):
         raise InputError("embeddings", f"{len(x)} embeddings for {len(labels)} labels", hint="give one per label")
-    owner = torch.zeros(len(x), dtype=torch.int32)
-    owner[_rows("missing", missing, torch.arange(0), len(x))] = -1
-    shares = Shares(owner)
-    evaluation, ranking = evaluate_shares(
-        x if len(shares.own) == len(x) else x[shares.own],
-        shares,
-        labels,
-        queries,
-        gallery,
-        exclude_singletons=exclude_singletons,
-        recall_at=recall_at,
-        clusters=clusters,
-        groups=groups,
-        exclude_group=exclude_group,
-        places=places,
-        keep=False,
-    )
-    assert isinstance(ranking, Ranking)  # of one process
-    return evaluation, replace(ranking, embeddings=x)
-
-
-def evaluate_shares(
-    x: Tensor,
-    shares: Shares,
-    labels: LabelSpace,
-    queries: Numbers | None = None,
-    gallery: Numbers | None = None,
-    *,
-    exclude_singletons: bool = False,
-    recall_at: Sequence[int] | None = None,
-    clusters: bool = True,
-    groups: Numbers | None = None,
-    exclude_group: bool = True,
-    places: int | None = None,
-    keep: bool = True,
-) -> tuple[Evaluation, Ranking | QueryMetric]:
-    """As `evaluate`, of embeddings that are divided between processes, which all call it.
-
-    Each process ranks the gallery for its own queries. The first one gets the rankings of all queries; the others get
-    the metrics. The other arguments are as in `evaluate`, the same on each process.
-
-    Args:
-        x: the embeddings `[n, d]` of the rows that this process has, on the CPU.
-        shares: which rows of the label space each process has; none has those whose image could not be read.
-        labels: the label space.
-        queries: rows of the queries.
-        gallery: rows that are ranked.
-        exclude_singletons: exclude queries with no item of their class.
-        recall_at: the K of Recall@K.
-        clusters: where labels are classes, cluster items: the first process gathers all embeddings.
-        groups: the group of each row.
-        exclude_group: exclude a query's own group from its gallery.
-        places: cut the rankings at so many places.
-        keep: gather the embeddings in the ranking of the first process; otherwise it has none.
-
-    Raises:
-        InputError: as `evaluate`, or another process failed.
-    """
+    absent = torch.zeros(len(x), dtype=torch.bool)
+    absent[_rows("missing", missing, torch.arange(0), len(x))] = True
     recall_ks = sorted(set(as_ks("recall_at", RECALL_AT if recall_at is None else recall_at)))
     classes = None if labels.class_ids is None else labels.class_ids.cpu().long()
     group_ids = None if groups is None else _group_ids(groups, labels, excluded=exclude_group)
-    q, g = _asked(queries, gallery, shares, classes if exclude_singletons else None)
+    q, g = _asked(queries, gallery, absent, classes if exclude_singletons else None)
     excluded = None if group_ids is None or not exclude_group else (group_ids[q], group_ids[g])
-    data = _query_gallery(x, shares, q, g, excluded, labels.device)
+    data = _query_gallery(x, q, g, excluded, labels.device)
     k = min(places or LARGEST_K, LARGEST_K, data.available)
     if k < 1:
         raise InputError("groups", "a query's own group is its whole gallery", hint="give it a larger gallery")
     pairs = _sample_pairs(data)
-    measure: Callable[[], _Measured]
     if classes is None:
         graded = GradedMetrics(data, labels, q, g, k)
-        measure = partial(_measure_graded, _rank_graded(data, labels, q, g, graded, pairs), graded)
+        rankings, fields, query_scores = _measure_graded(_rank_graded(data, labels, q, g, graded, pairs), graded)
     else:
         largest = min(max(k, recall_ks[-1]), data.available)
-        measure = partial(_measure_classes, ClassRetrieval(data, classes[q], classes[g], k, largest), pairs)
-    distances = pairs.shares.gather(data.distances(*pairs.own(data)).sqrt())
-    with_clusters = clusters and classes is not None
-    kept = shares.gather(x) if keep or with_clusters else x[:0]
-    items = items_of_queries(*(None if each is None else each[q] for each in (classes, group_ids)))
-
-    def result() -> tuple[Evaluation, Ranking]:
-        rankings, fields, query_scores = measure()
-        if with_clusters and classes is not None:
+        ranked = ClassRetrieval(data, classes[q], classes[g], k, largest)
+        rankings, fields, query_scores = _measure_classes(ranked, pairs)
+        if clusters:
             members = torch.unique(torch.cat((q, g)))
-            fields["scores"] |= cluster_scores(kept[members].to(data.device), classes[members])
-        fields |= {"skipped": len(shares.missing), "recall_at": recall_ks}
-        ranking = _ranking(rankings, q, g, distances, kept if keep else x[:0], query_scores, items)
-        return _evaluation(labels, ranking, len(g), fields), ranking
-
-    return first_result(shares, result)
+            fields["scores"] |= cluster_scores(x[members].to(data.device), classes[members])
+    fields |= {"skipped": int(absent.sum()), "recall_at": recall_ks}
+    items = items_of_queries(*(None if each is None else each[q] for each in (classes, group_ids)))
+    ranking = _ranking(rankings, q, g, data.distances(*pairs).sqrt(), x, query_scores, items)
+    return _evaluation(labels, ranking, len(g), fields), ranking
 
 
 def _group_ids(groups: Numbers, labels: LabelSpace, *, excluded: bool) -> Tensor:
@@ -199,20 +130,20 @@ def _group_ids(groups: Numbers, labels: LabelSpace, *, excluded: bool) -> Tensor
 
 
 def _asked(
-    queries: Numbers | None, gallery: Numbers | None, shares: Shares, classes: Tensor | None
+    queries: Numbers | None, gallery: Numbers | None, absent: Tensor, classes: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The rows of the queries and of the gallery, without missing ones.
 
     Args:
         queries: rows of the queries; None: all.
         gallery: rows that are ranked; None: all.
-        shares: which rows of the label space each process has.
+        absent: which rows of the label space have no embedding, bool `[N]`.
         classes: the class of each row `[N]`, to exclude queries with no item of their class; None: none is excluded.
     """
-    count = len(shares.owner)
+    count = len(absent)
     all_rows = torch.arange(count)
     requested_rows = [_rows(*each, all_rows, count) for each in (("queries", queries), ("gallery", gallery))]
-    q, g = (rows[shares.owner[rows] >= 0] for rows in requested_rows)
+    q, g = (rows[~absent[rows]] for rows in requested_rows)
     position = _positions(g, count)
     if classes is not None:
         q = q[relevant_items(classes[q], classes[g], position[q]) > 0]
@@ -220,19 +151,14 @@ def _asked(
 
 
 def _query_gallery(
-    x: Tensor, shares: Shares, q: Tensor, g: Tensor, groups: tuple[Tensor, Tensor] | None, device: torch.device
+    x: Tensor, q: Tensor, g: Tensor, groups: tuple[Tensor, Tensor] | None, device: torch.device
 ) -> QueryGallery:
-    """The embeddings of queries and gallery that this process has; arguments as of `evaluate_shares`."""
-    query_shares, gallery_shares = shares.select(q), shares.select(g)
-    own_rows = shares.place(query_shares.take(q)), shares.place(gallery_shares.take(g))
-    is_self_search = all(torch.equal(rows, torch.arange(len(x))) for rows in own_rows)
+    """The embeddings of queries and gallery, of all embeddings `[N, d]`."""
+    is_self_search = all(torch.equal(rows, torch.arange(len(x))) for rows in (q, g))
     # The same tensor is prepared for the search once.
-    query_embeddings, gallery_embeddings = (x, x) if is_self_search else (x[rows] for rows in own_rows)
-    self_index = _positions(g, len(shares.owner))[q]
-    of_processes = (query_shares, gallery_shares)
-    return QueryGallery(
-        query_embeddings, gallery_embeddings, self_index, groups=groups, device=device, shares=of_processes
-    )
+    query_embeddings, gallery_embeddings = (x, x) if is_self_search else (x[q], x[g])
+    self_index = _positions(g, len(x))[q]
+    return QueryGallery(query_embeddings, gallery_embeddings, self_index, groups=groups, device=device)
 
 
 def _ranking(
@@ -251,7 +177,7 @@ def _ranking(
         q: the rows of the queries.
         g: the rows of the gallery.
         distances: embedding distances of the sampled pairs `[P]`.
-        embeddings: the embeddings that the ranking keeps.
+        embeddings: of all rows.
         query_scores: metrics without a K of each query; none where labels are graded.
         items: what queries share `[Q, m]`.
     """
@@ -308,11 +234,6 @@ class _Pairs(NamedTuple):
 
     queries: Tensor  # [P] positions among all queries
     items: Tensor  # [P] positions in the gallery
-    shares: Shares  # the process of each pair is that of its query
-
-    def own(self, data: QueryGallery) -> tuple[Tensor, Tensor]:
-        """The pairs of this process `[p]`: positions among its queries, and in the gallery."""
-        return data.query_shares.place(self.shares.take(self.queries)), self.shares.take(self.items)
 
 
 class _Rankings(NamedTuple):
@@ -385,14 +306,14 @@ def _rank_classes(ranked: ClassRetrieval, pairs: _Pairs) -> _Rankings:
 def _rank_graded(
     data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, graded: GradedMetrics, pairs: _Pairs
 ) -> _Rankings:
-    """The rankings of the queries of this process; the first process gets the rankings of all queries."""
-    k, q = graded.k, q[data.own]
+    """The rankings of the queries."""
+    k = graded.k
     places = min(k + 1, len(g))
     nearest = data.nearest(places)
     # Results are written in place: small ones kept between the blocks would fragment the memory of these.
     types = (torch.float32, torch.float64, torch.float64, torch.int64, torch.float32, torch.float64, torch.float64)
     by_query = [torch.empty(len(q), *([k] if n < 5 else []), dtype=dtype) for n, dtype in enumerate(types)]
-    pair_rows, pair_items = pairs.own(data)
+    pair_rows, pair_items = pairs
     pair_labels = torch.empty(len(pair_rows))
     gallery = labels[g]
     with progress_bar(len(q), "ranking") as progress:
@@ -421,9 +342,7 @@ def _rank_graded(
                 for out, values in zip(by_query, block, strict=True):
                     out[part] = values
                 progress(part.stop)
-    graded.merge()
-    gathered = [*map(data.query_shares.gather, (nearest.positions[:, :k], *by_query))]
-    return _Rankings._make([*gathered, pairs.shares.gather(pair_labels)])
+    return _Rankings._make([nearest.positions[:, :k], *by_query, pair_labels])
 
 
 def _graded_curves(found: _Rankings) -> dict[str, Curve]:
@@ -449,7 +368,7 @@ def _sample_pairs(data: QueryGallery) -> _Pairs:
     query, item = flat // data.items, flat % data.items
     valid = data.query_group[query] != data.gallery_group[item]
     query = query[valid]
-    return _Pairs(query, item[valid], data.query_shares.select(query))
+    return _Pairs(query, item[valid])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -63,7 +63,6 @@ class CaptioningStep(TrainingStep):
 
     steps: Tensor
     every_parameter = False  # the decoder does not learn while the visual network does
-    equal_calls = False  # the decoder writes captions of different lengths
 
     @check_ranges
     def __init__(

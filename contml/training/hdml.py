@@ -154,11 +154,6 @@ class HDML(TrainingStep):
         ]
         return super().parameter_groups() + own_groups
 
-    @property
-    def equal_calls(self) -> bool:
-        """False: the head is also called outside of the forward pass of the model."""
-        return False
-
     def logs(self) -> dict[str, float]:
         """The terms of the last step: J_m, J_syn, J_gen, and the weight of synthetic tuples in the loss.
 

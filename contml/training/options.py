@@ -41,7 +41,6 @@ class Training:
         precision: "auto" is bfloat16 on a device that supports it, else float32; the loss is always in float32.
         compile: compile the backbone for training (`torch.compile`): the first steps take minutes, the others are
             faster on a GPU. Without a compiler it is left out, with a line that says so.
-        sync_batch_norm: batch norm normalizes by the images of all processes, not of its own alone. It needs GPUs.
             With one process it changes nothing, with a line that says so.
         clip_norm: maximum norm of all gradients together; networks with their own learning rate are not clipped.
         clip_value: maximum absolute value of a gradient entry; networks with their own learning rate are not clipped.
@@ -59,7 +58,6 @@ class Training:
     ema: Annotated[float, Range(above=0, below=1)] | None = None
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     compile: bool = False
-    sync_batch_norm: bool = False
     clip_norm: PositiveFloat | None = None
     clip_value: PositiveFloat | None = None
     checkpoint_minutes: NonNegativeFloat = 10.0

@@ -1,32 +1,34 @@
-"""The accelerator of a trainer, synchronized batch norm, and the parameter groups of a model."""
+"""The accelerator of a trainer, and the parameter groups of a model."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from contml._support.errors import InputError, one_line
-from contml._support.imports import import_by_name
 from contml._support.validation import check_range
 from contml.models import EmbeddingModel
 from contml.models.stages import stage_of
-from contml.processes import close_at_exit, restartable, world
+from contml.processes import close_at_exit
 from contml.training.optimizers import ParameterGroups
-from contml.training.sharding import Sharding, hidden_from_accelerate, launched_sharding
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-    from accelerate.utils import KwargsHandler
+
+#: What `accelerate launch` can ask for beside DDP, by its environment variable.
+_OTHERS = {
+    "ACCELERATE_USE_FSDP": "FSDP",
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "tensor or context parallelism",
+}
 
 
-def accelerator(
-    precision: str, every_parameter: bool = True, device: str = "auto"
-) -> tuple[Accelerator, Sharding | None]:
-    """The accelerator for a precision, and how several processes shard the network.
+def accelerator(precision: str, every_parameter: bool = True, device: str = "auto") -> Accelerator:
+    """The accelerator for a precision.
 
     Args:
         precision: as in `Training`.
@@ -36,7 +38,7 @@ def accelerator(
     Raises:
         InputError: the device does not support it, or `accelerate launch` asks for more.
     """
-    from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs  # here: slow to import
+    from accelerate import Accelerator, DistributedDataParallelKwargs  # here: slow to import
     from accelerate.state import AcceleratorState
 
     check_range(Literal["auto", "cpu", "cuda"], "device", device)
@@ -53,60 +55,45 @@ def accelerator(
     if other_device or state.get("_mixed_precision", mixed_precision) != mixed_precision:
         AcceleratorState._reset_state(reset_partial_state=other_device)
     close_at_exit()
-    handlers: list[KwargsHandler] = [DistributedDataParallelKwargs(find_unused_parameters=not every_parameter)]
-    if dist.is_available() and dist.is_torchelastic_launched():
-        handlers.append(InitProcessGroupKwargs(init_method=restartable()))
-    sharding = launched_sharding(mixed_precision)
+    _check_launch(mixed_precision)
     try:
-        with hidden_from_accelerate():
-            # Label distances need float64, which Apple GPUs do not support: CUDA or CPU.
-            made = Accelerator(
-                mixed_precision=mixed_precision,
-                cpu=not use_cuda,
-                step_scheduler_with_optimizer=False,
-                kwargs_handlers=handlers,
-            )
+        # Label distances need float64, which Apple GPUs do not support: CUDA or CPU.
+        made = Accelerator(
+            mixed_precision=mixed_precision,
+            cpu=not use_cuda,
+            step_scheduler_with_optimizer=False,
+            kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=not every_parameter)],
+        )
     except ValueError as error:
         raise InputError("precision", f"{precision} is not supported here ({error})", hint="use float32") from None
     if (kind := made.distributed_type.value) not in ("NO", "MULTI_CPU", "MULTI_GPU"):
         hint = "make no Accelerator of your own before the trainer"
         raise InputError("accelerator", kind, "must be one process or DDP", hint)
-    return made, sharding if world()[1] > 1 else None
+    return made
 
 
-def synchronize_batch_norm(model: nn.Module, device: torch.device, chunk_size: int | None = None) -> None:
-    """Replace the batch norm of a model, in place, by one that normalizes by the images of all processes.
-
-    Parameters, statistics and the keys of the state stay the same: one process reads the weights as they are.
+def _check_launch(mixed_precision: str) -> None:
+    """Check that `accelerate launch` asks for nothing that a training would not follow.
 
     Args:
-        model: its layers are replaced.
-        device: where it is trained.
-        chunk_size: that of the training step.
+        mixed_precision: "no", "bf16" or "fp16".
 
     Raises:
-        InputError: the device has no synchronized batch norm, the model has no batch norm that is trained, a layer is
-            of a kind that cannot be replaced, or each process normalizes chunks of its batch.
+        InputError: it does.
     """
-    name = "sync_batch_norm"
-    if device.type != "cuda":
-        raise InputError(name, "true, on a CPU", "PyTorch's synchronized batch norm needs GPUs", "omit it")
-    if chunk_size is not None:
-        got = f"true, with chunk_size={chunk_size}"
-        raise InputError(name, got, "processes may have different numbers of chunks", "omit one of them")
-    was_training = model.training
-    layers = [module for module in model.train().modules() if isinstance(module, _BatchNorm) and module.training]
-    model.train(was_training)
-    if not layers:
-        raise InputError(name, "true, but the model has no batch norm that is trained", hint="omit it")
-    kinds = {type(layer) for layer in layers} - {nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm}
-    of_timm = {kind for kind in kinds if kind.__module__.startswith("timm.")}
-    for kind in kinds - of_timm:  # PyTorch would replace it by a layer that does less
-        raise InputError(name, f"true, but the model has {kind.__name__}", "must be PyTorch's batch norm", "omit it")
-    if of_timm:
-        import_by_name("timm.layers:convert_sync_batchnorm")(model)
-    else:
-        nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    subject, asked = "accelerate launch", {key for key, value in os.environ.items() if value.lower() == "true"}
+    for key, name in _OTHERS.items():
+        if key in asked:
+            raise InputError(subject, name, "must be DDP", "see docs/scale.md")
+    steps = os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
+    if steps != "1":
+        hint = "a batch that does not fit in memory is trained with step.chunk_size"
+        raise InputError(subject, f"gradient_accumulation_steps {steps}", "must be 1", hint)
+    if (backend := os.environ.get("ACCELERATE_DYNAMO_BACKEND", "no")).lower() not in ("", "no"):
+        raise InputError(subject, f"dynamo_backend {backend}", "must be no", "set training.compile=true")
+    if (precision := os.environ.get("ACCELERATE_MIXED_PRECISION", "no")) not in ("no", mixed_precision):
+        got = f"mixed_precision {precision}, but the training has {mixed_precision}"
+        raise InputError(subject, got, hint="omit it: training.precision is the precision of a training")
 
 
 def model_groups(model: nn.Module) -> ParameterGroups:

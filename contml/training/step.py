@@ -51,11 +51,6 @@ class TrainingStep(nn.Module):
         requires: Requirement = "any" if self.loss is None else self.loss.requires
         return requires
 
-    @property
-    def equal_calls(self) -> bool:
-        """Whether each process calls each layer equally often in a step, as several units of FSDP2 need."""
-        return self.chunk_size is None
-
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
         """The loss of a batch, a scalar.
 

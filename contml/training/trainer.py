@@ -28,16 +28,17 @@ from contml.data.split import SPLIT_TITLES, Split, check_split
 from contml.evaluation.embed import embed_rows, unreadable_images
 from contml.evaluation.evaluated import NO_GRADIENT
 from contml.evaluation.evaluators import Evaluator, Found, RetrievalEvaluator
-from contml.evaluation.results import Evaluation
+from contml.evaluation.results import Evaluation, QueryMetric
 from contml.labels.base import LabelSpace
 from contml.models import EmbeddingModel
 from contml.models.adapter import plain_weights
 from contml.models.captioner import Captioner
 from contml.models.heads import FROM_FEATURES, head_rows
 from contml.processes import (
-    Shares,
     any_process,
     connected,
+    from_first,
+    gather_items,
     gather_rows,
     other_process_error,
     share,
@@ -50,8 +51,7 @@ from contml.training.checkpoint import load_state, load_weights, save_state
 from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training
 from contml.training.selection import BestWeights
-from contml.training.setup import accelerator, model_groups, synchronize_batch_norm, why_not_compiled
-from contml.training.sharding import ShardedModel, clip_norm, load_optimizer, local, optimizer_state
+from contml.training.setup import accelerator, model_groups, why_not_compiled
 from contml.training.step import TrainingStep
 from contml.training.trackers import RunLog
 
@@ -119,7 +119,7 @@ class Trainer:
                 raise InputError(name, f"{items} items", f"must be of the {len(split)} items of the split")
         self.evaluator = evaluator or RetrievalEvaluator()
         self.options = options or Training()
-        self.accelerator, sharding = accelerator(self.options.precision, step.every_parameter, device)
+        self.accelerator = accelerator(self.options.precision, step.every_parameter, device)
         self.device = self.accelerator.device
         self.labels = (split.labels if labels is None else labels).to(self.device)
         self.split, self.sampler, self.images, self.run = split, sampler, images, run
@@ -129,8 +129,6 @@ class Trainer:
         for module in [*model.modules()]:
             if isinstance(module, EmbeddingModel):
                 module.add_adapter(sampler.seed)
-        if self.options.sync_batch_norm:
-            synchronize_batch_norm(model, self.device, step.chunk_size)
         step.check(model, self.labels)
         self.training_step = step.to(self.device)
         share([*step.parameters(), *step.buffers()])  # as data parallelism does with the model
@@ -148,16 +146,9 @@ class Trainer:
             self.average = AveragedModel(model, self.device, multi_avg_fn=self._average, use_buffers=True)
         step.use_average(self.average)
         bare_optimizer = optimizer(groups)
-        self._sharded: ShardedModel | None = None
-        if sharding is None:
-            # The devices are given, as accelerate would import torch's distributed tensors to choose them.
-            placed = self.accelerator.prepare(model, bare_optimizer, device_placement=[True, True])
-            self.model, self.optimizer = placed
-        else:
-            whole_parameters = dict(model.named_parameters())
-            self._sharded = ShardedModel(model, sharding, self.accelerator, step.equal_calls)
-            self._sharded.move(bare_optimizer, groups, whole_parameters)
-            self.model, self.optimizer = self._sharded.model, self.accelerator.prepare(bare_optimizer)
+        # The devices are given, as accelerate would import torch's distributed tensors to choose them.
+        placed = self.accelerator.prepare(model, bare_optimizer, device_placement=[True, True])
+        self.model, self.optimizer = placed
         self._backbone = groups[0]["params"]
         self.steps = len(sampler)
         self.total_steps = self.options.epochs * self.steps
@@ -187,15 +178,13 @@ class Trainer:
 
     @property
     def bare_model(self) -> nn.Module:
-        """The model without the wrapper of the accelerator; with FSDP2, each process has a part of its weights."""
+        """The model without the wrapper of the accelerator."""
         # `unwrap_model` of accelerate would import torch's compiler, which takes over a second.
         model: nn.Module = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
         return model
 
     def whole_model(self) -> nn.Module:
-        """The model with all of its weights, the same on each process; with FSDP2 a copy. All processes call it."""
-        if self._sharded is not None:
-            return self._sharded.whole()
+        """The model, with the buffers of the first process on each. All processes call it."""
         share(self.bare_model.buffers())
         return self.bare_model
 
@@ -225,8 +214,6 @@ class Trainer:
         ):
             self._report_excluded(progress)
             self._report_frozen(progress)
-            if self.options.sync_batch_norm and world()[1] == 1:
-                progress.line("training.sync_batch_norm changes nothing: one process trains")
             self._compile(progress)
             if not self._started:
                 self._start_head()
@@ -257,7 +244,7 @@ class Trainer:
 
         It is in float32, whatever the precision of the training: as `evaluate_run` and `contml.load` embed.
         """
-        self.model, self._sharded = self.accelerator.unwrap_model(self.whole_model(), keep_fp32_wrapper=False), None
+        self.model = self.accelerator.unwrap_model(self.whole_model(), keep_fp32_wrapper=False)
         for module in [*self.model.modules()]:
             if isinstance(module, EmbeddingModel):
                 module.merge_adapter()
@@ -303,16 +290,15 @@ class Trainer:
                 parameter.grad = None  # so that neither momentum nor weight decay changes it
         self.trained = self.trained or self._changes_network()
         if self.options.clip_norm is not None:
-            clip = self.accelerator.clip_grad_norm_ if self._sharded is None else clip_norm
-            clip(self.parameters, self.options.clip_norm)
+            self.accelerator.clip_grad_norm_(self.parameters, self.options.clip_norm)
         if self.options.clip_value is not None:
             self.accelerator.unscale_gradients()
-            for gradient in local(p.grad for p in self.parameters if p.grad is not None):
+            for gradient in (p.grad for p in self.parameters if p.grad is not None):
                 gradient.clamp_(-self.options.clip_value, self.options.clip_value)
         self.optimizer.step()
         self.schedule.step()
         if self.average is not None:
-            self.average.update_parameters(self.whole_model() if self._sharded is None else self._sharded.weights())
+            self.average.update_parameters(self.whole_model())
         self._all_finite.logical_and_(loss.detach().isfinite())
         return loss.detach()
 
@@ -331,26 +317,28 @@ class Trainer:
             for parameter in group["params"]
             if group["lr"] > 0 and id(parameter) in network and parameter.grad is not None
         ]
-        changes = bool(get_total_norm(local(gradients), math.inf) != 0)
-        return changes if self._sharded is None else any_process(changes, device=self.device)[0]
+        return bool(get_total_norm(gradients, math.inf) != 0)
 
-    def evaluate(
-        self, split: Split, model: nn.Module | None = None, *, keep: bool = True
-    ) -> tuple[Evaluation, Found, Tensor]:
-        """Embed a split and evaluate the ranking, divided between the processes; also returns unreadable rows.
+    def evaluate(self, split: Split, model: nn.Module | None = None) -> tuple[Evaluation, Found, Tensor]:
+        """Embed a split, divided between the processes, and evaluate the ranking; also returns unreadable rows.
 
-        A captioner describes the images of the split instead. All processes get the evaluation. The first one also gets
-        what was found, such as the rankings; the others get the main metric of each query.
+        A captioner describes the images of the split instead. The first process evaluates; the others get the
+        evaluation, and of what was found the main metric of each query.
 
         Args:
             split: the images.
             model: another model in place of the trained one.
-            keep: what was found has the embeddings of the whole split.
         """
-        outputs, shares = self._shares(split, torch.arange(len(split)), model)
+        outputs, missing = self.outputs(split, model)
+        result: tuple[Evaluation, Found] | None = None
+        with connected(), self._together():
+            if self.accelerator.is_main_process:
+                result = self.evaluator.evaluate(outputs, missing, split, self.device)
         with connected():
-            found = self.evaluator.evaluate_shares(outputs, shares, split, self.device, keep=keep)
-        return *found, shares.missing
+            sent = None if result is None else (result[0], QueryMetric(result[1].values, result[1].items))
+            received = from_first(sent)
+        assert received is not None  # the first process evaluated
+        return *(result or received), missing
 
     def outputs(
         self,
@@ -371,18 +359,6 @@ class Trainer:
             A row for each of the images `[R, ...]`, 0 for an unreadable one; and the unreadable rows of the split.
         """
         rows = torch.arange(len(split)) if among is None else among
-        outputs, shares = self._shares(split, rows, model, function)
-        with connected():
-            return shares.gather(outputs, everywhere=True), rows[shares.missing]
-
-    def _shares(
-        self,
-        split: Split,
-        rows: Tensor,
-        model: nn.Module | None,
-        function: Callable[[Tensor], Tensor] | None = None,
-    ) -> tuple[Tensor, Shares]:
-        """The outputs of the model for some rows, of this process, and which of these rows each process has."""
         rank, processes = world()
         model = model or self.whole_model()
         with connected(), self._together():
@@ -395,11 +371,10 @@ class Trainer:
                 function=function or self.evaluator.function(model),
             )
         with connected():
-            positions = torch.searchsorted(rows, read_rows)
-            shares, outputs = Shares.connect(positions, outputs, len(rows), self.device)
-        if len(shares.missing) == len(rows):
+            outputs, missing = gather_items(torch.searchsorted(rows, read_rows), outputs, len(rows), self.device)
+        if len(missing) == len(rows):
             raise unreadable_images()
-        return outputs, shares
+        return outputs, rows[missing]
 
     def check_images(self, split: Split) -> None:
         """Decode every image of a split, divided between the processes, if broken images are errors.
@@ -419,7 +394,7 @@ class Trainer:
         """
         with connected():
             self._check_finite()
-            model, optimizer = self.whole_model(), optimizer_state(self.optimizer)
+            model, optimizer = self.whole_model(), self.optimizer.state_dict()
         with self._together():
             self._save(model, optimizer)
 
@@ -469,14 +444,11 @@ class Trainer:
         path = self.run.checkpoints / "state.safetensors"
         if path.exists():
             tensors, optimizer, numbers = load_state(path)
-            if self._sharded is None:
-                self.bare_model.load_state_dict(tensors["model"])
-            else:
-                self._sharded.load(tensors["model"])
+            self.bare_model.load_state_dict(tensors["model"])
             self.training_step.load_state_dict(tensors.get("step", {}))
             if self.average is not None:
                 self.average.load_state_dict(tensors["ema"])
-            load_optimizer(self.optimizer, optimizer)
+            self.optimizer.load_state_dict(optimizer)
             self.schedule.load_state_dict(numbers["schedule"])
             if self.accelerator.scaler is not None and numbers["scaler"]:
                 self.accelerator.scaler.load_state_dict(numbers["scaler"])
@@ -549,7 +521,7 @@ class Trainer:
 
     def _check_finite(self) -> None:
         weights = [*self.bare_model.state_dict().values(), *self.training_step.parameters()]
-        floats = [weight.detach() for weight in local(weights) if weight.is_floating_point() and weight.numel()]
+        floats = [weight.detach() for weight in weights if weight.is_floating_point() and weight.numel()]
         largest = get_total_norm(floats, math.inf)
         broken = [not bool(finite) for finite in (self._all_finite, largest.isfinite())]
         for name, is_broken in zip(("loss", "weights"), any_process(*broken, device=self.device), strict=True):
@@ -569,7 +541,7 @@ class Trainer:
         model = self.bare_model
         if not self.options.compile or self._compiled is not None:
             return
-        if reason := why_not_compiled(model, self.device) if self._sharded is None else "FSDP2 shards the network":
+        if reason := why_not_compiled(model, self.device):
             progress.line(f"training.compile is left out: {reason}")
         elif isinstance(model, EmbeddingModel):
             # Each size of a batch by itself: a resumed training would otherwise compile other code than a whole one.
@@ -608,8 +580,6 @@ class Trainer:
             rows = head_rows(len(self.split))
             features, missing = self.outputs(self.split, model.bare_backbone(), rows)
             model.start_head(features[~torch.isin(rows, missing)])
-            if self._sharded is not None:
-                self._sharded.load(model.state_dict())
 
     def _start_decoder(self) -> None:
         """Standardize the features of a frozen network if the decoder of a captioner now begins to learn."""
@@ -623,8 +593,6 @@ class Trainer:
         moments = moments[~torch.isin(rows, missing)]
         for captioner in (model, *(() if self.average is None else (self.average.module,))):
             captioner.standardize(moments)
-        if self._sharded is not None:
-            self._sharded.load(model.state_dict())
 
     def _evaluate_features(self, progress: TrainingProgress) -> None:
         """Evaluate the features of a pretrained backbone on the validation split, without a head, as a candidate."""
@@ -632,7 +600,7 @@ class Trainer:
         if self.best is None or not isinstance(model, EmbeddingModel) or not model.has_new_head:
             return
         features = model.without_head()
-        evaluation, result, _ = self.evaluate(self.watched["val"], features, keep=False)
+        evaluation, result, _ = self.evaluate(self.watched["val"], features)
         with self._together():
             score = evaluation.main
             self._log("features", split="val", metric=evaluation.headline, **evaluation.numbers())
@@ -644,10 +612,10 @@ class Trainer:
     def _evaluate(self, progress: TrainingProgress) -> None:
         model = self.whole_model()
         for name, split in self.watched.items():
-            evaluation, result, _ = self.evaluate(split, model, keep=False)
+            evaluation, result, _ = self.evaluate(split, model)
             averaged = None
             if name == "val" and self.average is not None and self.average.n_averaged > 0:
-                averaged = self.evaluate(split, self.average.module, keep=False)[:2]
+                averaged = self.evaluate(split, self.average.module)[:2]
             with self._together():
                 self._record(name, model, evaluation, result, progress, averaged)
 

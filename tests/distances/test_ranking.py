@@ -89,7 +89,7 @@ def test_whole_rankings_have_the_order_and_the_ties_of_exact_distances(dim, kind
     elif kind == "equal":
         x = x[:1].expand(300, dim)
     queries, excluded = x[:40], torch.rand(40, 300, generator=random) < 0.1
-    found = vectors.ranked_vectors(queries, lambda: [(torch.arange(300), x)], excluded)
+    found = vectors.ranked_vectors(queries, x, excluded)
     rows, cols = torch.arange(40).repeat_interleave(300), torch.arange(300).repeat(40)
     exact = squared_distances_of(queries, x, rows, cols).view(40, 300).masked_fill(excluded, torch.inf)
     assert torch.equal(found.order, exact.argsort(dim=1, stable=True))

@@ -10,36 +10,27 @@ import sys
 
 import pytest
 import torch
-import yaml
 from accelerate.commands import launch
 from accelerate.utils.launch import prepare_multi_gpu_env
 from safetensors.torch import load_file
-from support.miniature import TINY
+from support.miniature import TINY, small_trainer
 from support.paths import ROOT
 from support.processes import script_environment
+from support.refusals import refuses
 
 from contml.experiment import load, train
-from contml.training.sharding import Sharding, launched_sharding
+from contml.training.setup import _check_launch
 
 FILES = sorted((ROOT / "examples/accelerate").glob("*.yaml"))
 #: Batch norm would normalize by the images of a process; Adam would enlarge differences of rounding.
 CHANGES = [*TINY, "training.epochs=1", "model.freeze_batch_norm=true", "optimizer={name: sgd, lr: 0.01}"]
 CONTML = ["-m", "contml.cli", "train", "pose/synthetic", *CHANGES, "--name", "first"]
-#: A captioner in its three phases: embedding, cross entropy, self-critical.
-CAPTIONER = (
-    *("task.train=60", "task.val=12", "task.test=14", "task.queries=4", "model.dim=16", "decoder.hidden=24"),
-    *("decoder.words=12", "sampler.batch_size=12", "sampler.batches=2", "step.embedding_epochs=1"),
-    *("step.cross_entropy_epochs=1", "training.epochs=3", "captioner.beam=1", "captioner.length=8"),
-)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_accelerate_reads_each_file(file, monkeypatch):
     """Each key is one that it knows, and has a meaning; `contml` follows what it asks for."""
     parser = launch.launch_command_parser()
-    known = {*vars(parser.parse_args(["script.py"]))}
-    values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    assert {*values.get("fsdp_config", {})} <= known
     launched = []
     monkeypatch.setattr(launch, "multi_gpu_launcher", launched.append)
     launch.launch_command(parser.parse_args(["--config_file", str(file), *CONTML]))  # it refuses other unknown keys
@@ -48,8 +39,7 @@ def test_accelerate_reads_each_file(file, monkeypatch):
     monkeypatch.setattr("accelerate.utils.launch.is_port_in_use", lambda port: False)
     for key, value in prepare_multi_gpu_env(arguments).items():
         monkeypatch.setitem(os.environ, key, value)
-    sharding = launched_sharding("no")
-    assert sharding == (Sharding(1_000_000, (), True) if file.stem == "fsdp2" else None)
+    _check_launch("no")
     assert (arguments.num_processes, arguments.num_machines) == ((8, 2) if file.stem == "two_nodes" else (4, 1))
     assert int(arguments.nproc_per_node) == 4
     assert file.relative_to(ROOT).as_posix() in file.read_text(encoding="utf-8")  # the command
@@ -95,23 +85,20 @@ def test_two_processes_train_on_a_cpu(file, tmp_path, alone):
         torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("frozen", ["true", "false"])
-def test_fsdp2_trains_a_captioner_as_ddp_does(tmp_path, frozen):
-    """Equal to the bit; a frozen visual network learns in the first phase alone."""
-    (fsdp,) = [file for file in FILES if file.stem == "fsdp2"]
-    values = yaml.safe_load(fsdp.read_text(encoding="utf-8"))
-    values["fsdp_config"]["fsdp_auto_wrap_policy"] = "NO_WRAP"
-    (tmp_path / "fsdp2.yaml").write_text(yaml.safe_dump(values))
-    (ddp,) = [file for file in FILES if file.stem == "ddp"]
-    found = []
-    for name, file in (("ddp", ddp), ("fsdp2", tmp_path / "fsdp2.yaml")):
-        changes = [*CAPTIONER, f"captioner.frozen={frozen}", "--name", name]
-        program = ["-m", "contml.cli", "train", "captioning/synthetic", *changes]
-        options = ["--num_processes", "2", "--main_process_port", str(free_port())]
-        process = launched(tmp_path, file, *options, program=program)
-        output = process.communicate(timeout=540)[0]
-        assert process.returncode == 0, output
-        found.append(load_file(tmp_path / f"runs/captioning/synthetic/{name}/checkpoints/last.safetensors"))
-    assert found[0].keys() == found[1].keys()
-    assert all(found[1][key].equal(value) for key, value in found[0].items())
+LAUNCH = {
+    "FSDP": {"ACCELERATE_USE_FSDP": "true"},
+    "DeepSpeed": {"ACCELERATE_USE_DEEPSPEED": "true"},
+    "Megatron-LM": {"ACCELERATE_USE_MEGATRON_LM": "true"},
+    "tensor or context parallelism": {"ACCELERATE_USE_PARALLELISM_CONFIG": "true"},
+    "gradient_accumulation_steps 4": {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"},
+    "dynamo_backend INDUCTOR": {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR"},
+    "mixed_precision bf16, but the training has no": {"ACCELERATE_MIXED_PRECISION": "bf16"},
+}
+
+
+@pytest.mark.parametrize("got", LAUNCH)
+def test_what_a_training_does_not_follow_is_refused(monkeypatch, got):
+    for key, value in LAUNCH[got].items():
+        monkeypatch.setenv(key, value)
+    with refuses("accelerate launch", got=got):
+        small_trainer()
