@@ -34,8 +34,9 @@ import torch
 from safetensors.torch import save_file
 
 from benchmarks.measure import table
-from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, main as print_tables, mean_text
+from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables, mean_text
 from contml._support.files import write
+from contml.app.trials.record import Record
 from contml.data.features import read_features
 from contml.data.split import Split, Task
 from contml.evaluation import half_width

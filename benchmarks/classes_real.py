@@ -16,7 +16,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.classes_synthetic import COLUMNS, remark, train
-from benchmarks.trials import Method, Record, Trials, arguments, main as print_tables
+from benchmarks.trials import Method, Trials, arguments, main as print_tables
+from contml.app.trials.record import Record
 from contml.experiment import extract_features, load
 
 _TRIAL = ("training.val_share=0.25",)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import torch
 
-from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, main as print_tables
+from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
+from contml.app.trials.record import Record
 from contml.experiment import load
 
 #: Unnormalized embeddings: for losses whose papers do not normalize them.

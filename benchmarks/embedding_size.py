@@ -10,21 +10,18 @@ held-out classes (higher is better). Everything but the size is as in the config
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from benchmarks import classes_synthetic, synthetic
-from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, main as print_tables
-from contml.compare.comparison import Comparison, Row, RunTable
-from contml.compare.evaluated_runs import EvaluatedRun
-from contml.compare.plot import comparison_plot
+from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
+from contml.app.trials.plot import Panel, key_plot
+from contml.app.trials.record import Record
 from contml.evaluation import half_width
-from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.metrics import METRICS_AT_K
-from contml.evaluation.results import Curve, Evaluation
+from contml.evaluation.metrics import title_of
+from contml.evaluation.results import Score
 from contml.experiment import load
 from contml.report.plots import png
 
@@ -60,30 +57,19 @@ def trials_of(name: str, raw: Path, dims: Sequence[int] = DIMS, changes: tuple[s
     return Trials(methods, kind.train, record, kind.better, test_changes=changes)
 
 
-def comparison(trials: dict[str, Trials]) -> Comparison:
-    """The results as `contml compare` holds them, to be plotted against the size."""
-    tables = []
+def panels(trials: dict[str, Trials]) -> list[Panel]:
+    """The metric against the size, of each kind of labels: label distances are those relative to a random ranking."""
+    drawn = []
     for name, each in trials.items():
-        rows, loss = [], str(load(KINDS[name].config).values["loss"]["name"])
-        for method in each.methods:
-            dim = int(method.name.removeprefix("dim "))
-            runs = [_run(KINDS[name], dim, metrics) for metrics in each.tests(method)]
-            rows.append(Row((loss, str(dim)), dim, tuple(runs)))
-        title = f"{KINDS[name].config}, test split: "
-        tables.append(RunTable(title, ("loss.name", "model.dim"), tuple(rows), (KINDS[name].metric,), "model.dim"))
-    return Comparison(tuple(tables), (), ())
-
-
-def _run(kind: Kind, dim: int, metrics: Metrics) -> EvaluatedRun:
-    """A run with no more than its metric: label distances are those relative to a random ranking."""
-    name = kind.metric.partition("@")[0]
-    metric = METRICS_AT_K[name]
-    baselines = (metrics.get("random", 1.0), metrics.get("oracle", 1.0))
-    model, random, oracle = ([value] * 100 for value in (metrics["value"], *baselines))
-    curves = {name: Curve(metric.title, metric.better, model, random, oracle)}
-    evaluation = Evaluation("", 0, 0, curves, math.nan, kind="classes" if name == "recall" else "graded")
-    result = Evaluated(evaluation, "test", "best", int(metrics.get("epoch", 0)), 0)
-    return EvaluatedRun(Path(), {"model.dim": dim}, None, {}, result, Path())
+        kind = KINDS[name]
+        found = {method: each.tests(method) for method in each.methods}
+        first = found[each.methods[0]][0]
+        score = Score("", kind.better, first["value"], first.get("random", 1.0), first.get("oracle", 1.0))
+        points = [(int(method.name.removeprefix("dim ")), [m["value"] for m in each]) for method, each in found.items()]
+        series = {str(load(kind.config).values["loss"]["name"]): points}
+        about, baselines = f"{kind.config}, test split", score if kind.better == "lower" else None
+        drawn.append(Panel(about, title_of(kind.metric), "model.dim", kind.better, series, baselines=baselines))
+    return drawn
 
 
 def last_step(trials: Trials) -> str:
@@ -108,7 +94,7 @@ def main(given: argparse.Namespace) -> None:
     }
     print_tables("Embedding size", parts, {}, given, last_step, lambda _: _OVERVIEW)
     if given.plot is not None and all(each.done == each.total for each in trials.values()):
-        given.plot.write_bytes(png(comparison_plot(comparison(trials))))
+        given.plot.write_bytes(png(key_plot(panels(trials))))
 
 
 if __name__ == "__main__":

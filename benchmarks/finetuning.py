@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.presets import SEEDS, every_query, experiment_of, per_query, with_matrices
-from contml.benchmark.statistics import estimate
+from contml.app.trials.statistics import estimate
 from contml.data import Task
 from contml.models import EmbeddingModel
 

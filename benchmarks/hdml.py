@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import torch
 
-from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, main as print_tables
-from contml.benchmark.inputs import write_components
+from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
+from contml.app.trials.measure import write_components
+from contml.app.trials.record import Record
 from contml.evaluation import half_width
 from contml.experiment import extract_features, load
 

@@ -40,7 +40,7 @@ import numpy as np
 import torch
 
 from benchmarks.measure import heading, table
-from contml.benchmark.statistics import estimate
+from contml.app.trials.statistics import estimate
 from contml.evaluation import evaluate, half_width
 from contml.evaluation.metrics import title_of
 from contml.labels import ClassLabels

@@ -28,8 +28,8 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 from benchmarks.measure import heading, table
-from benchmarks.trials import Record
 from contml._support.files import write
+from contml.app.trials.record import Record
 from contml.evaluation import half_width
 from contml.labels import LabelSpace, PairLabels, VectorLabels
 from contml.losses import LOSSES

@@ -33,11 +33,11 @@ from torch import Tensor, nn
 
 from benchmarks.judged_pairs import FEATURES, draw_items
 from benchmarks.measure import heading, table
-from benchmarks.trials import Record
 from contml._support.files import write
+from contml.app.audit import draw_folds
+from contml.app.trials.record import Record
 from contml.evaluation import half_width
 from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
-from contml.experiment.audit import draw_folds
 from contml.labels import JudgedItems, PairLabels, RankingLabels, TripletLabels
 from contml.labels.triplets import ANSWER_PAIRS
 from contml.losses import LogRatioLoss, SmoothRankLoss

@@ -17,7 +17,7 @@ its own. The score is the normalized score@10 (0: random, 1: by the true label d
 
 Answers: the mean label distance of the answer to the query's image and its own label, by the neighbours and the
 distance that are chosen on the validation split, and by each distance alone; how often the interval of 90 % holds.
-Intervals are of 95 %, over seeds and queries (houses for house prices), by `contml.benchmark.statistics`. Differences
+Intervals are of 95 %, over seeds and queries (houses for house prices), by `contml.app.trials.statistics`. Differences
 are of the same seeds and queries.
 """
 
@@ -37,8 +37,8 @@ from torch import Tensor
 
 from benchmarks.measure import FLICKR8K_PACK, heading, table
 from contml._support.text import MISSING, number
-from contml.benchmark.inputs import with_matrices, write_components
-from contml.benchmark.statistics import Estimate, estimate
+from contml.app.trials.measure import with_matrices, write_components
+from contml.app.trials.statistics import Estimate, estimate
 from contml.data import Split, Task
 from contml.evaluation.evaluators import RetrievalEvaluator
 from contml.experiment import extract_features, load

@@ -7,8 +7,8 @@ that of the preset `features` (`benchmarks/presets.py`): a linear head on the fr
 the length. Of one training with `model.nested_dims=[8, 16, 32, 64]`, the first 8 and 32 numbers are measured; beside
 them trainings for 8, 32 and 128 numbers, and the first numbers of the one for 128. A finished training is a line of
 `benchmarks/results/raw/matryoshka.jsonl`; the same command goes on. Every item of the test split is a query. Intervals
-are over seeds and groups of queries (`contml.benchmark.statistics`). Page and plot: `benchmarks/results/matryoshka.md`,
-`docs/matryoshka.png`.
+are over seeds and groups of queries (`contml.app.trials.statistics`). Page and plot:
+`benchmarks/results/matryoshka.md`, `docs/matryoshka.png`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.measure import heading, table
 from benchmarks.presets import SEEDS, every_query, experiment_of, per_query, with_matrices
-from contml.benchmark.statistics import estimate
+from contml.app.trials.statistics import estimate
 from contml.data import Task
 from contml.models import EmbeddingModel
 from contml.models.heads import cut_head

@@ -6,7 +6,7 @@ FOLDER holds the data packs of the maintainers, FILE is `mobilenet_v2-b0353104.p
 is that of `benchmarks/efficientnet.py`. A finished training is a line of `benchmarks/results/raw/presets.jsonl`; the
 same command goes on. Every item of the test split is a query
 against all others, without its own group. The untrained features are normalized or not, as is better on
-the validation split. Intervals are over seeds and groups of queries (`contml.benchmark.statistics`).
+the validation split. Intervals are over seeds and groups of queries (`contml.app.trials.statistics`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from benchmarks.efficientnet import lite2
-from contml.benchmark.statistics import estimate
+from contml.app.trials.statistics import estimate
 from contml.data import Split, Task
 from contml.evaluation.evaluators import Found
 from contml.evaluation.results import Evaluation, Ranking

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import torch
 
-from benchmarks.trials import Job, Method, Metrics, Record, Trials, arguments, main as print_tables
+from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
+from contml.app.trials.record import Record
 from contml.data import Task
 from contml.experiment import load
 

@@ -7,7 +7,7 @@ those of the pack of houses; their prices are not used. The student is the small
 pixels, in batches of 60, trained on `TeacherLabels` of the training images. Overlap@10 is the share of the 10 nearest
 test images by the teacher that are among the 10 nearest by the student, before and after the training. A finished
 training is a line of `benchmarks/results/raw/teachers.jsonl`; the same command goes on. Intervals are over seeds and
-houses (`contml.benchmark.statistics`). The page is `benchmarks/results/teachers.md`.
+houses (`contml.app.trials.statistics`). The page is `benchmarks/results/teachers.md`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from benchmarks.measure import heading, table
 from benchmarks.presets import SEEDS, SETS, every_query, experiment_of
-from contml.benchmark.statistics import estimate
+from contml.app.trials.statistics import estimate
 from contml.data import Task
 from contml.distances.vectors import nearest_vectors
 from contml.evaluation.results import Ranking

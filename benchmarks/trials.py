@@ -18,18 +18,19 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from benchmarks.measure import heading, table
 from contml import InputError
+from contml.app.trials.record import Record, Result, result_of, train_missing
 from contml.evaluation import half_width
 from contml.experiment import load
-from contml.work import Lines, OutOfTimeError, run
+from contml.work import OutOfTimeError
 
 TRIAL_SEED, SEEDS = 0, (1, 2, 3)
 RAW = Path(__file__).parent / "results" / "raw"
@@ -87,18 +88,6 @@ def _key(job: Job) -> str:
     return json.dumps([job.method.name, job.options, job.seed, job.split, digest])
 
 
-class Record(Lines[Metrics]):
-    """The finished trainings in a file."""
-
-    of = "a benchmark"
-
-    def parse(self, row: dict[str, Any]) -> tuple[str, Metrics]:
-        return json.dumps(row["key"]), dict(row["metrics"])
-
-    def row(self, key: str, value: Metrics) -> dict[str, Any]:
-        return {"key": json.loads(key), "metrics": value}
-
-
 @dataclass
 class Trials:
     """Trains what the record lacks.
@@ -135,9 +124,22 @@ class Trials:
         Raises:
             OutOfTimeError: the time limit has passed; what is finished is in the record.
         """
-        self._train(self.trial_jobs())
+        train_missing(
+            self.known,
+            partial(_measured, self.train),
+            self.record,
+            processes=self.workers,
+            deadline=self.deadline,
+            on_done=self._print,
+        )
+
+    def known(self) -> list[Job]:
+        """The trainings that are known so far: the trials, and when they are finished those of the chosen options."""
+        trials = self.trial_jobs()
+        if any(job.key not in self.record for job in trials):
+            return trials
         by_seed = zip(*(self.test_jobs(method) for method in self.methods), strict=True)  # comparable if it ends early
-        self._train(job for jobs in by_seed for job in jobs)
+        return [*trials, *(job for jobs in by_seed for job in jobs)]
 
     @property
     def chooses(self) -> bool:
@@ -171,7 +173,7 @@ class Trials:
         jobs = [job for job in self.trial_jobs() if job.method == method]
         return {job.options: self.record[job.key].get("value", worst) for job in jobs}
 
-    def tests(self, method: Method) -> list[Metrics]:
+    def tests(self, method: Method) -> list[Result]:
         """The metrics on the test split, one per seed."""
         return [self.record[job.key] for job in self.test_jobs(method)]
 
@@ -183,21 +185,7 @@ class Trials:
     @property
     def done(self) -> int:
         """The number of finished ones."""
-        known = self.record
-        if any(job.key not in known for job in self.trial_jobs()):
-            return sum(job.key in known for job in self.trial_jobs())
-        return len(self.trial_jobs()) + sum(job.key in known for m in self.methods for job in self.test_jobs(m))
-
-    def _train(self, jobs: Iterable[Job]) -> None:
-        train = partial(_measured, self.train)
-        run(
-            jobs,
-            train,
-            self.record,
-            processes=self.workers,
-            deadline=self.deadline,
-            on_done=self._print,
-        )
+        return sum(job.key in self.record for job in self.known())
 
     def _print(self, job: Job) -> None:
         metrics = self.record[job.key]
@@ -205,16 +193,12 @@ class Trials:
         print(f"{job}: {text}", file=sys.stderr, flush=True)
 
 
-def _measured(train: Callable[[Job], Metrics], job: Job) -> Metrics:
-    """The metrics of a training and its seconds; no "value" if a trial diverged, which is then not chosen."""
-    start = time.perf_counter()
-    try:
-        metrics = train(job)
-    except InputError as error:
-        if job.split == "test" or error.subject != "loss":
-            raise
-        metrics = {}
-    return {**metrics, "seconds": round(time.perf_counter() - start, 1)}
+def _measured(train: Callable[[Job], Metrics], job: Job) -> Result:
+    """The result of a training; an error of the chosen options ends the benchmark."""
+    result = result_of(lambda: train(job))
+    if job.split == "test" and "error" in result:
+        raise InputError(str(job), result["error"])
+    return result
 
 
 def mean_text(values: Sequence[float], form: str = ".3f") -> str:

@@ -8,7 +8,7 @@ import torch
 from support.label_spaces import captions, poses
 
 from benchmarks import label_errors as benchmark
-from benchmarks.trials import Record
+from contml.app.trials.record import Record
 from contml.data import Split, Task
 from contml.labels import SegmentationLabels, VectorLabels
 from contml.losses import LogRatioLoss

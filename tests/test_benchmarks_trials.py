@@ -22,9 +22,11 @@ from benchmarks import (
     pose_synthetic,
     synthetic,
 )
-from benchmarks.trials import RAW, SEEDS, Job, Method, Record, Trials, main, report
+from benchmarks.trials import RAW, SEEDS, Job, Method, Trials, main, report
 from contml import InputError
-from contml.benchmark import suite_names
+from contml._support.errors import DivergedError
+from contml.app.trials.record import Record
+from contml.app.trials.suite import suite_names
 from contml.evaluation import half_width
 from contml.experiment import load
 from contml.work import OutOfTimeError
@@ -49,7 +51,7 @@ def fake(job):
     if job.split == "val":
         value = VALUES.get((job.method.name, job.options), 0.5)
         if value is None:
-            raise InputError("loss", "not finite")
+            raise DivergedError("loss", "not finite")
         return {"value": value}
     return {"value": len(job.method.name) / 100 + job.seed / 1000, "other": 1.0}
 
@@ -285,10 +287,10 @@ def test_the_embedding_sizes_are_valid(name, tmp_path):
 
 
 def test_embedding_sizes_of_a_small_training(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("contml.compare.plot.DPI", 60)
+    monkeypatch.setattr("contml.app.trials.plot.DPI", 60)
     changes = [*TINY, "training.epochs=1"]
     given = argparse.Namespace(only=["pose"], dims=[4, 8], changes=changes, raw=tmp_path, minutes=math.inf, workers=1)
-    given.plan, given.join, given.save, given.plot = False, False, tmp_path / "table.md", tmp_path / "plot.png"
+    given.plan, given.save, given.plot = False, tmp_path / "table.md", tmp_path / "plot.png"
     embedding_size.main(given)
     text = given.save.read_text()
     assert "| dim 4 | " in text
@@ -296,11 +298,10 @@ def test_embedding_sizes_of_a_small_training(tmp_path, monkeypatch, capsys):
     assert given.plot.read_bytes().startswith(b"\x89PNG")
     trials = {"pose": embedding_size.trials_of("pose", tmp_path, [4, 8], tuple(changes))}
     assert trials["pose"].done == 6  # a later call trains nothing
-    (table,) = embedding_size.comparison(trials).tables
+    (panel,) = embedding_size.panels(trials)
     values = [metrics["value"] for metrics in trials["pose"].tests(trials["pose"].methods[1])]
-    assert table.rows[1].runs[0].evaluation.plotted == "label_distance@10/random"
-    assert table.rows[1].values("label_distance@10/random") == pytest.approx(values)
-    assert [len(row.runs) for row in table.rows] == [3, 3]
+    assert panel.series["log_ratio"][1] == (8, values)
+    assert [len(found) for _, found in panel.series["log_ratio"]] == [3, 3]
 
 
 def test_validation_classes_of_drawn_species_are_not_in_training():

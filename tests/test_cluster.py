@@ -14,9 +14,9 @@ from support.processes import script_environment
 from support.refusals import refuses
 
 from contml import InputError, work
+from contml.app.trials.sweep import sweep
 from contml.evaluation import embed_parts
 from contml.labels import CaptionLabels, VectorLabels
-from contml.sweep import sweep
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning"

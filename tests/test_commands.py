@@ -47,7 +47,7 @@ NOT_RUN = {
     "curl": "needs a network",
     "python3 -m venv": "makes an environment, as CI does",
     "accelerate launch": "needs several GPUs",
-    "contml benchmark": "trains for hours; tests/benchmark runs a small suite",
+    "contml benchmark": "trains for hours; tests/app runs a small suite",
     "hf": "needs a network and an account",
     "wandb": "needs an account",
     "tensorboard": "serves until it is stopped",

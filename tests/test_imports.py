@@ -75,7 +75,6 @@ LIGHT = [
     (["embed", "run", "photo.png", "--out", "a.txt"], "must end in .parquet, .npz or .h5"),
     (["search", "index", "photo.png", "--gallery", "a.jpg"], "must end in .html or .png"),
     (["weights", "raw", "--output", "a.jpg"], "must end in .png"),
-    (["compare", "runs", "--report", "a.pdf"], "must end in .html"),
     (["sweep", "pose/synthetic", "--try", "loss.margin=1,2", "--seeds", "0"], "--seeds: 0; must be a whole number"),
     (["sweep", "pose/synthetic", "--try", "loss.margin"], "must be KEY=A,B,C"),
     (["benchmark", "graded_feature"], "did you mean 'graded_features'?"),

@@ -23,7 +23,7 @@ from support.paths import ROOT
 
 from benchmarks import captioning, classes_synthetic, finetuning, label_errors as planted, presets
 from contml._support import files
-from contml.benchmark.suite import suite_names
+from contml.app.trials.suite import suite_names
 from contml.cli import audit
 from contml.cli.commands import app
 from contml.config import document, options

@@ -60,7 +60,7 @@ def made(tmp_path_factory):
             with without_reports() if seed else nullcontext():
                 called("train", "--data", tables / "items.csv", *options, *SMALL, f"seed={seed}")
         run, other = (runs / "table/default" / name for name in ("seed0", "seed1"))
-        called("compare", run, other, "--report", "compared.html", "--save", "tables")
+        called("compare", run, other, "--save", "tables")
         called("explore", run, "--export", "explored")
         called("export", run, "model")
         called("index", run, photos, "--out", root / "anna" / "photos.index", "--metadata", tables / "items.csv")
@@ -79,7 +79,7 @@ def words(file):
 
 def pages(made):
     work, run = made
-    names = ("compared.html", "found.html", "explored/data.js", "indexed/data.js", "model/README.md")
+    names = ("found.html", "explored/data.js", "indexed/data.js", "model/README.md")
     return {name: words(work / name) for name in names} | {"report.html": words(run / "report.html")}
 
 

@@ -35,12 +35,10 @@ ALLOWED = {
     r"\bRegionLabels|PlaceLabels|MultiLabels\b": ("CHANGELOG",),
     r"\bfigures?\b": (
         "contml/report/",
-        "contml/compare/",
-        "contml/sweep/",
-        "contml/benchmark/",
+        "contml/app/",
         "benchmarks/",
         "tests/report",
-        "tests/compare",
+        "tests/app",
     ),
 }
 PATTERNS = (

@@ -38,6 +38,10 @@ class InputError(ValueError):
         return type(self)(self.subject, self.got, self.allowed, self.hint, origin)
 
 
+class DivergedError(InputError):
+    """A training whose loss or weights are not finite any more."""
+
+
 def _printable(text: str) -> str:
     """A text on one line, shortened."""
     if len(text) > _LONGEST:

@@ -124,20 +124,19 @@ def check_new_file(*paths: Path, begins: bytes | tuple[bytes, ...] = b"", hint: 
             raise taken(path, hint)
 
 
-def write_new(files: Mapping[Path, bytes], *, hint: str = "choose another file", date: str = "") -> None:
+def write_new(files: Mapping[Path, bytes], *, hint: str = "choose another file") -> None:
     """Writes the missing files of a command; existing ones must have this content already.
 
     Args:
         files: the content of each file, in the order in which they are written.
         hint: what to do about a file with another content.
-        date: a regular expression of the part that may differ: the date of a page.
 
     Raises:
         InputError: a file has another content, and nothing is written; or one cannot be written.
     """
     missing = [path for path in files if not os.path.lexists(path)]
     for path in files:
-        if path not in missing and not _has(path, files[path], date.encode()):
+        if path not in missing and not _has(path, files[path]):
             raise taken(path, hint)
     for path in missing:
         write(path, methodcaller("write_bytes", files[path]))
@@ -160,14 +159,11 @@ def _may_be_ours(path: Path, begins: bytes | tuple[bytes, ...] = b"") -> bool:
         return False
 
 
-def _has(path: Path, content: bytes, date: bytes = b"") -> bool:
+def _has(path: Path, content: bytes) -> bool:
     try:
-        found = path.read_bytes() if path.is_file() else None
+        return path.is_file() and path.read_bytes() == content
     except OSError:
         return False
-    if found is None or not date:
-        return found == content
-    return re.sub(date, b"", found) == re.sub(date, b"", content)
 
 
 def user_cache(name: str) -> Path:

@@ -67,7 +67,7 @@ def audit(
     if out is not None:
         check_suffix(out, (".csv",))
         check_new_file(out, out.with_suffix(".html"), begins=_HEADERS)
-    from contml.experiment import audit_run
+    from contml.app.audit import audit_run
     from contml.experiment.tags import TAGS
     from contml.report.label_errors import errors_page, suspects_of
 

@@ -36,9 +36,7 @@ def benchmark(
     ] = Path("runs/benchmark"),
     results: Annotated[
         Path,
-        typer.Option(
-            metavar="FOLDER", help="The folder for raw/SUITE.jsonl (finished trainings), SUITE.md and SUITE.png."
-        ),
+        typer.Option(metavar="FOLDER", help="The folder for raw/SUITE.jsonl (finished trainings) and SUITE.md."),
     ] = Path("runs/benchmark/results"),
 ) -> None:
     """Compare losses on several data sets: equal trials, intervals over seeds and queries, ranks.
@@ -46,7 +44,7 @@ def benchmark(
     Options are chosen on the validation split; the test split is measured for the chosen ones alone. The same command
     continues after an interruption. The page shows what is finished.
     """
-    from contml.benchmark import Output, benchmark as run_benchmark
+    from contml.app.trials.benchmark import Output, benchmark as run_benchmark
 
     try:
         finished = run_benchmark(
@@ -67,6 +65,6 @@ def benchmark(
     if not plan:
         echo(f"{finished}; page: {Output.of(results, suite).page}")
         if len(finished.suite.seeds) == 1:
-            from contml.benchmark.page import ONE_SEED
+            from contml.app.trials.page import ONE_SEED
 
             echo(ONE_SEED)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from contml.app.trials.space import parse_space
 from contml.cli.options import (
     Cluster,
     Config,
@@ -25,7 +26,6 @@ from contml.cli.options import (
     split_config,
 )
 from contml.cli.printing import echo, print_table
-from contml.sweep.space import parse_space
 
 EXAMPLE = """Example: contml sweep pose/synthetic --try loss=log_ratio,dense_triplet --try optimizer.lr=1e-4..1e-2
 --trials 20"""
@@ -84,7 +84,7 @@ def sweep(
     check_run_name(name)
     # Here, before torch is imported.
     parse_space(tries, overrides, trials=trials, seeds=seeds, folds=folds, processes=processes)
-    from contml.sweep import sweep as run_sweep
+    from contml.app.trials.sweep import sweep as run_sweep
 
     try:
         result = run_sweep(
@@ -113,4 +113,4 @@ def sweep(
         echo(line)
     if result.command is not None:
         echo(f"train it with: {result.command}")
-    echo(f"plot: {result.folder / 'plot.png'}; table: contml compare {result.folder}")
+    echo(f"plot: contml compare {result.folder} --by {result.space[0].key} --group {result.space[0].key}")

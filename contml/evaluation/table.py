@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from contml._support.text import MISSING, percent, score_text
@@ -68,13 +67,9 @@ def sentence(evaluation: Evaluation) -> str:
     return f"{start}; normalized score {percent(normalized)} (0 %: random ranking, 100 %: oracle)."
 
 
-def headline_words(evaluation: Evaluation, mean: float | None = None) -> str:
-    """The main metric in a sentence: "The 10 nearest items differ by 4.10 km; random: 33.6 km; best possible: 1.20 km".
-
-    `mean` is said in place of the metric of this evaluation, such as the mean over seeds.
-    """
+def headline_words(evaluation: Evaluation) -> str:
+    """The main metric in a sentence: "The 10 nearest items differ by 4 km; random: 33.6 km; best possible: 1.2 km"."""
     score, kind = evaluation.main, KINDS[evaluation.kind]
-    score = score if mean is None else replace(score, model=mean)
     baselines = _baselines(score, (kind.baselines[0], kind.best), lambda value: kind.text(evaluation, value))
     return f"{kind.finding(evaluation, score)}{baselines}."
 

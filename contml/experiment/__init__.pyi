@@ -1,4 +1,3 @@
-from contml.experiment.audit import audit_run as audit_run
 from contml.experiment.building import Experiment as Experiment
 from contml.experiment.checking import check as check
 from contml.experiment.features import extract_features as extract_features
@@ -16,7 +15,6 @@ from contml.experiment.names import (
 )
 from contml.experiment.parts import schema as schema
 from contml.experiment.presets import PRESETS as PRESETS
-from contml.experiment.query import comparison_report as comparison_report, query_picture as query_picture
 from contml.experiment.saved_run import read_evaluation as read_evaluation
 from contml.experiment.train_and_evaluate import (
     complete_run as complete_run,

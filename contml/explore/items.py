@@ -13,7 +13,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml.contracts import PLAIN, Colours, Measure
-from contml.data.identity import item_names
+from contml.data.identity import DataRecord, item_names
 from contml.data.sources import ImageFile
 from contml.data.split import Split
 from contml.distances import nearest_vectors
@@ -23,7 +23,6 @@ from contml.evaluation.kinds import unit_of_distances
 from contml.evaluation.table import unit_words
 from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
-from contml.experiment.query import have_same_items
 from contml.experiment.run_results import title_of_page
 from contml.experiment.saved_run import SavedEmbeddings, read_evaluation, recorded_task, saved_embeddings
 from contml.explore.label_search import training_items
@@ -153,7 +152,9 @@ def explore_runs(
     evaluations = [read_evaluation(run) for _, run in runs]
     (experiment, run), split_name = runs[0], evaluations[0].split
     for (_, other_run), evaluation in zip(runs[1:], evaluations[1:], strict=True):
-        if evaluation.split != split_name or not have_same_items(other_run, run, split_name):
+        if evaluation.split != split_name or not DataRecord.load(other_run.data).same_items(
+            DataRecord.load(run.data), split_name
+        ):
             got = f"evaluated on other items or labels than {run.folder}"
             raise InputError(str(other_run.folder), got, hint="give runs on the same data")
     task, changes = recorded_task(experiment, run, accept_changes)

@@ -342,9 +342,9 @@ def _marker(values: Sized) -> str | None:
     return "o" if len(values) == 1 else None
 
 
-def series(rows: Sequence[Mapping[str, Any]], key: str, over: str = "step") -> tuple[Array, Array]:
+def series(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[Array, Array]:
     """Sorted steps and their values, where both are finite; of a step that a resumed run repeated, the last value."""
-    pairs: list[tuple[Any, Any]] = [(row.get(over), row.get(key)) for row in rows]
+    pairs: list[tuple[Any, Any]] = [(row.get("step"), row.get(key)) for row in rows]
     values_by_step = dict(pair for pair in pairs if all(isinstance(x, int | float) and math.isfinite(x) for x in pair))
     steps = sorted(values_by_step)
     return np.array(steps, dtype=np.float64), np.array([values_by_step[step] for step in steps], dtype=np.float64)

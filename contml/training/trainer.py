@@ -17,7 +17,7 @@ from torch.nn.utils import get_total_norm
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import PARAM_LIST, AveragedModel, get_ema_multi_avg_fn
 
-from contml._support.errors import InputError
+from contml._support.errors import DivergedError, InputError
 from contml._support.progress import TrainingProgress
 from contml._support.signals import StopRequest
 from contml._support.tensors import save_tensors
@@ -528,7 +528,7 @@ class Trainer:
             if is_broken:
                 got = f"not finite in epoch {self.epoch + 1}, by step {self.step}: training diverged"
                 hint = "lower the learning rate or clip the gradients; earlier checkpoints are kept"
-                raise InputError(name, got, hint=hint)
+                raise DivergedError(name, got, hint=hint)
 
     def _report_excluded(self, progress: TrainingProgress) -> None:
         for name, split in {"train": self.split, **self.watched}.items():

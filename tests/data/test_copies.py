@@ -13,10 +13,11 @@ from support.images import noise
 from support.tables import dials, write_table
 
 from contml._support.texts import Texts
+from contml.app.audit import audit_run
 from contml.data import BoxCrop, ImageFile, Pixels, Split, Task, Vector, copies
 from contml.data.carve import with_validation
 from contml.data.copies import find_copies, joined, same_files, same_images
-from contml.experiment import OwnData, audit_run, check, load_table, train
+from contml.experiment import OwnData, check, load_table, train
 from contml.labels import ClassLabels, VectorLabels
 from contml.tasks.table.file import file
 

@@ -13,10 +13,8 @@ from support.refusals import refuses
 from support.runs import kill_at
 
 from contml import InputError, experiment
-from contml.compare.comparison import compare
-from contml.compare.plot import curves_plot
+from contml.app.trials.compare import compare
 from contml.experiment import evaluate_run, load, report_run, resume, train
-from contml.experiment.query import query_picture
 from contml.runs import Run, create
 from contml.training import load_weights
 
@@ -77,9 +75,6 @@ def test_evaluate_and_report_give_the_same_again(runs):
 def test_runs_of_captioners_are_compared(runs):
     comparison = compare([run.folder for run in runs.values()])
     assert comparison.tables[0].metrics == ("bleu@1", "bleu@4", "cider_d", "cider", "rouge_l", "facts")
-    assert curves_plot(comparison).axes
-    with refuses("--query", got="trained a captioner"):
-        query_picture(comparison, "0")
     with refuses("--pair", got="captioner"):
         report_run(runs["lstm"].folder, pair=("0", "1"))
 

@@ -11,9 +11,9 @@ from support.refusals import refuses
 from support.tables import write_judgments
 
 from contml import experiment
+from contml.app.audit import audit_run, draw_folds
 from contml.evaluation.query_values import QueryValues
 from contml.experiment import load, read_evaluation
-from contml.experiment.audit import draw_folds
 from contml.training import Trainer
 
 SHORT = [
@@ -133,7 +133,7 @@ def test_each_judgment_is_scored_by_a_network_without_it(tmp_path, no_reports, m
         fit(trainer)
 
     monkeypatch.setattr(Trainer, "fit", noted)
-    found = experiment.audit_run(run.folder, folds=3)
+    found = audit_run(run.folder, folds=3)
     keys = found.split.labels.judgment_names(found.split.names)
     folds = draw_folds(keys, 3).tolist()
     assert len(seen) == 3

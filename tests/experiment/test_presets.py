@@ -141,12 +141,12 @@ def test_check_says_which_preset(table, weights, contml):
 
 
 def test_a_sweep_decides_once(table, weights, monkeypatch):
-    from contml.sweep.training import Source
+    from contml.app.trials.sweep import _Source
 
     own = table.decided(None, QUICK)
     assert own.preset == "quick"
     cached(weights, monkeypatch)
-    assert Source(None, QUICK, own).load().values["model"]["backbone"] == "small_cnn"
+    assert _Source(None, QUICK, own, []).load([]).values["model"]["backbone"] == "small_cnn"
     assert table.decided(None, QUICK).preset == "features"
     assert table.decided(None, ["model.backbone=resnet18"]).preset is None
 

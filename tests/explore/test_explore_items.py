@@ -12,9 +12,10 @@ from PIL import Image
 from support.refusals import refuses
 
 from contml._support.tensors import load_tensors, save_tensors
+from contml.data.identity import DataRecord
 from contml.evaluation import evaluate
 from contml.experiment import load_run, read_evaluation
-from contml.explore import explore_index, explore_runs, items as items_module
+from contml.explore import explore_index, explore_runs
 from contml.labels import ClassLabels, MultiHotLabels, VectorLabels
 from contml.report.embedding_map import main_direction
 from contml.retrieval import Index
@@ -113,7 +114,7 @@ def test_runs_that_cannot_be_explored(runs, copied, tmp_path):
         explore_runs([tmp_path / "nowhere"])
     other = shutil.copytree(runs.first, tmp_path / "other")
     changed = pytest.MonkeyPatch()
-    changed.setattr(items_module, "have_same_items", lambda run, other, split: False)
+    changed.setattr(DataRecord, "same_items", lambda record, other, split: False)
     with changed.context(), refuses(str(other), f"other items or labels than {copied}"):
         explore_runs([copied, other])
     changed.undo()

@@ -17,9 +17,12 @@ from support.fake_runs import poses, write_run
 from support.miniature import TINY
 
 from contml._support.tensors import save_tensors
-from contml.compare.comparison import compare
-from contml.compare.plot import comparison_plot
-from contml.compare.table import as_data, comma_separated, markdown
+from contml.app.trials.compare import compare
+from contml.app.trials.plot import comparison_plot
+from contml.app.trials.space import parse_space
+from contml.app.trials.sweep import ROUND, _SweepRecord
+from contml.app.trials.sweep_result import Sweep, Trial, ranked
+from contml.app.trials.table import as_data, markdown
 from contml.config import read
 from contml.data import ImageFile, Images, Split, Task
 from contml.data.features import with_features, write_features
@@ -32,7 +35,6 @@ from contml.experiment.loading import load
 from contml.labels import ClassLabels
 from contml.report.plots import metrics_plot, training_plot
 from contml.runs import open_run
-from contml.sweep.trials import ROUND, TrainingResult, TrialsFile, stored_spec
 from contml.training.checkpoint import load_numbers, load_state, load_weights, save_state
 
 from .base import Kind, changed_file
@@ -101,7 +103,7 @@ def read_runs(folder: Path, random: Random) -> None:
     """Compares both runs, and reads what a report of the first reads."""
     options: Any = random.choice(({}, {"by": "optimizer.lr"}, {"group": ["loss"]}, {"metrics": ["ndcg@10"]}))
     found = compare([folder], **options)
-    markdown(found), comma_separated(found), json.dumps(as_data(found))
+    markdown(found), json.dumps(as_data(found))
     if random.random() < 0.05:
         comparison_plot(found)
 
@@ -207,23 +209,17 @@ SPEC = {
 
 def build_trials(folder: Path) -> None:
     """The file of a sweep."""
-    file = TrialsFile(folder / "trials.jsonl", SPEC, SPEC)
+    record = _SweepRecord(folder / "trials.jsonl", SPEC, SPEC)
+    about = {"metric": "label_distance@10", "queries": 20, "epoch": 1, "untrained": False, "run": "run"}
     for n in range(4):
-        outcome = (0.5 if n else None, "label_distance@10", 20, 1, "run", 3.0, "" if n else "diverged")
-        training = TrainingResult(n, {"loss.margin": 0.1 * n}, 0, None, *outcome)
-        file.add(training.key, training)
+        record.add(f"trial {n}", {**({"value": 0.5, **about} if n else {"error": "diverged"}), "seconds": 3.0})
 
 
 def read_trials(folder: Path, random: Random) -> None:
     """Goes on with the sweep, and ranks its trials."""
-    from contml.sweep.results import Sweep
-    from contml.sweep.space import parse_space
-    from contml.sweep.trials import Trial, ranked
-
     path = folder / "trials.jsonl"
-    stored_spec(path)
-    file = TrialsFile(path, SPEC, SPEC)
-    trials = [Trial(t.trial, t.params, (t,)) for t in file.values()]
+    record = _SweepRecord(path, SPEC, SPEC)
+    trials = [Trial.of(n, {"loss.margin": 0.1}, {(0, None): each}, folder) for n, each in enumerate(record.values())]
     if trials and not (found := ranked(trials))[0].error:
         sweep = Sweep(folder, path, parse_space(["loss.margin=0.1,0.2"]), tuple(found), ())
         sweep.table(), sweep.sentences(), json.dumps(sweep.as_data())

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from contml.app.trials.sweep import sweep
 from contml.data import Images, Split
 from contml.data.features import write_features
 from contml.data.sources import Pixels
 from contml.evaluation import embed_parts
 from contml.labels import CaptionLabels, LabelSpace, SegmentationLabels, VectorLabels
-from contml.sweep import sweep
 from support import sweeps
 from support.fake_runs import poses
 from support.items import Number, square
@@ -104,19 +104,16 @@ def trainings(folder: Path, count: int, seconds: float) -> None:
     os.chdir(folder)
     fake, margins = sweeps.Trainings(), (0.05, 0.1)
 
-    def train(experiment, root, *, on_start, **options):
-        def started(run):
-            on_start(run)
-            values = experiment.values
-            square(folder, seconds, Number(2 * values["seed"] + margins.index(values["loss"]["margin"])))
+    def train(experiment, root, **options):
+        values = experiment.values
+        square(folder, seconds, Number(2 * values["seed"] + margins.index(values["loss"]["margin"])))
+        return fake.train(experiment, root, **options)
 
-        return fake.train(experiment, root, on_start=started, **options)
-
-    sys.modules["contml.sweep.training"].train = train
+    sys.modules["contml.app.trials.sweep"].train = train
     result = sweep("own.yaml", ["seed=0"], ["loss.margin=0.05,0.1"], seeds=count // 2)
     for trial in result.trials:
         shares = [sweeps.share(trial.params["loss.margin"], 0.002, seed, 0) for seed in range(count // 2)]
-        assert trial.values == [poses(share).main.model for share in shares]
+        assert [*trial.values.values()] == [poses(share).main.model for share in shares]
 
 
 if __name__ == "__main__":

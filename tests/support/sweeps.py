@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 
-from contml import InputError, work
+from contml import work
+from contml._support.errors import DivergedError
 from contml.data import Task
 from contml.data.sources import Pixels
 from contml.evaluation.evaluated import Evaluated
@@ -101,12 +102,11 @@ class Trainings:
         self.queries = False
         self.stop_at = math.inf
 
-    def train(self, experiment, root, *, on_start, split, folder):
+    def train(self, experiment, root, *, split, folder):
         assert split == "val"
         values = experiment.values
         assert values["training"]["select"] == "val"
         run = create(root, experiment.name, folder)
-        on_start(run)
         margin, rate = values["loss"].get("margin", 0.5), values["optimizer"]["lr"]
         seed, fold = values["seed"], values["training"]["val_fold"] or 0
         self.done.append((margin, rate, seed, fold))
@@ -114,7 +114,7 @@ class Trainings:
         if len(self.done) > self.stop_at:
             raise Interrupted("stopped by SIGINT")
         if self.diverges(margin):
-            raise InputError("loss", "not finite in epoch 1: training diverged")
+            raise DivergedError("loss", "not finite in epoch 1: training diverged")
         run.config.write_text("seed: 0")
         evaluation = poses(self.share(margin, rate, seed, fold))
         result = Evaluated(evaluation, "val", "best", 2 if self.learns(margin) else 0, 2)

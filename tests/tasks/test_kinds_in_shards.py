@@ -180,7 +180,6 @@ COMMANDS = {
         "predict RUN IMAGES",
         "predict RUN TABLE --out out/predicted.csv",
         "report RUN --pair PAIR",
-        "compare RUN --query QUERY --save out/pictures",
     ],
     "judged": ["audit RUN --split test", "report RUN"],
     "captioner": ["caption RUN IMAGES", "report RUN"],

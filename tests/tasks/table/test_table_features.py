@@ -62,7 +62,7 @@ def test_every_command_works_without_images(folder, contml):
         ("evaluate", run),
         ("audit", run, "--split", "test"),
         ("explore", run, "--export", "page"),
-        ("compare", run, "--query", "0"),
+        ("compare", run),
         ("export", run, "model"),
         ("sweep", *features, "--try", "optimizer.lr=1e-3,1e-2"),
     ):

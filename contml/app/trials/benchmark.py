@@ -1,0 +1,185 @@
+"""`contml benchmark`: train what is missing of a suite, and write its page."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from contml import work
+from contml._support.errors import InputError, did_you_mean
+from contml._support.files import check_new_file, write
+from contml.app.trials.plan import Cell, Item, cells, seconds_left
+from contml.app.trials.record import Record, Result, train_missing
+from contml.app.trials.suite import Suite, read_suite
+
+#: What stands on the page below this heading is written by hand, and kept.
+NOTES = "\n## Notes\n"
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The cells of a benchmark that were asked for, and the finished trainings.
+
+    Attributes:
+        suite: the suite.
+        cells: the cells.
+        results: the finished trainings, of all cells.
+    """
+
+    suite: Suite
+    cells: Sequence[Cell]
+    results: Mapping[str, Result]
+
+    @property
+    def done(self) -> int:
+        """The number of finished trainings."""
+        return sum(cell.done(self.results) for cell in self.cells)
+
+    @property
+    def total(self) -> int:
+        """The number of all trainings."""
+        return sum(cell.total for cell in self.cells)
+
+    @property
+    def parts(self) -> dict[str, Benchmark]:
+        """The cells of each set."""
+        names = dict.fromkeys(cell.set_name for cell in self.cells)
+        return {name: replace(self, cells=[cell for cell in self.cells if cell.set_name == name]) for name in names}
+
+    def __str__(self) -> str:
+        text, left = f"{self.done:,} of {self.total:,} trainings are done", self.total - self.done
+        hours = seconds_left(self.cells, self.results, self.suite.seconds) / 3600
+        return f"{text}; the other {left:,} take about {hours:.1f} core-hours" if left else text
+
+
+class Output(NamedTuple):
+    """The files of a benchmark."""
+
+    trainings: Path
+    page: Path
+
+    @classmethod
+    def of(cls, folder: Path, suite: str) -> Output:
+        """The files in a folder, of a suite given by name or by file."""
+        name = Path(suite).name.removesuffix(".yaml").removesuffix(".yml")
+        return cls(folder / "raw" / f"{name}.jsonl", folder / f"{name}.md")
+
+
+def benchmark(
+    name: str,
+    given: Sequence[str],
+    *,
+    inputs: Path,
+    results: Path,
+    only: Sequence[str] = (),
+    plan: bool = False,
+    processes: int | None = None,
+    cluster: str = "",
+    minutes: float = math.inf,
+    on_line: Callable[[str], object] = print,
+) -> Benchmark:
+    """Train what is missing: all methods of a set before the next set.
+
+    Args:
+        name: the suite.
+        given: `NAME=PATH` for each of its places.
+        inputs: the folder for features and label distances.
+        results: the folder for the finished trainings and the page.
+        only: names of sets and methods.
+        plan: train nothing.
+        processes: so many trainings at a time; None: 1, or with a cluster as many as it has processors (GPUs, if it
+            has any).
+        cluster: the address of a Ray cluster that trains, as in `contml.work.run`: its machines share the current
+            folder, the data, `inputs` and `results`. Empty: this machine trains.
+        minutes: no training is begun after so many.
+        on_line: called with what to print meanwhile.
+
+    Raises:
+        InputError: an error in the suite or the arguments, of the data or of the machine.
+    """
+    deadline = time.monotonic() + 60 * minutes
+    suite = read_suite(name)
+    places = {} if plan else _parse_places(suite, given, inputs)
+    output = Output.of(results, name)
+    record = Record(output.trainings)
+    chosen = Benchmark(suite, _chosen_cells(suite, places, only), record)
+    if not plan:
+        check_new_file(output.page, begins=f"# {suite.title}\n".encode())
+    from contml.app.trials.measure import check_methods, measure, prepare
+
+    check_methods(suite, [(cell.set_name, cell.method_name) for cell in chosen.cells], places)
+    on_line(f"{suite.title}: {chosen}")
+    if plan:
+        for set_name, part in chosen.parts.items():
+            on_line(f"{set_name}: {part}")
+        return chosen
+
+    def on_done(item: Item) -> None:
+        result = record[item.key]
+        score = f"{result['value']:.4f}" if "value" in result else "failed"
+        on_line(f"{item}: {score} in {result['seconds']:.1f} s")
+
+    def known(set_name: str, part: Benchmark) -> list[Item]:
+        items = [item for cell in part.cells for item in cell.known(record)]
+        if any(item.key not in record for item in items):
+            if time.monotonic() >= deadline:  # features may take long
+                raise work.OutOfTimeError
+            prepare(suite, set_name, places, [cell.method_name for cell in part.cells])
+        return items
+
+    options = {"processes": processes, "cluster": cluster, "deadline": deadline, "on_done": on_done}
+    with record.command(str(output.trainings)), suppress(work.OutOfTimeError):
+        for each in chosen.parts.items():
+            train_missing(partial(known, *each), measure, record, **options)
+    write_page(replace(chosen, cells=cells(suite, places)), output)
+    return chosen
+
+
+def write_page(benchmark: Benchmark, output: Output) -> None:
+    """Write the page of all sets and methods; its notes are kept."""
+    from contml.app.trials.page import page
+
+    text = page(benchmark.suite, benchmark.cells, benchmark.results, f"{date.today().isoformat()}. {benchmark}.")
+    if output.page.exists():
+        _, heading, notes = output.page.read_text(encoding="utf-8").partition(NOTES)
+        text += heading + notes
+    write(output.page, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def _chosen_cells(suite: Suite, places: Mapping[str, str], only: Iterable[str]) -> list[Cell]:
+    """The cells of some sets and methods.
+
+    Raises:
+        InputError: a name is neither.
+    """
+    names = [*suite.sets, *suite.methods]
+    for name in only:
+        if name not in names:
+            raise InputError("--only", name, hint=did_you_mean(name, names, f"choose of {', '.join(names)}"))
+    return cells(suite, places, only)
+
+
+def _parse_places(suite: Suite, given: Sequence[str], inputs: Path) -> dict[str, str]:
+    """What the command line gives for the places of a suite, with the folder of the inputs.
+
+    Raises:
+        InputError: a place is unknown or missing.
+    """
+    places: dict[str, str] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if name not in suite.places or not equals:
+            asked = f"give {' '.join(f'{each}=PATH' for each in suite.places)}" if suite.places else "it asks for none"
+            raise InputError(text, "no place of this suite", hint=did_you_mean(name, suite.places, asked))
+        places[name] = str(Path(path).expanduser().absolute())
+    for name, meaning in suite.places.items():
+        if name not in places:
+            raise InputError(name, "missing", hint=f"give {name}=PATH, {meaning}")
+    return {**places, "folder": str(inputs.absolute())}

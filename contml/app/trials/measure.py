@@ -1,0 +1,320 @@
+"""The inputs of the sets of a benchmark, and one training: train on them, and measure each query of the split.
+
+Inputs are features of the images, and label distances that would take long to compute for each batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError
+from contml._support.files import write
+from contml.app.trials.plan import UNIT, Item, data_key
+from contml.app.trials.record import Result, result_of
+from contml.app.trials.suite import SCORES, Inputs, Suite, filled
+from contml.config.document import COMMAND_LINE_NAME
+from contml.data import Split, Task
+from contml.data.features import read_features, write_features
+from contml.data.sources import Vector
+from contml.evaluation.results import Evaluation, Ranking
+from contml.evaluation.retrieval import evaluate
+from contml.experiment import Experiment, extract_features, load
+from contml.labels import LabelSpace, MatrixLabels, PoseLabels, VectorLabels
+
+
+def experiment_of(suite: Suite, set_name: str, places: Mapping[str, str], changes: list[str]) -> Experiment:
+    """The experiment of a set with changes to its config."""
+    data = suite.sets[set_name]
+    with errors_of(set_name):
+        return load(data.config, [*filled(data.changes, places), *changes])
+
+
+def check_methods(suite: Suite, pairs: Sequence[tuple[str, str]], places: Mapping[str, str]) -> None:
+    """Load the config of each set, and of each method with each value of its grid: a mistyped name is found at once.
+
+    Args:
+        suite: the suite.
+        pairs: sets and methods.
+        places: as of `Item`; a place that is missing stands for itself.
+
+    Raises:
+        InputError: the first error.
+    """
+    first_sets: dict[str, str] = {}
+    unfilled = {**{place: f"${place}" for place in suite.places}, **places}
+    for set_name in dict.fromkeys(set_name for set_name, _ in pairs):
+        experiment_of(suite, set_name, unfilled, filled(suite.inputs.changes if suite.inputs else (), unfilled))
+    for set_name, name in pairs:
+        first_sets.setdefault(name, set_name)
+    for name, set_name in first_sets.items():
+        method, data = suite.methods[name], suite.sets[set_name]
+        if method.baseline is not None:
+            continue
+        texts = {**unfilled, **data.values}
+        words = [axis.words for axis in method.axes]
+        for n in range(max(map(len, words), default=1)):
+            option = " ".join(each[n % len(each)] for each in words)
+            try:
+                experiment_of(suite, set_name, texts, filled([*suite.train, *method.changes, *option.split()], texts))
+            except InputError as error:
+                raise error.at(f"method {name}") from None
+
+
+@contextmanager
+def errors_of(set_name: str) -> Iterator[None]:
+    """Errors of changes to a config name the set, since nobody has written them on the command line."""
+    try:
+        yield
+    except InputError as error:
+        origin = error.origin.replace(COMMAND_LINE_NAME, f"sets.{set_name} of the suite")
+        raise type(error)(error.subject, error.got, error.allowed, error.hint, origin) from error
+
+
+def folder_of(suite: Suite, set_name: str, places: Mapping[str, str]) -> Path:
+    """The folder of the inputs of a set."""
+    return Path(places["folder"]) / f"{set_name.replace(' ', '_')}-{data_key(suite, set_name)}"
+
+
+def prepare(suite: Suite, set_name: str, places: Mapping[str, str], methods: Iterable[str]) -> None:
+    """Write the inputs of a set that are not there yet.
+
+    Raises:
+        InputError: an error of the data, or the loss of one of the methods needs other labels.
+    """
+    folder, inputs = folder_of(suite, set_name, places), suite.inputs
+    experiment = experiment_of(suite, set_name, places, filled(inputs.changes if inputs else (), places))
+    with errors_of(set_name):
+        task = experiment.read_task()
+        texts = {**places, **suite.sets[set_name].values}
+        for method in (suite.methods[name] for name in methods):
+            if method.baseline is None:
+                changes = filled([*suite.train, *method.changes, *method.options[0].split()], texts)
+                experiment_of(suite, set_name, places, changes).check_labels(task)
+        if inputs is not None:
+            _write_features(replace(experiment, task=task), folder, inputs)
+    for name, split in task.splits.items():
+        if _is_slow(split.labels) and not (folder / f"{name}.npy").exists():
+            write(folder / f"{name}.npy", partial(np.save, arr=split.labels.pairwise().numpy()))
+
+
+def _write_features(experiment: Experiment, folder: Path, inputs: Inputs) -> None:
+    """Write the features of a set."""
+    out, bare = folder / "features.npz", folder / ("maps.npz" if inputs.maps else "network.npz")
+    if not out.exists():
+        extract_features(experiment, bare, maps=inputs.maps)
+        write_components(bare, out, inputs.components)
+        bare.unlink()
+
+
+def _is_slow(labels: LabelSpace) -> bool:
+    """Whether label distances are written to a file.
+
+    Classes and labels of a known exponent are compared by arithmetic: a matrix would not say which power it holds.
+    """
+    return labels.exponent is None and labels.class_ids is None
+
+
+def with_matrices(task: Task, folder: Path) -> Task:
+    """The task with the label distances that are in the folder."""
+
+    def changed(name: str, split: Split) -> Split:
+        file = folder / f"{name}.npy"
+        return replace(split, labels=MatrixLabels(file)) if _is_slow(split.labels) and file.exists() else split
+
+    return task.with_splits({name: changed(name, split) for name, split in task.splits.items()})
+
+
+def write_components(features: Path, out: Path, components: int | None) -> None:
+    """The first principal components of features, or all of them; mean and directions come from the training images."""
+    found = read_features(features)
+    with np.load(features) as file:
+        splits = file["split"].tolist()
+    values = found.values.reshape(len(splits), -1)
+    if components is not None:
+        seen = values[[split == "train" for split in splits]].astype(np.float64)
+        directions = np.linalg.svd(seen - seen.mean(0), full_matrices=False)[2][:components]
+        values = ((values - seen.mean(0)) @ directions.T).astype(np.float32)
+    assert found.names is not None
+    write_features(out, found.names, splits, values)
+
+
+def measure(item: Item) -> Result:
+    """The result of a training: the first score of the suite, and on the test split all scores of each query.
+
+    Every item of the split is a query. It searches all other items, without its own group.
+
+    Raises:
+        InputError: the data cannot be read, the scores are not of its labels, or as `result_of`.
+    """
+    split = _task(*_task_key(item)).evaluated
+    return result_of(lambda: _measured(item, split))
+
+
+def _measured(item: Item, split: Split) -> Result:
+    with errors_of(item.set_name):
+        embeddings = _baseline(item) if item.method.baseline else _trained(item)
+    evaluation, ranking = evaluate(
+        embeddings,
+        split.labels,
+        groups=split.groups,
+        exclude_group=split.exclude_group,
+        places=split.places,
+        clusters=False,
+    )
+    with errors_of(item.set_name):
+        scores = {name: query_scores(name, evaluation, ranking) for name in item.suite.scores}
+    first, *others = scores
+    result: dict[str, Any] = {"value": round(float(scores[first].mean()), 5)}
+    if evaluation.kind == "graded":
+        at = evaluation.curves["label_distance"].at(evaluation.k)
+        result |= {"label_distance": at.model / at.random, "oracle": at.oracle / at.random}
+    if item.split == "test":
+        in_units = {name: (values * UNIT).round().long().tolist() for name, values in scores.items()}
+        result["queries"] = in_units[first]
+        if others:
+            result["others"] = {name: in_units[name] for name in others}
+        if evaluation.kind == "graded":
+            result["spearman"], result["kendall"] = evaluation.spearman, evaluation.scores["kendall"].model
+        if item.seed == item.suite.seeds[0]:
+            result["groups"] = _groups(ranking)
+    return result
+
+
+def query_scores(name: str, evaluation: Evaluation, ranking: Ranking) -> Tensor:
+    """A score of each query, `[Q]`: their mean is the metric of the evaluation.
+
+    The normalized score of a query is (random - model) / (the mean of random - oracle over the queries), of its label
+    distance@10.
+
+    Args:
+        name: a name of `contml.app.trials.suite.SCORES`.
+        evaluation: of the embeddings.
+        ranking: of the same evaluation.
+
+    Raises:
+        InputError: the score is of classes, and the labels are graded, or the other way round.
+    """
+    if SCORES[name].classes != (evaluation.kind == "classes"):
+        kind = "classes" if evaluation.kind == "classes" else "graded"
+        allowed = ", ".join(each for each, score in SCORES.items() if score.classes == (kind == "classes"))
+        raise InputError("scores", f"{name} of {kind} labels", f"must be of {allowed}")
+    if name == "recall@1":
+        return ranking.values
+    if name in ranking.scores:
+        return ranking.scores[name]
+    span = float((ranking.random_values - ranking.oracle_values).mean())
+    return (ranking.random_values - ranking.values) / span
+
+
+def _groups(ranking: Ranking) -> list[Any]:
+    """What `contml.app.trials.statistics.estimate` takes as groups: the items of each query, or its number."""
+    if ranking.items is None:
+        return list(range(len(ranking.queries)))
+    return (ranking.items[:, 0] if ranking.items.shape[1] == 1 else ranking.items).tolist()
+
+
+def _task_key(item: Item) -> tuple[Any, ...]:
+    return item.suite.model_dump_json(), item.set_name, tuple(sorted(item.places.items())), item.split
+
+
+@lru_cache(maxsize=2)
+def _task(suite_text: str, set_name: str, places: tuple[tuple[str, str], ...], split: str) -> Task:
+    """What is trained on, and what is measured: the validation or the test split, each item of which is a query."""
+    suite, values = Suite.model_validate_json(suite_text), dict(places)
+    folder = folder_of(suite, set_name, values)
+    changes = [f"training.val_share={suite.val_share}", f"training.select={'val' if split == 'val' else 'none'}"]
+    changes += _read_from(suite, folder)
+    experiment = experiment_of(suite, set_name, values, changes)
+    task = replace(experiment, task=with_matrices(experiment.read_task(), folder)).build_task()
+    measured = task.splits[split]
+    # As the validation split, which nothing is chosen on: a trainer evaluates a test split again and again.
+    return Task(task.train, None, replace(measured, queries=None, gallery=None))
+
+
+def _read_from(suite: Suite, folder: Path) -> list[str]:
+    """Changes to a config: train on the features of the folder, if the suite has any."""
+    return [] if suite.inputs is None else [f"images.features={folder / 'features.npz'}"]
+
+
+def _trained(item: Item) -> Tensor:
+    """Train the head or the network, and embed the split with its last weights, `[N, d]`."""
+    torch.set_num_threads(1)
+    places = {**item.places, **item.data.values}
+    changes = filled([*item.suite.train, *item.method.changes], places)
+    last = [*_read_from(item.suite, folder_of(item.suite, item.set_name, item.places)), "training.select=none"]
+    changes += [*item.options.split(), *last, f"seed={item.seed}"]
+    experiment = experiment_of(item.suite, item.set_name, item.places, changes)
+    task = _task(*_task_key(item))
+    trainer = experiment.build_trainer(task, quiet=True)
+    trainer.fit()
+    return trainer.outputs(task.evaluated)[0]  # a broken image is an error
+
+
+# Baselines
+
+
+def _baseline(item: Item) -> Tensor:
+    """Features as they are, or labels that are predicted from them, `[N, d]`."""
+    task = _task(*_task_key(item))
+    options = dict(word.split("=") for word in item.options.split())
+    inputs = vectors_of(task.evaluated)
+    if item.method.baseline == "features":
+        return torch.nn.functional.normalize(inputs, dim=1) if options["normalize"] == "true" else inputs
+    labels = label_vectors(task.train)
+    if labels is None:
+        raise InputError(item.method_name, f"the labels of {item.set_name} are no vectors", hint="set its sets")
+    return ridge(vectors_of(task.train), *labels, inputs, float(options["strength"]))
+
+
+def vectors_of(split: Split) -> Tensor:
+    """The features of a split `[N, F]`, float64."""
+    values = [source.values for source in split.images if isinstance(source, Vector)]
+    return torch.stack([torch.as_tensor(value) for value in values]).double()
+
+
+def label_vectors(split: Split) -> tuple[Tensor, Tensor] | None:
+    """The labels of a split as vectors `[N, D]`, and which of their numbers are known; None where they are none."""
+    labels = split.labels
+    if isinstance(labels, PoseLabels):
+        return labels.joints.flatten(1), labels.visible.repeat_interleave(labels.joints.shape[2], 1)
+    if isinstance(labels, VectorLabels):
+        return labels.values, torch.ones_like(labels.values, dtype=torch.bool)
+    return None
+
+
+def ridge(x: Tensor, y: Tensor, known: Tensor, queries: Tensor, strength: float) -> Tensor:
+    """Predicted labels `[Q, D]` of `queries` `[Q, F]`: least squares of standardized labels with an L2 penalty.
+
+    The weights w and the bias b of each number of the label minimize
+
+        mean over its known items of (w x + b - (y - mean) / std)^2  +  strength * v |w|^2
+
+    with v the mean variance of the features. The prediction is in units of the label.
+
+    Args:
+        x: features of the training items `[N, F]`.
+        y: their labels `[N, D]`.
+        known: which numbers of the labels are known, bool `[N, D]`.
+        queries: the features for which labels are predicted.
+        strength: of the penalty.
+    """
+    predicted = queries.new_empty(len(queries), y.shape[1])
+    patterns, column_of = torch.unique(known, dim=1, return_inverse=True)
+    for n in range(patterns.shape[1]):
+        rows, columns = patterns[:, n], column_of == n
+        a, b = x[rows], y[rows][:, columns]
+        centre, mean, std = a.mean(0), b.mean(0), b.std(0, correction=0).clamp(min=1e-12)
+        a, b = a - centre, (b - mean) / std
+        penalty = strength * float(a.square().mean()) * torch.eye(a.shape[1], dtype=a.dtype)
+        weights = torch.linalg.solve(a.T @ a / len(a) + penalty, a.T @ b / len(a))
+        predicted[:, columns] = ((queries - centre) @ weights) * std + mean
+    return predicted

@@ -1,0 +1,327 @@
+"""The page of a benchmark: ranks over the sets, and a table per set, with intervals over seeds and queries."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from contml.app.trials.plan import UNIT, Cell, value
+from contml.app.trials.record import Result
+from contml.app.trials.statistics import Array, Estimate, critical_difference, estimate, friedman, holm, mean_ranks
+from contml.app.trials.suite import SCORES, Suite
+
+#: What a page of a suite with one seed says of its intervals.
+ONE_SEED = "There is one seed: what another seed would change is not in the intervals."
+
+
+@dataclass(frozen=True)
+class SetScores:
+    """The scores of the methods on a set whose trainings are finished.
+
+    Attributes:
+        name: the set.
+        scores: of each method `[S, Q]`.
+        groups: the group of each query `[Q]`, or its items `[Q, m]`.
+    """
+
+    name: str
+    scores: Mapping[str, Array]
+    groups: Sequence[int] | Sequence[Sequence[int]]
+
+
+def _estimated(sets: Sequence[SetScores], method: str, less: str | None = None) -> Estimate:
+    """The mean score of a method over sets, or of its difference to another."""
+    values = [each.scores[method] - (0 if less is None else each.scores[less]) for each in sets]
+    return estimate(values, [each.groups for each in sets])
+
+
+def set_scores(
+    suite: Suite, found: Sequence[Cell], results: Mapping[str, Result], score: str | None = None
+) -> list[SetScores]:
+    """The scores of the sets, of the methods that are finished; a set without one is left out.
+
+    Args:
+        suite: the suite.
+        found: the cells.
+        results: the finished trainings.
+        score: one of the suite; None: the first one.
+    """
+    scores = list[SetScores]()
+    for set_name in dict.fromkeys(cell.set_name for cell in found):
+        part = [cell for cell in found if cell.set_name == set_name and cell.finished(results)]
+        tests = {cell.method_name: [results[item.key] for item in cell.tests(results)] for cell in part}
+        groups = next((result["groups"] for found in tests.values() for result in found if "groups" in result), None)
+        if groups is None:
+            continue
+        matrices = {name: _matrix(found, score or suite.scores[0], suite, len(groups)) for name, found in tests.items()}
+        scores.append(SetScores(set_name, matrices, groups))
+    return scores
+
+
+def _matrix(found: Sequence[Result], score: str, suite: Suite, queries: int) -> Array:
+    """A score of each seed and query `[S, Q]`: 0 where a training failed; a baseline is the same for all seeds."""
+
+    def of(result: Result) -> Sequence[int]:
+        if "error" in result:
+            return [0] * queries
+        values: Sequence[int] = result["queries"] if score == suite.scores[0] else result["others"][score]
+        return values
+
+    rows = [np.array(of(result), float) / UNIT for result in found]
+    return np.stack([rows[n % len(rows)] for n in range(len(suite.seeds))])
+
+
+def page(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result], head: str) -> str:
+    """The page, in Markdown.
+
+    Args:
+        suite: the suite.
+        found: the cells that it shows.
+        results: the finished trainings.
+        head: what stands below the title: the date, and how much is done.
+    """
+    scores = set_scores(suite, found, results)
+    lines = [f"# {suite.title}", "", f"{head} A method is shown where all of its trainings are done.", ""]
+    lines += [_protocol(suite), ""]
+    complete = complete_sets(found, scores)
+    if suite.claims:
+        lines += ["## Published orderings", "", _claims(suite, found, results), ""]
+    if complete:
+        lines += ["## Overview", "", _overview(suite, complete), ""]
+    for each in scores:
+        part = [cell for cell in found if cell.set_name == each.name and cell.method_name in each.scores]
+        lines += [f"## {each.name}", "", _table(suite, each, part, results), ""]
+    return "\n".join(lines)
+
+
+def complete_sets(found: Sequence[Cell], scores: Sequence[SetScores]) -> list[SetScores]:
+    """The sets of which all methods are finished."""
+    return [
+        each for each in scores if all(cell.method_name in each.scores for cell in found if cell.set_name == each.name)
+    ]
+
+
+def _protocol(suite: Suite) -> str:
+    fixed = "" if SCORES[suite.scores[0]].classes else "the denominator of the score is fixed, and "
+    further = (
+        f", then {suite.further} more around the best one: up to two beyond the end of a grid of numbers where the "
+        "best one is at its end, the others between it and its neighbours."
+    )
+    several = len(suite.seeds) > 1
+    seeds = f"seed{'s' if several else ''} {', '.join(map(str, suite.seeds))}"
+    return (
+        f"Each trained method tries {suite.trials} options with seed 0 on the validation split"
+        f"{further if suite.further else '.'} The best option is trained with {seeds}, and its last weights are "
+        f"measured on the test split.\n\n"
+        f"{_of_scores(suite)} Brackets: 95 % intervals over {'seeds and ' if several else ''}queries (groups of "
+        f"queries, where there are groups), by Student's t; {fixed}an interval of the mean is one for these sets. "
+        f"{'' if several else f'{ONE_SEED} '}Differences to {suite.reference} are paired by seed and query. p: "
+        "two-sided, by Holm's correction over the methods of a table. Seconds: of one core."
+    )
+
+
+def _of_scores(suite: Suite) -> str:
+    """What is a query, and what is measured on it."""
+    first, *others = (SCORES[name] for name in suite.scores)
+    if not first.classes:
+        return f"Every item is a query against all other items, without its own group. Score: {first.meaning}."
+    text = f"Every item is a query against all other items; the queries of a class are a group. Score: {first.meaning}."
+    return " ".join([text, *(f"Also {other.meaning}." for other in others)])
+
+
+#: What is said of a claim.
+HOLDS, REVERSED, UNDECIDED = "holds", "does not hold", "undecided"
+
+
+def _claims(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result]) -> str:
+    """The published orderings with a verdict by each score."""
+    tables = {name: {each.name: each for each in set_scores(suite, found, results, name)} for name in suite.scores}
+    titles = [SCORES[name].title for name in suite.scores]
+    head = [f"{part}{title}" for title in titles for part in ("", "verdict by ")]
+    rows = [["ordering", "published", "source", *head]]
+    verdicts = {name: claim_verdicts(suite, tables[name]) for name in suite.scores}
+    for n, claim in enumerate(suite.claims):
+        cells = [f"{claim.better} > {claim.worse}", claim.published, claim.source]
+        for name in suite.scores:
+            cells += verdicts[name][n]
+        rows.append(cells)
+    counts = [
+        f"by {title}, {sum(row[1] == HOLDS for row in verdicts[name])} hold, "
+        f"{sum(row[1] == REVERSED for row in verdicts[name])} do not, "
+        f"{sum(row[1] == UNDECIDED for row in verdicts[name])} are undecided"
+        for name, title in zip(suite.scores, titles, strict=True)
+    ]
+    return (
+        "The first method of an ordering is better in its source. The columns of scores have the difference of the two "
+        "methods on each finished set, and the interval of the mean over these. An ordering holds if the mean "
+        f"difference is above 0 with p < 0.05 by Holm's correction over all orderings; it does not hold if it is below "
+        f"0 with such a p; else it is undecided: the difference may be chance.\n\n"
+        f"{_markdown(rows)}\n\nOf all orderings: {'; '.join(counts)}."
+    )
+
+
+def claim_verdicts(suite: Suite, scores: Mapping[str, SetScores]) -> list[tuple[str, str]]:
+    """The differences of each claim of a suite as a text, and what they say of it.
+
+    Args:
+        suite: the suite.
+        scores: the sets by name, of one score.
+    """
+    found = list[Estimate | None]()
+    shown = list[str]()
+    for claim in suite.claims:
+        both = {claim.better, claim.worse}
+        names = [name for name in suite.sets_of_claim(claim) if name in scores and both <= set(scores[name].scores)]
+        if not names:
+            found.append(None)
+            shown.append("-")
+            continue
+        sets = [scores[name] for name in names]
+        values = [float((each.scores[claim.better] - each.scores[claim.worse]).mean()) for each in sets]
+        of_mean = _estimated(sets, claim.better, claim.worse)
+        found.append(of_mean)
+        parts = ", ".join(f"{name} {value:+.3f}" for name, value in zip(names, values, strict=True))
+        mean = f"; mean {of_mean.mean:+.3f}" if len(sets) > 1 else ""
+        shown.append(f"{parts}{mean} [{of_mean.low:+.3f}, {of_mean.high:+.3f}]")
+    corrected = iter(holm([each.p for each in found if each is not None]))
+    verdicts = list[str]()
+    for each in found:
+        if each is None:
+            verdicts.append("not measured yet")
+        elif next(corrected) >= 0.05:
+            verdicts.append(UNDECIDED)
+        else:
+            verdicts.append(HOLDS if each.mean > 0 else REVERSED)
+    return list(zip(shown, verdicts, strict=True))
+
+
+def _overview(suite: Suite, sets: Sequence[SetScores]) -> str:
+    """Scores, mean and mean rank of the methods that all sets have; then of the others, which have no mean."""
+    everywhere = [name for name in suite.methods if all(name in each.scores for each in sets)]
+    somewhere = [name for name in suite.methods if any(name in each.scores for each in sets) and name not in everywhere]
+    means = {name: _estimated(sets, name) for name in everywhere}
+    differences = _differences(suite.reference, everywhere, sets)
+    table = np.array([[each.scores[name].mean() for name in everywhere] for each in sets])
+    ranks = dict(zip(everywhere, mean_ranks(table), strict=True))
+    rows = [["method", *(each.name for each in sets), "mean", f"less {suite.reference}", "p", "mean rank"]]
+    for name in sorted(everywhere, key=lambda name: -means[name].mean):
+        shown = [f"{each.scores[name].mean():.3f}" for each in sets]
+        rows.append(
+            [name, *shown, _score_cell(means[name]), *_difference_cells(differences.get(name)), f"{ranks[name]:.1f}"]
+        )
+    for name in somewhere:
+        shown = [f"{each.scores[name].mean():.3f}" if name in each.scores else "-" for each in sets]
+        rows.append([name, *shown, "-", "-", "-", "-"])
+    lines = [_markdown(rows), "", _tied(means, sets)]
+    p = friedman(table)
+    if p == p:  # not NaN
+        distance = critical_difference(len(everywhere), len(sets))
+        lines += [
+            "",
+            f"Friedman's test that all methods are equal: p = {p:.2g}. Critical difference of mean ranks (Nemenyi, "
+            f"5 %) on {len(sets)} sets: {distance:.2f}; their ranks do not distinguish methods closer than this.",
+        ]
+    return "\n".join(lines)
+
+
+def _differences(
+    reference: str, methods: Sequence[str], sets: Sequence[SetScores]
+) -> dict[str, tuple[Estimate, float]]:
+    """The difference of each other method to the reference, and its corrected p-value."""
+    if reference not in methods:
+        return {}
+    others = [name for name in methods if name != reference]
+    found = [_estimated(sets, name, reference) for name in others]
+    return dict(zip(others, zip(found, holm([each.p for each in found]), strict=True), strict=True))
+
+
+def _score_cell(score: Estimate) -> str:
+    return f"{score.mean:.3f} [{score.low:.3f}, {score.high:.3f}]"
+
+
+def _difference_cells(found: tuple[Estimate, float] | None) -> list[str]:
+    if found is None:
+        return ["-", "-"]
+    difference, p = found
+    return [f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]", f"{p:.3f}"]
+
+
+def _tied(means: Mapping[str, Estimate], sets: Sequence[SetScores]) -> str:
+    """Which methods the interval does not distinguish from the best one, without a correction: a cautious list."""
+    best = max(means, key=lambda name: means[name].mean)
+    tied = [name for name in means if name != best and not _estimated(sets, best, name).low > 0]
+    return f"Within noise of {best} (the 95 % interval of the difference has 0): {', '.join(tied) or 'none'}."
+
+
+#: Columns of graded labels, and their names in a result.
+_METRICS = {"label distance@10": "label_distance", "Spearman": "spearman", "Kendall": "kendall"}
+
+
+def _table(suite: Suite, each: SetScores, part: Sequence[Cell], results: Mapping[str, Result]) -> str:
+    means = {name: _estimated([each], name) for name in each.scores}
+    differences = _differences(suite.reference, [*means], [each])
+    queries = len(each.groups)
+    first, *others = suite.scores
+    head = ["method", "chosen option", "validation", SCORES[first].title, f"less {suite.reference}", "p"]
+    metrics = [SCORES[name].title for name in others] if SCORES[first].classes else list(_METRICS)
+    rows = [[*head, *metrics, "seconds"]]
+    edges, failed = list[str](), list[str]()
+    pairs = list[tuple[float, float]]()
+    for cell in sorted(part, key=lambda cell: -means[cell.method_name].mean):
+        name, trials, tests = cell.method_name, cell.trials(results), cell.tests(results)
+        options = tests[0].options
+        found = [results[item.key] for item in tests]
+        val = max(value(results[item.key]) for item in trials)
+        if SCORES[first].classes:
+            shown = [f"{_matrix(found, other, suite, queries).mean():.3f}" for other in others]
+        else:
+            shown = [_mean(found, metric) for metric in _METRICS.values()]
+        seconds = statistics.median(float(result["seconds"]) for result in found)
+        cells = [
+            name,
+            options or "-",
+            f"{val:.3f}",
+            _score_cell(means[name]),
+            *_difference_cells(differences.get(name)),
+            *shown,
+        ]
+        rows.append([*cells, f"{seconds:.1f}"])
+        pairs.append((val, means[name].mean))
+        if at_edge := cell.method.at_edge(options, [item.options for item in trials]):
+            edges.append(f"{name} ({', '.join(at_edge)})")
+        if count := sum("error" in results[item.key] for item in trials):
+            failed.append(f"{name} {count}")
+    lines = [_markdown(rows), "", f"{queries:,} queries. {_tied(means, [each])}"]
+    if chosen_on := suite.sets[each.name].options_of:
+        lines.append(f"Options are those that were chosen on {chosen_on}; the column 'validation' is of that set.")
+    else:
+        lines.append(f"Validation and test scores of the chosen options: {_agreement(pairs)}.")
+    if edges:
+        lines.append(f"Chosen at an end of all that was tried: {', '.join(edges)}.")
+    if failed:
+        lines.append(f"Trials that diverged: {', '.join(failed)}.")
+    return "\n".join(lines)
+
+
+def _agreement(pairs: Sequence[tuple[float, float]]) -> str:
+    """Whether the ranking of the methods on validation is that on the test split."""
+    from scipy.stats import spearmanr
+
+    if len(pairs) < 3:
+        return "too few methods for a rank correlation"
+    val, test = ([pair[n] for pair in pairs] for n in (0, 1))
+    return f"rank correlation over the methods {float(spearmanr(val, test).statistic):.2f}"
+
+
+def _mean(found: Sequence[Result], metric: str) -> str:
+    known = [float(result[metric]) for result in found if metric in result]
+    return f"{statistics.mean(known):.3f}" if known else "-"
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table; the first row is the header."""
+    header, *body = rows
+    return "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *body])

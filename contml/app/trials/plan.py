@@ -1,0 +1,231 @@
+"""The trainings of a suite: which there are, what their results chose, and which come next. It imports no torch.
+
+    for each set, each method:   train each option of the grid with seed 0, measure on the validation split
+                                 the second round: as many options again for each, around its best one
+                                 train the best option with seeds 1 to 5, measure on the test split
+
+The test split is measured for chosen options alone. A training is the same as long as its key is: data set, method,
+options, seed, split, and a hash of all changes to the config. Where data and weights are is no part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from contml.app.trials.record import Result
+from contml.app.trials.suite import DataSet, Method, Suite, filled
+from contml.config import Document, read
+from contml.experiment.names import config_path
+
+#: The seed of trials.
+TRIAL_SEED = 0
+#: The score of suites that name none.
+_FIRST_SCORE = "label_distance@10"
+#: The result of a test training has `queries`, the first score of each query in units of 1 / `UNIT`, and `others`, the
+#: other scores by name. That of the first seed has `groups`, the group of each query.
+UNIT = 10_000
+
+
+@dataclass(frozen=True)
+class Item:
+    """A training, and the split on which it is measured.
+
+    Attributes:
+        suite: the suite.
+        places: what its places are here: texts by name. `folder` has the inputs.
+        set_name: the data set.
+        method_name: the method.
+        options: what it tries: `"KEY=VALUE KEY=VALUE"`.
+        seed: of the training.
+        split: "val" for a trial, "test" for a chosen option.
+    """
+
+    suite: Suite = field(repr=False)
+    places: Mapping[str, str] = field(repr=False)
+    set_name: str
+    method_name: str
+    options: str
+    seed: int
+    split: Literal["val", "test"]
+
+    @property
+    def data(self) -> DataSet:
+        """The data set."""
+        return self.suite.sets[self.set_name]
+
+    @property
+    def method(self) -> Method:
+        """The method."""
+        return self.suite.methods[self.method_name]
+
+    @cached_property
+    def key(self) -> str:
+        """What identifies the training."""
+        suite, method = self.suite, self.method
+        if method.baseline is None:
+            texts = {**_unfilled(suite), **self.data.values}
+            document = _document(self.data, tuple(filled([*suite.train, *method.changes], texts)))
+            values = document.with_overrides(filled(self.options.split(), texts)).values
+            untrained = ("task",) if suite.inputs is None else ("task", "images")
+            trained = {name: part for name, part in values.items() if name not in untrained}
+        else:
+            trained = {"baseline": method.baseline}
+        content = [data_key(suite, self.set_name), trained, method.version]
+        return json.dumps([self.set_name, self.method_name, self.options, self.seed, self.split, _hash(content)])
+
+    def __str__(self) -> str:
+        return f"{self.set_name}: {self.method_name}, {self.options or '-'}, seed {self.seed}, {self.split}"
+
+
+def data_key(suite: Suite, set_name: str) -> str:
+    """A hash of what the inputs and the splits of a set depend on."""
+    data, inputs = suite.sets[set_name], suite.inputs
+    changes = () if inputs is None else tuple(filled(inputs.changes, _unfilled(suite)))
+    values = _document(data, changes).values
+    content = [values["task"], suite.val_share]
+    if inputs is not None:
+        content[1:1] = [values["images"], values["model"], inputs.maps, inputs.components]
+    if suite.scores != (_FIRST_SCORE,):  # else as before there were others, so that older results are used
+        content.append(suite.scores)
+    return _hash(content)
+
+
+def _unfilled(suite: Suite) -> dict[str, str]:
+    """The places as they are written, so that a training is the same wherever its data are."""
+    return {name: f"${name}" for name in suite.places}
+
+
+@cache
+def _document(data: DataSet, changes: tuple[str, ...]) -> Document:
+    """The config of a set, with changes."""
+    path = Path(data.config) if data.config.endswith((".yaml", ".yml")) else config_path(data.config)
+    return read(path, [*data.changes, *changes])
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """A method on a data set.
+
+    Attributes:
+        suite: the suite.
+        places: as of `Item`.
+        set_name: the data set.
+        method_name: the method.
+    """
+
+    suite: Suite
+    places: Mapping[str, str]
+    set_name: str
+    method_name: str
+    _items: dict[tuple[str, int, str], Item] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def method(self) -> Method:
+        """The method."""
+        return self.suite.methods[self.method_name]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of its test trainings: one where nothing is drawn."""
+        return self.suite.seeds if self.method.baseline is None else self.suite.seeds[:1]
+
+    @property
+    def total(self) -> int:
+        """How many trainings it has in all."""
+        return len(self.seeds) + (len(self.method.options) + self._further_count if self.chooses else 0)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it has trials of its own; else those of another set choose its option."""
+        return self._chooser is self
+
+    @cached_property
+    def _chooser(self) -> Cell:
+        """The cell whose trials choose the option."""
+        other = self.suite.sets[self.set_name].options_of
+        return self if other is None else Cell(self.suite, self.places, other, self.method_name)
+
+    @property
+    def _further_count(self) -> int:
+        return self.suite.further if any(axis.key for axis in self.method.axes) else 0
+
+    def trials(self, results: Mapping[str, Result]) -> list[Item]:
+        """The trials that are known: the first round, and the second one when the first is finished."""
+        if not self.chooses:
+            return self._chooser.trials(results)
+        first = [self._item(options, TRIAL_SEED, "val") for options in self.method.options]
+        if not self._further_count or any(item.key not in results for item in first):
+            return first
+        chosen = _best(first, results)
+        second = self.method.further(chosen.options, self._further_count)
+        return [*first, *(self._item(options, TRIAL_SEED, "val") for options in second)]
+
+    def tests(self, results: Mapping[str, Result]) -> list[Item]:
+        """The trainings of the best option; none before all trials are finished."""
+        trials = self.trials(results)
+        if any(item.key not in results for item in trials):
+            return []
+        return [self._item(_best(trials, results).options, seed, "test") for seed in self.seeds]
+
+    def done(self, results: Mapping[str, Result]) -> int:
+        """How many trainings are finished."""
+        return sum(item.key in results for item in self.known(results))
+
+    def known(self, results: Mapping[str, Result]) -> list[Item]:
+        """Its trainings as far as they are known: its own trials, and those of the chosen option."""
+        return [*(self.trials(results) if self.chooses else ()), *self.tests(results)]
+
+    def finished(self, results: Mapping[str, Result]) -> bool:
+        """Whether all trainings are finished."""
+        return self.done(results) == self.total
+
+    def _item(self, options: str, seed: int, split: Literal["val", "test"]) -> Item:
+        made = Item(self.suite, self.places, self.set_name, self.method_name, options, seed, split)
+        return self._items.setdefault((options, seed, split), made)  # its key is computed once
+
+
+def value(result: Result) -> float:
+    """The score of a result; the worst possible one if the training failed."""
+    return float(result.get("value", -math.inf))
+
+
+def _best(items: Iterable[Item], results: Mapping[str, Result]) -> Item:
+    """The item with the highest score, of equal ones the first."""
+    return max(items, key=lambda item: value(results[item.key]))
+
+
+def cells(suite: Suite, places: Mapping[str, str], only: Iterable[str] = ()) -> list[Cell]:
+    """The cells of a benchmark: all methods of a set before the next set.
+
+    Args:
+        suite: the suite.
+        places: as of `Item`.
+        only: names of sets and methods; empty: all. If it names no set, all sets; if no method, all methods.
+    """
+    names = set(only)
+    sets = [name for name in suite.sets if name in names] or list(suite.sets)
+    methods = [name for name in suite.methods if name in names] or list(suite.methods)
+    pairs = ((set_name, method) for set_name in sets for method in methods)
+    return [Cell(suite, places, *pair) for pair in pairs if pair[0] in suite.sets_of(pair[1])]
+
+
+def seconds_left(found: Iterable[Cell], results: Mapping[str, Result], otherwise: float) -> float:
+    """Return the seconds of the trainings that are not finished: of each, the median of its cell, or of all."""
+    done = {
+        cell: [float(results[item.key]["seconds"]) for item in cell.known(results) if item.key in results]
+        for cell in found
+    }
+    of_all = [seconds for times in done.values() for seconds in times] or [otherwise]
+    return sum((cell.total - len(times)) * statistics.median(times or of_all) for cell, times in done.items())

@@ -1,0 +1,290 @@
+"""What a sweep tries: `KEY=A,B,C` is a choice, `KEY=LOW..HIGH` is a range.
+
+The values of trial n are a pure function of the space, the sampler, the seed, n, and the results that it may see.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from contml._support.errors import InputError
+from contml._support.validation import check_whole
+from contml.config import from_overrides
+from contml.config.document import show
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: The values of a trial by key: `{"loss.margin": 0.1}`.
+Params: TypeAlias = "Mapping[str, Any]"
+
+_FORMS = "must be KEY=A,B,C or KEY=LOW..HIGH, such as loss.margin=0.05,0.1"
+#: The largest end of a range: whole numbers up to here are exact in float64.
+_LARGEST = 1e15
+#: Keys that would change what a trial is judged by, and what to do instead.
+_FIXED = {
+    "seed": "use --seeds",
+    "task": "it changes the data: make one sweep per value",
+    "published": "it changes no training",
+    "training.select": "the trials use select=val",
+    "training.val_share": "use --folds",
+    "training.val_fold": "use --folds",
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Two or more values, without an order."""
+
+    key: str
+    values: tuple[Any, ...]
+
+    @property
+    def points(self) -> tuple[Any, ...]:
+        """The values with which the config is checked."""
+        return self.values
+
+    def draw(self, state: np.random.RandomState) -> int:
+        """Return the index of a random value."""
+        return int(state.uniform([0.0] * len(self.values), [1.0] * len(self.values)).argmax())
+
+    def index(self, value: Any) -> int:
+        """Return the index of a value; by text, since 1 == True."""
+        return [value_text(each) for each in self.values].index(value_text(value))
+
+    def value(self, drawn: Any) -> Any:
+        """Return the value of an index."""
+        return self.values[drawn]
+
+    def __str__(self) -> str:
+        return ",".join(value_text(value) for value in self.values)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Whole numbers or numbers from `low` to `high`, both included."""
+
+    key: str
+    low: float
+    high: float
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the values are whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def log(self) -> bool:
+        """Whether the values are drawn on a logarithmic scale."""
+        return self.low > 0 and self.high / self.low >= 10
+
+    @property
+    def points(self) -> tuple[Any, ...]:
+        """The values with which the config is checked: both ends and the middle."""
+        middle = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2
+        return self.low, self.value(middle), self.high
+
+    def draw(self, state: np.random.RandomState) -> float:
+        """Return a random number."""
+        low, high = (self.low - 0.5, self.high + 0.5) if self.is_integer else (self.low, self.high)
+        number = math.exp(state.uniform(math.log(low), math.log(high))) if self.log else state.uniform(low, high)
+        return min(max(number, self.low), self.high)
+
+    def index(self, value: float) -> float:
+        """Return the number itself."""
+        return value
+
+    def value(self, value: float) -> float:
+        """Return a value with few digits: four on a logarithmic scale, else 1/10,000 of the range."""
+        if self.is_integer:
+            return round(value)
+        digits = 4 - math.floor(math.log10(self.high - self.low))
+        short = float(f"{value:.4g}") if self.log else round(value, digits)
+        return float(min(max(short, self.low), self.high))
+
+    def __str__(self) -> str:
+        return f"{value_text(self.low)}..{value_text(self.high)}"
+
+
+Space: TypeAlias = "Sequence[Choice | Range]"
+
+
+def parse_space(tries: Sequence[str], overrides: Sequence[str] = (), **numbers: int | None) -> list[Choice | Range]:
+    """Parse `KEY=A,B,C` and `KEY=LOW..HIGH`.
+
+    Args:
+        tries: the texts.
+        overrides: changes to the config, which set none of these keys.
+        numbers: numbers of trials, seeds, ..., each at least 1.
+
+    Raises:
+        InputError: a text has another form, a range is empty, a key appears twice or is not allowed, or a number is
+            below 1.
+    """
+    if not tries:
+        raise InputError("--try", "missing", hint="name a key and its values, such as --try loss.margin=0.05,0.1")
+    for name, number in numbers.items():
+        if number is not None:
+            check_whole(1, **{f"--{name}": number})
+    space = [_parse(text) for text in tries]
+    keys = [dimension.key for dimension in space]
+    if repeated := [key for key in keys if keys.count(key) > 1]:
+        raise _refusal(repeated[0], "appears twice", hint="give each key once")
+    for override in overrides:
+        if (key := override.partition("=")[0]) in keys:
+            raise _refusal(key, f"set by {override} as well", hint="omit one of them")
+    return space
+
+
+def value_text(value: Any) -> str:
+    """A value as it is written in YAML, by itself or in a list: text without quotes where it reads back."""
+    if isinstance(value, str):
+        try:
+            plain = _values("x", value) == [value] and from_overrides([f"x={value}"]).values["x"] == value
+        except InputError:
+            plain = False
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def overrides_of(params: Params) -> list[str]:
+    """The overrides that set the values of a trial."""
+    return [f"{key}={value_text(value)}" for key, value in params.items()]
+
+
+def grid(space: Space) -> list[dict[str, Any]]:
+    """All combinations of choices."""
+    keys = [dimension.key for dimension in space]
+    return [
+        dict(zip(keys, values, strict=True)) for values in itertools.product(*(dimension.points for dimension in space))
+    ]
+
+
+def draw(
+    space: Space,
+    sampler: str,
+    seed: int,
+    number: int,
+    finished: Sequence[tuple[Params, float | None]] = (),
+    running: Sequence[Params] = (),
+    better: str = "lower",
+) -> dict[str, Any]:
+    """Return the values of trial `number`.
+
+    Args:
+        space: the keys and their values.
+        sampler: "grid", "random" or "tpe".
+        seed: the seed of the sweep.
+        number: 0 for the first trial.
+        finished: values and result of the trials that "tpe" may see; None for a failed trial.
+        running: values of the trials without a result, which "tpe" avoids.
+        better: "lower" or "higher".
+    """
+    if sampler == "grid":
+        return grid(space)[number]
+    import numpy as np
+
+    trial_seed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+    if sampler == "random":
+        state = np.random.RandomState(trial_seed)
+        drawn: Params = {dimension.key: dimension.draw(state) for dimension in space}
+    else:
+        drawn = _suggested(space, trial_seed, finished, running, better)
+    return {dimension.key: dimension.value(drawn[dimension.key]) for dimension in space}
+
+
+def optuna_version() -> str:
+    """Return the version of Optuna, which sampler "tpe" draws with.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise InputError("--sampler", "tpe needs optuna", hint='pip install "contml[sweep]"') from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return str(optuna.__version__)
+
+
+def _suggested(
+    space: Space,
+    seed: int,
+    finished: Sequence[tuple[Params, float | None]],
+    running: Sequence[Params],
+    better: str,
+) -> Params:
+    """Return what Optuna's tree-structured Parzen estimator suggests, a choice as its index."""
+    import optuna
+    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+    from optuna.trial import TrialState, create_trial
+
+    distributions: dict[str, BaseDistribution] = {}
+    for part in space:
+        if isinstance(part, Choice):
+            distributions[part.key] = CategoricalDistribution(range(len(part.values)))  # a value may be a list
+        elif part.is_integer:
+            distributions[part.key] = IntDistribution(int(part.low), int(part.high), log=part.log)
+        else:
+            distributions[part.key] = FloatDistribution(part.low, part.high, log=part.log)
+    with warnings.catch_warnings():  # Optuna 4 calls constant_liar experimental
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+    study = optuna.create_study(sampler=sampler, direction="minimize" if better == "lower" else "maximize")
+    trials = [(TrialState.FAIL if value is None else TrialState.COMPLETE, value, params) for params, value in finished]
+    for state, value, params in [*trials, *((TrialState.RUNNING, None, params) for params in running)]:
+        indices = {part.key: part.index(params[part.key]) for part in space}
+        study.add_trial(create_trial(state=state, value=value, params=indices, distributions=distributions))
+    return study.ask(distributions).params
+
+
+def _parse(text: str) -> Choice | Range:
+    key, equals, raw_values = text.partition("=")
+    if not (key and equals):
+        raise InputError("--try", repr(text), _FORMS)
+    fixed_hint = next((hint for name, hint in _FIXED.items() if key == name or key.startswith(f"{name}.")), None)
+    if fixed_hint is not None:
+        raise _refusal(key, "cannot be tried", hint=fixed_hint)
+    if _is_range(key, raw_values):
+        ends = _values(key, raw_values.replace("..", ",", 1))
+        if not ends[0] < ends[1]:
+            raise _refusal(key, raw_values, "the lower end of a range must be below the upper one")
+        if max(map(abs, ends)) > _LARGEST:
+            raise _refusal(key, raw_values, f"must be within {_LARGEST:g}")
+        return Range(key, *ends)
+    values = _values(key, raw_values)
+    texts = [value_text(value) for value in values]
+    if range_texts := [text for text in texts if _is_range(key, text)]:
+        raise _refusal(key, f"{range_texts[0]} among other values", "must be a range or values, not both")
+    if len(values) < 2:
+        got = f"one value, {show(values[0])}" if values else "no value"
+        raise _refusal(key, got, _FORMS, "set a fixed value without --try" if values else "")
+    if repeated := [text for text in texts if texts.count(text) > 1]:
+        raise _refusal(key, f"{repeated[0]} appears twice", hint="give each value once")
+    if not all(math.isfinite(value) for value in values if isinstance(value, float)):
+        raise _refusal(key, raw_values, "must be finite")
+    return Choice(key, tuple(values))
+
+
+def _values(key: str, text: str) -> list[Any]:
+    """The values of a list in YAML without its brackets."""
+    values: Any = from_overrides([f"{key}=[{text}]"]).values
+    for step in key.split("."):
+        values = values[step]
+    return values if isinstance(values, list) else [values]
+
+
+def _is_range(key: str, text: str) -> bool:
+    """Whether a text is two numbers with two dots between them."""
+    values = _values(key, text.replace("..", ",", 1)) if ".." in text and "," not in text else []
+    return len(values) == 2 and all(type(value) in (int, float) and math.isfinite(value) for value in values)
+
+
+def _refusal(key: str, got: str, allowed: str = "", hint: str = "") -> InputError:
+    return InputError(f"--try {key}", got, allowed, hint)

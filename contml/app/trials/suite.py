@@ -1,0 +1,422 @@
+"""A suite: the data sets and the methods of a benchmark, and what each method may try. This module imports no torch.
+
+A suite is a YAML file; `suites/` has the bundled ones. `docs/benchmark.md` describes its keys.
+"""
+
+from __future__ import annotations
+
+import itertools
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from contml._support.errors import InputError, did_you_mean, one_line
+from contml.config import Document, read
+from contml.config.document import show
+
+#: How many numbers beyond the end of an axis are tried.
+_BEYOND = 2
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score of a ranking: the higher, the better.
+
+    Attributes:
+        title: of its column.
+        meaning: what it is, for the page.
+        classes: it is of labels that are classes; else of graded labels.
+    """
+
+    title: str
+    meaning: str
+    classes: bool = True
+
+
+#: The scores by name.
+SCORES = {
+    "label_distance@10": Score(
+        "score",
+        "the normalized score of label distance@10, 0 for a random ranking, 1 for the oracle",
+        classes=False,
+    ),
+    "recall@1": Score("Recall@1", "Recall@1, the share of the queries whose nearest item is of their class"),
+    "map_at_r": Score("MAP@R", "MAP@R, the mean average precision at the number of other items of a query's class"),
+}
+ScoreName: TypeAlias = Literal["label_distance@10", "recall@1", "map_at_r"]
+#: A change to a config, "KEY=VALUE"; or several, with spaces between them.
+Change = str
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Inputs(_Strict):
+    """How the images of all sets become features.
+
+    Attributes:
+        changes: changes to the config of a set, for the network that extracts them.
+        maps: take the last feature maps, not their mean.
+        components: keep so many principal components of the training images; None: all features.
+    """
+
+    changes: tuple[Change, ...]
+    maps: bool = False
+    components: int | None = None
+
+
+class DataSet(_Strict):
+    """A data set.
+
+    Attributes:
+        config: the config whose task reads it.
+        changes: changes to the config.
+        values: texts that stand for `$name` in the changes of methods.
+        options_of: an earlier set whose trials choose the options; None: this set has trials of its own.
+    """
+
+    config: str
+    changes: tuple[Change, ...] = ()
+    values: dict[str, str] = {}
+    options_of: str | None = None
+
+    def __hash__(self) -> int:
+        return hash((self.config, self.changes))
+
+
+class Method(_Strict):
+    """A method, and what it may try.
+
+    Attributes:
+        changes: changes to the config.
+        grid: the axes of what it tries, all combinations. A list has alternatives, each a change; a mapping of one key
+            has ascending numbers above 0, which the second round of trials goes beyond.
+        baseline: None: it is trained; "features": the features themselves; "regression": a linear prediction of the
+            labels. The grid of a baseline has its own options.
+        sets: the data sets on which it is defined; None: all.
+        version: raise it when the code of the method changes its results, so that older ones are not used.
+    """
+
+    changes: tuple[Change, ...] = ()
+    grid: tuple[tuple[Change, ...] | dict[str, tuple[float, ...]], ...] = ()
+    baseline: Literal["features", "regression"] | None = None
+    sets: tuple[str, ...] | None = None
+    version: int = 1
+
+    @property
+    def axes(self) -> list[Axis]:
+        """The axes of the grid."""
+        return [Axis("", part) if isinstance(part, tuple) else Axis(*next(iter(part.items()))) for part in self.grid]
+
+    @property
+    def options(self) -> list[str]:
+        """What it tries in the first round: all combinations, each `"KEY=VALUE KEY=VALUE"`."""
+        return [" ".join(words) for words in itertools.product(*(axis.words for axis in self.axes))]
+
+    def further(self, chosen: str, count: int) -> list[str]:
+        """What it tries in the second round: `count` options around the best one of the first round.
+
+        Each axis of numbers gets an equal share; the other axes keep their chosen values. Where the chosen number is at
+        an end of its axis, up to two are beyond it, in the ratio of the axis; the others are between it and its
+        neighbours. A method without an axis of numbers has none.
+
+        Args:
+            chosen: the best one of `options`.
+            count: a multiple of the number of axes of numbers.
+        """
+        axes = self.axes
+        words = list(itertools.product(*(axis.words for axis in axes)))[self.options.index(chosen)]
+        numbers = [n for n, axis in enumerate(axes) if axis.key]
+        found = []
+        for n in numbers:
+            axis = axes[n]
+            for value in axis.around(axis.words.index(words[n]), count // len(numbers)):
+                found.append(" ".join([*words[:n], axis.word(value), *words[n + 1 :]]))
+        return found
+
+    def at_edge(self, option: str, tried: Sequence[str]) -> list[str]:
+        """The keys of the axes of numbers on which an option is at an end of all that was tried."""
+        keys = [axis.key for axis in self.axes if axis.key]
+        return [key for key in keys if _number(option, key) in _ends([_number(each, key) for each in tried])]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a grid: alternatives, or ascending numbers of a key."""
+
+    key: str
+    values: tuple[float | str, ...]
+
+    @property
+    def words(self) -> list[str]:
+        """Each value as a change to the config."""
+        return [str(value) if isinstance(value, str) else self.word(value) for value in self.values]
+
+    def word(self, value: float) -> str:
+        """The change that sets a number."""
+        return f"{self.key}={value:.3g}"
+
+    def around(self, position: int, count: int) -> list[float]:
+        """Numbers around the one at a position: at an end two beyond it, the others between it and its neighbours."""
+        values = [float(value) for value in self.values]
+        chosen = values[position]
+        beyond, inside = list[float](), values[max(0, position - 1) : position + 2]
+        inside.remove(chosen)
+        if len(inside) == 1:  # at an end
+            beyond = [chosen * (chosen / inside[0]) ** step for step in range(1, min(count, _BEYOND) + 1)]
+        between = (chosen * (end / chosen) ** (0.5**step) for step in itertools.count(1) for end in inside)
+        return [*beyond, *itertools.islice(between, count - len(beyond))]
+
+
+def _number(option: str, key: str) -> float:
+    return next(float(word.partition("=")[2]) for word in option.split() if word.startswith(f"{key}="))
+
+
+def _ends(numbers: Sequence[float]) -> tuple[float, float]:
+    return min(numbers), max(numbers)
+
+
+class Claim(_Strict):
+    """An ordering of two methods that somebody has published.
+
+    Attributes:
+        better: the method that is better there.
+        worse: the other one.
+        source: where it is published.
+        published: its numbers there.
+        sets: the data sets on which it is tested; None: all that have both methods.
+    """
+
+    better: str
+    worse: str
+    source: str
+    published: str
+    sets: tuple[str, ...] | None = None
+
+
+class Suite(_Strict):
+    """A benchmark.
+
+    Attributes:
+        title: of its page.
+        places: what the command line gives as NAME=VALUE, and what it is; `$NAME` stands for it in changes.
+        inputs: how images become features; None: whole networks are trained on the images.
+        scores: what is measured on each query. The first one chooses options.
+        train: changes to the config of every set, for all trainings.
+        val_share: the share of the training items (or of their groups) that is left out for validation, where a set has
+            no validation split.
+        sets: the data sets by name.
+        methods: the methods by name.
+        claims: published orderings, each of which gets a verdict.
+        reference: the method that the others are compared with.
+        trials: how many options each trained method tries in the first round.
+        further: how many it tries in the second round.
+        seeds: the seeds of the trainings that are measured on the test split; trials have seed 0.
+        seconds: of a training, for the plan, until some are recorded.
+    """
+
+    title: str
+    places: dict[str, str] = {}
+    inputs: Inputs | None = None
+    scores: tuple[ScoreName, ...] = ("label_distance@10",)
+    train: tuple[Change, ...]
+    val_share: float = 0.25
+    sets: dict[str, DataSet]
+    methods: dict[str, Method]
+    claims: tuple[Claim, ...] = ()
+    reference: str
+    trials: int
+    further: int = 0
+    seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
+    seconds: float = 5.0
+
+    @property
+    def trained(self) -> list[str]:
+        """The names of the methods that are no baselines."""
+        return [name for name, method in self.methods.items() if method.baseline is None]
+
+    def sets_of(self, method: str) -> tuple[str, ...]:
+        """The names of the sets on which a method is defined."""
+        return self.methods[method].sets or tuple(self.sets)
+
+    def sets_of_claim(self, claim: Claim) -> list[str]:
+        """The names of the sets on which a claim is tested."""
+        both = set(self.sets_of(claim.better)) & set(self.sets_of(claim.worse))
+        return [name for name in claim.sets or self.sets if name in both]
+
+
+def filled(changes: Sequence[Change], values: Mapping[str, str]) -> list[str]:
+    """Changes with a text in place of each `$name`.
+
+    Raises:
+        InputError: a name has no text.
+    """
+    try:
+        return [string.Template(change).substitute(values) for change in changes]
+    except KeyError as error:
+        name, hint = f"${error.args[0]}", "give it in places, or in the values of every set"
+        raise InputError("changes", name, hint=hint) from None
+    except ValueError:
+        raise InputError("changes", ", ".join(changes), hint="write $$ for a dollar sign") from None
+
+
+def suite_names() -> list[str]:
+    """The suites that come with contml."""
+    return sorted(path.stem for path in _folder().glob("*.yaml"))
+
+
+def _folder() -> Path:
+    return Path(str(files("contml.app.trials") / "suites"))
+
+
+def read_suite(name: str) -> Suite:
+    """A suite that comes with contml, by its name, or one of a YAML file.
+
+    Raises:
+        InputError: there is no such suite, or it has an error.
+    """
+    document = _read(name)
+    values = document.values
+    if "base" in values:
+        values = _with_base(document)
+    try:
+        suite = Suite.model_validate(values)
+    except ValidationError as error:
+        raise _refused(error, values, document) from None
+    _check(suite, document)
+    return suite
+
+
+def _read(name: str) -> Document:
+    bundled = name in suite_names()
+    if not bundled and not name.endswith((".yaml", ".yml")):
+        hint = did_you_mean(
+            name, suite_names(), f"choose {' or '.join(suite_names())}, or give the path of a YAML file"
+        )
+        raise InputError(name, "no such suite", hint=hint)
+    return read(_folder() / f"{name}.yaml" if bundled else Path(name), (), name, bundled=bundled)
+
+
+def _with_base(document: Document) -> dict[str, Any]:
+    """The values of a suite that says how it differs from another one, its base.
+
+    Its own keys replace those of the base. Its changes in `train` follow those of the base. `sets` and `methods` may be
+    lists of names of the base.
+    """
+    name = document.values["base"]
+    if not isinstance(name, str):
+        raise document.error(("base",), str(name), "must be the name of a suite, or a YAML file")
+    try:
+        base = _read(name).values
+    except InputError as error:
+        raise error.at(document.origin(("base",))) from None
+    if "base" in base:
+        raise document.error(("base",), name, "must have no base itself")
+    values = {**base, **document.values}
+    del values["base"]
+    for key in ("sets", "methods"):
+        if isinstance(values[key], list):
+            listed = [str(each) for each in values[key]]
+            if unknown := [each for each in listed if each not in base[key]]:
+                hint = did_you_mean(unknown[0], base[key], f"choose of {', '.join(base[key])}")
+                raise document.error((key,), unknown[0], f"must be of {name}", hint)
+            values[key] = {each: base[key][each] for each in listed}
+    if isinstance(document.values.get("train"), list):
+        values["train"] = [*base["train"], *document.values["train"]]
+    own = document.values.get("methods")
+    if not isinstance(own, dict) and isinstance(values["methods"], dict) and isinstance(values["sets"], dict):
+        kept = {each: _of_sets(method, values["sets"]) for each, method in values["methods"].items()}
+        if own and (without := [each for each, method in kept.items() if method is None]):
+            raise document.error(("methods",), without[0], "is defined on none of the sets")
+        values["methods"] = {each: method for each, method in kept.items() if method is not None}
+    return values
+
+
+def _of_sets(method: Any, sets: Mapping[str, Any]) -> Any:
+    """A method of the base on the sets of a suite; None if it is defined on none of them."""
+    if not isinstance(method, dict) or not isinstance(method.get("sets"), list):
+        return method
+    known = [each for each in method["sets"] if each in sets]
+    return {**method, "sets": known} if known else None
+
+
+def _refused(error: ValidationError, values: Any, document: Document) -> InputError:
+    """The first problem of a suite, with its line: an unknown key, or a value of another type."""
+    details = error.errors(include_url=False)[0]
+    # pydantic also names the types of a union that it tried: they are no keys.
+    written, key = values, tuple[str, ...]()
+    for part in map(str, details["loc"]):
+        inside = written.get(part) if isinstance(written, dict) else None
+        if isinstance(written, list) and part.isdecimal() and int(part) < len(written):
+            inside = written[int(part)]
+        elif not (isinstance(written, dict) and (part in written or details["type"] == "missing")):
+            continue
+        written, key = inside, (*key, part)
+    if details["type"] == "missing":
+        return document.error(key, "missing", hint=_HINT)
+    if details["type"] == "extra_forbidden":
+        return document.error(key, "unknown key", hint=_HINT)
+    allowed = details["msg"].replace("Input should be", "must be").replace("valid tuple", "list")
+    allowed = one_line(ValueError(allowed.replace("valid dictionary", "mapping").replace("valid ", "")))
+    return document.error(key, show(written), allowed, _HINT)
+
+
+#: Where the keys are described.
+_HINT = "docs/benchmark.md describes the keys of a suite"
+
+
+def _check(suite: Suite, document: Document) -> None:
+    if not suite.scores or len({SCORES[name].classes for name in suite.scores}) > 1:
+        raise document.error(("scores",), ", ".join(suite.scores) or "none", "must be of classes, or of graded labels")
+    if len(set(suite.scores)) < len(suite.scores):
+        raise document.error(("scores",), "a score appears twice", hint="remove one")
+    earlier = list[str]()
+    for name, data in suite.sets.items():
+        if data.options_of is not None and data.options_of not in earlier:
+            allowed = f"must be an earlier set with trials of its own ({', '.join(earlier) or 'none'})"
+            raise document.error(("sets", name, "options_of"), data.options_of, allowed)
+        earlier += [name] if data.options_of is None else []
+    for n, claim in enumerate(suite.claims):
+        for part, name in (("better", claim.better), ("worse", claim.worse)):
+            if name not in suite.methods:
+                hint = did_you_mean(name, suite.methods, "name a method of the suite")
+                raise document.error(("claims", str(n), part), name, hint=hint)
+        if unknown := set(claim.sets or ()) - set(suite.sets):
+            raise document.error(("claims", str(n), "sets"), min(unknown), f"must be of {', '.join(suite.sets)}")
+        if not suite.sets_of_claim(claim):
+            raise document.error(("claims", str(n)), f"no set has {claim.better} and {claim.worse}")
+    if suite.reference not in suite.trained:
+        allowed = f"must be one of {', '.join(suite.trained)}"
+        raise document.error(("reference",), suite.reference, allowed)
+    for name, method in suite.methods.items():
+        key = ("methods", name)
+        if any(isinstance(part, dict) and len(part) != 1 for part in method.grid):
+            raise document.error((*key, "grid"), "an axis of several keys", hint="write each as an axis of its own")
+        if unknown := set(method.sets or ()) - set(suite.sets):
+            raise document.error((*key, "sets"), min(unknown), f"must be of {', '.join(suite.sets)}")
+        for axis in method.axes:
+            numbers = [float(value) for value in axis.values] if axis.key else [1.0, 2.0]
+            if len(numbers) < 2 or numbers != sorted(set(numbers)) or numbers[0] <= 0:
+                raise document.error(
+                    (*key, "grid"), f"{axis.key} {list(axis.values)}", "must be ascending numbers above 0"
+                )
+        options, number_axes = method.options, sum(bool(axis.key) for axis in method.axes)
+        if len(set(options)) < len(options):
+            raise document.error((*key, "grid"), "an option appears twice", hint="every trial must differ")
+        if method.baseline is not None:
+            if suite.inputs is None:
+                got = "a baseline of features"
+                raise document.error((*key, "baseline"), got, hint="omit it, or add 'inputs', which makes them")
+            continue
+        if len(options) != suite.trials:
+            got = f"{len(options)} options"
+            raise document.error((*key, "grid"), got, f"must be {suite.trials}, as many as of every method")
+        if suite.further and (not number_axes or suite.further % number_axes):
+            got = f"{number_axes} axes of numbers"
+            raise document.error((*key, "grid"), got, f"further ({suite.further}) must be a multiple of their number")

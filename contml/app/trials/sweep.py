@@ -1,0 +1,428 @@
+"""`contml sweep`: trials in rounds, each judged on the validation split; the test split is not read.
+
+    trial n = f(space, sampler, seed, n, results of the rounds before)  ->  trainings of all seeds and folds  ->  mean
+
+For "grid" and "random" there is one round, since a trial sees no result. For "tpe" a round has as many trials as keep
+all processes busy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat
+
+from contml._support.errors import InputError
+from contml._support.files import check_new_folder
+from contml.app.trials.record import Record, Result, result_of, train_missing
+from contml.app.trials.space import Choice, Params, Space, draw, optuna_version, overrides_of, parse_space
+from contml.app.trials.sweep_result import Sweep, Trial, better, outcome, ranked
+from contml.app.trials.verdict import Key
+from contml.config import difference, read
+from contml.data.identity import DataRecord
+from contml.data.split import Task
+from contml.evaluation.evaluated import Evaluated
+from contml.experiment import Experiment, OwnData, load, load_table, resume, train
+from contml.runs import PLACES, Run
+
+Sampler: TypeAlias = Literal["grid", "random", "tpe"]
+
+#: The key of the number of trials in a round.
+ROUND = "trials in a round"
+#: What the folder of a sweep has.
+_FILES = ("trials.jsonl", "trial_*")
+#: Up to so many combinations of values are all checked before anything is trained.
+_MOST_CHECKED = 200
+#: A message names at most so many differences between two specs.
+_SHOWN = 3
+
+
+def sweep(
+    config: str | None,
+    overrides: Sequence[str] = (),
+    tries: Sequence[str] = (),
+    *,
+    trials: int | None = None,
+    sampler: Sampler | None = None,
+    seeds: int = 1,
+    folds: int = 1,
+    processes: int | None = None,
+    cluster: str = "",
+    runs: Path = Path("runs"),
+    name: str = "",
+    file: Path | None = None,
+    own: OwnData | None = None,
+    on_line: Callable[[str], None] = lambda _: None,
+) -> Sweep:
+    """Try values of options, and judge each trial on the validation split; the test split is not read.
+
+    A call with the same arguments continues a sweep that was stopped, or asks for more trials.
+
+    Args:
+        config: a config that comes with contml, or a YAML file; None with `own`: one that suits the data.
+        overrides: changes to the config, as `KEY=VALUE`.
+        tries: what to try: `KEY=A,B,C` is a choice, `KEY=LOW..HIGH` is a range.
+        trials: number of trials; default for a grid: all combinations.
+        sampler: default: "grid" if all `tries` are choices and `trials` suffices for all combinations, else "tpe".
+        seeds: number of trainings of a trial, with consecutive seeds.
+        folds: number of parts of the training split; each is the validation split of one training. 1: no folds.
+        processes: number of trainings at a time; None: 1, or with a cluster as many as it has processors (GPUs, if it
+            has any).
+        cluster: the address of a Ray cluster that trains, as in `contml.work.run`: its machines share the current
+            folder, the data and `runs`. Empty: this machine trains.
+        runs: the folder of the sweep is `runs/CONFIG/sweep_NAME`.
+        name: distinguishes sweeps of one config.
+        file: the file of the trainings; default `trials.jsonl` in the folder of the sweep.
+        own: your own data.
+        on_line: called with a line about each finished training.
+
+    Raises:
+        InputError: an error in the arguments, in the data or of the machine, the file belongs to another sweep, or
+            another command works on it.
+        KeyboardInterrupt: a signal stopped the sweep.
+    """
+    space = parse_space(tries, overrides, trials=trials, seeds=seeds, folds=folds, processes=processes)
+    first = tuple(overrides_of({dimension.key: dimension.points[0] for dimension in space}))
+    # Now, and not in each training: a file in the cache may come or go.
+    source = _Source(config, tuple(overrides), None if own is None else own.decided(config, overrides), first)
+    base = source.load(first)
+    folder = runs / base.name / (f"sweep_{name}" if name else "sweep")
+    file = folder / "trials.jsonl" if file is None else file
+    sampler_name, count = _plan(space, sampler, trials)
+    version = optuna_version() if sampler_name == "tpe" else None  # before any training
+    seed = base.config.values["seed"]
+    runs_of_trial = [(seed + n, f if folds > 1 else None) for n in range(seeds) for f in range(folds)]
+    points = _checked_points(source, space, _fixed(*runs_of_trial[-1], folds))
+    task = base.read_task()
+    _check_on_data(points, task, base)
+    if folds > 1 and task.val is not None:
+        raise InputError("--folds", str(folds), hint="omit it: these data have a validation split of their own")
+    if sampler_name == "tpe" and cluster and processes is None:
+        hint = "give the number of trainings at a time, which the trials of sampler tpe depend on"
+        raise InputError("--processes", "missing with --cluster", hint=hint)
+    spec = {
+        "config": _comparable(base),
+        "space": {dimension.key: str(dimension) for dimension in space},
+        "sampler": sampler_name,
+        "seeds": seeds,
+        "folds": folds,
+        ROUND: math.ceil((processes or 1) / (seeds * folds)) if sampler_name == "tpe" else None,
+        "data": _digest(task, base.root),
+        "optuna": version,
+    }
+    measure = task.train.labels.measure
+    del task
+    notes = []
+    if base.config.parts["training"].options["select"] == "none":
+        notes.append("training.select=none in the config: the trials use select=val, the final training uses none")
+    if not file.is_file():
+        check_new_folder(folder, _FILES, hint="choose another --name")
+    record = _SweepRecord(file, spec, {**spec, "config": base.document.values})
+    tried: list[Params] = []
+
+    def trainings_of(n: int) -> list[_Training]:
+        """Return the trainings of a trial that are needed: none after one that failed."""
+        found = []
+        for run in runs_of_trial:
+            several = f"_seed_{run[0]}" if seeds > 1 else ""
+            several += "" if run[1] is None else f"_fold_{run[1]}"
+            place = folder / f"trial_{n:03d}{several}"
+            found.append(_Training(n, tried[n], *run, (*overrides_of(tried[n]), *_fixed(*run, folds)), place))
+            if "error" in record.get(found[-1].key, {}):
+                break
+        return found
+
+    def trial(n: int) -> Trial:
+        done: dict[Key, Result] = {
+            (item.seed, item.fold): record[item.key] for item in trainings_of(n) if item.key in record
+        }
+        return Trial.of(n, tried[n], done, folder)
+
+    def plan() -> list[_Training]:
+        """Return the trainings of all rounds up to the first one that is not finished."""
+        size = record.round_size or count
+        for start in range(0, count, size):
+            numbers = range(start, min(start + size, count))
+            if len(tried) < numbers.stop:
+                earlier = [trial(n) for n in range(start)] if sampler_name == "tpe" else []
+                seen = [(each.params, None if each.error else each.mean) for each in earlier]
+                for n in numbers:
+                    tried.append(draw(space, sampler_name, seed, n, seen, tried[start:], better(earlier)))
+            items = [item for n in numbers for item in trainings_of(n)]
+            if any(item.key not in record for item in items):
+                return items
+        return []
+
+    def on_done(item: _Training) -> None:
+        _remove_weights(item.folder)
+        values, fold = " ".join(overrides_of(item.params)), "" if item.fold is None else f", fold {item.fold}"
+        on_line(f"trial {item.trial} ({values}), seed {item.seed}{fold}: {outcome(record[item.key], measure)}")
+
+    with record.command(str(folder)):
+        for note in notes:
+            on_line(note)
+        train_missing(
+            plan,
+            partial(_train, source),
+            record,
+            processes=processes,
+            cluster=cluster,
+            is_needed=lambda item: item in trainings_of(item.trial),
+            on_done=on_done,
+            log=lambda item: item.folder.with_name(f"{item.folder.name}.log"),
+        )
+        for n in range(count):
+            for item in trainings_of(n):
+                _remove_weights(item.folder)  # a kill may have come first
+        best_first = tuple(ranked([trial(n) for n in range(count)]))
+        if best_first[0].error:
+            raise InputError(str(folder), f"all {count} trials failed; the first: {best_first[0].error}")
+        return Sweep(folder, file, space, best_first, tuple(source.arguments()), tuple(notes), measure)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a sweep trains: the arguments of `contml train`, and the first values that are tried."""
+
+    config: str | None
+    overrides: Sequence[str]
+    own: OwnData | None
+    first: Sequence[str]
+
+    def load(self, changes: Sequence[str]) -> Experiment:
+        """Load the experiment, with more overrides."""
+        overrides = [*self.overrides, *changes]
+        if self.own is not None:
+            return load_table(self.own, self.config, overrides)
+        if self.config is None:
+            raise InputError("config", "missing", hint="name a config, or give data")
+        return load(self.config, overrides)
+
+    def arguments(self) -> list[str]:
+        """Return the arguments of `contml train`."""
+        data_arguments = [] if self.own is None else self.own.arguments()
+        return [*([] if self.config is None else [self.config]), *data_arguments, *self.overrides]
+
+
+@dataclass(frozen=True)
+class _Training:
+    """A training of a trial: an item of work.
+
+    Attributes:
+        trial: the number of the trial, from 0.
+        params: what the trial tries.
+        seed: the seed of the training.
+        fold: the fold that validates; None without --folds.
+        changes: all changes to the config.
+        folder: the run folder.
+    """
+
+    trial: int
+    params: Params
+    seed: int
+    fold: int | None
+    changes: Sequence[str]
+    folder: Path
+
+    @property
+    def key(self) -> str:
+        """What distinguishes it from the other trainings of the sweep."""
+        return json.dumps([" ".join(overrides_of(self.params)), self.seed, self.fold])
+
+    def __str__(self) -> str:
+        return str(self.folder)
+
+
+class _Line(BaseModel):
+    """The result of a training: of its best weights on the validation split, or an error."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    value: FiniteFloat | None = None
+    metric: str = ""
+    queries: int = 0
+    epoch: float = 0
+    untrained: bool = False
+    run: str = ""
+    error: str = ""
+    seconds: float
+
+
+class _SweepRecord(Record):
+    """The file of a sweep: its spec in the first line, then the finished trainings.
+
+    Args:
+        path: the file.
+        spec: what the sweep is. A file keeps its number of trials in a round.
+        written: the spec with the config as it was written, without defaults.
+    """
+
+    of = "a sweep"
+
+    def __init__(self, path: Path, spec: Mapping[str, Any], written: Mapping[str, Any]) -> None:
+        self.spec, self.written, self.round_size = spec, written, spec[ROUND]
+        super().__init__(path, spec)
+
+    def parse(self, row: dict[str, Any]) -> tuple[str, Result]:
+        """Return the training of a line: it has a finite value, or an error."""
+        key, result = super().parse(row)
+        found = _Line.model_validate(result)
+        if bool(found.error) == (found.value is not None):
+            raise ValueError
+        return key, result
+
+    def check_head(self, stored: dict[str, Any]) -> None:
+        """Compare the spec of the file with that of the command; take over its number of trials in a round."""
+        size, spec = stored.get(ROUND), self.spec
+        if spec[ROUND] is not None and type(size) is int and size > 0:
+            spec, self.round_size = {**spec, ROUND: size}, size
+        if changes := [change.removeprefix("config.") for change in difference(stored, spec, self.written)]:
+            more = f"; and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
+            got = f"belongs to another sweep ({'; '.join(changes[:_SHOWN])}{more})"
+            raise InputError(str(self.path), got, hint="repeat the command that began it, or choose another --name")
+
+    def check(self, value: Result) -> None:
+        """All trainings are judged by one metric; unreadable images make a smaller gallery, with another."""
+        metrics = dict.fromkeys(each["metric"] for each in self.values() if "metric" in each)
+        if "metric" in value and value["metric"] not in (metrics or [value["metric"]]):
+            got = f"judged by {value['metric']}, the trainings before it by {next(iter(metrics))}"
+            raise InputError(value["run"], got, hint="repair the images that could not be read, or use --name")
+
+
+def _train(source: _Source, item: _Training) -> Result:
+    """Train, and evaluate the best weights on the validation split; resume a training that was interrupted.
+
+    Raises:
+        InputError: as `result_of`, or another process trains in this folder.
+    """
+    if item.folder.is_dir():
+        with Run(item.folder).lock():  # raises if a training of an earlier command has not ended yet
+            pass
+    result = result_of(lambda: _trained(source, item))
+    if "error" in result:
+        source.load(source.first).read_task()  # raises if the data are at fault, and not the options
+    return result
+
+
+def _trained(source: _Source, item: _Training) -> Result:
+    experiment = source.load(item.changes)
+    if not _resumed(experiment, item.folder):
+        shutil.rmtree(item.folder, ignore_errors=True)
+        train(experiment, item.folder.parent, split="val", folder=item.folder)
+    evaluated = Evaluated.read(Run(item.folder).evaluation())
+    metric, value = evaluated.evaluation.headline, evaluated.evaluation.main.model
+    if not math.isfinite(value):
+        raise InputError(metric, str(value), hint="no query of the validation split can be evaluated")
+    about = {"queries": evaluated.evaluation.queries, "epoch": evaluated.epoch, "untrained": bool(evaluated.untrained)}
+    return {"value": value, "metric": metric, **about, "run": item.folder.as_posix()}
+
+
+def _resumed(experiment: Experiment, folder: Path) -> bool:
+    """Resume an interrupted training of the same config; False if there is none, or if it cannot be resumed."""
+    config = folder / "config.yaml"
+    if not (config.exists() and (folder / "checkpoints" / "state.safetensors").exists()):
+        return False
+    if difference(read(config).values, experiment.values, experiment.document.values):  # left by another sweep
+        return False
+    try:
+        resume(folder, trust=True, split="val")
+    except InputError:
+        return False
+    return True
+
+
+def _remove_weights(folder: Path) -> None:
+    """Delete the weights and embeddings of a finished training: those of many trials would fill the disk."""
+    for name in ("checkpoints", "embeddings"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def _plan(space: Space, sampler: str | None, trials: int | None) -> tuple[str, int]:
+    """Return the sampler and the number of trials."""
+    ranges = [dimension.key for dimension in space if not isinstance(dimension, Choice)]
+    combinations = 0 if ranges else math.prod(len(dimension.points) for dimension in space)
+    enough = trials is None or trials >= combinations
+    if sampler is None:
+        sampler = "grid" if combinations and enough else "tpe"
+    if sampler == "grid":
+        if ranges:
+            raise InputError("--sampler", f"grid, but {ranges[0]} is a range", hint="list values, or omit --sampler")
+        if not enough:
+            raise InputError("--trials", str(trials), f"must be at least {combinations}: a grid tries all combinations")
+        return sampler, combinations
+    if trials is None:
+        raise InputError("--trials", "missing", hint=f"give the number of trials of sampler {sampler}")
+    return sampler, trials
+
+
+def _fixed(seed: int, fold: int | None, folds: int) -> list[str]:
+    """Return the overrides of a training that are not tried: seed, selection, fold."""
+    validation = [] if fold is None else [f"training.val_share={1 / folds}", f"training.val_fold={fold}"]
+    return [f"seed={seed}", "training.select=val", *validation]
+
+
+def _checked_points(source: _Source, space: Space, fixed: Sequence[str]) -> list[Experiment]:
+    """Load the config with the ends of ranges and all choices; values that a part does not accept are refused."""
+    points = [dimension.points for dimension in space]
+    if math.prod(map(len, points)) <= _MOST_CHECKED and source.own is None:
+        combinations = list(itertools.product(*points))
+    else:  # each value once; a table is read each time
+        combinations = [tuple(values[n % len(values)] for values in points) for n in range(max(map(len, points)))]
+    found = []
+    for values in combinations:
+        params = {dimension.key: value for dimension, value in zip(space, values, strict=True)}
+        found.append(source.load([*overrides_of(params), *fixed]))
+        if found[-1].config.parts["training"].options["epochs"] == 0:
+            raise InputError("training.epochs", "0", "must be at least 1 in a sweep")
+    return found
+
+
+def _check_on_data(points: Sequence[Experiment], task: Task, base: Experiment) -> None:
+    """Refuse options that do not fit the data, and networks that are not known, before anything is trained.
+
+    Args:
+        points: the config with all values that are tried.
+        task: the data of `base`.
+        base: the config with the first values.
+    """
+    groups: dict[str, list[Experiment]] = {}  # of the same data and the same network
+    for experiment in points:
+        experiment.check_labels(task)
+        values = experiment.values
+        of_data = [values["task"], values["images"], values["training"], values["model"]]
+        groups.setdefault(json.dumps(of_data, default=str), []).append(experiment)
+    for first, *others in groups.values():
+        has_data = first.task is not None or first.values["task"] != base.values["task"]
+        built = (first if has_data else replace(first, task=task)).build_task()
+        network = first.build_network(built, weights=False)
+        for experiment in () if first.is_captioning else (first, *others):  # its words would be counted each time
+            experiment.build_step(built, network, weights=False, quiet=True, search=False)
+
+
+def _comparable(experiment: Experiment) -> dict[str, Any]:
+    """Return the config, without where files are."""
+    return {
+        section: {key: value for key, value in options.items() if f"{section}.{key}" not in PLACES}
+        if isinstance(options, dict)
+        else options
+        for section, options in experiment.values.items()
+        if section != "published"
+    }
+
+
+def _digest(task: Task, root: str) -> str:
+    """Return what identifies the data that train and judge the trials."""
+    record, content = DataRecord.of(task, root), hashlib.sha256()
+    for split in ("train", "val"):
+        for text in itertools.chain(record.names.get(split, ()), ["\n"], record.labels.get(split, ()), ["\n"]):
+            content.update(text.encode(errors="surrogateescape") + b"\0")
+    return content.hexdigest()[:16]

@@ -1,0 +1,230 @@
+"""The result of a sweep: its trials from best to worst, the chosen values, and how sure the choice is."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from contml._support.errors import InputError
+from contml._support.text import MISSING, number
+from contml.app.trials.record import Result
+from contml.app.trials.space import Params, Space, overrides_of
+from contml.app.trials.verdict import Key, SettingResult, Verdict, verdict
+from contml.contracts import PLAIN, Measure
+from contml.evaluation.evaluated import epoch_text
+from contml.evaluation.metrics import measure_of, metric_of, title_of
+from contml.evaluation.query_values import QueryValues
+from contml.evaluation.table import value_text
+from contml.runs import Run
+
+
+@dataclass(frozen=True)
+class Trial(SettingResult):
+    """Values that were tried, and the results of their trainings in order: all seeds of a fold after another.
+
+    Attributes:
+        number: from 0.
+        params: the values.
+        results: of its trainings, up to the first that failed.
+    """
+
+    number: int = 0
+    params: Params = field(default_factory=dict)
+    results: tuple[Result, ...] = ()
+
+    @classmethod
+    def of(cls, number: int, params: Params, results: Mapping[Key, Result], folder: Path) -> Trial:
+        """A trial of the sweep in a folder, from the results of its trainings by seed and fold."""
+
+        def queries(key: Key) -> QueryValues | None:
+            try:
+                return QueryValues.read(Run(folder / Path(results[key]["run"]).name).query_values("val"))
+            except InputError:
+                return None
+
+        values = {key: result["value"] for key, result in results.items() if "value" in result}
+        folds = frozenset(fold for _, fold in results if fold is not None)
+        untrained = sum(bool(result.get("untrained")) for result in results.values())
+        unknown = "a single training, whose run folder does not have the metric of each query; --seeds 3 gives one"
+        of_trial = (number, params, tuple(results.values()))
+        return cls(f"trial {number}", values, queries, unknown, folds, untrained, *of_trial)
+
+    @property
+    def error(self) -> str:
+        """Why the trial failed: the message of its training that failed, or nothing."""
+        return next((result["error"] for result in self.results if "error" in result), "")
+
+    @property
+    def epochs(self) -> list[float]:
+        """The epoch of the best weights of each training."""
+        return [result["epoch"] for result in self.results if "epoch" in result]
+
+
+def better(trials: Sequence[Trial]) -> str:
+    """Return whether a "lower" or a "higher" value of the metric is better."""
+    name = _metric(trials)
+    return metric_of(name).better if name else "lower"
+
+
+def ranked(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials from best to worst; equal ones in order; failed ones last."""
+    sign = 1 if better(trials) == "lower" else -1
+    return sorted(trials, key=lambda trial: (bool(trial.error), 0.0 if trial.error else sign * trial.mean))
+
+
+def outcome(result: Result, measure: Measure) -> str:
+    """Return the result of a training as a text."""
+    if "error" in result:
+        return str(result["error"])
+    text = f"{result['metric']} {(measure_of(result['metric'], measure) or PLAIN).text(result['value'])}"
+    return f"{text}, untrained weights" if result["untrained"] else text
+
+
+def _metric(trials: Sequence[Trial]) -> str:
+    return next((result["metric"] for trial in trials for result in trial.results if "metric" in result), "")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The result of a sweep.
+
+    Attributes:
+        folder: the folder of the sweep, with the run folders of its trials.
+        file: the file of its trainings.
+        space: what was tried.
+        trials: all trials, from best to worst; failed ones last.
+        arguments: the arguments of `contml train` without the chosen values.
+        notes: what to know about the trials.
+        measure: how label distances are printed.
+    """
+
+    folder: Path
+    file: Path
+    space: Space
+    trials: tuple[Trial, ...]
+    arguments: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    measure: Measure = PLAIN
+
+    @property
+    def metric(self) -> str:
+        """The metric that judged the trials: "label_distance@10" or "recall@1", of the validation split."""
+        return _metric(self.trials)
+
+    @property
+    def unit(self) -> Measure:
+        """How values of the metric are printed."""
+        return measure_of(self.metric, self.measure) or PLAIN
+
+    @property
+    def better(self) -> str:
+        """Whether a "lower" or a "higher" value is better."""
+        return better(self.trials)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Which of the trials that did not fail is the best, and how sure this is."""
+        finished = [trial for trial in self.trials if not trial.error]
+        return verdict(finished, title_of(self.metric), self.better, self.unit)
+
+    @property
+    def chosen(self) -> Trial | None:
+        """The trial with the best mean, of equal ones the first; None if the trials are no reason to choose one."""
+        return None if self._nothing_chosen else self.trials[0]
+
+    @property
+    def params(self) -> Params | None:
+        """The chosen values by key; None if nothing is chosen."""
+        return None if self.chosen is None else self.chosen.params
+
+    @property
+    def command(self) -> str | None:
+        """The command that trains the chosen values; None if nothing is chosen."""
+        if self.chosen is None:
+            return None
+        return shlex.join(["contml", "train", *self.arguments, *overrides_of(self.chosen.params)])
+
+    def table(self) -> list[list[str]]:
+        """Return the trials as rows of text, a header first."""
+        keys = [dimension.key for dimension in self.space]
+        is_averaged = len(self.trials[0].results) > 1
+        name = "mean" if is_averaged else self.metric.replace("_", " ")
+        title = f"{name}, {self.unit.distance_unit}" if self.unit.distance_unit else name
+        rows = [["trial", *keys, "epoch", title, *(["std"] if is_averaged else [])]]
+        for trial in self.trials:
+            cells = [str(trial.number), *(value_text(trial.params[key]) for key in keys)]
+            if trial.error:
+                cells += [MISSING, "failed", *([MISSING] if is_averaged else [])]
+            else:
+                cells += [epoch_text(trial.epochs, trial.untrained), self.unit.text(trial.mean, unit=False)]
+                cells += [number(statistics.stdev(map(self.unit.of, trial.values.values())))] if is_averaged else []
+            rows.append(cells)
+        return rows
+
+    def sentences(self) -> list[str]:
+        """Return what was chosen, and how sure this is; why trials failed."""
+        first = self.trials[0]
+        count = len(first.results)
+        queries = sorted({result["queries"] for result in first.results})
+        mean_note = f", mean of {count} trainings" if count > 1 else ""
+        size = f"{queries[0]:,}" if len(queries) == 1 else f"{queries[0]:,} to {queries[-1]:,}"
+        if self._nothing_chosen:
+            lines = [f"nothing is chosen: {self._nothing_chosen}"]
+        else:
+            lines = [
+                f"chosen: trial {first.number}, {' '.join(overrides_of(first.params))}: "
+                f"{self.metric.replace('_', ' ')} {self.unit.text(first.mean)} on the validation split "
+                f"({self.better} is better; {size} queries{mean_note})"
+            ]
+            lines += [self.verdict.sentence] if self.verdict.sentence else []
+            if count == 1 and self.verdict.best is not None:
+                lines.append("each trial is one training: --seeds 3 shows whether the difference is more than chance")
+        return [*lines, *(f"trial {trial.number} failed: {trial.error}" for trial in self.trials if trial.error)]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        second = self.verdict.second
+        return {
+            "metric": self.metric,
+            "better": self.better,
+            "trials": [
+                {
+                    "trial": trial.number,
+                    "params": dict(trial.params),
+                    "mean": None if trial.error else trial.mean,
+                    "values": [*trial.values.values()],
+                    "epochs": trial.epochs,
+                    "untrained": trial.untrained,
+                    "error": trial.error,
+                }
+                for trial in self.trials
+            ],
+            "chosen": None if self.params is None else dict(self.params),
+            "second": None if second is None else {"difference": abs(second.mean), "interval": second.interval},
+            "verdict": self.sentences()[0] if self.chosen is None else self.verdict.sentence,
+            "command": self.command,
+            "folder": str(self.folder),
+            "file": str(self.file),
+            "notes": list(self.notes),
+        }
+
+    @property
+    def _nothing_chosen(self) -> str:
+        """Why the trials are no reason to choose one; empty if they are."""
+        finished = [trial for trial in self.trials if not trial.error]
+        count = f"all {len(finished)} trials" if len(finished) > 1 else "the trial"
+        more = "try other values, or train for more epochs"
+        if all(trial.is_untrained for trial in finished):
+            return f"{count} ended with untrained weights: no training improved the result on validation; {more}"
+        first = self.trials[0]
+        if first.is_untrained:
+            return f"no trial is better than the untrained weights of trial {first.number}; {more}"
+        if self.verdict.equal:
+            keys = ", ".join(dimension.key for dimension in self.space)
+            return f"{count} are equal in {self.metric.replace('_', ' ')}: {keys} made no difference"
+        return ""

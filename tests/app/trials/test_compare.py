@@ -1,0 +1,649 @@
+"""Runs side by side: averages, differences, published metrics; nothing is mixed, or omitted without a note."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.fake_runs import TRIPLET, classes, other_test_set, poses, write_run
+from support.miniature import TINY
+from support.refusals import refuses
+
+from contml.app.trials.compare import compare
+from contml.app.trials.plot import comparison_plot
+from contml.app.trials.runs import distinct, identity
+from contml.app.trials.table import as_data, body, header, markdown, remarks
+from contml.config import flat
+from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.results import Score, measured
+
+SEPARATE = "2 different test sets or splits, one table each: their metrics cannot be compared"
+PAPER = {"source": "Kim et al. 2020, Table 2", "recall@1": 0.697, "nmi": 0.5}
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch):
+    monkeypatch.setattr("contml.app.trials.plot.DPI", 60)
+
+
+def sizes(root, seeds=(0, 1), dims=(16, 32, 64, 128)):
+    """Two losses, four embedding sizes; the metric falls by 0.05 per doubling, seeds are 0.02 apart."""
+    for n, dim in enumerate(dims):
+        for seed in seeds:
+            good = poses(0.5 - 0.05 * n + 0.02 * seed)
+            write_run(root / f"a/{dim}-{seed}", good, model__dim=dim, seed=seed)
+            worse = poses(0.7 - 0.05 * n + 0.02 * seed)
+            write_run(root / f"b/{dim}-{seed}", worse, model__dim=dim, seed=seed, loss=TRIPLET, config="pose/triplet")
+    return root
+
+
+def texts(table, *, epoch=False):
+    """The titles and the cells of a table; without the column of the epoch, unless it is asked for."""
+    lines = [header(table), *([cell.text for cell in line] for line in body(table))]
+    column = lines[0].index("epoch")
+    return lines if epoch else [line[:column] + line[column + 1 :] for line in lines]
+
+
+def test_seeds_are_averaged_and_differing_keys_have_a_column(tmp_path):
+    found = compare([sizes(tmp_path)], ["label_distance@10/random", "ndcg@10"])
+    (table,) = found.tables
+    assert found.notes == found.left_out == ()
+    sizes_and_unit = "200 queries, 800 in the gallery; label distance: squared pixels"
+    assert table.title == f"pose/synthetic, test split, last weights: {sizes_and_unit}"
+    assert texts(table)[:3] == [
+        ["loss", "model.dim", "runs", "mean label distance@10 / random", "nDCG@10"],
+        ["log_ratio", "16", "2", "0.510 ± 0.014", "0.600 ± 0.000"],
+        ["log_ratio", "32", "2", "0.460 ± 0.014", "0.600 ± 0.000"],
+    ]
+    assert [row.cells[1] for row in table.rows] == ["16", "32", "64", "128"] * 2  # by size, not as words
+    best = [(i, j) for i, line in enumerate(body(table)) for j, cell in enumerate(line) if cell.best]
+    assert best == [(3, 4)]  # the lowest by as much with both seeds; nDCG is the same in all rows, so none is best
+    assert table.rows[0].values("label_distance@10/random") == pytest.approx([0.5, 0.52])
+
+
+def test_higher_is_better_for_recall(tmp_path):
+    for n, recall in enumerate((0.5, 0.7, 0.6)):
+        for seed in (0, 1):
+            write_run(tmp_path / f"{n}-{seed}", classes(recall + 0.002 * seed), model__dim=n, seed=seed)
+    (table,) = compare([tmp_path], ["recall@1"]).tables
+    cells = [(cell.text, cell.best) for *_, cell in body(table)]
+    assert cells == [("0.501 ± 0.001", False), ("0.701 ± 0.001", True), ("0.601 ± 0.001", False)]
+
+
+def test_default_metrics_of_classes_and_of_graded_labels(tmp_path):
+    write_run(tmp_path / "c/1", classes(0.5, k=5))
+    write_run(tmp_path / "p/1", poses(0.5, k=70))
+    (first,) = compare([tmp_path / "c"]).tables
+    assert first.metrics == ("recall@1", "recall@2", "recall@4", "map_at_r")
+    write_run(tmp_path / "s/1", replace(classes(0.5, k=50), recall_at=[1, 10, 20, 30, 40, 50]))
+    (shop,) = compare([tmp_path / "s"]).tables
+    assert shop.metrics[:4] == ("recall@1", "recall@10", "recall@20", "recall@30")
+    (second,) = compare([tmp_path / "p"]).tables
+    assert second.metrics == ("label_distance@7", "label_distance@7/random", "ndcg@7", "spearman")
+
+
+def test_forms_of_a_metric():
+    evaluation = poses(0.4, random=2000.0)  # the oracle has 400
+    share, normalized = (measured(evaluation, f"label_distance@10/{form}") for form in ("random", "normalized"))
+    assert (share.model, share.random, share.oracle, share.better) == (0.4, 1.0, 0.2, "lower")
+    assert (normalized.model, normalized.better) == (pytest.approx(0.75), "higher")
+    assert measured(evaluation, "spearman").model == 0.75
+    for nothing in ("recall@1", "label_distance@0", "label_distance@101", "label_distance@x", "label_distance", "nmi"):
+        assert measured(evaluation, nothing) is None
+    zero = replace(evaluation, scores={"nmi": Score("NMI", "higher", 0.5, 0.0, 1.0)})
+    assert math.isnan(measured(zero, "nmi/random").model)
+
+
+def test_published_metrics_are_shown_beside_ours(tmp_path):
+    write_run(tmp_path / "1", classes(0.712), published=PAPER, loss={"name": "proxy_anchor"})
+    write_run(tmp_path / "2", classes(0.650), loss={"name": "raw"}, published={"source": "Another", "recall@1": 0.6604})
+    write_run(tmp_path / "3", classes(0.600), loss={"name": "contrastive"})
+    found = compare([tmp_path], ["recall@1", "nmi", "recall@2"])
+    (table,) = found.tables
+    assert texts(table) == [
+        ["loss", "Recall@1", "published", "nmi", "published", "Recall@2"],
+        ["proxy_anchor", "0.712", "0.697 (+0.0150) [1]", "not measured", "0.500 [1]", "0.741"],
+        ["raw", "0.650", "0.660 (-0.0104) [2]", "-", "-", "0.685"],
+        ["contrastive", "0.600", "-", "-", "-", "0.640"],
+    ]
+    assert remarks(table)[1:3] == ["[1] Kim et al. 2020, Table 2", "[2] Another"]
+    assert compare([tmp_path]).tables[0].metrics[-1] == "nmi"  # published metrics are shown by default
+    assert "| 0.712 | 0.697 (+0.0150) [1] | not measured |" in markdown(found)
+    data = as_data(found)["tables"][0]
+    metrics = data["rows"][0]["metrics"]
+    assert metrics["recall@1"] == {
+        "mean": 0.712,
+        "values": [0.712],
+        "published": 0.697,
+        "difference": pytest.approx(0.015),
+    }
+    assert metrics["nmi"] == {"mean": None, "values": [], "published": 0.5, "difference": None}
+    assert data["metrics"]["nmi"] is None
+    assert data["metrics"]["recall@1"] == {"title": "Recall@1", "better": "higher", "random": 0.1, "oracle": 1.0}
+
+
+def test_published_label_distances_keep_their_unit(tmp_path):
+    write_run(tmp_path / "1", poses(0.5), published={"source": "A", "label_distance@10": 1234.5})
+    (table,) = compare([tmp_path], ["label_distance@10"]).tables
+    assert texts(table)[1] == ["pose/synthetic", "1,000", "1,234 (-234) [1]"]
+
+
+@pytest.mark.parametrize(
+    ("change", "of"),
+    [
+        ({"task__name": "pose/files"}, poses(0.4)),
+        ({}, other_test_set(poses(0.4), 100)),
+        ({}, replace(poses(0.4), unit="metres")),
+        ({}, poses(0.4, random=2010.0)),
+        ({"task__seed": 1}, poses(0.4, random=1900.0)),
+    ],
+)
+def test_runs_of_different_test_sets_are_never_in_one_table(tmp_path, change, of):
+    write_run(tmp_path / "1", poses(0.5))
+    write_run(tmp_path / "2", of, **change)
+    found = compare([tmp_path], ["label_distance@10"])
+    assert len(found.tables) == 2
+    assert found.notes == (SEPARATE,)
+    assert not any(cell.best for table in found.tables for line in body(table) for cell in line)
+    if change:
+        assert found.tables[0].title != found.tables[1].title
+
+
+def test_other_training_data_of_one_test_set_share_a_table(tmp_path):
+    write_run(tmp_path / "1", poses(0.5))
+    write_run(tmp_path / "2", poses(0.4, random=2000.1), task__train=6000)  # rounding differs between machines
+    (table,) = compare([tmp_path], ["ndcg@1"]).tables
+    assert texts(table) == [["task.train", "nDCG@1"], ["3000", "0.600"], ["6000", "0.600"]]
+
+
+def test_runs_without_an_evaluation_are_listed_with_the_reason(tmp_path):
+    write_run(tmp_path / "good", poses(0.5))
+    write_run(tmp_path / "half", epochs=1.25)
+    write_run(tmp_path / "evaluated_half", poses(0.1), epochs=1.0)
+    write_run(tmp_path / "young", epochs=0)
+    write_run(tmp_path / "unevaluated")
+    write_run(tmp_path / "torn", poses(0.3))
+    (tmp_path / "torn/evaluation.json").write_text('{"unit": "m"')
+    write_run(tmp_path / "old", poses(0.3))
+    (tmp_path / "old/evaluation.json").write_text('{"unit": "m", "figures": []}')
+    write_run(tmp_path / "unmarked", poses(0.3))  # as an older version wrote it
+    (tmp_path / "unmarked/evaluation.json").write_text(json.dumps({"checkpoint": "last", **poses(0.3).to_dict()}))
+    write_run(tmp_path / "pipe", poses(0.3))
+    (tmp_path / "pipe/evaluation.json").unlink()
+    os.mkfifo(tmp_path / "pipe/evaluation.json")  # reading it would wait for ever
+    write_run(tmp_path / "half_read", poses(0.3), evaluated=[BEST], model__dim=3)
+    (tmp_path / "half_read/evaluation-last.json").write_text("{}")
+    write_run(tmp_path / "log", poses(0.3))
+    (tmp_path / "log/metrics.jsonl").write_text('what\n{"epoch": 2}\n')
+    write_run(tmp_path / "config", poses(0.3))
+    (tmp_path / "config/config.yaml").write_text("a: [1\n")
+    write_run(tmp_path / "foreign", poses(0.3), training=None)
+    found = compare([tmp_path, write_run(tmp_path / "result_only", poses(0.4), epochs=None, model__dim=3)])
+    assert sum(len(row.runs) for row in found.tables[0].rows) == 3  # good, result_only, the best weights of half_read
+    left_out = {Path(line.partition(": ")[0]).name: line.partition(": ")[2] for line in found.left_out}
+    assert left_out["half"] == f"not finished, 1.2 of 2 epochs; continue with: contml train --resume {tmp_path}/half"
+    assert left_out["evaluated_half"].startswith("not finished, 1 of 2 epochs")
+    assert left_out["young"].startswith("not finished, 0 of 2 epochs")
+    assert left_out["unevaluated"] == f"finished, but not evaluated; run: contml evaluate {tmp_path}/unevaluated"
+    for name in ("torn", "old", "unmarked", "pipe"):
+        reason = "its evaluation.json cannot be read, or does not name split and checkpoint; write it again with"
+        assert left_out[name] == f"{reason}: contml evaluate {tmp_path}/{name}"
+    assert left_out["half_read"].startswith("its evaluation-last.json cannot be read, or does not name split and")
+    assert left_out["half_read"].endswith(
+        f"write it again with: contml evaluate {tmp_path}/half_read --checkpoint last"
+    )
+    assert re.match(r"cannot be read \(.*metrics.jsonl:1: not a row of metrics", left_out["log"])
+    assert re.match(r"cannot be read \(.*config.yaml:.*YAML syntax", left_out["config"])
+    assert left_out["foreign"] == "its config has no training.epochs; give a folder that 'contml train' made"
+    assert len(left_out) == 12
+    assert all("\n" not in line for line in found.left_out)
+    for name in left_out:
+        assert f"/{name}: " in markdown(found)
+
+
+def test_a_run_counts_once(tmp_path):
+    write_run(tmp_path / "2024-01-01_00-00-00", poses(0.5))
+    late = write_run(tmp_path / "2024-01-02_00-00-00", poses(0.4), training__checkpoint_minutes=5, images__workers=2)
+    write_run(tmp_path / "2024-01-01_12-00-00", poses(0.3), seed=1)
+    found = compare([late, tmp_path, late], ["label_distance@1/random"])
+    (row,) = found.tables[0].rows
+    assert sorted(row.values("label_distance@1/random")) == [0.3, 0.4]
+    assert found.notes == (f"{tmp_path}/2024-01-01_00-00-00: left out, as {late} has the same config and seed",)
+
+
+def best(share, split="test"):
+    """The evaluation of weights that a validation split chose."""
+    return Evaluated(poses(share), split, "best", epoch=1, epochs=2)
+
+
+BEST = best(0.2)
+
+
+def test_weights_of_a_run_have_rows_of_their_own(tmp_path):
+    for seed in (0, 1):
+        write_run(tmp_path / f"{seed}", poses(0.4 + 0.1 * seed), evaluated=[best(0.2 + 0.1 * seed)], seed=seed)
+    found = compare([tmp_path], ["label_distance@10/random"])
+    (table,) = found.tables
+    assert table.title.startswith("pose/synthetic, test split: 200 queries")  # rows differ in the weights
+    assert texts(table) == [
+        ["checkpoint", "runs", "mean label distance@10 / random"],
+        ["best", "2", "0.250 ± 0.071"],
+        ["last", "2", "0.450 ± 0.071"],
+    ]
+    assert found.notes == found.left_out == ()
+    rows = as_data(found)["tables"][0]["rows"]
+    assert [(row["split"], row["checkpoint"], row["seeds"]) for row in rows] == [
+        ("test", "best", [0, 1]),
+        ("test", "last", [0, 1]),
+    ]
+
+
+def test_weights_are_not_averaged_in_chosen_groups(tmp_path):
+    for dim in (8, 16):
+        write_run(tmp_path / f"{dim}", poses(0.4), evaluated=[best(0.2)], model__dim=dim)
+    found = compare([tmp_path], ["label_distance@10/random"], group=["loss"])
+    assert texts(found.tables[0])[1:] == [
+        ["log_ratio", "best", "2", "0.200 ± 0.000"],
+        ["log_ratio", "last", "2", "0.400 ± 0.000"],
+    ]
+    assert found.notes == ("2 of 2 rows average runs that differ in model.dim",)
+    found = compare([tmp_path], ["label_distance@10/random"], by="checkpoint")
+    assert [line[:2] for line in texts(found.tables[0])[1:]] == [
+        ["8", "best"],
+        ["8", "last"],
+        ["16", "best"],
+        ["16", "last"],
+    ]
+
+
+def test_a_repeated_run_is_left_out_with_all_its_weights(tmp_path):
+    for name in ("1", "2"):
+        write_run(tmp_path / name, poses(0.4), evaluated=[best(0.2)])
+    found = compare([tmp_path])
+    assert [[run.folder.name for run in row.runs] for row in found.tables[0].rows] == [["2"], ["2"]]
+    assert found.notes == (f"{tmp_path}/1: left out, as {tmp_path}/2 has the same config and seed",)
+
+
+def test_splits_have_tables_of_their_own(tmp_path):
+    for n, margin in enumerate((0.1, 0.2)):  # as a sweep leaves them
+        write_run(tmp_path / f"sweep/{n}", evaluated=[best(0.2 + margin, "val")], loss={"name": "t", "margin": margin})
+    write_run(tmp_path / "chosen", evaluated=[best(0.5)], loss={"name": "t", "margin": 0.1})
+    last = Evaluated(poses(0.6), "val", "last", 2, 2)
+    write_run(tmp_path / "untouched", evaluated=[last], loss={"name": "t", "margin": 0.3})
+    first, second = compare([tmp_path / "sweep"]), compare([tmp_path])
+    (table,) = first.tables
+    assert table.title.startswith("pose/synthetic, validation split, best weights: ")
+    assert [line[0] for line in texts(table)] == ["loss.margin", "0.1", "0.2"]
+    shown = "were chosen on the validation split whose metrics are shown: these metrics are optimistic"
+    assert first.notes == (f"the weights of 2 of 2 runs {shown}",)
+    assert [table.title.partition(":")[0] for table in second.tables] == [
+        "pose/synthetic, test split, best weights",
+        "pose/synthetic, validation split",
+    ]
+    assert [line[:2] for line in texts(second.tables[1])[1:]] == [["best", "0.1"], ["best", "0.2"], ["last", "0.3"]]
+    assert second.notes == (SEPARATE, f"the weights of 2 of 3 runs {shown}")
+    assert "pose/synthetic, validation split: 200" in markdown(second)
+    assert [axes.get_title(loc="left").partition("\n")[0] for axes in comparison_plot(second).axes] == [
+        "pose/synthetic, test split, best weights",
+        "pose/synthetic, validation split",
+    ]
+
+
+def test_a_run_that_stopped_early_is_finished(tmp_path):
+    folder = write_run(tmp_path / "1", poses(0.4), epochs=1.0, training__patience=1)
+    assert "not finished" in compare([write_run(tmp_path / "2", poses(0.4)), folder]).left_out[0]
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"event": "stop", "epoch": 1.0, "step": 2}) + "\n")
+    found = compare([tmp_path])
+    assert found.left_out == ()
+    assert [row.cells for row in found.tables[0].rows] == [("1",), ("-",)]
+
+
+def test_when_the_weights_may_be_chosen_is_part_of_a_config(tmp_path):
+    for every in (1, 5):
+        write_run(tmp_path / f"{every}", evaluated=[BEST], training__evaluate_every=every)
+    assert [row.cells for row in compare([tmp_path]).tables[0].rows] == [("1",), ("5",)]
+
+
+def test_chosen_groups_are_averaged_with_a_note(tmp_path):
+    found = compare([sizes(tmp_path)], ["label_distance@10/random"], group=["loss"])
+    assert texts(found.tables[0]) == [
+        ["loss", "runs", "mean label distance@10 / random"],
+        ["log_ratio", "8", "0.435 ± 0.061"],
+        ["dense_triplet", "8", "0.635 ± 0.061"],
+    ]
+    assert found.notes == ("2 of 2 rows average runs that differ in model.dim",)
+    assert compare([tmp_path], group=["loss"], by="model.dim").notes == ()
+
+
+def columns(*configs):
+    return distinct([flat(config) for config in configs])
+
+
+def test_columns_show_differing_keys():
+    base = {"config": "a", "loss": {"name": "raw", "beta": 10}, "model": {"dim": 8}, "seed": 0}
+    assert columns(base) == {"config": ["a"]}
+    assert columns(base, {**base, "seed": 1}) == {"config": ["a", "a"]}
+    assert columns(base, {**base, "loss": {"name": "raw", "beta": 5}}) == {"loss.beta": ["10", "5"]}
+    # Options have a column where they differ between configs with the same part.
+    triplets = [{**base, "loss": {"name": "triplet", "margin": m, "distance": "cosine"}} for m in (0.1, 0.2)]
+    assert columns(base, *triplets) == {"loss": ["raw", "triplet", "triplet"], "loss.margin": ["-", "0.1", "0.2"]}
+    # A section that other configs omit.
+    memory = [{**base, "memory": {"size": size, "start": 0}} for size in (64, 128)]
+    assert columns(base, *memory) == {"memory": ["-", "yes", "yes"], "memory.size": ["-", "64", "128"]}
+    # Names of configs where there are many columns.
+    other = {"config": "b", "loss": {"name": "x"}, "model": {"dim": 3}}
+    assert list(columns(base, other)) == ["loss", "model.dim"]
+    other |= {"miner": {"name": "m"}, "optimizer": {"lr": 1}}
+    assert list(columns(base, other)) == ["config", "loss", "miner", "optimizer", "model.dim"]
+    # A key that an older run lacks, and a newer has without a value.
+    newer = {**base, "model": {"dim": 8, "levels": None}}
+    assert columns(base, newer) == {"config": ["a", "a"]}
+    assert identity(flat(base)) == identity(flat(newer))
+    # Keys that change no result.
+    binarized = {**base, "binarize": {"name": "threshold", "cache": "a"}}
+    elsewhere = {**binarized, "binarize": {"name": "threshold", "cache": "b"}}
+    assert identity(flat(binarized)) == identity(flat(elsewhere)) != identity(flat(base))
+    assert columns(binarized, elsewhere) == {"config": ["a", "a"]}
+    # Words before numbers.
+    assert list(columns(base, {**base, "model": {"dim": 9, "weights": "x"}})) == ["model.weights", "model.dim"]
+    assert identity(flat(base)) == identity(flat({**base, "seed": 3, "config": "b"})) != identity(flat(triplets[0]))
+
+
+def test_values_of_all_kinds():
+    values = [None, True, 0.0000001, 3, [1, 2], "two\nlines"]
+    assert columns(*({"a": {"b": value}} for value in values))["a.b"] == [
+        "-",
+        "true",
+        "1e-07",
+        "3",
+        "[1, 2]",
+        "two lines",
+    ]
+
+
+def test_markdown_and_json_hold_the_same_table(tmp_path):
+    write_run(tmp_path / "left", epochs=1.0)
+    found = compare([sizes(tmp_path)], ["label_distance@10/normalized"], by="model.dim")
+    text = markdown(found)
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    assert lines[0] == ["loss", "model.dim", "runs", "epoch", "mean label distance@10, normalized ↑"]
+    assert lines[5] == ["log_ratio", "128", "2", "2", "**0.800 ± 0.018**"]
+    assert len(lines) == 2 + 8
+    assert "- ±: the standard deviation over the runs of a row" in text
+    assert "Not in the table:\n\n- " in text
+    row = as_data(found)["tables"][0]["rows"][3]
+    assert (row["config"]["model.dim"], row["seeds"], len(row["folders"])) == ("128", [0, 1], 2)
+    values = row["metrics"]["label_distance@10/normalized"]
+    assert values["mean"] == pytest.approx(0.8)
+    assert values["least"] == pytest.approx(0.7875)
+    assert values["deviation"] == pytest.approx(0.0125 * math.sqrt(2))
+
+
+def test_markdown_keeps_its_columns_whatever_is_in_a_config(tmp_path):
+    write_run(tmp_path / "1", poses(0.5), model__backbone="x | y <i>")
+    write_run(tmp_path / "2", poses(0.5), model__backbone="z")
+    lines = [line for line in markdown(compare([tmp_path])).splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {7}
+    assert "&lt;i>" in lines[2]
+
+
+def test_a_metric_without_a_number(tmp_path):
+    write_run(tmp_path / "1", replace(poses(0.5), spearman=math.nan))
+    write_run(tmp_path / "2", poses(0.5), model__dim=3)
+    found = compare([tmp_path], ["spearman"], by="model.dim")
+    assert [line[-1] for line in texts(found.tables[0])] == ["Spearman", "0.750", "-"]
+    json.loads(json.dumps(as_data(found), allow_nan=False))
+    assert comparison_plot(found, ["spearman"])
+
+
+# The plot
+
+
+def drawn(figure, panel=0):
+    """Lines of a panel by their label: x and y."""
+    lines = figure.axes[panel].get_lines()
+    return {line.get_label(): (list(line.get_xdata()), list(np.round(line.get_ydata(), 6))) for line in lines}
+
+
+def test_a_line_for_each_group_against_numbers(tmp_path):
+    found = compare([sizes(tmp_path)], by="model.dim")
+    figure = comparison_plot(found)
+    axes, lines = figure.axes[0], drawn(figure)
+    assert lines["log_ratio"] == ([16, 32, 64, 128], [0.51, 0.46, 0.41, 0.36])
+    assert lines["dense_triplet"] == ([16, 32, 64, 128], [0.71, 0.66, 0.61, 0.56])
+    assert lines["random"][1] == [1.0, 1.0]
+    assert lines["oracle"][1] == [0.2, 0.2]
+    assert axes.get_xscale() == "log"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["16", "32", "64", "128"]
+    assert axes.get_title(loc="left") == "pose/synthetic, test split, last weights\nMean label distance@10 / random"
+    assert axes.get_ylabel() == "lower is better"
+    assert len(axes.collections) == 2  # the range of the seeds, for each line
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["log_ratio", "dense_triplet", "random", "oracle"]
+    styles = {(line.get_color(), line.get_marker()) for line in axes.get_lines()[:2]}
+    assert len(styles) == 2
+
+
+def test_even_numbers_have_an_even_axis(tmp_path):
+    for n in range(4):
+        write_run(tmp_path / f"{n}", poses(0.5), loss={"name": "t", "margin": 0.1 * (n + 1)})
+    figure = comparison_plot(compare([tmp_path], by="loss.margin"))
+    assert figure.axes[0].get_xscale() == "linear"
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["0.1", "0.2", "0.3", "0.4"]
+    assert not figure.axes[0].collections  # one seed has no spread
+
+
+def test_points_over_words_are_side_by_side(tmp_path):
+    for name in ("raw", "margin", "triplet"):
+        for seed in (0, 1):
+            for dim in (8, 16):
+                recall = 0.5 + 0.1 * seed + dim / 100
+                write_run(
+                    tmp_path / f"{name}{seed}{dim}", classes(recall), loss={"name": name}, seed=seed, model__dim=dim
+                )
+    figure = comparison_plot(compare([tmp_path], by="loss"))
+    lines = drawn(figure)
+    assert lines["model.dim 8"] == ([-0.15, 0.85, 1.85], [0.63] * 3)
+    assert lines["model.dim 16"] == ([0.15, 1.15, 2.15], [0.71] * 3)
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["margin", "raw", "triplet"]
+    assert {line.get_linestyle() for line in figure.axes[0].get_lines()} == {"None"}
+    assert "random" not in lines  # for Recall it would only compress the axis
+
+
+def test_true_false_and_absent_are_words(tmp_path):
+    for n, value in enumerate((True, False)):
+        write_run(tmp_path / f"{n}", poses(0.5), loss={"name": "t", "squared": value})
+    write_run(tmp_path / "x", poses(0.5), loss={"name": "u"})
+    figure = comparison_plot(compare([tmp_path], by="loss.squared"))
+    assert {tick.get_text() for tick in figure.axes[0].get_xticklabels()} == {"true", "false", "-"}
+
+
+def test_test_sets_and_metrics_have_panels(tmp_path):
+    write_run(tmp_path / "1", poses(0.5))
+    write_run(tmp_path / "2", poses(0.4), model__dim=128)
+    write_run(tmp_path / "3", classes(0.4), model__dim=128, task={"name": "classes/cub"})
+    found = compare([tmp_path], by="model.dim")
+    poses_title, classes_title = (f"{task}, test split, last weights" for task in ("pose/synthetic", "classes/cub"))
+    titles = [axes.get_title(loc="left") for axes in comparison_plot(found).axes]
+    assert titles == [f"{poses_title}\nMean label distance@10 / random", f"{classes_title}\nRecall@1"]
+    figure = comparison_plot(found, ["recall@1", "ndcg@1"])
+    assert [axes.get_title(loc="left").split("\n") for axes in figure.axes] == [
+        [poses_title, "recall@1"],
+        [poses_title, "nDCG@1"],
+        [classes_title, "Recall@1"],
+        [classes_title, "ndcg@1"],
+    ]
+    assert [len(axes.get_lines()) for axes in figure.axes] == [0, 1, 1, 0]  # where it was measured
+
+
+def test_names_of_configs_are_labels_where_they_are_unique(tmp_path):
+    many = {"miner__name": "m", "optimizer__name": "sgd", "images__crop": 3}
+    for dim in (8, 16):
+        write_run(tmp_path / f"a{dim}", poses(0.5), model__dim=dim, config="a")
+        write_run(tmp_path / f"b{dim}", poses(0.6), model__dim=dim, config="b", loss=TRIPLET, **many)
+    (table,) = compare([tmp_path], by="model.dim").tables
+    assert table.columns == ["config", "loss", "optimizer", "miner", "images.crop", "model.dim"]
+    assert [table.label(row) for row in table.rows] == ["a", "a", "b", "b"]
+    write_run(tmp_path / "c", poses(0.7), model__dim=8, config="b", loss=TRIPLET, **{**many, "images__crop": 4})
+    (table,) = compare([tmp_path], by="model.dim").tables
+    assert [table.label(row) for row in table.rows if row.cells[0] == "b"] == [
+        "dense_triplet, sgd, m, images.crop 3",
+        "dense_triplet, sgd, m, images.crop 3",
+        "dense_triplet, sgd, m, images.crop 4",
+    ]
+
+
+def test_many_groups_have_different_styles(tmp_path):
+    for n in range(30):
+        for dim in (8, 16):
+            write_run(tmp_path / f"{n}-{dim}", poses(0.5), model__dim=dim, optimizer__lr=0.001 * (n + 1))
+    figure = comparison_plot(compare([tmp_path], by="model.dim"))
+    lines = [line for line in figure.axes[0].get_lines() if line.get_label().startswith("optimizer.lr ")]
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == 30
+    assert figure.get_figheight() > 8  # the legend fits
+
+
+# The command
+
+
+def test_command_prints_and_saves(contml, refused, tmp_path):
+    sizes(tmp_path / "runs")
+    write_run(tmp_path / "runs/late", epochs=1.0)
+    status, out, err = contml("compare", "runs", "--by", "model.dim", "--save", "out")
+    assert (status, err) == (0, "")
+    assert "log_ratio       16 " in out
+    assert "0.360 ± 0.014" in out
+    assert "runs/late: not finished, 1 of 2 epochs; continue with: contml train --resume runs/late" in out
+    assert out.splitlines()[-2:] == ["out/plot.png", "out/table.md"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [*("plot.png", "table.md")]
+    with Image.open(tmp_path / "out/plot.png") as picture:
+        assert min(picture.size) > 200
+    files = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    (tmp_path / "out/table.md").unlink()  # as after a kill
+    status, out, err = contml("compare", "runs", "--by", "model.dim", "--save", "out")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-2:] == ["complete already: out/plot.png", "out/table.md"]
+    for options in (["runs", "--by", "model.dim", "--metric", "ndcg@5"], ["runs/a"]):
+        assert "exists already; choose another folder with --save" in refused("compare", *options, "--save", "out")
+    assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == files
+    # Saved files among the runs do no harm.
+    status, out, _ = contml("compare", "runs/a", "out", "out/table.md")
+    assert status == 0
+    assert "out: holds no run" in out
+    assert "out/table.md: not a folder" in out
+
+
+def test_command_draws_in_the_working_folder_and_prints_json(contml, tmp_path):
+    sizes(tmp_path / "runs")
+    status, out, err = contml("compare", "runs", "--by", "model.dim", "--metric", "ndcg@5", "--json")
+    assert (status, err) == (0, "plot.png\n")
+    assert (tmp_path / "plot.png").exists()
+    (data,) = json.loads(out)["tables"]
+    assert list(data["metrics"]) == ["ndcg@5"]
+    assert len(data["rows"]) == 8
+    assert data["rows"][0]["seeds"] == [0, 1]
+    assert data["rows"][0]["config"] == {"loss": "log_ratio", "model.dim": "16"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values"),
+    [
+        (["nowhere"], ["nowhere", "no such folder"]),
+        (["empty"], ["empty", "holds no run", "contml train"]),
+        (["file"], ["file", "not a folder", "contml train"]),
+        (["runs", "--metric", "recal@1"], ["recal@1", "did you mean 'recall@1'?"]),
+        (["runs", "--metric", "map@r"], ["map@r", "did you mean 'map_at_r'?"]),
+        (["runs", "--metric", "recall@1"], ["recall@1", "not measured", "label_distance@1 to 100"]),
+        (["runs", "--metric", "ndcg@101"], ["ndcg@101", "not measured", "label_distance@1 to 100, ndcg@1 to 100"]),
+        (["runs", "--metric", "ndcg"], ["ndcg", "ndcg@10"]),
+        (["runs", "--metric", "ndcg@1/x"], ["ndcg@1", "/x", "ndcg@1/random"]),
+        (["runs", "--by", "dim"], ["dim", "no such key", "did you mean 'model.dim'?"]),
+        (["runs", "--by", "model.dmi"], ["model.dmi", "no such key", "did you mean 'model.dim'?"]),
+        (["runs", "--group", "los"], ["los", "no such key", "did you mean 'loss'?"]),
+        (
+            ["runs", "--by", "qqqqq"],
+            ["qqqqq", "no such key", "must be of config, task, model, images"],
+        ),
+        (
+            ["runs", "--by", "x"],
+            ["x: no such key", "must be of config, task, model, images, loss, optimizer, training, seed"],
+        ),
+        (["late"], ["runs", "late: not finished, 1 of 2 epochs", "contml train --resume late"]),
+        (["late", "later"], ["--resume late (and 1 more)"]),
+        (["wrong"], ["config.yaml:24: published", "recal@1", "did you mean 'recall@1'?"]),
+    ],
+)
+def test_a_mistake_is_one_line(refused, tmp_path, arguments, values):
+    sizes(tmp_path / "runs")
+    (tmp_path / "empty/inner").mkdir(parents=True)
+    (tmp_path / "file").write_text("")
+    write_run(tmp_path / "late", epochs=1.0)
+    write_run(tmp_path / "later", epochs=0)
+    write_run(tmp_path / "wrong", poses(0.5), published={"source": "A", "recal@1": 0.5})
+    line = refused("compare", *arguments)
+    for value in values:
+        assert value in line
+
+
+def test_a_folder_that_cannot_be_written_to(refused, tmp_path):
+    sizes(tmp_path / "runs")
+    (tmp_path / "file").write_text("")
+    line = refused("compare", "runs", "--save", "file/in")
+    assert "file/in/table.md" in line
+    assert "Not a directory" in line
+
+
+def test_help_shows_a_loop(contml):
+    status, out, _ = contml("compare", "--help")
+    assert status == 0
+    assert "for d in 16 32 64 128" in out
+    assert "--by model.dim" in " ".join(out.split())
+
+
+@pytest.mark.usefixtures("no_reports")
+def test_two_real_runs(contml, tmp_path):
+    for dim in (4, 8):
+        status, _, err = contml("train", "pose/synthetic", *TINY, f"model.dim={dim}")
+        assert status == 0, err
+    runs = sorted((tmp_path / "runs/pose/synthetic").iterdir())
+    (runs[1] / "evaluation.json").rename(tmp_path / "away.json")
+    status, out, _ = contml("compare", *runs)
+    assert f"not evaluated; run: contml evaluate {runs[1]}" in out
+    (tmp_path / "away.json").rename(runs[1] / "evaluation.json")
+    status, out, err = contml("compare", *runs, "--by", "model.dim", "--save", "out", "--json")
+    assert status == 0, err
+    (data,) = json.loads(out)["tables"]
+    assert [row["config"] for row in data["rows"]] == [{"model.dim": "4"}, {"model.dim": "8"}]
+    for row, run in zip(data["rows"], runs, strict=True):
+        saved = json.loads((run / "evaluation.json").read_text())
+        assert row["folders"] == [str(run)]
+        assert row["metrics"]["ndcg@1"]["mean"] == saved["curves"]["ndcg"]["model"][0]
+        assert row["metrics"]["spearman"]["mean"] == saved["spearman"]
+    assert (tmp_path / "out/plot.png").exists()
+
+
+def test_reading_needs_no_trust_and_imports_nothing(tmp_path):
+    write_run(tmp_path / "1", poses(0.5), loss={"name": "evil_module:run"}, task__name="gone.module:task")
+    found = compare([tmp_path])
+    title = "gone.module:task, test split, last weights"
+    assert found.tables[0].title.startswith(f"{title}: 200 queries")
+    assert comparison_plot(found).axes[0].get_title(loc="left").startswith(f"{title}\n")
+    assert "evil_module" not in sys.modules
+    with refuses(str(tmp_path / "2"), got="no such folder"):
+        compare([tmp_path / "2"])
+
+
+def test_a_run_without_a_finite_value_is_not_in_the_verdict(tmp_path):
+    for name, value in (("1", math.nan), ("2", 0.3), ("3", 0.4)):
+        write_run(tmp_path / name, replace(poses(0.5), spearman=value), optimizer={"lr": float(name)})
+    (table,) = compare([tmp_path], metrics=["spearman"]).tables
+    assert table.verdict("spearman").best in (None, 1, 2)

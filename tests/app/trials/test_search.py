@@ -1,0 +1,551 @@
+"""Sweeps whose trainings take no time: trials, choice, kills, refusals."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import shlex
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from filelock import FileLock
+from scipy import stats
+from support import sweeps
+from support.choices import pairwise
+from support.fake_runs import poses
+from support.miniature import squares
+from support.refusals import refuses
+from support.sweeps import Trainings, in_threads, within
+
+import contml
+from contml import work
+from contml._support.files import unwritable
+from contml.app.trials.sweep import sweep
+from contml.experiment import load
+from contml.labels import VectorLabels
+from contml.work import run as run_items
+
+MARGINS = "loss.margin=0.05,0.1,0.15,0.2"
+CHOICES = [MARGINS, "optimizer.lr=1e-3,1e-2"]
+RANGES = ["loss.margin=0.01..0.3", "optimizer.lr=1e-4..1e-1"]
+
+
+@pytest.fixture
+def trainings(monkeypatch, tmp_path):
+    """Trainings that take no time, in an empty folder with own.yaml."""
+    fake = Trainings()
+    monkeypatch.chdir(tmp_path)
+    sweeps.config(tmp_path)
+    monkeypatch.setattr("contml.app.trials.sweep.train", fake.train)
+    return fake
+
+
+def run(tries=CHOICES, *overrides, **options):
+    return sweep("own.yaml", overrides, tries, **options)
+
+
+def trials_of(result):
+    return [(trial.number, dict(trial.params), [*trial.values.values()], trial.error) for trial in result.trials]
+
+
+def lines(path="runs/own/sweep/trials.jsonl"):
+    return Path(path).read_bytes().splitlines(keepends=True)
+
+
+def test_a_grid_trains_each_combination_and_chooses_the_best(trainings):
+    result = run(seeds=2)
+    assert [done[:3] for done in trainings.done] == [
+        (margin, rate, seed) for margin in (0.05, 0.1, 0.15, 0.2) for rate in (1e-3, 1e-2) for seed in (3, 4)
+    ]
+    means = [trial.mean for trial in result.trials]
+    assert means == sorted(means)
+    assert result.better == "lower"
+    assert result.metric == "label_distance@10"
+    assert result.params["loss.margin"] == 0.1
+    assert result.table()[0] == ["trial", "loss.margin", "optimizer.lr", "epoch", "mean", "std"]
+    assert result.table()[1][3] == "2"
+    for trial in result.trials:
+        assert trial.mean == pytest.approx(sum(trial.values.values()) / 2)
+    words = shlex.split(result.command)
+    assert words[:3] == ["contml", "train", "own.yaml"]
+    values = load(words[2], words[3:]).values
+    assert values["loss"]["margin"] == 0.1
+    assert values["seed"] == 3
+    spec, *rows = map(json.loads, lines())
+    assert spec["config"]["loss"]["name"] == "dense_triplet"
+    assert spec["space"] == {"loss.margin": "0.05,0.1,0.15,0.2", "optimizer.lr": "0.001,0.01"}
+    assert spec["sampler"] == "grid"
+    assert len(rows) == 16
+    assert set(rows[0]) == {"key", "value", "metric", "queries", "epoch", "untrained", "run", "seconds"}
+    assert (json.loads(rows[3]["key"]), rows[3]["queries"], rows[3]["epoch"]) == (
+        ["loss.margin=0.05 optimizer.lr=0.01", 4, None],
+        *(200, 2),
+    )
+    assert rows[3]["run"] == "runs/own/sweep/trial_001_seed_4"
+
+
+def test_the_interval_of_the_difference_is_that_of_a_paired_t_test(trainings):
+    result = run(seeds=4, folds=2)
+    first, second = ([*trial.values.values()] for trial in result.trials[:2])
+    assert len(first) == 8
+    interval = stats.ttest_rel(second, first).confidence_interval(0.95)
+    second = result.verdict.second
+    assert second.mean == pytest.approx((interval.low + interval.high) / 2)
+    assert second.interval == pytest.approx((interval.high - interval.low) / 2)
+    one = run([MARGINS], seeds=1, name="one")
+    assert one.verdict.second.interval is None
+    assert "no best: the difference between trial " in one.sentences()[1]
+    assert one.sentences()[1].endswith("--seeds 3 gives one")
+
+
+def test_folds_validate_on_each_part_once(trainings):
+    run([MARGINS], folds=4)
+    assert [done[2:] for done in trainings.done[:4]] == [(3, 0), (3, 1), (3, 2), (3, 3)]
+    with refuses("--folds", "4", hint="validation split of their own"):
+        run([MARGINS], "task.own_val=true", folds=4, name="val")
+
+
+def test_the_default_sampler(trainings):
+    def sampler(tries, **options):
+        run(tries, **options)
+        return json.loads(lines(f"runs/own/sweep_{options['name']}/trials.jsonl")[0])["sampler"]
+
+    assert sampler(CHOICES, name="a") == "grid"
+    assert sampler(CHOICES, name="b", trials=8) == "grid"
+    assert sampler(CHOICES, name="c", trials=3) == "tpe"
+    assert sampler([RANGES[0], CHOICES[1]], name="d", trials=2) == "tpe"
+    assert len(trainings.done) == 8 + 8 + 3 + 2
+
+
+@pytest.mark.parametrize(
+    ("tries", "options"),
+    [
+        (CHOICES, {"seeds": 2}),
+        (RANGES, {"sampler": "random", "trials": 5, "folds": 2}),
+        (RANGES, {"sampler": "tpe", "trials": 13}),
+        (RANGES, {"sampler": "tpe", "trials": 13, "processes": 3}),
+    ],
+)
+def test_a_sweep_killed_at_any_line_goes_on_to_the_same_choice(trainings, monkeypatch, tries, options):
+    """The file is cut after a line, or in the middle of the next, in turn; trial folders are gone, as in a copy."""
+    monkeypatch.setattr(work, "run", one_process)
+    trainings.diverges = lambda margin: 0.14 < margin < 0.16
+    whole = run(tries, **options)
+    expected, written = trials_of(whole), lines()
+    assert any(trial.error for trial in whole.trials)
+    for end in range(len(written) + 1):
+        shutil.rmtree("runs")
+        Path("runs/own/sweep").mkdir(parents=True)
+        Path("runs/own/sweep/trials.jsonl").write_bytes(
+            b"".join(written[:end]) + (written[end][: 20 * (end % 2)] if end < len(written) else b"")
+        )
+        trainings.done.clear()
+        again = run(tries, **options)
+        assert trials_of(again) == expected
+        assert again.command == whole.command
+        assert len(trainings.done) == len(written) - max(end, 1)
+        rows = [{**json.loads(line), "seconds": 0} for line in lines()]
+        assert rows == [{**json.loads(line), "seconds": 0} for line in written]
+
+
+def one_process(jobs, *arguments, **options):
+    run_items(jobs, *arguments, **{**options, "processes": 1})
+
+
+def _nothing(folder, written):
+    shutil.rmtree(folder)
+
+
+def _half_a_trial(folder, written):
+    """The first fold of the first trial is done."""
+    (folder / "trials.jsonl").write_bytes(b"".join(written[:2]))
+
+
+def _half(folder, written):
+    (folder / "trials.jsonl").write_bytes(b"".join(written[: len(written) // 2]))
+
+
+def _whole_round(folder, written):
+    (folder / "trials.jsonl").write_bytes(b"".join(written[:3]))
+
+
+def _leftovers(folder, written):
+    """Two workers were killed: one while it trained, one before its folder was whole."""
+    (folder / "trials.jsonl").write_bytes(b"".join(written[:2]) + written[2][:9])
+    for name in ("trial_000_fold_1", "trial_001_fold_0"):
+        shutil.rmtree(folder / name)
+        (folder / name / "checkpoints").mkdir(parents=True)
+        (folder / f"{name}.log").write_text("killed")
+    (folder / "trial_000_fold_1/config.yaml").write_text("seed: 0")
+    (folder / "trial_000_fold_1/checkpoints/state.safetensors").write_bytes(b"cut sh")
+    (folder / "trial_000_fold_1/.lock").touch()
+
+
+def _folders_gone(folder, written):
+    for path in folder.glob("trial_*"):
+        shutil.rmtree(path)
+
+
+def _finished(folder, written):
+    pass
+
+
+STATES = [_nothing, _half_a_trial, _half, _whole_round, _leftovers, _folders_gone, _finished]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "state", "processes"),
+    pairwise(["grid", "random", "tpe"], STATES, [1, 2]),
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_each_state_in_which_a_sweep_is_found(trainings, monkeypatch, sampler, state, processes):
+    in_threads(monkeypatch)
+    trainings.diverges = lambda margin: 0.14 < margin < 0.16
+    tries, trials = ([MARGINS], 4) if sampler == "grid" else (RANGES, 12)
+    options = {"sampler": sampler, "trials": trials, "folds": 2}
+    with within(60):
+        whole = run(tries, processes=processes, **options)
+        state(Path("runs/own/sweep"), lines())
+        trainings.done.clear()
+        again = run(tries, processes=processes, **options)
+        assert trials_of(again) == trials_of(whole)
+        assert again.command == whole.command
+        assert bool(trainings.done) == (state not in (_finished, _folders_gone))
+        trainings.done.clear()
+        assert trials_of(run(tries, processes=processes, **options)) == trials_of(whole)
+        assert not trainings.done
+
+
+def test_a_round_keeps_its_size_when_a_sweep_goes_on_with_other_processes(trainings, monkeypatch):
+    in_threads(monkeypatch)
+    with within(60):
+        whole = run(RANGES, trials=16, sampler="tpe", processes=3)
+        written = lines()
+        for processes in (1, 2, 3):
+            Path("runs/own/sweep/trials.jsonl").write_bytes(b"".join(written[:12]))
+            assert trials_of(run(RANGES, trials=16, sampler="tpe", processes=processes)) == trials_of(whole)
+
+
+@pytest.mark.parametrize("sampler", ["grid", "random", "tpe"])
+def test_the_order_in_which_trainings_finish_does_not_matter(trainings, monkeypatch, sampler):
+    trainings.diverges = lambda margin: margin == 0.2
+    options = {"trials": 8, "seeds": 2, "sampler": sampler, "processes": 6}
+    monkeypatch.setattr(work, "run", one_process)
+    first = run(CHOICES, name="a", **options)
+
+    def reverse(jobs, *arguments, **options):
+        one_process(jobs[::-1], *arguments, **options)
+
+    monkeypatch.setattr(work, "run", reverse)
+    assert trials_of(run(CHOICES, name="b", **options)) == trials_of(first)
+
+
+def test_an_interrupted_sweep_goes_on(trainings):
+    whole = run(name="whole")
+    trainings.done.clear()
+    trainings.stop_at = 5
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert len(lines()) == 6
+    trainings.stop_at = float("inf")
+    assert trials_of(run()) == trials_of(whole)
+    assert len(trainings.done) == 9  # the interrupted one began again
+    assert trials_of(run()) == trials_of(whole)
+    assert len(trainings.done) == 9
+
+
+def test_more_trials_continue_the_same_sequence_and_fewer_are_its_beginning(trainings):
+    whole = run(RANGES, trials=14, name="whole")
+    run(RANGES, trials=11)
+    more = run(RANGES, trials=14)
+    assert trials_of(more) == trials_of(whole)
+    trainings.done.clear()
+    fewer = run(RANGES, trials=5)  # the first ones, as they were
+    assert sorted(trials_of(fewer)) == sorted(trials_of(whole), key=lambda trial: trial[0])[:5]
+    assert not trainings.done
+
+
+def test_tpe_learns_from_its_trials(trainings):
+    def mean_error(sampler):
+        result = run(["loss.margin=0.001..3.0"], trials=30, sampler=sampler, name=sampler)
+        late = [trial for trial in result.trials if trial.number >= 15]
+        return sum(abs(trial.params["loss.margin"] - 0.12) for trial in late) / 15
+
+    assert mean_error("tpe") < 0.5 * mean_error("random")
+
+
+def test_trainings_that_are_judged_by_other_metrics_are_refused(trainings, monkeypatch):
+    """As where the images of a fold cannot be read: its gallery is smaller."""
+    monkeypatch.setattr(sweeps, "poses", lambda share: poses(share, k=100 - 50 * (len(trainings.done) == 2)))
+    with refuses("runs/own/sweep/trial_000_fold_1", "judged by label_distance@5", hint="--name"):
+        run([MARGINS], folds=3)
+    assert len(lines()) == 2
+
+
+def test_a_diverged_training_is_never_chosen(trainings):
+    trainings.diverges = lambda margin: margin == 0.1
+    result = run([MARGINS], seeds=2)
+    assert result.params["loss.margin"] == 0.15
+    assert [trial.number for trial in result.trials][-1] == 1
+    assert "diverged" in result.trials[-1].error
+    assert len(trainings.done) == 7  # its second seed is not trained
+    assert any("trial 1 failed" in line for line in result.sentences())
+    trainings.diverges = lambda margin: True
+    with refuses("runs/own/sweep_all", "all 4 trials failed"):
+        run([MARGINS], name="all")
+
+
+NOTHING = "nothing is chosen: all 4 trials "
+
+
+@pytest.mark.parametrize("options", [{}, {"seeds": 2}, {"folds": 2}])
+def test_trials_that_did_not_learn_choose_nothing(contml, trainings, options):
+    trainings.learns = lambda margin: False
+    result = run([MARGINS], **options)
+    expected = f"{NOTHING}ended with untrained weights: no training improved the result on validation"
+    assert result.sentences() == [f"{expected}; try other values, or train for more epochs"]
+    assert (result.chosen, result.params, result.command) == (None, None, None)
+    assert len(result.trials) == 4
+    arguments = [text for name, count in options.items() for text in (f"--{name}", count)]
+    status, out, err = contml("sweep", "own.yaml", "--try", MARGINS, *arguments)
+    assert (status, err) == (0, "")
+    assert expected in out
+    assert out.count("0, untrained" if not options else "0, 2 untrained") == 4
+    assert "train it with" not in out
+    assert "is best" not in out
+    data = json.loads(contml("sweep", "own.yaml", "--try", MARGINS, *arguments, "--json")[1])
+    assert (data["chosen"], data["command"]) == (None, None)
+    assert data["verdict"].startswith(expected)
+    assert all(trial["untrained"] == len(trial["values"]) for trial in data["trials"])
+
+
+def test_trials_without_a_difference_choose_nothing(contml, trainings):
+    trainings.share = lambda *_: 0.3
+    expected = f"{NOTHING}are equal in label distance@10: loss.margin made no difference"
+    assert run([MARGINS]).sentences() == [expected]
+    assert run([MARGINS], folds=2, name="folds").command is None
+    trainings.queries = True
+    assert run([MARGINS], name="queries").sentences() == [expected]
+    status, out, _ = contml("sweep", "own.yaml", "--try", MARGINS)
+    assert status == 0
+    assert expected in out
+    assert "train it with" not in out
+
+
+def test_no_trial_is_better_than_untrained_weights(trainings):
+    trainings.learns = lambda margin: margin != 0.1
+    result = run([MARGINS])
+    assert result.chosen is None
+    assert result.sentences()[0].startswith(
+        "nothing is chosen: no trial is better than the untrained weights of trial 1; try"
+    )
+    # Beside a failed trial, and alone.
+    trainings.learns = lambda margin: False
+    trainings.diverges = lambda margin: margin != 0.2
+    result = run([MARGINS], name="one")
+    assert result.sentences()[0].startswith("nothing is chosen: the trial ended with untrained weights")
+    assert len(result.sentences()) == 4
+
+
+def test_equal_trials_are_named_and_the_first_is_chosen(trainings):
+    trainings.share = lambda margin, *_: max(margin, 0.1)
+    result = run([MARGINS])
+    chosen, tied = result.sentences()
+    assert chosen.startswith("chosen: trial 0, loss.margin=0.05: ")
+    assert tied == "no best: trial 0 and trial 1 are equal in mean label distance@10"
+    assert result.as_data()["verdict"] == tied
+
+
+def test_a_single_training_is_compared_by_its_queries(trainings):
+    trainings.queries = True
+    result = run([MARGINS])
+    chosen, best, seeds = result.sentences()
+    assert chosen.startswith("chosen: trial 1, loss.margin=0.1: label distance@10 20.3 on")
+    expected = "trial 1 is best: its mean label distance@10 is lower than that of trial 2, the second best, by 0."
+    assert best.startswith(expected)
+    assert "--seeds 3" in seeds
+    # Without the run folders, the queries are not known.
+    for folder in Path("runs/own/sweep").glob("trial_*"):
+        shutil.rmtree(folder)
+    again = run([MARGINS])
+    assert again.params == result.params
+    assert "has no interval: a single training, whose run folder" in again.sentences()[1]
+    # With seeds, those count too.
+    found = run([MARGINS], seeds=3, name="seeds")
+    assert found.sentences()[1].startswith("trial 1 is best: ")
+    assert len(found.sentences()) == 2
+
+
+def test_trials_in_the_unit_of_the_labels(trainings, monkeypatch):
+    labels = VectorLabels(torch.arange(40.0) ** 2, squared=True, unit="km")
+    monkeypatch.setattr(sweeps, "squares", lambda *_, **__: replace(squares(40), labels=labels))
+    result = run([MARGINS])
+    assert labels.measure.kind == "root"
+    assert result.table()[0][-1] == "label distance@10, km"
+    assert result.table()[1][-1] == f"{math.sqrt(result.trials[0].mean):.1f}"
+    assert f"{math.sqrt(result.trials[0].mean):.1f} km on the validation split" in result.sentences()[0]
+
+
+def test_an_error_of_the_machine_is_no_result_and_one_of_the_options_is(trainings, monkeypatch):
+    """A full disk, or an image that cannot be read, stops the sweep, which goes on when there is room again."""
+    train = trainings.train
+
+    def full(*arguments, **options):
+        if len(trainings.done) == 2:
+            raise unwritable(Path("weights"), OSError(errno.ENOSPC, "No space left on device"))
+        return train(*arguments, **options)
+
+    monkeypatch.setattr("contml.app.trials.sweep.train", full)
+    with refuses("weights", "No space left on device"):
+        run([MARGINS])
+    assert len(lines()) == 3
+    monkeypatch.setattr("contml.app.trials.sweep.train", train)
+    assert trials_of(run([MARGINS])) == trials_of(run([MARGINS], name="whole"))
+
+    def refuse(experiment, *arguments, **options):
+        if experiment.values["loss"]["margin"] == 0.1:
+            raise contml.InputError("loss.margin", "0.1", origin="own.yaml:8")
+        return train(experiment, *arguments, **options)
+
+    monkeypatch.setattr("contml.app.trials.sweep.train", refuse)
+    result = run([MARGINS], name="options")
+    assert [trial.error for trial in result.trials] == ["", "", "", "own.yaml:8: loss.margin: 0.1"]
+    monkeypatch.setattr(sweeps, "task", unmounted)
+    with refuses("data", "gone"):  # what fails then is not due to the options
+        run([MARGINS], name="data")
+
+
+def unmounted(own_val: bool = False) -> contml.data.Task:
+    raise contml.InputError("data", "gone")
+
+
+def test_weights_of_finished_trainings_are_deleted_also_after_a_kill(trainings, tmp_path):
+    run([MARGINS])
+    folder = tmp_path / "runs/own/sweep/trial_002"
+    assert sorted(path.name for path in folder.iterdir()) == ["config.yaml", "evaluation.json"]
+    (folder / "checkpoints").mkdir()  # as if killed between the line in the file and the deletion
+    run([MARGINS])
+    assert not (folder / "checkpoints").exists()
+
+
+def test_a_file_of_its_own(trainings, tmp_path):
+    file = tmp_path / "raw/margins.jsonl"
+    first = run([MARGINS], file=file)
+    shutil.rmtree("runs")
+    trainings.done.clear()
+    assert trials_of(run([MARGINS], file=file)) == trials_of(first)
+    assert not trainings.done
+
+
+@pytest.mark.parametrize(
+    ("tries", "overrides", "options", "change"),
+    [
+        ([MARGINS], ["model.dim=8"], {}, "model.dim: 4 -> 8"),
+        ([MARGINS], ["seed=4"], {}, "seed: 3 -> 4"),
+        (["loss.margin=0.05,0.1"], [], {}, "space.loss.margin"),
+        ([MARGINS], [], {"seeds": 2}, "seeds: 1 -> 2"),
+        ([MARGINS], [], {"folds": 2}, "folds: 1 -> 2"),
+        ([MARGINS], [], {"sampler": "random", "trials": 4}, 'sampler: "grid" -> "random"'),
+    ],
+)
+def test_a_file_of_another_sweep_is_refused(trainings, tries, overrides, options, change):
+    run([MARGINS])
+    with refuses("runs/own/sweep/trials.jsonl", change, hint="--name"):
+        run(tries, *overrides, **options)
+    run([MARGINS], "images.workers=1")  # changes no result
+
+
+def test_a_sweep_begun_before_an_option_existed_goes_on(trainings):
+    """Its default is what older versions did; another value is another sweep."""
+    run([MARGINS])
+    file = Path("runs/own/sweep/trials.jsonl")
+    spec, *rows = lines()
+    older = json.loads(spec)
+    del older["config"]["model"]["levels"], older["config"]["training"]["precision"]
+    file.write_bytes(json.dumps(older).encode() + b"\n" + b"".join(rows[:2]))
+    run([MARGINS])
+    assert len(lines()) == 5
+    with refuses(str(file), 'training.precision: absent -> "float32"', hint="--name"):
+        run([MARGINS], "training.precision=float32")
+
+
+def test_changed_data_are_refused(trainings, monkeypatch):
+    run([MARGINS])
+
+    def changed(own_val: bool = False) -> contml.data.Task:
+        return contml.data.Task(sweeps.squares(99), sweeps.squares(12, seed=1))
+
+    monkeypatch.setattr(sweeps, "task", changed)
+    with refuses("runs/own/sweep/trials.jsonl", "data: "):
+        run([MARGINS])
+
+
+@pytest.mark.parametrize(
+    ("tries", "overrides", "options", "subject", "got"),
+    [
+        ([], [], {}, "--try", "missing"),
+        (["loss.magrin=1,2"], [], {}, "loss.magrin", "unknown key"),
+        (["loss.margin=0.1,many"], [], {}, "loss.margin", "'many'"),
+        (["loss=dense_triplet,tripel_margin"], [], {}, "loss", "'tripel_margin'"),
+        (["loss=dense_triplet,log_ratio", MARGINS], [], {}, "loss.margin", "unknown key"),
+        (["loss=dense_triplet,proxy_anchor"], [], {}, "loss proxy_anchor", "graded labels"),
+        (["model.backbone=small_cnn,tiny_cnn"], [], {}, "model.backbone", "tiny_cnn"),
+        (["loss.margin=0.1,-1"], [], {}, "loss.margin", "-1"),
+        (["loss.margin=-1..1"], [], {"trials": 3}, "loss.margin", "-1"),
+        (["training.evaluate_every=1..9.0"], [], {"trials": 3}, "training.evaluate_every", ""),
+        (["training.epochs=0,1"], [], {}, "training.epochs", "0"),
+        (["sampler.batch_size=12,999"], [], {}, "sampler.batch_size", "999"),
+        (["sampler.neighbours=1,2"], [], {}, "sampler.batch_size", "6"),
+        (["sampler.batch_size=12..999"], [], {"trials": 3}, "sampler.batch_size", "109"),
+        (["model.dim=8,100000000000"], [], {}, "model.dim", "100,000,000,000, which needs "),
+        ([MARGINS], ["loss.margin=0.3"], {}, "--try loss.margin", "loss.margin=0.3"),
+        ([MARGINS], [], {"trials": 0}, "--trials", "0"),
+        ([MARGINS], [], {"seeds": 0}, "--seeds", "0"),
+        ([MARGINS], [], {"trials": 3, "sampler": "grid"}, "--trials", "3"),
+        ([MARGINS], [], {"sampler": "tpe"}, "--trials", "missing"),
+        (RANGES, [], {}, "--trials", "missing"),
+        (RANGES, [], {"sampler": "grid"}, "--sampler", "loss.margin"),
+    ],
+)
+def test_refused_before_anything_is_trained(trainings, tries, overrides, options, subject, got):
+    with refuses(subject, got):
+        run(tries, *overrides, **options)
+    assert not trainings.done
+    assert not Path("runs").exists()
+
+
+def test_a_broken_line_is_named(trainings, tmp_path):
+    run([MARGINS])
+    path = tmp_path / "runs/own/sweep/trials.jsonl"
+    written = lines()
+    path.write_bytes(b"".join([*written[:2], b"{}\n", *written[2:]]))
+    with refuses("runs/own/sweep/trials.jsonl:3"):
+        run([MARGINS])
+
+
+def test_one_command_at_a_time(trainings, tmp_path):
+    (tmp_path / "runs/own/sweep/.trials.jsonl.work").mkdir(parents=True)
+    with FileLock(tmp_path / "runs/own/sweep/.trials.jsonl.work/.lock"), refuses("runs/own/sweep", "another command"):
+        run()
+    assert not trainings.done
+
+
+def test_only_tpe_needs_optuna(trainings, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert run().params["loss.margin"] == 0.1
+    assert len(run(RANGES, trials=3, sampler="random", name="random").trials) == 3
+    with refuses("--sampler", "tpe needs optuna", hint="contml[sweep]"):
+        run(RANGES, trials=3, name="ranges")
+
+
+def test_a_config_without_selection_keeps_it_for_the_final_training(trainings):
+    found = []
+    result = run([MARGINS], "training.select=none", on_line=found.append)
+    assert any("select=val" in line for line in found)
+    assert "training.select=none" in result.command
+    assert load("own.yaml", shlex.split(result.command)[3:]).values["training"]["select"] == "none"

@@ -1,0 +1,338 @@
+"""Suites: equal numbers of distinct trials, the second round, and errors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+from support.refusals import refuses
+from torch import nn
+
+from contml._support.imports import import_by_name
+from contml.app.trials.plan import Cell, cells, seconds_left
+from contml.app.trials.record import Record
+from contml.app.trials.suite import Axis, Method, read_suite, suite_names
+from contml.config import Section, dump, from_overrides, read, validate
+from contml.losses import LOSSES, LogRatioLoss, NPairsLoss
+
+#: The suites that come with contml, and those of this repository that need other packages or settings.
+SUITES = [*suite_names(), *map(str, sorted((ROOT / "benchmarks/suites").glob("*.yaml")))]
+
+TINY = """
+title: Two losses
+places: {data: a folder}
+inputs: {changes: [model.backbone=small_cnn, model.weights=none]}
+train: [model.backbone=features, model.dim=4]
+sets:
+  gauges: {config: scalar/synthetic, values: {squared: "false"}}
+methods:
+  raw: {baseline: features, grid: [[normalize=false, normalize=true]]}
+  log_ratio:
+    changes: [loss=log_ratio, loss.squared=$squared]
+    grid: [[model.normalize=false, model.normalize=true], {optimizer.lr: [0.01, 0.02]}]
+  cosent:
+    changes: [loss=cosent]
+    grid: [{loss.scale: [5, 20]}, {optimizer.lr: [0.01, 0.02]}]
+reference: log_ratio
+trials: 4
+further: 2
+seeds: [1, 2]
+"""
+
+
+@pytest.fixture
+def write_suite(tmp_path):
+    """A function that writes the suite above, with changes to its text, and returns its path."""
+
+    def write(*changes):
+        text = TINY
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        path = tmp_path / "tiny.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_trial_of_a_method_is_another_training(name):
+    """Options are also compared with defaults: to set a default is the same training as not to set it."""
+    suite = read_suite(name)
+    for method_name in suite.trained:
+        method = suite.methods[method_name]
+        fixed = [change.replace("$squared", "true") for change in method.changes if change.startswith("loss")]
+        trainings = set()
+        for options in [*method.options, *method.further(method.options[0], suite.further)]:
+            changes = [*fixed, *options.split()]
+            loss = {"loss.name": "", **dict(change.replace("loss=", "loss.name=").split("=", 1) for change in changes)}
+            document = from_overrides([f"{key}={value}" for key, value in loss.items() if key.startswith("loss.")])
+            part = validate(document, {"loss": Section(LOSSES, contract=nn.Module)}).parts["loss"]
+            others = [change for change in options.split() if not change.startswith("loss.")]
+            trainings.add(str((part.options, sorted(others))))
+        assert len(trainings) == suite.trials + suite.further, method_name
+
+
+#: Suites that compare the two, or take the choice of another suite.
+FIXED = ("log_ratio_normalization", "held_out")
+
+
+@pytest.mark.parametrize("name", [name for name in SUITES if Path(name).stem not in FIXED])
+def test_losses_on_distances_choose_between_normalized_and_unnormalized(name):
+    """All others compare cosines, or normalize embeddings themselves: then nothing but the ranking would differ."""
+    suite = read_suite(name)
+    on_distances = set()
+    for method_name in suite.trained:
+        method = suite.methods[method_name]
+        options = [
+            dict(change.split("=", 1) for change in (*suite.train, *method.changes, *option.split()))
+            for option in method.options
+        ]
+        normalized = {each["model.normalize"] for each in options}
+        if all(compares_cosines(each) for each in options):
+            assert normalized == {"true"}, method_name
+        else:
+            on_distances.add(method_name)
+            assert normalized == {"false", "true"} or method_name in SEPARATE, method_name
+    assert len(on_distances) >= 2
+
+
+#: Methods of a suite that differ in this alone.
+SEPARATE = {"log_ratio", "log_ratio, normalized"}
+
+
+def compares_cosines(changes):
+    """Whether the loss of a config compares cosines, or normalizes embeddings itself."""
+    loss = LOSSES[changes["loss"]] if changes["loss"] in LOSSES else import_by_name(changes["loss"])
+    distance = changes.get("loss.distance", "euclidean" if loss is LogRatioLoss else loss.distance)
+    if loss is NPairsLoss:
+        distance = "dot"
+    return loss.normalize or (distance == "cosine" and changes.get("loss.similarity") != "student_t")
+
+
+def test_the_second_round_goes_beyond_an_end_and_else_between_the_neighbours():
+    axis = Axis("lr", (1.0, 4.0, 16.0))
+    assert axis.around(2, 2) == [64, 256]
+    assert axis.around(0, 2) == [0.25, 0.0625]
+    assert axis.around(1, 2) == [2, 8]
+    assert axis.around(2, 4) == pytest.approx([64, 256, 8, 16 / 2**0.5])
+    assert axis.around(1, 4) == pytest.approx([2, 8, 4 / 2**0.5, 4 * 2**0.5])
+
+
+def test_the_second_round_has_as_many_trials_for_every_method_and_keeps_the_other_choices():
+    one = Method(grid=(("a=1", "a=2"), {"lr": (1.0, 4.0, 16.0)}))
+    assert one.further("a=2 lr=16", 2) == ["a=2 lr=64", "a=2 lr=256"]
+    two = Method(grid=({"b": (1.0, 2.0, 4.0)}, {"lr": (1.0, 4.0, 16.0)}))
+    assert two.further("b=2 lr=1", 4) == ["b=1.41 lr=1", "b=2.83 lr=1", "b=2 lr=0.25", "b=2 lr=0.0625"]
+    assert set(two.further("b=2 lr=1", 4)).isdisjoint(two.options)
+    assert Method(baseline="features", grid=(("normalize=true",),)).further("normalize=true", 4) == []
+
+
+def test_what_is_at_an_end_of_all_that_was_tried():
+    method = Method(grid=({"b": (1.0, 2.0)}, {"lr": (1.0, 4.0)}))
+    tried = [*method.options, *method.further("b=2 lr=4", 4)]
+    assert method.at_edge("b=8 lr=4", tried) == ["b"]
+    assert method.at_edge("b=2 lr=4", tried) == []
+    assert method.at_edge("b=1 lr=64", tried) == ["b", "lr"]
+
+
+def finish(cell, results, score):
+    """Finish what can be trained now; `score(item)` is its value."""
+    for item in missing(cell, results):
+        results[item.key] = {"value": score(item), "seconds": 2.0}
+
+
+def missing(cell, results):
+    return [item for item in cell.known(results) if item.key not in results]
+
+
+def test_a_cell_tries_chooses_tries_around_it_and_tests(write_suite):
+    suite = read_suite(write_suite())
+    cell = Cell(suite, {}, "gauges", "log_ratio")
+    assert cell.total == 4 + 2 + 2
+    results = {}
+    assert {(item.seed, item.split) for item in missing(cell, results)} == {(0, "val")}
+    assert cell.tests(results) == []
+    best = "model.normalize=true optimizer.lr=0.02"
+    finish(cell, results, lambda item: float(item.options == best))
+    assert [item.options for item in missing(cell, results)] == [
+        "model.normalize=true optimizer.lr=0.04",
+        "model.normalize=true optimizer.lr=0.08",
+    ]
+    assert cell.tests(results) == []
+    finish(cell, results, lambda item: 2.0 if item.options.endswith("0.08") else 0.0)
+    assert [(item.options.split("=")[-1], item.seed, item.split) for item in missing(cell, results)] == [
+        ("0.08", 1, "test"),
+        ("0.08", 2, "test"),
+    ]
+    assert not cell.finished(results)
+    finish(cell, results, lambda _: 0.5)
+    assert cell.finished(results)
+    assert missing(cell, results) == []
+
+
+def test_a_trial_that_diverged_is_not_chosen(write_suite):
+    suite = read_suite(write_suite())
+    cell, results = Cell(suite, {}, "gauges", "cosent"), {}
+    for item in missing(cell, results):
+        failed = item.options != "loss.scale=20 optimizer.lr=0.01"
+        results[item.key] = {"error": "loss", "seconds": 1.0} if failed else {"value": -0.3, "seconds": 1.0}
+    finish(cell, results, lambda _: -0.5)
+    assert {item.options for item in cell.tests(results)} == {"loss.scale=20 optimizer.lr=0.01"}
+
+
+def test_a_training_is_another_one_if_a_value_of_its_config_is_but_not_where_the_data_are(write_suite):
+    def keys(*changes):
+        suite = read_suite(write_suite(*changes))
+        return [item.key for cell in cells(suite, {}) for item in cell.trials({})]
+
+    first = keys()
+    assert len(set(first)) == len(first)
+    assert keys(("title: Two losses", "title: Others")) == first
+    assert not set(keys(("model.dim=4", "model.dim=5"))[2:]) & set(first)
+    assert keys(("model.dim=4", "model.dim=5"))[:2] == first[:2]  # features have no head
+    assert not set(keys(("weights=none]", "weights=none, images.crop=32]"))) & set(first)
+    changed = keys(("changes: [loss=cosent]", "changes: [loss=cosent]\n    version: 2"))
+    assert changed[:6] == first[:6]
+    assert not set(changed[6:]) & set(first[6:])
+    assert not re.search("/|tmp", "".join(first).replace("scalar/synthetic", ""))
+
+
+def test_the_time_left_is_that_of_what_is_known(write_suite):
+    suite = read_suite(write_suite())
+    found = cells(suite, {})
+    assert [cell.total for cell in found] == [2 + 1, 8, 8]
+    assert seconds_left(found, {}, 5.0) == 19 * 5
+    results = {}
+    finish(found[1], results, lambda _: 0.0)  # 4 of 2 s
+    assert seconds_left(found, results, 5.0) == pytest.approx((19 - 4) * 2)
+
+
+def claim(**keys):
+    """The claims of a suite, one with changed keys, in the lines from "further" on."""
+    keys = {"better": "log_ratio", "worse": "cosent", "source": "a", "published": "2 > 1", **keys}
+    return "claims:\n  - " + "{" + ", ".join(f"{key}: {value}" for key, value in keys.items()) + "}"
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        (("reference: log_ratio", "reference: raw"), {"subject": "reference", "got": "raw", "allowed": "log_ratio"}),
+        (("trials: 4", "trials: 6"), {"subject": "log_ratio", "got": "4 options", "allowed": "6"}),
+        (("further: 2", "further: 3"), {"subject": "cosent", "got": "2 axes", "allowed": "3"}),
+        (("{loss.scale: [5, 20]}", "{loss.scale: [20, 5]}"), {"subject": "cosent", "got": "loss.scale"}),
+        (("{loss.scale: [5, 20]}", "[a=1, a=1]"), {"subject": "cosent", "got": "appears twice"}),
+        (("{loss.scale: [5, 20]}", "{loss.scale: [5, 20], loss.x: [1, 2]}"), {"got": "several keys"}),
+        (
+            ("baseline: features", "baseline: feature"),
+            {"subject": "methods.raw.baseline", "got": "'feature'", "origin": ":9"},
+        ),
+        (
+            ("changes: [loss=cosent]", "change: [loss=cosent]"),
+            {"subject": "methods.cosent.change", "got": "unknown", "origin": ":14"},
+        ),
+        (("baseline: features", "baseline: features, sets: [cars]"), {"subject": "raw", "got": "cars"}),
+        (("trials: 4", "trials: many"), {"subject": "trials", "got": "many", "origin": ":17"}),
+        (("trials: 4", "trial: 4"), {"subject": "trials", "got": "missing"}),
+        (("further: 2", "further: 2\nscore: recall@1"), {"subject": "score", "got": "unknown", "origin": ":19"}),
+        (("further: 2", "scores: [recall@2]"), {"subject": "scores", "allowed": "recall@1", "origin": ":18"}),
+        (("further: 2", "scores: []"), {"subject": "scores", "got": "none"}),
+        (("further: 2", "scores: [recall@1, recall@1]"), {"subject": "scores", "got": "twice"}),
+        (("further: 2", "scores: [recall@1, label_distance@10]"), {"subject": "scores", "allowed": "classes, or"}),
+        (("inputs: {changes: [model.backbone=small_cnn, model.weights=none]}\n", ""), {"subject": "raw.baseline"}),
+        (('"false"}}', '"false"}, options_of: gauges}'), {"subject": "gauges.options_of", "allowed": "earlier"}),
+        (("further: 2", claim(better="cosin")), {"subject": "claims.0.better", "hint": "'cosent'", "origin": ":19"}),
+        (("further: 2", claim(sets="[cars]")), {"subject": "claims.0.sets", "got": "cars"}),
+        (("further: 2", claim(page="3")), {"subject": "claims.0.page", "got": "unknown", "origin": ":19"}),
+    ],
+)
+def test_an_error_of_a_suite_names_the_key(write_suite, change, fields):
+    path = write_suite(change)
+    with refuses(**{"subject": "", **fields}):
+        read_suite(path)
+
+
+def test_a_suite_is_another_one_with_changes(write_suite, tmp_path):
+    gauges = 'gauges: {config: scalar/synthetic, values: {squared: "false"}}'
+    rooms = "rooms: {config: layout/synthetic, values: {squared: a}}"
+    of_both = ("baseline: features", "baseline: features, sets: [gauges, rooms]")
+    base = read_suite(write_suite((gauges, f"{gauges}\n  {rooms}"), of_both))
+    path = tmp_path / "other.yaml"
+    path.write_text(
+        f"base: {tmp_path / 'tiny.yaml'}\ntrain: [model.dim=5]\nsets: [gauges]\nmethods: [raw, log_ratio]\nseeds: [3]\n"
+    )
+    suite = read_suite(str(path))
+    assert suite.train == (*base.train, "model.dim=5")
+    assert (suite.sets, suite.seeds) == ({"gauges": base.sets["gauges"]}, (3,))
+    assert suite.methods["log_ratio"] == base.methods["log_ratio"]
+    assert suite.methods["raw"].sets == ("gauges",)
+    assert (suite.title, suite.inputs, suite.trials) == (base.title, base.inputs, base.trials)
+    path.write_text(
+        f"base: {tmp_path / 'tiny.yaml'}\nsets: {{dials: {{config: scalar/synthetic, values: {{squared: a}}}}}}\n"
+    )
+    assert list(read_suite(str(path)).methods) == ["log_ratio", "cosent"], "raw is defined on no set that is left"
+    own = "methods: {log_ratio: {grid: [{optimizer.lr: [1, 2]}]}}\ntrials: 2"
+    path.write_text(f"base: {tmp_path / 'tiny.yaml'}\n{own}\n")
+    assert read_suite(str(path)).methods["log_ratio"].changes == ()
+    path.write_text(f"base: {tmp_path / 'tiny.yaml'}\ninputs: {{changes: [images.crop=32]}}\nfurther: 0\n")
+    assert read_suite(str(path)).inputs.changes == ("images.crop=32",)
+    (tmp_path / "third.yaml").write_text(f"base: {path}\n")
+    for text, fields in {
+        "base: tiny": {"subject": "tiny", "origin": "other.yaml:1"},
+        "base: [tiny]": {"subject": "base", "origin": "other.yaml:1"},
+        f"base: {tmp_path / 'third.yaml'}": {"subject": "base", "allowed": "no base"},
+        f"base: {tmp_path / 'tiny.yaml'}\nsets: [gauge]": {"subject": "sets", "got": "gauge", "hint": "'gauges'"},
+        f"base: {tmp_path / 'tiny.yaml'}\nmethods: [[raw]]": {"subject": "methods", "got": "['raw']"},
+        f"base: {tmp_path / 'tiny.yaml'}\ntrain: 5": {"subject": "train", "got": "5"},
+        f"base: {tmp_path / 'tiny.yaml'}\nmethods: [raw]": {"subject": "reference"},
+        f"base: {tmp_path / 'tiny.yaml'}\nsets: {{dials: {{config: scalar/synthetic}}}}\nmethods: [raw, log_ratio]": {
+            "subject": "methods",
+            "got": "raw",
+        },
+    }.items():
+        path.write_text(text)
+        with refuses(**{"subject": "", **fields}):
+            read_suite(str(path))
+
+
+def test_an_unknown_suite_suggests_one():
+    with refuses(subject="graded_feature", hint="graded_features"):
+        read_suite("graded_feature")
+
+
+def test_a_suite_is_written_in_the_yaml_of_configs(write_suite, tmp_path):
+    values = read(tmp_path / "tiny.yaml" if write_suite() else tmp_path).values
+    (tmp_path / "again.yaml").write_text(dump(values))
+    assert read_suite(str(tmp_path / "again.yaml")) == read_suite(str(tmp_path / "tiny.yaml"))
+
+
+def test_the_suite_of_the_page_is_valid(tmp_path):
+    text = (ROOT / "docs/benchmark.md").read_text(encoding="utf-8")
+    path = tmp_path / "mine.yaml"
+    whole, with_base = (part.split("```")[0] for part in text.split("```yaml\n")[1:])
+    path.write_text(with_base)
+    assert read_suite(str(path)).train[-1] == "model.dim=16"
+    path.write_text(whole)
+    suite = read_suite(str(path))
+    assert [cell.total for cell in cells(suite, {})] == [2 + 1, 6 + 2 + 5, 6 + 2 + 5]
+    graded = read_suite("graded_features")
+    assert f"({graded.trials} in `graded_features`, the page" in text
+    assert f"({graded.further} in `graded_features`)" in text
+
+
+#: The suites of which trainings are recorded.
+RECORDED = [name for name in SUITES if (ROOT / f"benchmarks/results/raw/{Path(name).stem}.jsonl").exists()]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_trainings_are_read_and_are_of_the_suite(name):
+    """A key of another value would be trained again: whoever changes a config that a suite uses finds it here."""
+    suite, results = read_suite(name), Record(ROOT / f"benchmarks/results/raw/{Path(name).stem}.jsonl")
+    known = {item.key for cell in cells(suite, {}) for item in cell.known(results)}
+    assert results
+    assert "graded_features" in RECORDED
+    assert set(results) <= known
+    assert all(result["seconds"] > 0 for result in results.values())

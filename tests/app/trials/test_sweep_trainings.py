@@ -1,0 +1,152 @@
+"""Real trainings of a sweep: killed, in several processes, without the test split."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import sweeps
+from support.miniature import TINY
+from support.paths import ROOT
+from support.refusals import refuses
+
+from contml.app.trials.compare import compare
+from contml.app.trials.sweep import _Source, _train, _Training, sweep
+from contml.experiment import load
+from contml.runs import Run
+
+TRIES = ["loss.margin=0.01,0.1,0.3", "optimizer.lr=1e-4..1e-1"]
+OPTIONS = {"sampler": "random", "trials": 2, "seeds": 2}
+SCRIPT = f"""
+import signal, sys
+from contml.app.trials.sweep import sweep
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
+    try:
+        sweep("own.yaml", ["training.epochs=20"], {TRIES!r}, **{OPTIONS!r}, processes=int(sys.argv[1]))
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+def values(result):
+    return [(trial.number, dict(trial.params), [*trial.values.values()]) for trial in result.trials]
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    sweeps.config(tmp_path)
+    return tmp_path
+
+
+def test_the_test_split_is_not_read(folder):
+    """Every image of the test split raises when it is read."""
+    result = sweep("own.yaml", [], TRIES, trials=2)
+    assert not any(trial.error for trial in result.trials)
+    assert result.chosen.results[0]["queries"] < 60  # of about 20 of 100 training items
+    saved = json.loads((result.folder / "trial_000/evaluation.json").read_text())
+    assert (saved["split"], saved["checkpoint"]) == ("val", "best")
+    assert [path.name for path in result.folder.glob("**/*.safetensors")] == ["data.safetensors"] * 2  # no weights
+    assert not list(result.folder.glob("**/report.html"))
+
+
+def test_folds_have_different_queries_that_cover_all_training_items(folder):
+    result = sweep("own.yaml", [], ["loss.margin=0.01,0.1"], folds=3)
+    assert sum(each["queries"] for each in result.chosen.results) == 100
+    # By their sizes alone, the main metric of these folds would be label distance@1 and @2.
+    five = sweep("own.yaml", [], ["loss.margin=0.01,0.1"], folds=5, name="five")
+    found = [each for trial in five.trials for each in trial.results]
+    assert len({each["queries"] for each in found}) > 1
+    assert len({each["metric"] for each in found}) == 1
+    # They are one row of `compare` for each trial.
+    (table,) = compare([five.folder]).tables
+    assert [(len(row.runs), len(row.folds)) for row in table.rows] == [(5, 5), (5, 5)]
+    means = sorted(row.mean(five.metric) for row in table.rows)
+    assert means == pytest.approx([trial.mean for trial in five.trials])
+
+
+def test_an_interrupted_training_is_resumed_and_one_of_other_options_begins_again(folder, monkeypatch):
+    job = _Training(0, {}, 3, None, ["training.select=val", "training.epochs=3"], folder / "trial_000")
+    source = _Source("own.yaml", [], None, [])
+    whole = _train(source, job)["value"]
+    begun = []
+    monkeypatch.setattr("contml.app.trials.sweep.train", lambda *_, **__: begun.append(1))
+    config = job.folder / "config.yaml"
+    newer = config.read_text()
+    config.write_text(newer.replace("  precision: auto\n", ""))  # begun before the option existed
+    assert config.read_text() != newer
+    assert _train(source, job)["value"] == whole
+    assert not begun
+    with pytest.raises(FileNotFoundError):
+        _train(source, replace(job, changes=[*job.changes, "loss.margin=0.2"]))
+    assert begun
+    assert not job.folder.exists()
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_run_that_another_process_trains_is_not_removed(folder, processes):
+    run = folder / "runs/own/sweep/trial_000"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text("mine")
+    with Run(run).lock(), refuses(str(Path("runs/own/sweep/trial_000")), "another process is training this run"):
+        sweep("own.yaml", [], TRIES, trials=1, processes=processes)
+    assert (run / "config.yaml").read_text() == "mine"
+    assert not (folder / "runs/own/sweep/trials.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_is_not_a_failed_trial(folder):
+    overrides = ["task=support.sweeps:failing_task", "task.dies=true"]
+    with refuses("runs/own/sweep/trial_000", "a process died", hint="trial_000.log"):
+        sweep("own.yaml", overrides, TRIES, trials=1, processes=2)
+    assert not (folder / "runs/own/sweep/trials.jsonl").exists()
+    with pytest.raises(RuntimeError, match="a bug"):
+        sweep("own.yaml", [overrides[0], "task.dies=false"], TRIES, trials=1, processes=2, name="bug")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "stop"), [(1, signal.SIGKILL), (2, signal.SIGKILL), (2, signal.SIGINT)])
+def test_killed_while_it_trains_and_continued(folder, stop, processes):
+    script = folder / "sweeping.py"
+    script.write_text(SCRIPT)
+    path = os.pathsep.join(str(ROOT / part) for part in (".", "tests"))
+    file = folder / "runs/own/sweep/trials.jsonl"
+    whole = sweep("own.yaml", ["training.epochs=20"], TRIES, **OPTIONS, name="whole")
+
+    command = [sys.executable, str(script), str(processes)]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
+    wait_for(lambda: file.exists() and len(file.read_bytes().splitlines()) > 1 and states(file.parent))
+    process.send_signal(stop)
+    assert process.wait(60) == (130 if stop == signal.SIGINT else -signal.SIGKILL)
+    assert len(file.read_bytes().splitlines()) < 5
+    assert states(file.parent)
+    again = sweep("own.yaml", ["training.epochs=20"], TRIES, **OPTIONS, processes=processes)
+    assert values(again) == values(whole)
+    assert again.params == whole.params
+
+
+def states(folder):
+    return list(folder.glob("*/checkpoints/state.safetensors"))
+
+
+def wait_for(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_a_sweep_of_poses(folder):
+    result = sweep("pose/synthetic", TINY, ["optimizer.lr=1e-4..1e-2", "loss.squared=true,false"], trials=2, seeds=2)
+    values = load("pose/synthetic", [*TINY, f"optimizer.lr={result.params['optimizer.lr']}"]).values
+    assert values["optimizer"]["lr"] == result.params["optimizer.lr"]
+    assert result.command.startswith("contml train pose/synthetic task.train=40 ")

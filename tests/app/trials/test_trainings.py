@@ -1,0 +1,415 @@
+"""A small benchmark from its suite to its page, and what a training measures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.refusals import refuses
+
+from contml.app.trials.benchmark import Output, benchmark
+from contml.app.trials.measure import query_scores, ridge
+from contml.app.trials.page import ONE_SEED, SetScores, claim_verdicts, set_scores
+from contml.app.trials.suite import Claim, Method, Suite
+from contml.data import Split
+from contml.evaluation import evaluate, mean_average_precision_at_r, recall_at_k
+from contml.labels import ClassLabels, VectorLabels
+
+SUITE = (Path(__file__).parent / "tiny.yaml").read_text()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a small benchmark that is finished, and what it returned."""
+    folder = tmp_path_factory.mktemp("benchmark")
+    (folder / "tiny.yaml").write_text(SUITE)
+    return folder, run(folder)
+
+
+def run(folder, **options):
+    """Run the small benchmark of a folder; what it printed is lost."""
+    suite, places = str(folder / "tiny.yaml"), [f"data={folder}"]
+    folders = {"inputs": folder / "inputs", "results": folder / "results"}
+    return benchmark(suite, places, **folders, **{"on_line": lambda _: None, **options})
+
+
+def rows(folder):
+    return [json.loads(line) for line in Output.of(folder / "results", "tiny").trainings.read_text().splitlines()]
+
+
+def test_every_training_is_a_line_and_test_lines_have_every_query(finished):
+    folder, result = finished
+    found = [(*json.loads(row["key"])[:5], row) for row in rows(folder)]
+    assert result.done == result.total == len(found) == 2 * (3 + 8 + 8) + (2 + 2 + 1)
+    for set_name, method, _, seed, split, row in found:
+        assert row["seconds"] >= 0
+        assert (seed == 0) == (split == "val") == ("queries" not in row)
+        if split == "test":
+            assert len(row["queries"]) == {"gauges": 34, "wide": 30}[set_name]
+            assert np.mean(row["queries"]) / 10_000 == pytest.approx(row["value"], abs=1e-4), method
+            assert ("groups" in row) == (seed == 1)
+
+
+def test_the_page_has_the_scores_of_the_lines(finished):
+    folder, result = finished
+    output = Output.of(folder / "results", "tiny")
+    page = output.page.read_text()
+    assert page.startswith("# Two losses on drawn gauges\n")
+    by_method = {}
+    for row in rows(folder):
+        set_name, method, _, _, split, _ = json.loads(row["key"])
+        if split == "test":
+            by_method.setdefault((set_name, method), []).append(row["value"])
+    overview = page.split("## Overview")[1].split("## gauges")[0]
+    for (set_name, method), values in by_method.items():
+        section = page.split(f"## {set_name}")[1]
+        line = next(line for line in section.splitlines() if line.startswith(f"| {method} |"))
+        assert f" {np.mean(values):.3f} [" in line
+        (line,) = (line for line in overview.splitlines() if line.startswith(f"| {method} |"))
+        assert f"{np.mean(values):.3f}" in line
+    assert "| regression |" in overview.split("| raw |")[1] or "| regression |" in overview
+    assert "p = " in overview
+    for each in set_scores(result.suite, result.cells, result.results):
+        assert all(values.shape == (2, len(each.groups)) for values in each.scores.values())
+
+
+def test_a_page_of_one_seed_says_that_its_intervals_are_over_queries_alone(finished, tmp_path):
+    (tmp_path / "tiny.yaml").write_text(SUITE.replace("seeds: [1, 2]", "seeds: [1]"))
+    run(tmp_path, only=["gauges", "raw"])
+    page, of_two = (Output.of(each / "results", "tiny").page.read_text() for each in (tmp_path, finished[0]))
+    assert (ONE_SEED in page, ONE_SEED in of_two) == (True, False)
+    assert ("intervals over queries" in page, "intervals over seeds and queries" in of_two) == (True, True)
+
+
+def test_a_stopped_benchmark_goes_on_and_gives_the_same(finished, tmp_path):
+    folder, _ = finished
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    assert run(tmp_path, minutes=0).done == 0
+    assert run(tmp_path, only=["wide", "cosent"]).done == 8
+    again = rows(tmp_path)
+    content = {row["key"]: {**row, "seconds": 0} for row in rows(folder)}
+    assert len(again) == 8
+    assert all({**row, "seconds": 0} == content[row["key"]] for row in again)
+    page = Output.of(tmp_path / "results", "tiny").page.read_text()
+    assert ". 8 of 43 trainings are done" in page  # of the whole suite, whatever was asked for
+    assert run(tmp_path, only=["gauges", "raw"]).total == 3
+    page = Output.of(tmp_path / "results", "tiny").page.read_text()
+    assert ". 11 of 43 trainings are done" in page
+    assert "\n| cosent |" in page.split("## wide")[1]
+
+
+def test_a_finished_benchmark_trains_nothing(finished, monkeypatch):
+    folder, _ = finished
+    before = rows(folder)
+    monkeypatch.setattr("contml.app.trials.measure.measure", None)
+    page = Output.of(folder / "results", "tiny").page
+    text = page.read_text()
+    page.write_text(text + "\n## Notes\n\nBy hand.\n")
+    assert run(folder).done == len(before)
+    assert rows(folder) == before
+    assert page.read_text() == text + "\n## Notes\n\nBy hand.\n"
+    page.write_text(text)
+
+
+def test_the_plan_needs_no_places_and_writes_nothing(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    lines = []
+    benchmark(
+        str(tmp_path / "tiny.yaml"),
+        [],
+        inputs=tmp_path / "inputs",
+        results=tmp_path / "results",
+        plan=True,
+        on_line=lines.append,
+    )
+    assert "43 trainings" in lines[0]
+    assert "core-hours" in lines[0]
+    assert [line.split(":")[0] for line in lines[1:]] == ["gauges", "wide"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("given", "only", "fields"),
+    [
+        ([], [], {"subject": "data", "got": "missing", "hint": "data=PATH"}),
+        (["dat=x"], [], {"subject": "dat=x", "hint": "'data'"}),
+        (["data=x"], ["gauge"], {"subject": "--only", "got": "gauge", "hint": "'gauges'"}),
+    ],
+)
+def test_wrong_arguments(tmp_path, given, only, fields):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SUITE)
+    with refuses(**fields):
+        benchmark(str(path), given, inputs=tmp_path / "i", results=tmp_path / "r", only=only)
+
+
+def test_a_page_of_something_else_is_not_overwritten(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    page = Output.of(tmp_path / "results", "tiny").page
+    page.parent.mkdir()
+    page.write_text("# My notes\n")
+    with refuses(subject=str(page), got="exists already"):
+        run(tmp_path)
+    assert page.read_text() == "# My notes\n"
+    assert run(tmp_path, plan=True).total == 43, "a plan writes no page"
+
+
+def test_a_regression_of_labels_that_are_no_vectors(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(
+        SUITE.replace("  wide:\n    config: scalar", "  wide:\n    config: layout").replace(", sets: [gauges]", "")
+    )
+    with refuses(subject="regression", got="wide"):
+        run(tmp_path, only=["wide", "regression"])
+
+
+def test_an_error_of_a_set_names_the_set(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(SUITE.replace("task.queries=0", "task.queries=29"))
+    with refuses(subject="task.queries", got="29", origin="sets.wide of the suite"):
+        run(tmp_path, only=["wide"])
+
+
+def test_ridge_is_the_minimum_of_its_formula():
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(30, dim, generator=generator).double() for dim in (4, 3))
+    known = torch.rand(30, 3, generator=generator) > 0.3
+    queries = torch.randn(6, 4, generator=generator).double()
+    found = ridge(x, y, known, queries, 0.2)
+    for n in range(3):
+        a, b = x[known[:, n]], y[known[:, n], n]
+        penalty = 0.2 * (a - a.mean(0)).square().mean()
+        z = (b - b.mean()) / b.std(correction=0)
+        w, bias = (torch.zeros(size, dtype=torch.float64, requires_grad=True) for size in (4, 1))
+        optimizer = torch.optim.LBFGS([w, bias], max_iter=200, tolerance_grad=1e-12, tolerance_change=1e-15)
+
+        def closure(a=a, z=z, w=w, bias=bias, penalty=penalty, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = (a @ w + bias - z).square().mean() + penalty * w.square().sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        expected = (queries @ w + bias) * b.std(correction=0) + b.mean()
+        assert torch.allclose(found[:, n], expected.detach(), atol=1e-6)
+
+
+def test_the_score_of_a_query_excludes_its_own_group():
+    """As in `measure`: of the evaluation of a split whose items are all queries."""
+    generator = torch.Generator().manual_seed(1)
+    x, y, groups = torch.randn(20, 3, generator=generator), torch.rand(20, generator=generator), torch.arange(20) // 2
+    split = Split([str(Path("a"))] * 20, ["a"] * 20, VectorLabels(y, squared=False), groups=groups)
+    evaluation, ranking = evaluate(x, split.labels, groups=split.groups)
+    k = evaluation.k
+    span = (ranking.random_values - ranking.oracle_values).mean()
+    for query in range(20):
+        others = [row for row in range(20) if groups[row] != groups[query]]
+        nearest = sorted(others, key=lambda row: float((x[row] - x[query]).double().norm()))[:k]
+        random = np.mean([abs(float(y[row] - y[query])) for row in others])
+        model = np.mean([abs(float(y[row] - y[query])) for row in nearest])
+        score = (ranking.random_values[query] - ranking.values[query]) / span
+        assert float(score) == pytest.approx((random - model) / float(span), abs=1e-5)
+
+
+CLASSES = """
+title: Two losses on drawn species
+inputs: {changes: [model.backbone=small_cnn, model.weights=none, images.resize=36, images.crop=32], components: 8}
+scores: [map_at_r, recall@1]
+train: [model.backbone=features, model.weights=none, model.dim=4, model.normalize=true, transform=null,
+  images.workers=0, sampler=classes, sampler.classes=4, sampler.instances=3, sampler.batches=2, training.epochs=1]
+sets:
+  species:
+    config: classes/synthetic
+    changes: [task.classes=12, task.per_class=5, task.test_classes=6, task.test_per_class=5, task.size=36]
+methods:
+  raw: {baseline: features, grid: [[normalize=false, normalize=true]]}
+  multi_similarity: {changes: [loss=multi_similarity], grid: [{optimizer.lr: [0.01, 0.02]}]}
+  contrastive: {changes: [loss=contrastive], grid: [{optimizer.lr: [0.01, 0.02]}]}
+claims:
+  - {better: multi_similarity, worse: contrastive, source: a paper, published: 2 > 1}
+  - {better: raw, worse: contrastive, source: another, published: 3 > 1}
+reference: multi_similarity
+trials: 2
+seeds: [1, 2]
+"""
+
+
+@pytest.fixture(scope="module")
+def finished_classes(tmp_path_factory):
+    """The folder of a small benchmark of classes that is finished, and what it returned."""
+    folder = tmp_path_factory.mktemp("classes")
+    path = folder / "species.yaml"
+    path.write_text(CLASSES)
+    folders = {"inputs": folder / "inputs", "results": folder / "results"}
+    return folder, benchmark(str(path), [], **folders, on_line=lambda _: None)
+
+
+def test_a_training_on_classes_has_both_scores_of_every_query(finished_classes):
+    _, result = finished_classes
+    (cell,) = (each for each in result.cells if each.method_name == "contrastive")
+    tests = [result.results[item.key] for item in cell.tests(result.results)]
+    for row in tests:
+        assert list(row["others"]) == ["recall@1"]
+        assert len(row["queries"]) == len(row["others"]["recall@1"]) == 30
+        assert np.mean(row["queries"]) / 10_000 == pytest.approx(row["value"], abs=1e-4)
+    assert sorted(tests[0]["groups"]) == [n // 5 for n in range(30)]  # the queries of a class are drawn together
+    assert "label_distance" not in tests[0]
+
+
+def test_the_scores_of_queries_are_those_of_the_evaluation():
+    """Recall@1 and MAP@R of classes, with ties and a class of one item: the means are the metrics of the library."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 3, generator=generator).round(decimals=0)  # many ties
+    classes = [n % 7 for n in range(39)] + [9]
+    evaluation, ranking = evaluate(x, ClassLabels(classes), clusters=False)
+    recall, map_at_r = (query_scores(name, evaluation, ranking) for name in ("recall@1", "map_at_r"))
+    assert recall.shape == map_at_r.shape == (40,)
+    assert float(recall.mean()) == pytest.approx(evaluation.curves["recall"].model[0], abs=1e-12)
+    assert float(recall.mean()) == pytest.approx(recall_at_k(x, classes)[1], abs=1e-12)
+    assert float(map_at_r.mean()) == pytest.approx(evaluation.scores["map_at_r"].model, abs=1e-12)
+    assert float(map_at_r.mean()) == pytest.approx(mean_average_precision_at_r(x, classes), abs=1e-12)
+    assert float(recall[39]) == float(map_at_r[39]) == 0
+    for query in range(40):  # of one query alone: all others are the gallery
+        others = [row for row in range(40) if row != query]
+        options = {"gallery": x[others], "gallery_classes": [classes[row] for row in others]}
+        assert float(recall[query]) == pytest.approx(recall_at_k(x[[query]], [classes[query]], **options)[1])
+        expected = mean_average_precision_at_r(x[[query]], [classes[query]], **options)
+        assert float(map_at_r[query]) == pytest.approx(expected)
+
+
+def test_the_score_of_queries_of_graded_labels_is_the_normalized_score():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 3, generator=generator), torch.rand(40, generator=generator)
+    evaluation, ranking = evaluate(x, VectorLabels(y, squared=False))
+    found = query_scores("label_distance@10", evaluation, ranking)
+    at = evaluation.curves["label_distance"].at(evaluation.k)
+    assert float(found.mean()) == pytest.approx(at.normalized(), rel=1e-6)
+
+
+def test_scores_of_other_labels(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SUITE.replace("reference:", "scores: [recall@1]\nreference:"))
+    with refuses(subject="scores", got="recall@1 of graded", allowed="label_distance@10"):
+        run(tmp_path, only=["gauges", "raw"])
+    path.write_text(CLASSES.replace("scores: [map_at_r, recall@1]\n", ""))
+    with refuses(subject="scores", got="label_distance@10 of classes", allowed="recall@1, map_at_r"):
+        benchmark(str(path), [], inputs=tmp_path / "i", results=tmp_path / "r", only=["species", "raw"])
+
+
+def test_the_page_says_what_holds_of_published_orderings(finished_classes):
+    folder, result = finished_classes
+    page = Output.of(folder / "results", "species").page.read_text()
+    scores = {each.name: each for each in set_scores(result.suite, result.cells, result.results, "recall@1")}
+    part = page.split("## Published orderings")[1].split("## Overview")[0]
+    lines = [line for line in part.splitlines() if line.startswith("| ")]
+    assert len(lines) == 2 + 2
+    for line, claim, (shown, verdict) in zip(
+        lines[2:], result.suite.claims, claim_verdicts(result.suite, scores), strict=True
+    ):
+        assert line.startswith(f"| {claim.better} > {claim.worse} | {claim.published} | {claim.source} |")
+        assert line.endswith(f"| {shown} | {verdict} |")
+        better, worse = (scores["species"].scores[name] for name in (claim.better, claim.worse))
+        assert shown.startswith(f"species {float((better - worse).mean()):+.3f} [")
+    table = page.split("## species")[1]
+    for name, values in scores["species"].scores.items():
+        (line,) = (line for line in table.splitlines() if line.startswith(f"| {name} |"))
+        assert f"| {values.mean():.3f} |" in line
+
+
+def test_verdicts_of_orderings():
+    """Two methods that differ on every query, and two that differ by chance."""
+    generator = np.random.default_rng(0)
+    noise = generator.normal(0, 0.1, (3, 60))
+    scores = {"a": noise + 0.5, "b": noise, "c": noise + generator.normal(0, 0.01, (3, 60))}
+    groups = range(60)
+    claims = [("a", "b"), ("b", "a"), ("b", "c"), ("a", "d")]
+    path = {"config": "x"}
+    suite = Suite(
+        title="t",
+        train=(),
+        sets={"s": path, "t": path},
+        methods={name: Method() for name in "abcd"},
+        claims=[Claim(better=x, worse=y, source="", published="") for x, y in claims],
+        reference="a",
+        trials=1,
+    )
+    of_sets = {"s": SetScores("s", scores, groups), "t": SetScores("t", {"a": scores["a"], "c": scores["c"]}, groups)}
+    found = claim_verdicts(suite, of_sets)
+    assert [verdict for _, verdict in found] == ["holds", "does not hold", "undecided", "not measured yet"]
+    assert found[0][0] == "s +0.500 [+0.500, +0.500]"
+    assert found[3][0] == "-"
+
+
+NETWORKS = """
+title: Two losses of whole networks
+train: [model.backbone=small_cnn, transform=null, images.resize=36, images.crop=32, images.workers=0, sampler=uniform,
+  sampler.batch_size=12, sampler.batches=2, training.epochs=1]
+sets:
+  4 numbers:
+    config: scalar/synthetic
+    changes: [task.train=30, task.val=30, task.test=30, task.size=36, task.queries=0, model.dim=4]
+  2 numbers:
+    config: scalar/synthetic
+    changes: [task.train=30, task.val=30, task.test=30, task.size=36, task.queries=0, model.dim=2]
+    options_of: 4 numbers
+methods:
+  log_ratio: {changes: [loss=log_ratio, loss.squared=false], grid: [{optimizer.lr: [0.01, 0.02]}]}
+  cosent: {changes: [loss=cosent], grid: [{optimizer.lr: [0.01, 0.02]}]}
+reference: log_ratio
+trials: 2
+seeds: [1, 2]
+"""
+
+
+def test_whole_networks_and_a_set_whose_options_another_one_chose(tmp_path):
+    path = tmp_path / "networks.yaml"
+    path.write_text(NETWORKS)
+    folders = {"inputs": tmp_path / "inputs", "results": tmp_path / "results", "on_line": lambda _: None}
+    assert benchmark(str(path), [], **folders, only=["2 numbers"]).done == 0  # nothing has chosen its options
+    result = benchmark(str(path), [], **folders)
+    assert result.done == result.total == 2 * (2 + 2) + 2 * 2
+    for method in ("log_ratio", "cosent"):
+        chosen, used = (
+            next(each for each in result.cells if (each.set_name, each.method_name) == (name, method))
+            for name in ("4 numbers", "2 numbers")
+        )
+        best = max(chosen.trials(result.results), key=lambda item: result.results[item.key]["value"])
+        assert {item.options for item in used.tests(result.results)} == {best.options}
+        assert used.total == len(used.known(result.results)) == 2
+        values = [[result.results[item.key]["value"] for item in each.tests(result.results)] for each in (chosen, used)]
+        assert values[0] != values[1]
+    page = Output.of(tmp_path / "results", "networks").page.read_text()
+    assert "that were chosen on 4 numbers" in page.split("## 2 numbers")[1]
+    assert not list((tmp_path / "inputs").rglob("features.npz"))
+    path.write_text(NETWORKS.replace("images.crop=32", "images.crop=30"))
+    assert benchmark(str(path), [], **folders, minutes=0).done == 0  # other images are another training
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "subject", "origin"),
+    [
+        ("loss=cosent", "loss=cosen", "loss.name", "method cosent"),
+        ("loss.scale: [5, 20]", "loss.scal: [5, 20]", "loss.scal", "method cosent"),
+        ("sampler=uniform", "sampler=uniforn", "sampler.name", "method log_ratio"),
+        ("task.queries=0", "task.query=0", "task.query", "sets.wide of the suite"),
+        ("model.dim=4", "model.dim=$dim", "changes", ""),
+        ("task.queries=0", "task.queries=$size", "changes", ""),
+    ],
+)
+@pytest.mark.parametrize("plan", [True, False])
+def test_a_mistyped_name_is_found_before_the_first_training(tmp_path, old, new, subject, origin, plan):
+    (tmp_path / "tiny.yaml").write_text(SUITE.replace(old, new))
+    with refuses(subject, origin=origin):
+        run(tmp_path, plan=plan)
+    assert not (tmp_path / "inputs").exists()
+
+
+def test_a_loss_for_other_labels_is_found_before_the_first_training(tmp_path):
+    text = SUITE.replace(
+        "changes: [loss=cosent], grid: [{loss.scale", "changes: [loss=proxy_anchor], grid: [{loss.alpha"
+    )
+    (tmp_path / "tiny.yaml").write_text(text)
+    with refuses("loss proxy_anchor", "graded labels", "needs classes"):
+        run(tmp_path)
+    assert not (tmp_path / "inputs").exists()

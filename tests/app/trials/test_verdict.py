@@ -1,0 +1,372 @@
+"""Which run is best: named only where the 95 % interval of its differences excludes 0; folds; untrained weights."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from support.fake_runs import TRIPLET, classes, poses, write_run
+from support.refusals import refuses
+
+from contml.app.trials.compare import compare
+from contml.app.trials.plot import comparison_plot
+from contml.app.trials.table import as_data, body, header, markdown, remarks
+from contml.app.trials.verdict import SettingResult, difference, verdict
+from contml.contracts import Measure
+from contml.evaluation import paired_interval
+from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.query_values import QueryValues
+
+RANDOM = np.random.default_rng(0)
+A = RANDOM.random(200)
+NOISE = RANDOM.normal(size=200) / 10
+NOISE -= NOISE.mean()
+
+
+def result(name, *runs, sets="q", items=None, **options):
+    """A result of runs with the metric of each query `[Q]`, what names the queries, and their items."""
+    tensors = {(n, None): torch.tensor(list(values), dtype=torch.float64) for n, values in enumerate(runs)}
+    found = {
+        key: QueryValues.of("recall@1", [f"{name_of_set} {n}" for n in range(len(values))], values, items)
+        for (key, values), name_of_set in zip(tensors.items(), sets * len(runs), strict=False)
+    }
+    return SettingResult(name, {key: float(values.mean()) for key, values in tensors.items()}, found.get, **options)
+
+
+def runs(name, *values, keys=None, **options):
+    """A result of runs whose queries are not known."""
+    return SettingResult(
+        name, dict(zip(keys or [(n, None) for n in range(len(values))], values, strict=True)), **options
+    )
+
+
+def test_the_interval_over_queries_is_that_of_paired_differences():
+    found = difference(result("a", A), result("b", A + 0.02 + NOISE))
+    mean, half = paired_interval(torch.from_numpy(A + 0.02 + NOISE), torch.from_numpy(A))
+    assert (found.mean, found.interval) == (pytest.approx(mean), pytest.approx(half))
+    unpaired = 1.96 * math.sqrt((np.var(A, ddof=1) + np.var(A + NOISE, ddof=1)) / 200)
+    assert found.interval < 0.5 * unpaired
+
+
+def test_the_interval_over_queries_of_groups_is_that_of_the_groups():
+    shift = 0.02 + np.repeat(NOISE[:8], 25)
+    items = torch.arange(200)[:, None] // 25
+    found = difference(result("a", A, items=items), result("b", A + shift, items=items))
+    expected = stats.ttest_1samp(NOISE[:8], 0).confidence_interval(0.95)
+    assert found.interval == pytest.approx((expected.high - expected.low) / 2)
+    assert found.interval > 4 * difference(result("a", A), result("b", A + shift)).interval
+    one = [result(name, values, items=0 * items) for name, values in (("a", A), ("b", A + shift))]
+    assert difference(*one).interval is None
+    assert "has no interval: all queries are of one group or class" in verdict(one, "Recall@1", "higher").sentence
+
+
+def test_the_interval_over_runs_is_that_of_a_t_test():
+    a, b = [0.5, 0.52, 0.51], [0.55, 0.56, 0.58]
+    found = difference(runs("a", *a), runs("b", *b))
+    interval = stats.ttest_rel(b, a).confidence_interval(0.95)
+    assert found.mean == pytest.approx((interval.low + interval.high) / 2)
+    assert found.interval == pytest.approx((interval.high - interval.low) / 2)
+    # Other seeds: Welch's.
+    found = difference(runs("a", *a), runs("b", *b, keys=[(n, None) for n in (7, 8, 9)]))
+    interval = stats.ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
+    assert found.interval == pytest.approx((interval.high - interval.low) / 2)
+    # Both must exclude 0: the wider one counts.
+    seeds = [result("a", A, A + 0.001), result("b", A + 0.02 + NOISE, A + 0.3 + NOISE)]
+    t_interval = stats.ttest_rel(list(seeds[1].values.values()), list(seeds[0].values.values())).confidence_interval()
+    assert difference(*seeds).interval == pytest.approx((t_interval.high - t_interval.low) / 2)
+
+
+def test_folds_have_queries_of_their_own():
+    folds, shift = [A[:50], A[50:90], A[90:]], [NOISE[:50], NOISE[50:90], NOISE[90:]]
+    found = difference(
+        result("a", *folds, sets="pqr"), result("b", *(x + y for x, y in zip(folds, shift, strict=True)), sets="pqr")
+    )
+    parts = [(np.var(y, ddof=1) / len(y), len(y) - 1) for y in shift]
+    variance = sum(part for part, _ in parts)
+    degrees = variance**2 / sum(part**2 / count for part, count in parts)
+    half = stats.t.ppf(0.975, degrees) * math.sqrt(variance) / 3
+    t_interval = stats.ttest_1samp([y.mean() for y in shift], 0).confidence_interval()
+    assert found.interval == pytest.approx(max(half, (t_interval.high - t_interval.low) / 2))
+
+
+@pytest.mark.parametrize("better", ["lower", "higher"])
+def test_the_best_is_named_with_its_interval(better):
+    sign = 1 if better == "lower" else -1
+    found = verdict([result("b", A + 0.05 * sign + NOISE), result("a", A)], "Recall@1", better)
+    assert (found.best, found.tied) == (1, (1,))
+    low, high = (abs(found.second.mean) + half for half in (-found.second.interval, found.second.interval))
+    expected = f"{abs(found.second.mean):.4f} (95 % interval {low:.4f} to {high:.4f})"
+    assert found.sentence == f"a is best: its Recall@1 is {better} than that of b by {expected}"
+    three = verdict([result("b", A + 0.05 * sign), result("a", A), result("c", A + sign)], "Recall@1", better)
+    assert "than that of b, the second best, by 0.0500 (95 % interval 0.0500 to 0.0500)" in three.sentence
+
+
+def test_a_difference_in_the_unit_of_the_labels():
+    pixels = Measure("pixels", 1.0, "root")
+    found = verdict([result("a", 100 * A), result("b", 121 * A)], "mean label distance@10", "lower", pixels)
+    mean = 100 * A.mean()
+    assert f"by {math.sqrt(1.21 * mean) - math.sqrt(mean):.3f} pixels (95 % interval " in found.sentence
+    ratio = Measure("", 1.0, "ratio")
+    found = verdict([result("a", A), result("b", A + math.log(2))], "mean label distance@10", "lower", ratio)
+    assert "by x 2.00 (95 % interval 2.00 to 2.00)" in found.sentence
+
+
+def test_no_best_where_the_interval_includes_0():
+    other = A + 0.001 + NOISE
+    found = verdict([result("a", A), result("b", other)], "Recall@1", "lower")
+    assert found.best is None
+    assert found.tied == (0, 1)
+    assert found.sentence.startswith("no best: the difference between a and b is within its interval: ")
+    found = verdict([result("a", A), *(result(n, other) for n in "bcdef"), result("g", A + 1)], "Recall@1", "lower")
+    assert found.tied == (0, 1, 2, 3, 4, 5)
+    assert found.sentence.startswith(
+        "no best: the differences between a and 5 others are within their intervals; b: 0."
+    )
+    assert found.sentence.endswith("; and 2 more")
+
+
+def test_equal_results_are_equal():
+    found = verdict([result("a", A), result("b", A), result("c", A + 1)], "Recall@1", "lower")
+    assert (found.best, found.tied) == (None, (0, 1))
+    assert found.sentence == "no best: a and b are equal in Recall@1"
+    found = verdict([result(name, A) for name in "abcdef"], "Recall@1", "lower")
+    assert found.sentence == "no best: a, b, c and 3 others are equal in Recall@1"
+    assert verdict([runs("a", 0.5), runs("b", 0.5)], "NMI", "higher").sentence == "no best: a and b are equal in NMI"
+    # The same mean of other values is not equal.
+    found = verdict([result("a", A), result("b", A[::-1])], "Recall@1", "lower")
+    assert "is within its interval: 0 (95 % interval -" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("others", "reason"),
+    [
+        ([runs("a", 0.5), runs("b", 0.6)], "the metric of each query is not known"),
+        ([result("a", A), runs("b", 0.9)], "the metric of each query is not known"),
+        ([result("a", A), result("b", A + 1, sets="p")], "their queries differ"),
+        ([result("a", A[:1]), result("b", A[:1] + 1)], "there is only one query"),
+        ([runs("a", 0.5, 0.5, folds=frozenset({0, 1})), runs("b", 0.6, folds=frozenset({0}))], "different folds"),
+    ],
+)
+def test_no_best_without_an_interval(others, reason):
+    found = verdict(others, "Recall@1", "lower")
+    assert found.best is None
+    assert "no best: the difference between a and b, " in found.sentence
+    assert f" has no interval: {reason}" in found.sentence.replace("they have ", "")
+
+
+def test_untrained_weights_are_never_the_best():
+    better = result("a", A, untrained=1)
+    assert verdict([better, result("b", A + 1)], "Recall@1", "lower").sentence == (
+        "no best: a, with the lowest Recall@1, has untrained weights"
+    )
+    assert verdict([result("b", A + 1, untrained=1), better], "Recall@1", "lower").sentence == (
+        "no best: all have untrained weights"
+    )
+    assert verdict([result("b", A, untrained=1), better], "Recall@1", "lower").sentence == (
+        "no best: b and a are equal in Recall@1, with untrained weights"
+    )
+    assert verdict([result("b", A + 1, untrained=1), result("c", A)], "Recall@1", "lower").best == 1
+    # One of several seeds.
+    assert verdict([result("a", A, A, untrained=1), result("b", A + 1, A + 1)], "Recall@1", "lower").best == 0
+
+
+def test_a_file_of_values_is_checked(tmp_path):
+    QueryValues.of("recall@1", ["a", "b"], torch.tensor([0.0, 1.0])).save(tmp_path / "v.json")
+    assert QueryValues.read(tmp_path / "v.json") is None, "the classes of the queries are not known"
+    values = QueryValues.of("recall@1", ["a", "b"], torch.tensor([0.0, 1.0]), torch.tensor([[7], [8]]))
+    values.save(tmp_path / "v.json")
+    found = QueryValues.read(tmp_path / "v.json")
+    assert (found.metric, found.queries, found.values.tolist()) == ("recall@1", values.queries, [0.0, 1.0])
+    assert QueryValues.of("recall@1", ["b", "a"], torch.zeros(2)).queries != values.queries
+    assert QueryValues.read(tmp_path / "none.json") is None
+    text = (tmp_path / "v.json").read_text()
+    for damaged in (
+        text[:-9],
+        text.replace("1.0", '"1.0"'),
+        text.replace("recall@1", "x").replace("metric", "m"),
+        "[]",
+        "",
+    ):
+        (tmp_path / "v.json").write_text(damaged)
+        with refuses(str(tmp_path / "v.json"), got="cannot be read"):
+            QueryValues.read(tmp_path / "v.json")
+
+
+# In `contml compare`
+
+
+def texts(table):
+    return [header(table), *([cell.text for cell in line] for line in body(table))]
+
+
+def best_cells(table):
+    return [(i, header(table)[j]) for i, line in enumerate(body(table)) for j, cell in enumerate(line) if cell.best]
+
+
+def test_one_run_each_is_compared_by_its_queries(tmp_path):
+    def write(name, shift, **changes):
+        values = 400 + 1000 * (A - A.mean()) + shift
+        write_run(tmp_path / name, poses(values.mean() / 2000), queries={"q": values.tolist()}, **changes)
+
+    write("a", 0 * NOISE)
+    write("b", 20 + 100 * NOISE, loss=TRIPLET)
+    write("c", 1 + 100 * NOISE, model__dim=8)
+    (table,) = compare([tmp_path / "a", tmp_path / "b"]).tables
+    assert best_cells(table) == [(0, "mean label distance@10"), (0, "mean label distance@10 / random")]
+    assert remarks(table)[0].startswith(
+        "log_ratio is best: its mean label distance@10 is lower than that of dense_triplet by"
+    )
+    found = compare([tmp_path])
+    (table,) = found.tables
+    assert best_cells(table) == []
+    assert remarks(table)[0].startswith(
+        "no best: the difference between 'log_ratio, model.dim 64' and 'log_ratio, model.dim 8' is within its interval"
+    )
+    assert f"- {remarks(table)[0]}" in markdown(found)
+    data = as_data(found)["tables"][0]["verdict"]
+    assert data["best"] is None
+    assert data["tied"] == ["log_ratio, model.dim 64", "log_ratio, model.dim 8"]
+    assert data["difference_to_second"] == pytest.approx(1.0)
+    assert data["interval"] > 1
+    # Another metric has no interval over queries.
+    (table,) = compare([tmp_path], ["ndcg@10"]).tables
+    assert remarks(table)[0].endswith(" are equal in nDCG@10")
+    write_run(tmp_path / "d", poses(0.1, ndcg=0.9), model__dim=4)
+    (table,) = compare([tmp_path], ["ndcg@10"]).tables
+    assert remarks(table)[0].endswith("has no interval: of single runs, only mean label distance@10 has one")
+    # A file that is damaged is as none.
+    (tmp_path / "b/queries/test.json").write_bytes(b"damaged")
+    (table,) = compare([tmp_path / "a", tmp_path / "b"]).tables
+    assert (
+        "has no interval: the metric of each query is not known; 'contml evaluate RUN' writes it" in remarks(table)[0]
+    )
+
+
+@pytest.mark.parametrize("kind", [poses, classes])
+def test_two_runs_of_untrained_weights(contml, tmp_path, kind):
+    """Training made validation worse in both: the results are those of one network."""
+    for name, loss in (("one", {"name": "proxy_anchor"}), ("two", {"name": "margin"})):
+        initial = Evaluated(kind(0.196), "test", "best", 0, 5)
+        write_run(tmp_path / name, evaluated=[initial], loss=loss, queries={"q": A.tolist()})
+    status, out, err = contml("compare", "one", "two")
+    assert (status, err) == (0, "")
+    assert "best:" in out
+    assert "is best" not in out
+    title = "mean label distance@10" if kind is poses else "Recall@1"
+    assert f"no best: proxy_anchor and margin are equal in {title}, with untrained weights" in out
+    assert out.count(" 0, untrained ") == 2
+    assert "2 of 2 runs have untrained weights" in out
+    found = compare([tmp_path])
+    assert not best_cells(found.tables[0])
+    row = as_data(found)["tables"][0]["rows"][0]
+    assert (row["epochs"], row["untrained"]) == ([0], [True])
+    assert "0, untrained" in markdown(found)
+
+
+def test_the_column_of_the_epoch(tmp_path):
+    def write(name, epoch, **changes):
+        write_run(tmp_path / name, evaluated=[Evaluated(poses(0.4), "test", "best", epoch, 12)], **changes)
+
+    for seed, epoch in enumerate((3, 0, 9)):
+        write(f"a{seed}", epoch, seed=seed)
+    write("b", 7, model__dim=8)
+    write("c", 2.5, model__dim=16)
+    for seed in range(6):
+        write(f"d{seed}", 0, model__dim=32, seed=seed)
+    found = compare([tmp_path], ["spearman"])
+    assert [line[2] for line in texts(found.tables[0])] == [
+        "epoch",
+        "7",
+        "2.5",
+        "0, 6 untrained",
+        "0 to 9, 1 untrained",
+    ]
+    assert found.notes == ("7 of 11 runs have untrained weights, see the column epoch",)
+
+
+# Folds
+
+
+def fold(root, number, share, *, trial=0, queries=33, **changes):
+    of = replace(poses(share, random=2000.0 + number, k=30), queries=queries, gallery=queries)
+    values = 2000 * share + np.random.default_rng(number).random(queries)
+    return write_run(
+        root / f"trial_{trial:03d}_fold_{number}",
+        evaluated=[Evaluated(of, "val", "best", 1 + number, 4)],
+        queries={f"fold {number}": values.tolist()},
+        **{
+            "model__dim": 2**trial,
+            "training": {"epochs": 2, "val_share": 1 / 3, "val_fold": number},
+            **changes,
+        },
+    )
+
+
+def test_the_folds_of_a_config_are_one_row(contml, tmp_path):
+    for trial, share in enumerate((0.4, 0.5)):
+        for number in range(3):
+            fold(tmp_path / "sweep", number, share + 0.01 * number, trial=trial, queries=30 + number)
+    found = compare([tmp_path / "sweep"])
+    (table,) = found.tables
+    assert table.title.startswith("pose/synthetic, validation split, best weights: 3 folds, each of 30 to 32 queries;")
+    assert texts(table)[0][:4] == ["model.dim", "runs", "folds", "epoch"]
+    assert [line[:4] for line in texts(table)[1:]] == [["1", "3", "3", "1 to 3"], ["2", "3", "3", "1 to 3"]]
+    assert table.rows[0].mean("label_distance@3/random") == pytest.approx(0.41, rel=1e-3)
+    score = table.score("label_distance@3")
+    assert score.random == pytest.approx(2001)  # of all folds
+    assert best_cells(table)[0] == (0, "mean label distance@3")
+    assert remarks(table)[0].startswith(
+        "model.dim 1 is best: its mean label distance@3 is lower than that of model.dim 2 by 200 (95 %"
+    )
+    assert as_data(found)["tables"][0]["rows"][0]["folds"] == [0, 1, 2]
+    status, out, _ = contml("compare", "sweep", "--by", "model.dim", "--save", "out")
+    assert status == 0
+    assert out.count("validation split, best weights:") == 1
+    assert comparison_plot(compare([tmp_path / "sweep"], by="model.dim"))
+    # One fold is missing.
+    shutil.rmtree(tmp_path / "sweep/trial_001_fold_2")
+    found = compare([tmp_path / "sweep"])
+    assert "1 of 2 rows have not all 3 folds: their means are of other queries" in found.notes
+    assert "has no interval: they have different folds" in remarks(found.tables[0])[0]
+    assert best_cells(found.tables[0]) == []
+
+
+def test_folds_of_several_seeds_are_one_row_and_a_repeated_one_counts_once(tmp_path):
+    for number in range(3):
+        for seed in range(2):
+            fold(tmp_path / f"{seed}", number, 0.4 + 0.1 * seed, seed=seed)
+    fold(tmp_path / "again", 1, 0.4)
+    found = compare([tmp_path])
+    (table,) = found.tables
+    assert texts(table)[1][1:3] == ["6", "3"]
+    assert sum("has the same config and seed" in note for note in found.notes) == 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"task__seed": 1}, {"training": {"epochs": 2, "val_share": 0.5, "val_fold": 1}}, {"task__name": "other"}]
+)
+def test_folds_of_other_data_have_tables_of_their_own(tmp_path, change):
+    fold(tmp_path / "a", 0, 0.4)
+    fold(tmp_path / "b", 1, 0.4, **change)
+    assert len(compare([tmp_path]).tables) == 2
+
+
+def test_trainings_on_other_folds_share_a_row_of_the_test_split(tmp_path):
+    """Each was trained without another part, and all have the same test queries."""
+    for number in range(3):
+        write_run(
+            tmp_path / f"{number}",
+            evaluated=[Evaluated(poses(0.4 + 0.01 * number), "test", "best", 1, 2)],
+            training={"epochs": 2, "val_share": 0.2, "val_fold": number},
+        )
+    (table,) = compare([tmp_path], ["label_distance@10/random"]).tables
+    assert texts(table) == [
+        ["config", "runs", "epoch", "mean label distance@10 / random"],
+        ["pose/synthetic", "3", "1", "0.410 ± 0.010"],
+    ]
+    assert len(compare([tmp_path], by="training.val_fold").tables[0].rows) == 3
