@@ -139,7 +139,6 @@ class DenseSampler(BatchSampler):
         all_anchors: use every item of the batch as an anchor of the loss, not only the first ones.
         batches: batches per epoch; default every item is an anchor once.
         cache: a folder that keeps the neighbours for later runs on these labels; None: they are computed in each run.
-        approximate: find most of the neighbours by NN-descent, for very many items; the recall is printed.
     """
 
     @check_ranges
@@ -151,7 +150,6 @@ class DenseSampler(BatchSampler):
         all_anchors: bool = False,
         batches: PositiveInt | None = None,
         cache: Path | None = None,
-        approximate: bool = False,
         *,
         labels: LabelSpace,
         seed: int = 0,
@@ -165,7 +163,7 @@ class DenseSampler(BatchSampler):
         self.anchors = None if all_anchors else anchors_per_batch
         self.anchors_per_batch = anchors_per_batch
         self.batches = batches
-        self.neighbours = search_neighbours(labels, neighbours, cache, approximate, quiet).cpu().numpy()  # [N,k]
+        self.neighbours = search_neighbours(labels, neighbours, cache, quiet).cpu().numpy()  # [N,k]
 
     def __len__(self) -> int:
         return self.batches or -(-self.items // self.anchors_per_batch)

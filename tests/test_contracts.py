@@ -47,7 +47,6 @@ ALLOWED = {
     "data/table_columns.py:TableBuilder.add: values": "an array of Arrow, whole or in chunks",
     "data/table_parquet.py:_unpacked_size: chunk": "arrays of Arrow: lists alone are flattened",
     "_support/signals.py:module: signal": "Windows has no SIGHUP",
-    "work/workers.py:_child: os": "Windows has no process groups",
     # Modules, functions and records of our own, asked for a name that is a value.
     "config/__init__.py:_fits: contract": "a contract may be a protocol, of which issubclass checks no methods",
     "config/__init__.py:_fits: kind": "the user's own class",

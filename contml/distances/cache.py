@@ -11,12 +11,11 @@ content of a damaged file is computed again.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -26,7 +25,6 @@ from contml import work
 from contml._support.errors import InputError
 from contml._support.files import locked
 from contml._support.tensors import load_tensors, save_tensors
-from contml.distances.descent import ApproximateNeighbours
 
 #: Part of every key: increase it when the definition of a label distance changes.
 _VERSION = 1
@@ -46,11 +44,10 @@ class NeighbourCache:
         k: the number of neighbours.
         rows: the rows `[R]` whose neighbours are wanted.
         among: the rows that may be neighbours.
-        method: what else the result depends on: the seed of an approximate search. Empty: the search is exact.
     """
 
-    def __init__(self, folder: Path, labels: str, k: int, rows: Tensor, among: Tensor, method: str = "") -> None:
-        self.key = fingerprint(_VERSION, labels, k, rows, among, *([method] if method else []))
+    def __init__(self, folder: Path, labels: str, k: int, rows: Tensor, among: Tensor) -> None:
+        self.key = fingerprint(_VERSION, labels, k, rows, among)
         self.folder, self.rows, self.k, self.among = folder, rows, k, among
 
     def get(self, search: Callable[[Tensor, _Progress], _Found], progress: _Progress, address: str = "") -> _Found:
@@ -103,30 +100,8 @@ class NeighbourCache:
         blocks = [found[part.key] for part in parts]
         return torch.cat([block[0] for block in blocks]), torch.cat([block[1] for block in blocks])
 
-    def approximate(self, search: Callable[[], ApproximateNeighbours]) -> ApproximateNeighbours:
-        """The result of an approximate search: read from disk, or computed by one process; others wait for it.
-
-        Raises:
-            InputError: the folder cannot be written.
-        """
-        path, parts = self.folder / f"{self.key}.safetensors", _Parts(self)
-        with locked(parts.folder, subject=str(self.folder)):
-            kept = self._load(path, len(self.rows))
-            if kept is not None and _are_facts(kept[1].get("facts")):
-                result = ApproximateNeighbours(*kept[0], *kept[1]["facts"])
-            else:
-                result = search()
-                tensors = {"distances": result.distances, "rows": result.rows}
-                save_tensors(path, tensors, search=[self.key, path.name], facts=[*result[2:]])
-        parts.remove()
-        return result
-
     def load(self, path: Path, length: int) -> _Found | None:
         """What a file holds; None if there is no such file, it is damaged, or not the result of this search."""
-        kept = self._load(path, length)
-        return None if kept is None else kept[0]
-
-    def _load(self, path: Path, length: int) -> tuple[_Found, dict[str, Any]] | None:
         try:
             tensors, values = load_tensors(path)
         except (FileNotFoundError, InputError):
@@ -139,14 +114,7 @@ class NeighbourCache:
         distances, rows = tensors["distances"].to(self.rows.device), tensors["rows"].to(self.rows.device)
         is_row = (rows >= self.among.min()) & (rows <= self.among.max())
         is_valid = (distances >= 0).all() and (is_row | ((rows == -1) & distances.isinf())).all()
-        return ((distances, rows), values) if is_valid else None
-
-
-def _are_facts(values: Any) -> bool:
-    """Whether these are the recall of an approximate search, its interval, the rows of the sample and a share."""
-    if not isinstance(values, list) or not all(isinstance(each, int | float) for each in values):
-        return False
-    return len(values) == len(ApproximateNeighbours._fields) - 2 and all(math.isfinite(each) for each in values)
+        return (distances, rows) if is_valid else None
 
 
 class _Part(NamedTuple):

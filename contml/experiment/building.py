@@ -407,9 +407,9 @@ class Experiment:
 
 def _without_search(part: ConfiguredPart, labels: LabelSpace) -> tuple[ConfiguredPart, LabelSpace]:
     """A part that searches the nearest items, and labels of which these are found at once; others as they are."""
-    if "approximate" not in part.options:
+    if "cache" not in part.options:
         return part, labels
-    options = {**part.options, "approximate": False, "cache": None}
+    options = {**part.options, "cache": None}
     return replace(part, options=options), VectorLabels(torch.arange(len(labels)))
 
 

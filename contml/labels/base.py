@@ -9,7 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self, overload
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -20,13 +20,8 @@ from contml._support.texts import Texts, as_texts, taken
 from contml._support.validation import as_rows, is_whole
 from contml.contracts import PLAIN, Colours, LabelKind, Measure, Part, Rows
 from contml.distances.cache import NeighbourCache, fingerprint
-from contml.distances.descent import ApproximateNeighbours, Floats, Integers, descend, interval
 from contml.distances.search import MEMORY, Neighbours, checked, chunks, stream_nearest
 
-#: An approximate search compares 1,400 to 3,300 pairs for each item: of fewer items than these, most pairs.
-_FEWEST = 5_000
-#: Rows whose exact neighbours measure the recall of an approximate search.
-_RECALL_ROWS = 1000
 #: Attributes that do not change label distances: they are not part of a fingerprint.
 _NOT_HASHED = ("unit", "measure", "title", "part_names", "rows", "_root", "_tokens", "_texts", "_identity", "_form")
 
@@ -414,7 +409,6 @@ class LabelSpace(ABC):
             raise InputError(f"{type(self).__name__}.distances", str(list(block.shape)), allowed)
         return block
 
-    @overload
     def nearest(
         self,
         k: int,
@@ -425,45 +419,11 @@ class LabelSpace(ABC):
         progress: Callable[[int], None] | None = None,
         cache: Path | str | None = None,
         cluster: str = "",
-        approximate: Literal[False] = False,
-        seed: int = 0,
-    ) -> Neighbours: ...
-
-    @overload
-    def nearest(
-        self,
-        k: int,
-        rows: Rows = None,
-        *,
-        among: Rows = None,
-        memory: int = MEMORY,
-        progress: Callable[[int], None] | None = None,
-        cache: Path | str | None = None,
-        cluster: str = "",
-        approximate: Literal[True],
-        seed: int = 0,
-    ) -> ApproximateNeighbours: ...
-
-    def nearest(
-        self,
-        k: int,
-        rows: Rows = None,
-        *,
-        among: Rows = None,
-        memory: int = MEMORY,
-        progress: Callable[[int], None] | None = None,
-        cache: Path | str | None = None,
-        cluster: str = "",
-        approximate: bool = False,
-        seed: int = 0,
-    ) -> Neighbours | ApproximateNeighbours:
+    ) -> Neighbours:
         """The exact k nearest items of each row by label distance; an item is not its own neighbour.
 
         The N x N matrix is never in memory. Ties of the float32 label distances go to the lower row. Where some pairs
         have no label distance, an item may have fewer neighbours: the other places have row -1 and distance infinity.
-
-        With `approximate`, NN-descent finds most of them from a small share of the pairs, for very many items whose
-        label distance is slow. The result also has the recall, measured on 1,000 random rows by an exact search.
 
         Args:
             k: the number of neighbours.
@@ -475,24 +435,15 @@ class LabelSpace(ABC):
                 an interrupted search continues where it stopped.
             cluster: a Ray cluster that searches, by an address as in `contml.work.run`; it needs a `cache`.
                 Empty: this process searches.
-            approximate: find most of the k nearest of all items by NN-descent.
-            seed: of an approximate search; the same seed gives the same result.
 
         Raises:
             InputError: k is not 1 to the number of candidates, a label distance is negative or not a number, the
-                folder of the cache cannot be written, or the cluster does not answer; or an approximate search is one
-                of some rows, on a cluster, of fewer than 5,000 items, of classes, of labels whose exact search is
-                faster, or of labels of which some pairs have no label distance.
+                folder of the cache cannot be written, or the cluster does not answer.
         """
         r, c = as_rows(rows, len(self), self.device), torch.unique(as_rows(among, len(self), self.device))
         available = len(c) - int(torch.isin(r, c).any())
         if not is_whole(k) or not 1 <= k <= available:
             raise InputError("k", str(k), f"must be 1 to {available}, the number of items that may be neighbours")
-        if approximate:
-            if rows is not None or among is not None:
-                hint = "give labels[rows].as_root()"
-                raise InputError("approximate", "with rows or among", "must be a search of all items", hint)
-            return self._approximate_nearest(k, r, memory, progress, cache, cluster, seed)
 
         def search(part: Tensor, report: Callable[[int], None] | None) -> Neighbours:
             neighbours = Neighbours(*self._nearest(k, part, c, memory, report))
@@ -505,57 +456,6 @@ class LabelSpace(ABC):
             return search(r, progress)
         found = NeighbourCache(Path(cache).expanduser(), self.fingerprint(), k, r, c)
         return Neighbours(*found.get(search, progress, cluster))
-
-    def _approximate_nearest(
-        self,
-        k: int,
-        rows: Tensor,
-        memory: int,
-        progress: Callable[[int], None] | None,
-        cache: Path | str | None,
-        cluster: str,
-        seed: int,
-    ) -> ApproximateNeighbours:
-        """The result of `nearest` with `approximate`; rows `[N]` are all rows."""
-        name, hint = type(self).__name__, "omit approximate: the search is then exact"
-        if cluster:
-            raise InputError("approximate", f"with cluster {cluster!r}", "must be a search of one process")
-        if self.kind != "graded" or self.is_partial:
-            got = "labels of which most pairs have no label distance" if self.is_partial else f"{self.kind} labels"
-            raise InputError("approximate", got, "must be graded labels that compare all items", hint)
-        if len(self) < _FEWEST:
-            allowed = f"must be at least {_FEWEST:,}: of fewer, an exact search compares no more pairs"
-            raise InputError("approximate", f"{len(self):,} items", allowed, hint)
-        if not self._compares_all_pairs:
-            raise InputError("approximate", name, "must be labels whose exact search compares all pairs", hint)
-
-        def block(x: Integers, y: Integers) -> Floats:
-            first = self._part(torch.from_numpy(x).to(self.device))
-            same = len(x) == len(y) and bool((x == y).all())
-            second = first if same else self._part(torch.from_numpy(y).to(self.device))
-            distances: Floats = checked(self._block(first, second)).cpu().numpy()
-            return distances
-
-        def search() -> ApproximateNeighbours:
-            found, neighbours, pairs = descend(block, len(self), k, seed, progress)
-            random = torch.Generator().manual_seed(seed)
-            sample = torch.randperm(len(self), generator=random)[:_RECALL_ROWS].sort().values
-            exact = self._nearest(k, sample.to(self.device), rows, memory, None).distances.cpu()
-            distances = torch.from_numpy(found)
-            recall = float((distances[sample] <= exact[:, -1:]).double().mean())
-            compared = pairs / (len(self) * (len(self) - 1) / 2)
-            result = distances.to(self.device), torch.from_numpy(neighbours).to(self.device)
-            return ApproximateNeighbours(*result, recall, *interval(recall, len(sample)), len(sample), compared)
-
-        if cache is None:
-            return search()
-        folder, method = Path(cache).expanduser(), f"nn-descent, seed {seed}"
-        return NeighbourCache(folder, self.fingerprint(), k, rows, rows, method).approximate(search)
-
-    @property
-    def _compares_all_pairs(self) -> bool:
-        """Whether an exact search compares all pairs of items; False where a subclass has a faster `_nearest`."""
-        return type(self)._nearest is LabelSpace._nearest
 
     def fingerprint(self) -> str:
         """A hash of the labels and of all options of the distance, the same on every device: the key of caches.

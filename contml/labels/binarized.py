@@ -10,7 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from contml._support.progress import note, progress_bar
+from contml._support.progress import progress_bar
 from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
 from contml.contracts import Colours, LabelKind, Part
 from contml.distances.cache import fingerprint
@@ -18,22 +18,17 @@ from contml.distances.search import checked
 from contml.labels.base import LabelSpace, check_label_space
 
 
-def search_neighbours(space: LabelSpace, k: int, cache: Path | None, approximate: bool, quiet: bool) -> Tensor:
-    """The rows of the k nearest items of each item `[N, k]`; prints the recall of an approximate search.
+def search_neighbours(space: LabelSpace, k: int, cache: Path | None, quiet: bool) -> Tensor:
+    """Return the rows of the k nearest items of each item, `[N, k]`.
 
     Args:
         space: the labels.
         k: the number of neighbours.
         cache: a folder that keeps them.
-        approximate: whether most of them are enough.
         quiet: show no progress.
     """
     with nullcontext() if quiet else progress_bar(len(space)) as progress:
-        if not approximate:
-            return space.nearest(k, progress=progress, cache=cache).rows
-        found = space.nearest(k, progress=progress, cache=cache, approximate=True)
-    note(found.description)
-    return found.rows
+        return space.nearest(k, progress=progress, cache=cache).rows
 
 
 class _BinaryLabels(LabelSpace):
@@ -112,7 +107,6 @@ class NearestLabels(_BinaryLabels):
         k: the number of nearest items by label distance that are positives (0), besides the item itself; all others
             are 1.
         cache: a folder that keeps the neighbours for later runs on these labels; None: they are computed in each run.
-        approximate: find most of the neighbours by NN-descent, for very many items; the recall is printed.
     """
 
     positions: Tensor
@@ -122,7 +116,6 @@ class NearestLabels(_BinaryLabels):
         self,
         k: PositiveInt = 30,
         cache: Path | None = None,
-        approximate: bool = False,
         *,
         space: LabelSpace,
         quiet: bool = True,
@@ -130,7 +123,7 @@ class NearestLabels(_BinaryLabels):
         check_label_space("space", space)
         super().__init__(positions=torch.arange(len(space), device=space.device))
         self.k, self._space = k, space
-        neighbours = search_neighbours(space, k, cache, approximate, quiet)  # [N,k]
+        neighbours = search_neighbours(space, k, cache, quiet)  # [N,k]
         # Of the whole space; where there are fewer than k, the item itself, which is at distance 0 anyway.
         self.neighbours = torch.where(neighbours >= 0, neighbours, self.positions[:, None])
         self.unit = f"not among the {k} nearest"
