@@ -30,6 +30,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from filelock import FileLock
+
 from contml._support.errors import InputError, one_line
 from contml._support.files import append_line, locked, remove_folder, unwritable
 from contml._support.signals import StopRequest
@@ -273,6 +275,9 @@ def run(
                     return
                 yield item
 
+    for path in results.folder.glob("worker-*"):  # of a command that was killed: they save their state
+        with locked(results.folder, name=path.name):
+            path.unlink(missing_ok=True)
     if cluster or processes not in (None, 1):
         _run_by_joblib(left(), function, results, processes, cluster, on_done, log)
     else:
@@ -332,7 +337,8 @@ def _run_by_joblib(
         hint += "the same command continues; fewer processes need less memory"
         raise InputError(", ".join(map(str, running.values())), got, hint=hint) from None
     finally:
-        stop.unlink(missing_ok=True)
+        for path in (stop, *results.folder.glob("worker-*")):
+            path.unlink(missing_ok=True)
     errors.sort(key=lambda error: isinstance(error, KeyboardInterrupt))  # the cause first: the others were stopped
     if errors or request:
         raise errors[0] if errors else KeyboardInterrupt
@@ -404,14 +410,17 @@ class _Worker(NamedTuple):
 
 
 _worker: _Worker | None = None
+_held: list[object] = []
 _is_busy = threading.Event()
 
 
 def _begin(function: Callable[[Any], Any], stop: Path, parent: int, folder: Path) -> None:
     """Prepare a process that does items; `parent` is the process of the command, 0 on a cluster."""
     global _worker
-    if parent and sys.platform != "win32":
-        os.setpgrp()  # Ctrl-C reaches the parent alone, which stops its children
+    if parent:
+        _held.append(FileLock(stop.with_name(f"worker-{os.getpid()}")).acquire())  # until this process ends
+        if sys.platform != "win32":
+            os.setpgrp()  # Ctrl-C reaches the parent alone, which stops its children
     if folder.is_dir():  # on each machine of a cluster
         os.chdir(folder)
     _worker = _Worker(function, stop)

@@ -132,7 +132,11 @@ def test_items_end_with_their_command(tmp_path):
     children = [int((tmp_path / name).read_text()) for name in ("5", "6")]
     process.kill()
     process.communicate()
+    again = start(tmp_path, 7, 0.0)  # it waits for them
+    _, errors = again.communicate(timeout=60)
+    assert (again.returncode, errors) == (0, "")
     wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
+    assert not [*tmp_path.rglob("worker-*")]
 
 
 def test_a_deadline(results, tmp_path):
