@@ -9,6 +9,7 @@ from contml import (
     models as models,
     retrieval as retrieval,
     sampling as sampling,
+    search as search,
     testing as testing,
     training as training,
 )
@@ -82,9 +83,9 @@ from contml.losses import (
 )
 from contml.retrieval import (
     Embedder as Embedder,
-    Index as Index,
     load as load,
 )
+from contml.search import Index as Index
 from contml.training import (
     HDML as HDML,
     EmbeddingStep as EmbeddingStep,

@@ -55,7 +55,6 @@ NOT_RUN = {
     "embedding-atlas": "another program, which serves until it is stopped",
     "python -m benchmarks.weights": "trains eleven networks",
     "python -m pytest": "runs this test",
-    "contml export photos.index http": "needs a server of Qdrant; test_vector_export.py writes to a folder of it",
     "contml --version": "is no command; test_imports.py calls it",
     "python -m pycocoevalcap": "downloads a parser of 400 MB",
 }

@@ -11,7 +11,7 @@ from contml._support.errors import InputError
 TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".pq", ".xlsx")
 
 #: Endings of files of features, of embeddings, of galleries, and of graphs.
-FEATURES, EMBEDDINGS, GALLERIES = (".npz", ".npy", ".parquet"), (".parquet", ".npz", ".h5"), (".html", ".png")
+FEATURES, EMBEDDINGS, GALLERIES = (".npz", ".npy", ".parquet"), (".parquet", ".npz"), (".html", ".png")
 GRAPHS, PREDICTIONS = (".onnx", ".pt2"), (".csv", ".parquet")
 
 #: What to do with files of other forms.

@@ -53,7 +53,6 @@ _SIGNATURES = {
     ".npz": (0, b"PK"),
     ".npy": (0, b"\x93NUMPY"),
     ".parquet": (0, b"PAR1"),
-    ".h5": (0, b"\x89HDF"),
     ".pt2": (0, b"PK"),
     ".onnx": (0, b"\x08"),
 }

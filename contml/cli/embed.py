@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contml._support.endings import EMBEDDINGS, FEATURES, PREDICTIONS, check_suffix
+from contml._support.endings import EMBEDDINGS, PREDICTIONS, check_suffix
 from contml._support.errors import InputError
 from contml._support.files import write_new
 from contml.cli.options import Cluster, Dim, Json, Tables, Trust, table_options
@@ -40,30 +40,13 @@ _GRAPHS = {"onnx": "model.onnx", "torch": "model.pt2"}
 
 def export(
     run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN|INDEX",
-            help="A run folder, one of 'contml export', or hf://USER/NAME; or an index, or a file of 'contml embed'.",
-        ),
+        Path, typer.Argument(metavar="RUN", help="A run folder, one of 'contml export', or hf://USER/NAME.")
     ],
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="DIR",
-            help="The folder to write: new, or empty. Of an index: a .parquet file, or the URL or a folder of Qdrant.",
-        ),
-    ],
+    target: Annotated[str, typer.Argument(metavar="DIR", help="The folder to write: new, or empty.")],
     kind: Annotated[
-        Literal["bundle", "onnx", "torch", "parquet", "qdrant"] | None,
-        typer.Option(
-            "--format",
-            help="Of a run: 'bundle' (the default), 'onnx' writes DIR/model.onnx, 'torch' DIR/model.pt2 "
-            "(torch.export). Of an index: 'parquet' (the default) or 'qdrant'.",
-        ),
-    ] = None,
-    collection: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The collection of Qdrant. Default: the name of the index.")
-    ] = None,
+        Literal["bundle", "onnx", "torch"],
+        typer.Option("--format", help="'onnx' writes DIR/model.onnx, 'torch' DIR/model.pt2 (torch.export)."),
+    ] = "bundle",
     pictures: Annotated[
         bool, typer.Option("--pictures/--no-pictures", help="With the gallery of the run, which shows test images.")
     ] = True,
@@ -83,22 +66,8 @@ def export(
 
     With --format onnx or torch, it is the network of an embedding alone as a graph, which runs without contml; DIR may
     hold other files.
-
-    Of an index, or of a file of embeddings, it writes id, vector and metadata of each item in a Parquet file, or in a
-    new collection of Qdrant: a server (http://localhost:6333), or a folder.
     """
-    is_vectors = (run / "index.sqlite").is_file() or run.suffix.lower() in EMBEDDINGS + FEATURES
-    if is_vectors:
-        if not (pictures and labels):
-            raise InputError("--no-labels" if pictures else "--no-pictures", f"used with {run}", hint="omit it")
-        _export_vectors(run, target, kind or "parquet", collection)
-        return
-    if kind in ("parquet", "qdrant"):
-        hint = "'contml index' and 'contml embed' write them"
-        raise InputError("--format", f"{kind} of {run}", "must be of an index, or of a file of embeddings", hint)
-    if collection is not None:
-        raise InputError("--collection", "used without --format qdrant", hint="omit it")
-    folder, kind = Path(target), kind or "bundle"
+    folder = Path(target)
     from contml.retrieval import load
     from contml.retrieval.bundle import LABELS, RECORD, check_folder
     from contml.retrieval.graph import check_graph
@@ -125,32 +94,6 @@ def export(
     echo(f"{graph.file}: {before}{graph.input} to {output}; {difference}")
 
 
-def _export_vectors(source: Path, target: str, kind: str, collection: str | None) -> None:
-    """Write the vectors of an index, or of a file of embeddings."""
-    if kind not in ("parquet", "qdrant"):
-        raise InputError("--format", f"{kind} of {source}", "must be parquet or qdrant for an index or embeddings")
-    if collection is not None and kind != "qdrant":
-        raise InputError("--collection", "used without --format qdrant", hint="omit it")
-    if kind == "parquet" and Path(target).suffix.lower() != ".parquet":
-        raise InputError(target, "not a Parquet file", "must end in .parquet", "or write to Qdrant: --format qdrant")
-    from contml._support.progress import progress_bar
-    from contml.retrieval.vector_export import opened, to_parquet, to_qdrant
-
-    with opened(source) as items, progress_bar(items.count, kind) as progress:
-        if items.note:
-            echo(f"note: {items.note}", err=True)
-        vectors = f"{items.count:,} vectors of {items.dim:,} numbers, with ids and metadata"
-        if kind == "parquet":
-            before = complete(Path(target))
-            to_parquet(items, Path(target), progress)
-            line = f"{target}: {before}{vectors}"
-        else:
-            name = collection or source.stem
-            to_qdrant(items, target, name, progress)
-            line = f"{target}: collection {name}, {vectors}"
-    echo(line)
-
-
 def embed(
     run: Model,
     images: Images,
@@ -158,14 +101,10 @@ def embed(
         Path,
         typer.Option(
             metavar="FILE",
-            help="The file to write: .parquet, .npz, or .h5 for hloc; or a folder, for a .parquet of each shard.",
+            help="The file to write: .parquet or .npz; or a folder, for a .parquet of each shard.",
         ),
     ],
     dim: Dim = None,
-    kind: Annotated[
-        Literal["int8", "binary"] | None,
-        typer.Option(help="Write short codes: a byte per number ('int8') or a bit ('binary'); .npz only."),
-    ] = None,
     tables: Tables = None,
     batch_size: BatchSize = 128,
     workers: Workers = 0,
@@ -187,12 +126,10 @@ def embed(
     from contml.retrieval import embed_shards, embed_to_file, load, named_images, named_shards
     from contml.retrieval.embedding_files import check_file
 
-    if is_folder and kind is not None:
-        raise InputError("--kind", f"used with a folder, {out}", "must be one file", "--out FILE.npz")
     if is_folder:
         shards = named_shards(images, table_options(tables), out)
     else:
-        check_file(out, kind)
+        check_file(out)
         items = named_images(images, table_options(tables), out)
     before = "" if is_folder else complete(out)
     model = load(run, trust=trust)
@@ -204,12 +141,12 @@ def embed(
             written = embed_shards(model, shards, out, **options, progress=progress)
     else:
         with progress_bar(len(items), "embeddings") as progress:
-            written = embed_to_file(model, items, out, kind=kind, **options, progress=progress)
+            written = embed_to_file(model, items, out, **options, progress=progress)
         written = written._replace(broken_shards=items.broken)
     unread = print_unread(written.broken, written.broken_shards)
     if as_json:
         broken = unread_data(written.broken, written.broken_shards)
-        numbers = {"images": written.images, "dim": written.dim, "kind": kind, "resumed": written.resumed}
+        numbers = {"images": written.images, "dim": written.dim, "resumed": written.resumed}
         echo(json.dumps({"file": str(out), **numbers, "broken": broken}))
         return
     if is_folder and (others := len([*out.glob("*.parquet")]) - len(shards)):
@@ -217,12 +154,11 @@ def embed(
         echo(f"note: in {out} there {are}, of none of these shards", err=True)
     resumed = f" ({written.resumed:,} images from an earlier run)" if written.resumed else ""
     left_out = f"; {unread}" if unread else ""
-    what = "embeddings" if kind is None else f"{kind} codes"
     if is_folder:
         before = f"{len(shards):,} shard{'s' if len(shards) > 1 else ''}, "
         if written.resumed == written.images:
             before, resumed = f"complete already: {before}", ""
-    echo(f"{out}: {before}{written.images:,} {what} of {written.dim:,} numbers{resumed}{left_out}")
+    echo(f"{out}: {before}{written.images:,} embeddings of {written.dim:,} numbers{resumed}{left_out}")
 
 
 def predict(

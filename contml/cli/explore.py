@@ -55,7 +55,7 @@ def explore(
     if export is not None:
         check_new_folder(export, FILES)
     tags = None
-    if (source / "index.sqlite").is_file():
+    if (source / "manifest.json").is_file():
         if other is not None:
             raise InputError(str(other), "a second folder beside an index", hint="give one index, or two runs")
         explored = explore_index(source, items=items, on_start=_announce)

@@ -18,19 +18,14 @@ from contml.cli.options import Cluster, Dim, Json, Tables, Trust, table_options
 from contml.cli.printing import complete, echo, print_table, print_unread, unread_data
 
 if TYPE_CHECKING:
-    from contml.retrieval import Index
-    from contml.retrieval.index_images import QueryResult
-    from contml.retrieval.index_store import Kind
     from contml.retrieval.labelled_items import LabelledItems, LabelQuery
+    from contml.search import Index
+    from contml.search.results import QueryResult
 
 INDEX_EXAMPLE = """Example: contml index runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out photos.index"""
 SEARCH_EXAMPLE = """Example: contml search photos.index photo.jpg --gallery found.html"""
 
-_IMAGES = (
-    "Image files, folders (read recursively), shards (.tar, .parquet, data sets of Hugging Face), '@list.txt' "
-    "(a path per line), '@items.csv:COLUMN'."
-)
-_KINDS = ("auto", "flat", "hnsw", "ivf_pq", "int8", "binary")
+_IMAGES = "Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'."
 
 
 def index(
@@ -38,14 +33,6 @@ def index(
     images: Annotated[list[str] | None, typer.Argument(metavar="IMAGES...", help=_IMAGES)] = None,
     *,
     out: Annotated[Path, typer.Option(metavar="INDEX", help="The folder of the index: new, or one to add to.")],
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND",
-            help="flat compares all items; hnsw and ivf_pq are faster and miss a few; int8 and binary need little "
-            "memory; auto chooses by the number of items (the default).",
-        ),
-    ] = None,
     metadata: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="A table with a column 'image': its other columns are shown in results."),
@@ -54,19 +41,9 @@ def index(
     tables: Tables = None,
     remove: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ID", help="Remove this image from the index instead, or all of a shard or folder; repeatable."
-        ),
+        typer.Option(metavar="ID", help="Remove this image from the index instead, or all of a folder; repeatable."),
     ] = None,
     compact: Annotated[bool, typer.Option(help="Delete what belongs to removed images from disk instead.")] = False,
-    bind: Annotated[
-        bool,
-        typer.Option(
-            "--bind",
-            help="Record RUN as the model of the index instead: it was moved, or an older version of contml made the "
-            "index. Some images are embedded again and compared.",
-        ),
-    ] = False,
     cluster: Cluster = "",
     as_json: Json = False,
     trust: Trust = False,
@@ -77,52 +54,42 @@ def index(
     not embedded again; images that were removed stay out. If it is interrupted, the same command continues.
     """
     change_options = [name for name, value in (("--remove", remove), ("--compact", compact)) if value]
-    adds = kind is not None or metadata is not None or dim is not None
-    if change_options and (run is not None or adds):
-        given = "RUN and images" if run is not None else "--kind, --dim or --metadata"
+    if change_options and (run is not None or metadata is not None or dim is not None or cluster):
+        given = "RUN and images" if run is not None else "--dim, --metadata or --cluster"
         raise InputError(change_options[0], f"used with {given}", hint=f"omit {given}")
-    if cluster and (change_options or bind):
-        raise InputError("--cluster", f"used with {(change_options or ['--bind'])[0]}", hint="omit one of them")
-    if bind and (change_options or run is None or images or adds):
-        hint = f"contml index RUN --out {out} --bind"
-        raise InputError("--bind", "takes RUN and --out alone", hint=hint)
-    if not change_options and not bind and not (run is not None and images):
+    if not change_options and not (run is not None and images):
         raise InputError("RUN IMAGES", "missing", hint=INDEX_EXAMPLE.removeprefix("Example: "))
-    if kind is not None and kind not in _KINDS:
-        raise InputError("--kind", repr(kind), f"must be one of {', '.join(_KINDS)}")
     try:
         if run is None:
             _change(out, remove or [], compact, as_json)
-        elif bind:
-            _bind(run, out, as_json, trust)
         else:
-            _add(run, images or [], out, kind, metadata, dim, tables, cluster, as_json, trust)
+            _add(run, images or [], out, metadata, dim, tables, cluster, as_json, trust)
     except KeyboardInterrupt:
         echo("contml: stopped; the same command continues", err=True)
         raise typer.Exit(130) from None
 
 
 def _change(out: Path, remove: list[str], compact: bool, as_json: bool) -> None:
-    from contml._support.progress import progress_bar
-    from contml.retrieval import Index
+    from contml.search import Index
 
-    with Index.open(out) as index, index.lock():
-        num_removed = index.remove(remove)
+    index = Index.open(out)
+    with index.lock():
+        removed = index.remove(remove)
         if compact:
-            with progress_bar(len(index), "search structure") as progress:
-                index.compact(progress)
-        if as_json:
-            echo(json.dumps({"index": str(out), "removed": num_removed, "items": len(index)}))
-            return
-        removed = f"{num_removed:,} images removed, " if remove else ""
-        echo(f"{out}: {removed}{len(index):,} left{', compacted' if compact else ''}")
+            index.compact()
+    if as_json:
+        counts = {"removed": removed.items, "removed_before": removed.before, "items": len(index)}
+        echo(json.dumps({"index": str(out), **counts}))
+        return
+    before = f"{removed.before:,} removed already, " if removed.before else ""
+    text = f"{removed.items:,} images removed, " if removed.items or (remove and not before) else ""
+    echo(f"{out}: {text}{before}{len(index):,} left{', compacted' if compact else ''}")
 
 
 def _add(
     run: Path,
     images: list[str],
     out: Path,
-    kind: str | None,
     metadata: Path | None,
     dim: int | None,
     tables: list[str] | None,
@@ -130,108 +97,60 @@ def _add(
     as_json: bool,
     trust: bool,
 ) -> None:
+    from contml._support.files import check_new_folder
     from contml._support.progress import progress_bar
-    from contml.retrieval import named_images
+    from contml.retrieval import load, named_images
     from contml.retrieval.embedding_files import check_takes_images
-    from contml.retrieval.index_images import add_images, read_metadata
-    from contml.retrieval.index_store import check_folder
+    from contml.search import Index
+    from contml.search.images import IndexModel, add_images, create, read_metadata
+    from contml.search.segments import MANIFEST
 
-    check_folder(out)
+    is_new = not (out / MANIFEST).exists()
+    if is_new:
+        check_new_folder(out)
     options = table_options(tables)
     image_files = named_images(images, options, out)
     table = None if metadata is None else read_metadata(metadata, image_files, options=options)
-    model = _with_dim(_load(run, trust), out, dim)
+    model = load(run, trust=trust)
+    if is_new:
+        model = model if dim is None else with_dim(model, dim)
+    else:
+        index = Index.open(out)
+        if dim not in (None, index.dim):
+            raise InputError("--dim", str(dim), f"must be {index.dim}, as in {out}", "make a new index for another")
+        model = model.fitted_to(index.dim)
+        IndexModel.of(index).check(model.identity, str(run))
     check_takes_images(model)
     note_on_model(run, model, "the index holds", as_json=as_json)
-    with _opened(out, model, run, kind) as index:
+    if is_new:
+        index = create(out, model, run)
+    with index.lock():
         with progress_bar(len(image_files), "images") as progress:
             result = add_images(index, model, image_files, table, progress, cluster=cluster)
-        unread = print_unread(result.broken, image_files.broken)
-        for name, cause in result.without_metadata.items():
-            echo(f"{name}: added without the metadata of its shard ({cause})", err=True)
+        unread = print_unread(result.broken, {})
         if not len(index):
             raise InputError(str(out), "none of the images could be read", hint="check the image files")
-        with progress_bar(len(index), "search structure") as progress:
-            index.build(progress, cluster=cluster)
-        if as_json:
-            counts = {
-                "added": result.added,
-                "resumed": result.resumed,
-                "present": result.present,
-                "removed": result.removed,
-                "items": len(index),
-            }
-            broken = unread_data(result.broken, image_files.broken)
-            facts = {"structure": index.structure, "recall@10": index.found, "bytes_per_item": index.bytes_per_item}
-            echo(json.dumps({"index": str(out), **counts, **facts, "broken": broken}))
-            return
-        resumed = f" ({result.resumed:,} from an earlier run)" if result.resumed else ""
-        echo(f"{out}: {result.added:,} images added{resumed}, {len(index):,} in all")
-        if table is not None and (without := sum(image.name not in table for image in image_files)):
-            echo(f"{metadata}: no row for {without:,} of {len(image_files):,} images")
-        if result.present:
-            kept = "" if table is None else "; their metadata stay as they were"
-            echo(f"{result.present:,} images were in the index already{kept}")
-        if others := len(index) - result.added - result.present:
-            are = "1 image of the index is" if others == 1 else f"{others:,} images of the index are"
-            echo(f"{are} not among these images, and stay in it")
-        if result.removed:
-            echo(f"{result.removed:,} images were removed from the index earlier and stay out of it")
-        if unread:
-            echo(f"{unread}, and left out")
-        echo(f"search: {index.search_text}")
-        if index.pending_text:  # of another command
-            echo(f"note: {index.pending_text}", err=True)
-
-
-def _bind(run: Path, out: Path, as_json: bool, trust: bool) -> None:
-    from contml.retrieval import Index
-    from contml.retrieval.index_images import bind
-
-    with Index.open(out) as index:
-        bound = bind(index, _load(run, trust).fitted_to(index.dim), _place(run))
+        with progress_bar(len(index), "search graph") as progress:
+            index.build(progress)
     if as_json:
-        echo(json.dumps({"index": str(out), "run": _place(run), **bound._asdict()}))
-    else:
-        images = f"{bound.images:,} image{'s' if bound.images > 1 else ''}"
-        echo(f"{out}: its model is {run}; {images} embedded again, largest difference {bound.difference:.1g}")
-
-
-def _opened(out: Path, model: Any, run: Path, kind: str | None) -> Index:
-    """The index, made if there is none, for this model."""
-    from contml.retrieval import Index
-
-    if not (out / "index.sqlite").is_file():
-        index_kind: Kind = kind or "auto"  # type: ignore[assignment]  # `index` has checked it
-        try:
-            return Index.create(out, model.embedding_dim, index_kind, embedder=model, run=_place(run))
-        except InputError:
-            if not (out / "index.sqlite").is_file():  # else another process has made it meanwhile
-                raise
-    index = Index.open(out)
-    index.model.check(model.identity, str(run))
-    if kind not in (None, index.kind):
-        raise InputError("--kind", str(kind), f"must be {index.kind}, as in {out}", "make a new index for another kind")
-    return index
-
-
-def _with_dim(model: Any, out: Path, dim: int | None) -> Any:
-    """The model with embeddings of `dim` numbers; None: of the length that the index has, if there is one."""
-    from contml.retrieval import Index
-
-    if (out / "index.sqlite").is_file():
-        with Index.open(out) as index:
-            if dim not in (None, index.dim):
-                raise InputError("--dim", str(dim), f"must be {index.dim}, as in {out}", "make a new index for another")
-            return model.fitted_to(index.dim)
-    return model if dim is None else with_dim(model, dim)
-
-
-def _place(run: Path) -> str:
-    """Where a model is, from any folder."""
-    from contml.retrieval.embedder import on_hub
-
-    return str(run if on_hub(run) else run.absolute())
+        counts = {**asdict(result), "broken": unread_data(result.broken, {})}
+        echo(json.dumps({"index": str(out), **counts, "items": len(index), "search": index.search_text}))
+        return
+    resumed = f" ({result.resumed:,} from an earlier run)" if result.resumed else ""
+    echo(f"{out}: {result.added:,} images added{resumed}, {len(index):,} in all")
+    if table is not None and (without := sum(image.name not in table for image in image_files)):
+        echo(f"{metadata}: no row for {without:,} of {len(image_files):,} images")
+    if result.present:
+        kept = "" if table is None else "; their metadata stay as they were"
+        echo(f"{result.present:,} images were in the index already{kept}")
+    if others := len(index) - result.added - result.present:
+        are = "1 image of the index is" if others == 1 else f"{others:,} images of the index are"
+        echo(f"{are} not among these images, and stay in it")
+    if result.removed:
+        echo(f"{result.removed:,} images were removed from the index earlier and stay out of it")
+    if unread:
+        echo(f"{unread}, and left out")
+    echo(f"search: {index.search_text}")
 
 
 def search(
@@ -269,9 +188,11 @@ def search(
     if gallery is not None:
         check_suffix(gallery, GALLERIES)
     from contml.evaluation.kinds import unit_of_distances
-    from contml.retrieval import Index, named_images
-    from contml.retrieval.index_gallery import check_gallery, write_gallery
-    from contml.retrieval.index_images import TypedLabel, label_results, results_of
+    from contml.retrieval import load, named_images
+    from contml.search import Index
+    from contml.search.gallery import check_gallery, write_gallery
+    from contml.search.images import IndexModel, pending_text
+    from contml.search.results import TypedLabel, label_results, results_of
 
     if gallery is not None:
         check_gallery(gallery)
@@ -281,33 +202,32 @@ def search(
             "--label" if queries else "QUERY", got, hint=f"contml search {index} QUERY, or --label NAME=VALUE"
         )
     query_images = named_images(queries or [], table_options(tables), gallery)
-    print_unread({}, query_images.broken)
-    with Index.open(index) as opened_index:
-        run_path = run or opened_index.model.folder
-        if run_path is None:
-            place = re.sub("^hf:/+", "hf://", opened_index.model.run)  # a `Path` has lost a slash
-            got = f"made with {place}, which is on the hub" if place else "made without a run"
-            raise InputError(str(index), got, hint=f"name its model: --run {place or 'RUN'}")
-        model = _load(run_path, trust).fitted_to(opened_index.dim)
-        opened_index.model.check(model.identity, str(run_path))
-        note_on_weights(run_path, model)
-        answering = _answering(model, opened_index)
-        if labels:
-            query = _label_query(model, labels)
-            found = opened_index.search(query.embedding[None], k)
-            typed = TypedLabel(" ".join(labels), query.labels, query.items, query.away)
-            results = [label_results(typed, found, answering)]
-        else:
-            embeddings = model.embed([query.source for query in query_images])
-            found = opened_index.search(embeddings, k)
-            results = results_of(query_images, found, model, _answers(model, embeddings), answering)
-        num_items, num_unbuilt, pending = len(opened_index), opened_index.unbuilt, opened_index.pending_text
+    opened = Index.open(index)
+    made_with = IndexModel.of(opened)
+    run_path = run or made_with.folder
+    if run_path is None:
+        place = re.sub("^hf:/+", "hf://", made_with.run)  # a `Path` has lost a slash
+        got = f"made with {place}, which is on the hub" if place else "made without a run"
+        raise InputError(str(index), got, hint=f"name its model: --run {place or 'RUN'}")
+    model = load(run_path, trust=trust).fitted_to(opened.dim)
+    made_with.check(model.identity, str(run_path))
+    note_on_weights(run_path, model)
+    answering = _answering(model, opened)
+    if labels:
+        query = _label_query(model, labels)
+        found = opened.search(query.embedding[None], k)
+        typed = TypedLabel(" ".join(labels), query.labels, query.items, query.away)
+        results = [label_results(typed, found, answering)]
+    else:
+        embeddings = model.embed([query.source for query in query_images])
+        found = opened.search(embeddings, k)
+        results = results_of(query_images, found, model, _answers(model, embeddings), answering)
     calibration, unit = model.bundle.calibration, ""
     if calibration is not None and not labels and calibration.kind == "interval":
         words = model.unit if model.measure.is_plain else unit_of_distances(model.unit, model.measure)
         unit = f"label distance: {words}"
     if gallery is not None:
-        note = f"the nearest of {num_items:,} images" + (f"; {unit}" if unit else "")
+        note = f"the nearest of {len(opened):,} images" + (f"; {unit}" if unit else "")
         line = f"{complete(gallery)}{gallery}"
         write_gallery(gallery, str(index), note, results)
     if as_json:
@@ -317,14 +237,9 @@ def search(
         _print(results)
         if unit:
             echo(unit)
-    for note in (*(result.contradiction for result in results), pending):
+    for note in (*(result.contradiction for result in results), pending_text(opened)):
         if note:
             echo(f"note: {note}", err=True)
-    if num_unbuilt:
-        echo(
-            f"{num_unbuilt:,} of {num_items:,} items are not in the search structure yet: 'contml index' adds them",
-            err=True,
-        )
     if gallery is not None:
         echo(line, err=as_json)
 
@@ -357,7 +272,7 @@ def _answering(model: Any, index: Index) -> Any:
 
 def _print(results: list[QueryResult]) -> None:
     """Print a table per query: what it found, with all metadata but the path."""
-    from contml.retrieval.index_images import TypedLabel
+    from contml.search.results import TypedLabel
 
     for query, query_hits, answers in results:
         predicted = list(dict.fromkeys(name for hit in query_hits for name in hit.answer_texts))
@@ -376,9 +291,3 @@ def _print(results: list[QueryResult]) -> None:
             echo(answer)
         print_table(rows, text_columns=2)
         echo("")
-
-
-def _load(run: Path, trust: bool) -> Any:
-    from contml.retrieval import load
-
-    return load(run, trust=trust)

@@ -14,8 +14,7 @@ import os
 import tokenize
 import unicodedata
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -109,11 +108,16 @@ def write_features(
     about = b"" if made is None else json.dumps(made).encode()
     if suffix == ".parquet":
         import pyarrow
+        from pyarrow import parquet
 
         columns = {"name": pyarrow.array(map(unicode_name, names), pyarrow.string())}  # the type, also of no vectors
         columns |= {} if splits is None else {"split": pyarrow.array(splits)}
         of_numbers = pyarrow.list_(pyarrow.from_numpy_dtype(values.dtype))
-        write_parquet(path, [{**columns, "features": pyarrow.array(list(values), of_numbers)}], made)
+        table = pyarrow.table(
+            {**columns, "features": pyarrow.array(list(values), of_numbers)}, metadata={_MADE: about} if about else None
+        )
+        with atomic(path) as temporary:
+            parquet.write_table(table, temporary)
         return
     with atomic(path) as temporary:
         if suffix == ".npy":
@@ -130,28 +134,8 @@ def write_features(
             np.savez(temporary, features=values, **texts)
 
 
-def write_parquet(path: Path, blocks: Iterable[Mapping[str, Sequence[Any]]], made: Made | None) -> None:
-    """Writes a Parquet file of features, a block of rows after another.
-
-    Args:
-        path: the file.
-        blocks: the columns of some rows: name, features, and others.
-        made: what the vectors were made from.
-    """
-    import pyarrow
-    from pyarrow import parquet
-
-    about = None if made is None else {_MADE: json.dumps(made).encode()}
-    with atomic(path) as temporary, ExitStack() as stack:
-        writer = None
-        for columns in blocks:
-            table = pyarrow.table(dict(columns), metadata=about)
-            writer = writer or stack.enter_context(parquet.ParquetWriter(temporary, table.schema))
-            writer.write_table(table)
-
-
 def unicode_name(name: str) -> str:
-    """A name as Parquet and HDF5 can hold it: bytes of a file name that are not UTF-8 are escaped, as in messages."""
+    """A name as Parquet can hold it: bytes of a file name that are not UTF-8 are escaped, as in messages."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
@@ -164,7 +148,7 @@ def finished_file(
     """What a file says about how it was made, if it is complete; None if there is no file.
 
     Args:
-        path: a file of features, or an HDF5 file of embeddings (`contml embed`).
+        path: a file of features, or of embeddings (`contml embed`).
         key: the key of a file that is complete, called if there is one; None: not known yet.
         settings: what the key depends on but the images; None: they are not recorded.
         is_same: called for another key with equal settings: whether the images are those of the file all the same.
@@ -212,21 +196,9 @@ def _of_parquet(path: Path) -> bytes:
     return bytes(parquet.read_schema(path).metadata[_MADE.encode()])
 
 
-def _of_h5(path: Path) -> bytes:
-    import h5py
-
-    with h5py.File(path) as file:
-        return str(file.attrs[_MADE]).encode()
-
-
 #: The key under which a file says what it was made from, and how it is read, by suffix.
 _MADE = "made"
-_READERS: dict[str, Callable[[Path], bytes]] = {
-    ".npz": _of_npz,
-    ".npy": _of_npy,
-    ".parquet": _of_parquet,
-    ".h5": _of_h5,
-}
+_READERS: dict[str, Callable[[Path], bytes]] = {".npz": _of_npz, ".npy": _of_npy, ".parquet": _of_parquet}
 
 
 def read_features(path: Path) -> Features:
@@ -266,8 +238,6 @@ def _read(path: Path) -> tuple[Texts | None, np.ndarray[Any, Any]]:
         return None, np.load(path, mmap_mode="r", allow_pickle=False)  # its header may ask for any amount of memory
     if path.suffix == ".npz":
         arrays = read_arrays(path, (1 << 20) + _UNPACKED * path.stat().st_size)
-        if "codes" in arrays:
-            raise InputError(str(path), "short codes", "must be features", "'contml embed' without --kind writes them")
         _check_has(path, "arrays", [*arrays], "names")
         return Texts(map(str, arrays["names"])), arrays["features"]
     from pyarrow import compute, parquet

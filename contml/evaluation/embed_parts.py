@@ -186,8 +186,8 @@ class Rows:
             raise InputError(str(self), f"other files on {socket.gethostname()}, or changed meanwhile", hint=hint)
 
 
-class _Embed:
-    """Embeds the rows of a part, in this process or on another machine."""
+class EmbedRows:
+    """Embeds the rows of a part, in this process or on another machine; the arguments are those of `embed_to`."""
 
     def __init__(
         self,
@@ -195,9 +195,9 @@ class _Embed:
         model: nn.Module,
         images: Images,
         device: torch.device | str,
-        batch_size: int,
-        maps: bool,
-        refuse_broken: bool,
+        batch_size: int = BATCH,
+        maps: bool = False,
+        refuse_broken: bool = False,
     ) -> None:
         self.splits, self.model, self.images, self.device = splits, model, images, device
         self.batch_size, self.maps, self.refuse_broken = batch_size, maps, refuse_broken
@@ -211,6 +211,7 @@ class _Embed:
         self.model.to(self.device)
 
     def __call__(self, item: Rows) -> Part:
+        """Return the embeddings of a part."""
         split, model = self.splits[item.split_name], self.model
         item.check(split)
         rows, embeddings = embed_rows(
@@ -310,7 +311,7 @@ def embed_to(
 
     try:
         with parts.command(str(out)):
-            embed = _Embed(splits, model, images, device, batch_size, maps, refuse_broken)
+            embed = EmbedRows(splits, model, images, device, batch_size, maps, refuse_broken)
             work.run(parts.items, embed, parts, cluster=cluster, on_done=on_done)
             names, values, broken, content = parts.joined()
             if not names and not state:  # one shard of several may have no image that can be read

@@ -166,10 +166,8 @@ class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
         from contml.report.ranking import RankingContent  # here: it imports matplotlib
 
         calibration, labelled = Calibration.read(run.calibration), LabelledItems.of_run(run)
-        dim, model = result.found.embeddings.shape[1], self.experiment.values["model"]
-        nested_dims = model["nested_dims"] if dim == model["dim"] else None  # untrained features have no such lengths
-        content = RankingContent(result.found, result.missing, calibration, labelled, tuple(nested_dims or ()), pair)
-        return self.write_report(run, result, content, dim)
+        content = RankingContent(result.found, result.missing, calibration, labelled, pair)
+        return self.write_report(run, result, content, result.found.embeddings.shape[1])
 
 
 class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):

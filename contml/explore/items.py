@@ -28,13 +28,12 @@ from contml.experiment.saved_run import SavedEmbeddings, read_evaluation, record
 from contml.explore.label_search import training_items
 from contml.report.embedding_map import MIN_TSNE, main_direction, principal_components, tsne
 from contml.report.plots import Array
-from contml.retrieval import Index
 from contml.retrieval.bundle import LABELS
 from contml.retrieval.images import SourceItem, split_of
-from contml.retrieval.index import IndexModel
-from contml.retrieval.index_images import FILE
 from contml.retrieval.labelled_items import LabelledItems
 from contml.runs import Run
+from contml.search import Index
+from contml.search.images import FILE, IndexModel, pending_text
 
 #: Neighbours of each item.
 NEIGHBOURS = 10
@@ -302,13 +301,12 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
     Raises:
         InputError: it is no index, its items are not images, or there are fewer than two.
     """
-    with Index.open(folder) as index:
-        ids = index.ids
-        rows, notes = _drawn_rows(torch.arange(len(ids)), None, items)
-        ids = [ids[row] for row in rows.tolist()]
-        metadata, embeddings = index.metadata(ids), torch.from_numpy(index.embeddings(ids))
-        made_with = index.model
-        notes += [f"{index.pending_text}."] if index.pending_text else []
+    index = Index.open(folder)
+    ids, made_with = index.ids, IndexModel.of(index)
+    rows, notes = _drawn_rows(torch.arange(len(ids)), None, items)
+    ids = [ids[row] for row in rows.tolist()]
+    metadata, embeddings = index.metadata(ids), torch.from_numpy(index.embeddings(ids))
+    notes += [f"{text}."] if (text := pending_text(index)) else []
     files = [entry.pop(FILE, None) for entry in metadata]
     if None in files:
         got = f"'{ids[files.index(None)]}' has no image file"
@@ -326,7 +324,7 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
         points=_points(embeddings),
         by_embedding=ItemNeighbours(nearest.positions, nearest.values.sqrt(), None),
     )
-    split = split_of([SourceItem(name, ImageFile(Path(file))) for name, file in zip(ids, files, strict=True)])
+    split = split_of([SourceItem(name, ImageFile(Path(str(file)))) for name, file in zip(ids, files, strict=True)])
     split = split.with_short_names()
     labelled, remarks = training_items([partial(_labelled_items, made_with, embeddings.shape[1])], None, [embeddings])
     notes += remarks

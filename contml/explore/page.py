@@ -31,7 +31,7 @@ from contml.experiment.tags import TAGS
 from contml.explore.items import Explored, ItemNeighbours, ModelView
 from contml.explore.label_search import search_data
 from contml.report.gallery import drawn
-from contml.retrieval.index_images import SAME
+from contml.search.results import SAME
 
 #: Side of a picture in pixels, and its quality as JPEG.
 SIDE, _QUALITY = 96, 82

@@ -27,7 +27,7 @@ from contml.experiment.tags import TAGS, read_tags, tags_of_rows, write_tags
 from contml.explore.items import NEIGHBOURS, Explored
 from contml.explore.page import DATA, LABELS, PAGE, PICTURES
 from contml.retrieval import Embedder
-from contml.retrieval.index_images import SAME
+from contml.search.results import SAME
 
 #: The largest image that is accepted, in bytes, and the seconds that a client may be silent.
 LIMIT, _TIMEOUT = 20 << 20, 30

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from contml._support.text import percent
 from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.kinds import KINDS
@@ -26,7 +24,6 @@ from contml.report.plots import class_density_plot, density_plot, encode, metric
 from contml.report.rendering import text, texts
 from contml.retrieval.calibration import Calibration
 from contml.retrieval.labelled_items import LabelledItems
-from contml.retrieval.short_codes import CANDIDATES, code_recall
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,6 @@ class RankingContent:
         missing: rows whose image could not be read.
         calibration: what embedding distances mean, for a line of the header.
         labelled: training items that answer with labels, for a table of the errors of answers.
-        nested_dims: shorter lengths that the model was trained for.
         pair: the rows whose label distance `match.png` explains; default the first query and its nearest item.
     """
 
@@ -48,7 +44,6 @@ class RankingContent:
     missing: Tensor | None = None
     calibration: Calibration | None = None
     labelled: LabelledItems | None = None
-    nested_dims: tuple[int, ...] = ()
     pair: tuple[int, int] | None = None
 
     def page(self, split: Split, evaluated: Evaluated, about: About) -> Page:
@@ -77,8 +72,6 @@ class RankingContent:
             "calibration": "" if self.calibration is None else self.calibration.sentence(metrics.measure),
             "answers": [] if labelled is None else texts(labelled.error_rows()[1:]),
             "answer_sentences": [] if labelled is None else [text(each) for each in labelled.sentences()],
-            "codes": texts(self._code_rows(split)),
-            "code_candidates": CANDIDATES,
             "classes": kind.by_class,
             "chosen_pair": self.pair is not None,
             "explained": text(explanation.names),
@@ -99,26 +92,3 @@ class RankingContent:
         }
         lines = [card_line(album, example) for example in shown.first]
         return Page("report.html", album, figures, lines, files, values)
-
-    def _code_rows(self, split: Split) -> list[list[str]]:
-        """Short codes and lengths, with their bytes per item and the share of the nearest items that they find."""
-        embeddings, queries = self.ranking.embeddings, self.ranking.queries
-        gallery = torch.ones(len(split), dtype=torch.bool)
-        if split.gallery is not None:
-            gallery = ~gallery
-            gallery[split.gallery] = True
-        if self.missing is not None:
-            gallery[self.missing] = False
-        if not len(embeddings):
-            return []  # nothing was ranked
-        recalls = code_recall(embeddings, queries, gallery.nonzero()[:, 0], self.nested_dims)
-        if not recalls:
-            return []
-        whole = ["float32, all numbers", f"{4 * embeddings.shape[1]:,}", *["100 %"] * len(CANDIDATES)]
-        return [
-            whole,
-            *(
-                [code, f"{item_bytes:,}", *("all compared" if share is None else percent(share) for share in found)]
-                for code, item_bytes, found in recalls
-            ),
-        ]

@@ -1,17 +1,14 @@
-"""A trained model in use: load it, embed images, index and search them, say what embedding distances mean."""
+"""A trained model in use: load it, embed images, say what embedding distances mean."""
 
 from contml.retrieval.calibration import Calibration, LabelDistance
 from contml.retrieval.embedder import Embedder, load
 from contml.retrieval.embedding_files import embed_shards, embed_to_file
 from contml.retrieval.images import named_images, named_shards
-from contml.retrieval.index import Index, SearchResult
 
 __all__ = [
     "Calibration",
     "Embedder",
-    "Index",
     "LabelDistance",
-    "SearchResult",
     "embed_shards",
     "embed_to_file",
     "load",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,15 +13,12 @@ import numpy as np
 from contml import work
 from contml._support.endings import EMBEDDINGS, check_suffix
 from contml._support.errors import InputError
-from contml._support.files import atomic
-from contml.data.features import Floats, Made, finished_file, unicode_name, write_features
+from contml.data.features import Floats, Made, finished_file, write_features
 from contml.data.shards import close
 from contml.evaluation.embed import BATCH
 from contml.evaluation.embed_parts import Parts, device_here, embed_to, key_of
 from contml.retrieval.embedder import Embedder
 from contml.retrieval.images import NamedImage, NamedImages, NamedShard, SourceItem, changed, shard_cause, split_of
-from contml.retrieval.index_store import CodeKind
-from contml.retrieval.index_structure import Arrays, encode
 
 #: The name of the images among the parts.
 _SPLIT = "images"
@@ -39,16 +34,13 @@ class Written(NamedTuple):
     broken_shards: Mapping[str, str] = {}  # name and cause of each shard that cannot be read
 
 
-def check_file(out: Path, kind: CodeKind | None = None) -> None:
-    """Checks that a file of embeddings, or of their codes, can be written, or may be complete.
+def check_file(out: Path) -> None:
+    """Checks that a file of embeddings can be written, or may be complete.
 
     Raises:
-        InputError: another file has its name, its suffix is another one, or needs a package that is not installed.
+        InputError: another file has its name, or its suffix is another one.
     """
-    if check_suffix(out, EMBEDDINGS) == ".h5" and find_spec("h5py") is None:
-        raise InputError(str(out), ".h5 needs h5py", hint='pip install "contml[hloc]"')
-    if kind is not None and out.suffix.lower() != ".npz":
-        raise InputError(str(out), f"{kind} codes in {out.suffix}", "must end in .npz", "or omit --kind")
+    check_suffix(out, EMBEDDINGS)
     finished_file(out)
 
 
@@ -57,7 +49,6 @@ def embed_to_file(
     items: NamedImages | Sequence[SourceItem | NamedImage],
     out: Path,
     *,
-    kind: CodeKind | None = None,
     state: str = "",
     batch_size: int = BATCH,
     workers: int = 0,
@@ -69,8 +60,6 @@ def embed_to_file(
     Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
     that is complete, with these images embedded by this model, stays as it is. With `cluster`, the
     address of a Ray cluster (`contml.work.run`), its machines embed: they share the images too.
-    `kind` writes codes in place of embeddings, as an index of this kind keeps them: `codes`, and `ranges` (int8: the
-    least value and the width of each number) or `mean` (binary: of each number) over all images of the file.
     `state` is a hash of the names and files of the images, if it is known. `progress` is called with the number of
     images finished so far.
 
@@ -78,21 +67,16 @@ def embed_to_file(
         InputError: the file cannot be written there, the model embeds features, no image could be read, or another
             command writes the file.
     """
-    check_file(out, kind)
+    check_file(out)
     check_takes_images(embedder)
     split, images = split_of(items), embedder.images(broken="skip", workers=workers)
 
     def write(names: list[str], values: Floats, made: Made) -> None:
-        if kind is not None:
-            _write_codes(out, names, encode(kind, values), made)
-        elif out.suffix.lower() == ".h5":
-            _write_hloc(out, names, values, made)
-        else:
-            write_features(out, names, None, values, made)
+        write_features(out, names, None, values, made)
 
     made, resumed = embed_to(
         out,
-        _settings(embedder, batch_size, kind),
+        _settings(embedder, batch_size),
         {_SPLIT: split},
         embedder.model,
         images,
@@ -148,7 +132,7 @@ def embed_shards(
             raise InputError(str(out), "one of the shards that are read", hint="choose another folder")
         shard_of[out] = shard.name
         check_file(out)
-    settings = _settings(embedder, batch_size, None)
+    settings = _settings(embedder, batch_size)
     results = _ShardFiles(folder, settings, {shard.below: shard for shard in shards})
     items = [_ShardItem(shard) for shard in shards]
     results.check(items)
@@ -182,14 +166,13 @@ def check_takes_images(embedder: Embedder) -> None:
     """
     if embedder.bundle.feature_dim is not None:
         problem = f"the model embeds vectors of {embedder.bundle.feature_dim} features, not images"
-        hint = "embed them in Python: contml.load(...).embed(vectors); contml.retrieval.Index keeps such embeddings"
+        hint = "embed them in Python: contml.load(...).embed(vectors); contml.search.Index keeps such embeddings"
         raise InputError(embedder.bundle.name, problem, hint=hint)
 
 
-def _settings(embedder: Embedder, batch_size: int, kind: CodeKind | None) -> dict[str, str]:
+def _settings(embedder: Embedder, batch_size: int) -> dict[str, str]:
     """All that embeddings depend on but the images, by the name of the setting."""
-    settings = {"model or --dim": embedder.identity[:16], "--batch-size": str(batch_size)}
-    return settings if kind is None else {**settings, "--kind": kind}
+    return {"model or --dim": embedder.identity[:16], "--batch-size": str(batch_size)}
 
 
 def _file_of(folder: Path, shard: NamedShard) -> Path:
@@ -316,7 +299,7 @@ class _EmbedShard:
         try:
             images = shard.images()
         except InputError as error:
-            settings = _settings(self.embedder, self.batch_size, None)
+            settings = _settings(self.embedder, self.batch_size)
             key = key_of("-".join(settings.values()), [item.state])
             made = Made(key, 0, 0, {shard.name: shard_cause(error)}, settings, item.state)
             write_features(out, [], None, np.zeros((0, 0), np.float32), made)
@@ -333,21 +316,3 @@ class _EmbedShard:
         finally:
             close(shard.address)
         return Made("", written.images, written.dim, written.broken)
-
-
-def _write_hloc(out: Path, names: Sequence[str], values: Floats, made: Made) -> None:
-    """The layout of hloc: a group per image, which holds the vector `global_descriptor`."""
-    import h5py
-
-    with atomic(out) as temporary, h5py.File(temporary, "w", libver="latest") as file:
-        for name, vector in zip(names, values, strict=True):
-            file.create_group(unicode_name(name)).create_dataset("global_descriptor", data=vector)
-        file.attrs["made"] = json.dumps(made)
-
-
-def _write_codes(out: Path, names: Sequence[str], arrays: Arrays, made: Made) -> None:
-    """Codes, and what encodes another vector in the same way."""
-    about = np.frombuffer(json.dumps(made).encode(), np.uint8)
-    content: dict[str, Any] = {"names": np.array(names), "made": about, **arrays}
-    with atomic(out) as temporary:
-        np.savez(temporary, **content)

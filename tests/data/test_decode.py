@@ -21,7 +21,7 @@ from contml.data import BoxCrop, ImageFile, Images, Pixels, Square, SquareCrop
 from contml.data.decode import IMAGE_SUFFIXES, contained, decode, from_file, resized
 from contml.explore.items import Explored
 from contml.explore.page import _picture
-from contml.retrieval.index_gallery import _drawing, _tile
+from contml.search.gallery import _drawing, _tile
 
 SIDE = 16
 #: Grey values of an image, and its red, green and blue.

@@ -18,7 +18,7 @@ from contml.experiment import load_run, read_evaluation
 from contml.explore import explore_index, explore_runs
 from contml.labels import ClassLabels, MultiHotLabels, VectorLabels
 from contml.report.embedding_map import main_direction
-from contml.retrieval import Index
+from contml.search import Index
 
 
 def pairwise(view, split):
@@ -145,7 +145,7 @@ def test_the_main_direction_orders_the_labels():
 def index(tmp_path):
     embeddings = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     embeddings[7] = embeddings[3]
-    made = Index.create(tmp_path / "photos.index", 4, run=str(tmp_path / "run"))
+    made = Index.create(tmp_path / "photos.index", 4, {"run": str(tmp_path / "run")})
     metadata = []
     for row in range(30):
         Image.new("RGB", (30, 20), (8 * row, 0, 0)).save(tmp_path / f"{row}.png")

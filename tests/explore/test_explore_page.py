@@ -34,7 +34,7 @@ from contml.data.sources import ImageFile, Pixels
 from contml.experiment.tags import TAGS, read_tags, write_tags
 from contml.explore import server as make_server, write_page
 from contml.explore.serving import HEADER, LIMIT, SEARCH, TAG, search
-from contml.retrieval.index_images import SAME
+from contml.search.results import SAME
 
 
 def data_of(folder):
@@ -362,7 +362,7 @@ def test_mistakes_are_one_line(refused, runs, tmp_path):
     (tmp_path / "full" / "x").touch()
     assert "not empty" in refused("explore", runs.first, "--export", "full")
     (tmp_path / "index").mkdir()
-    (tmp_path / "index" / "index.sqlite").write_text("no")
+    (tmp_path / "index" / "manifest.json").write_text("no")
     assert "second folder" in refused("explore", "index", runs.first)
     assert "index" in refused("explore", "index")
     assert "--items" in refused("explore", runs.first, "--items", "1")

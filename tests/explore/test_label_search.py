@@ -15,7 +15,8 @@ from contml._support.tensors import load_tensors, save_tensors
 from contml.explore import explore_index, explore_runs, write_page
 from contml.explore.label_search import can_search, training_items
 from contml.labels import DateLabels, PoseLabels, VectorLabels
-from contml.retrieval import Index, load
+from contml.retrieval import load
+from contml.search import Index
 
 
 def labels_of(folder):
@@ -121,5 +122,5 @@ def test_an_index_is_searched_with_the_labels_of_its_model(contml, runs, explore
     data = labels_of(tmp_path / "page")
     assert data["items"] is None
     assert data["gallery"] == list(range(5))
-    with Index.open(tmp_path / "i") as index:
-        assert np.array_equal(numbers(data["views"][0]["items"], "<f4").reshape(5, 8), index.embeddings(index.ids))
+    index = Index.open(tmp_path / "i")
+    assert np.array_equal(numbers(data["views"][0]["items"], "<f4").reshape(5, 8), index.embeddings(index.ids))

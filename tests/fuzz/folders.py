@@ -1,6 +1,7 @@
 """Folders that somebody hands over: indexes, their pages, bundles, and the parts of embeddings that were interrupted.
 
-Checksums say what was damaged, and are written by whoever wrote the folder: in half of the cases they are right.
+Checksums of bundles say what was damaged, and are written by whoever wrote the folder: in half of the cases they are
+right.
 """
 
 from __future__ import annotations
@@ -9,10 +10,7 @@ import hashlib
 import io
 import json
 import shutil
-import sqlite3
-import zlib
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, redirect_stderr, suppress
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,68 +22,27 @@ from PIL import Image
 import contml
 from contml.evaluation import embed_parts
 from contml.explore import explore_index, write_page
-from contml.retrieval import Index, index as index_module, index_structure
 from contml.retrieval.embedding_files import embed_to_file
 from contml.retrieval.images import named_images
-from contml.retrieval.index_images import FILE
+from contml.search import Index
+from contml.search.images import FILE
 
 from .base import Kind
 
 ITEMS, DIM = 420, 6
 VECTORS = np.random.default_rng(0).standard_normal((ITEMS, DIM)).astype(np.float32)
-#: The file with the path of the folder as it was built.
-PLACE = "place.txt"
 #: Bundles that the repository keeps: of images, and of features.
 BUNDLES = Path(__file__).parents[1] / "retrieval" / "format_1"
-
-
-@contextmanager
-def small_structures() -> Iterator[None]:
-    """A search structure from 300 items on."""
-    with mock.patch.object(index_structure, "FEWEST", 300), mock.patch.object(index_module, "FEWEST", 300):
-        yield
 
 
 # indexes
 
 
 def build_indexes(folder: Path) -> None:
-    """An index of each kind, from which items were removed."""
-    with small_structures():
-        for kind in ("flat", "hnsw", "ivf_pq", "int8", "binary"):
-            with Index.create(folder / kind, DIM, kind) as index:
-                index.add([f"item {row}" for row in range(ITEMS)], VECTORS, [{"row": row} for row in range(ITEMS)])
-                index.build()
-                index.remove(["item 3"])
-
-
-def right_checksums(folder: Path) -> None:
-    """Writes the checksums of an index anew, as far as its files can be read."""
-    errors = (sqlite3.Error, ValueError, TypeError, LookupError, OSError, OverflowError, RecursionError)
-    database = folder / "index.sqlite"
-    with suppress(*errors), closing(sqlite3.connect(database)) as file, file:
-        ((number, content),) = file.execute("SELECT format, content FROM state").fetchall()
-        state = json.loads(content)
-        if isinstance(state, dict) and isinstance(state.get("structure"), dict):
-            (path,) = folder.glob("structure-*")
-            state["structure"] |= {"size": path.stat().st_size, "crc": zlib.crc32(path.read_bytes())}
-            content = json.dumps(state)
-        file.execute("UPDATE state SET content = ?, crc = ?", (content, _crc(number, content)))
-        for row, name, text in file.execute("SELECT position, id, metadata FROM items").fetchall():
-            crc = None if text is None else zlib.crc32(text.encode())
-            values = (_crc(row, name), crc, row)
-            file.execute("UPDATE items SET crc = ?, metadata_crc = ? WHERE position = ?", values)
-        for row, *values in file.execute("SELECT number, vectors, position, id FROM removed").fetchall():
-            file.execute("UPDATE removed SET crc = ? WHERE number = ?", (_crc(row, *values), row))
-        (path,) = folder.glob("vectors-*")
-        vectors = np.fromfile(path, np.float32)[: state["count"] * state["dim"]].reshape(-1, state["dim"])
-        for start, count in file.execute("SELECT start, count FROM chunks").fetchall():
-            crc = zlib.crc32(np.ascontiguousarray(vectors[start : start + count]).data)
-            file.execute("UPDATE chunks SET crc = ? WHERE start = ?", (crc, start))
-
-
-def _crc(*values: object) -> int:
-    return zlib.crc32(" ".join(map(str, values)).encode())
+    """An index from which items were removed."""
+    index = Index.create(folder / "index", DIM)
+    index.add([f"item {row}" for row in range(ITEMS)], VECTORS, [{"row": row, "name": "x"} for row in range(ITEMS)])
+    index.remove(["item 3"])
 
 
 def last_changed(folder: Path) -> Path:
@@ -96,22 +53,17 @@ def last_changed(folder: Path) -> Path:
 
 def read_index(folder: Path, random: Random) -> None:
     """Searches an index, and changes it, as commands do."""
-    path = last_changed(folder)
-    if random.random() < 0.6:
-        right_checksums(path)
-    with small_structures(), Index.open(path) as index:
-        found = index.search(VECTORS[:3], random.choice((1, 5, ITEMS)))
-        assert np.isfinite(found.distances).all()
-        json.dumps(found.metadata)
-        change = random.randrange(4)
-        with index.lock():
-            if change == 0:
-                index.add(["another"], VECTORS[:1], [{"row": 0}])
-                index.build()
-            elif change == 1:
-                index.remove(index.ids[:2])
-                index.compact()
-        index.search(VECTORS[:3], 5)
+    index = Index.open(folder / "index")
+    found = index.search(VECTORS[:3], random.choice((1, 5, ITEMS)))
+    assert np.isfinite(found.distances).all()
+    json.dumps(found.metadata, allow_nan=False)
+    change = random.randrange(4)
+    if change == 0:
+        index.add(["another"], VECTORS[:1], [{"row": 0}])
+    elif change == 1:
+        index.remove(index.ids[:2])
+        index.compact()
+    index.search(VECTORS[:3], 5)
 
 
 # pages of an index
@@ -119,26 +71,17 @@ def read_index(folder: Path, random: Random) -> None:
 
 def build_pages(folder: Path) -> None:
     """An index of images with metadata."""
-    (folder / PLACE).write_text(str(folder))
     (folder / "photos").mkdir()
     names = [f"{row}.png" for row in range(6)]
     for row, name in enumerate(names):
         Image.new("RGB", (9, 7), (40 * row, 99, 0)).save(folder / "photos" / name)
-    with Index.create(folder / "index", DIM) as index:
-        metadata = [{"row": row, "name": name, FILE: str(folder / "photos" / name)} for row, name in enumerate(names)]
-        index.add(names, VECTORS[:6], metadata)
-        index.build()
+    metadata = [{"row": row, "name": name, FILE: str(folder / "photos" / name)} for row, name in enumerate(names)]
+    Index.create(folder / "index", DIM).add(names, VECTORS[:6], metadata)
 
 
 def read_page(folder: Path, random: Random) -> None:
     """Writes the page of the index, or again into the folder of an earlier one."""
-    with suppress(sqlite3.Error, ValueError), closing(sqlite3.connect(folder / "index" / "index.sqlite")) as file, file:
-        # The images are those of this copy.
-        file.execute("UPDATE items SET metadata = replace(metadata, ?, ?)", ((folder / PLACE).read_text(), str(folder)))
-    if random.random() < 0.8:
-        right_checksums(folder / "index")
-    explored = explore_index(folder / "index", items=random.choice((3, 100)))
-    write_page(folder / "page", explored)
+    write_page(folder / "page", explore_index(folder / "index", items=random.choice((3, 100))))
 
 
 # bundles
@@ -201,8 +144,8 @@ def read_parts(folder: Path, random: Random) -> None:
 
 
 KINDS = {
-    "index": Kind(build_indexes, read_index, ("*/index.sqlite", "*/vectors-*", "*/structure-*"), 8, restore=True),
-    "explore": Kind(build_pages, read_page, ("index/index.sqlite", "index/vectors-*", "photos/*"), 3, restore=True),
+    "index": Kind(build_indexes, read_index, ("index/*.json", "index/*.parquet"), 8, restore=True),
+    "explore": Kind(build_pages, read_page, ("index/*.json", "index/*.parquet", "photos/*"), 3, restore=True),
     "bundle": Kind(build_bundles, read_bundle, ("*/bundle.json", "*/model.safetensors"), 6, restore=True),
     "parts": Kind(build_parts, read_parts, (".features.npz.parts/*/*.safetensors", "photos/*"), 2, restore=True),
 }

@@ -22,8 +22,8 @@ from contml.labels import ClassLabels, VectorLabels
 from contml.losses import LOSSES, CrossBatchMemory, LogRatioLoss, ProxyAnchorLoss
 from contml.models import EmbeddingModel
 from contml.models.identity import identity
-from contml.retrieval import Index
 from contml.runs import create
+from contml.search import Index
 from contml.testing import check_loss
 
 DIMS = (2, 3, 5)
@@ -267,16 +267,12 @@ def test_commands_with_shorter_embeddings(contml, refused, run, photos, tmp_path
     (found,) = json.loads(out)
     assert found["found"][0]["id"] == "0003.png"
     assert "label_distance" not in found["found"][1]
-    assert contml("index", run, "--out", "i", "--bind")[0] == 0
     # Labels of training items are those of the whole embedding; the error says so.
     says = "embeddings of 4 numbers, the first of 8, have no labels of training items; 'contml index"
     assert says in refused("search", "i", "--label", "pose=pose.json")
     assert any(says in note for note in explore_index(tmp_path / "i").notes)
     with refuses(library.load(run).bundle.name, says.partition(";")[0], hint="without --dim"):
         library.load(run).with_dim(4).with_dim(2 + 2).predict(photos)
-    # A short code of a shorter embedding.
-    assert contml("embed", run, "photos", "--out", "c.npz", "--dim", 4, "--kind", "binary")[0] == 0
-    np.testing.assert_array_equal(np.load("c.npz")["codes"], np.packbits(expected > expected.mean(0), axis=1))
 
 
 def test_a_model_without_nested_lengths_refuses_them(refused, tiny_run, photos):

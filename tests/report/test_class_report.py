@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -18,7 +15,6 @@ from contml.report.gallery import choose_queries, gallery_strips
 from contml.report.page import About, write_report
 from contml.report.plots import class_density_plot, png, training_plot
 from contml.report.ranking import RankingContent
-from contml.retrieval.short_codes import code_recall
 
 
 @pytest.fixture(autouse=True)
@@ -56,26 +52,6 @@ def test_the_texts_of_the_page_are_about_classes(tmp_path):
     for words in ("Embedding distance within and between classes", "Recall@1 on the test"):
         assert words in page
     assert "lower is better" not in page
-
-
-def test_the_recall_of_short_codes(tmp_path):
-    """Of queries and a gallery apart, without an image that could not be read."""
-    split, evaluation, ranking = found(items=400)
-    split = replace(split, queries=torch.arange(40), gallery=torch.arange(40, 400))
-    evaluation, ranking = evaluate(ranking.embeddings, split.labels, split.queries, split.gallery)
-    ranking.embeddings[77] = torch.nan
-    result = Evaluated(evaluation, "test", "last", epoch=1, epochs=1)
-    content = RankingContent(ranking, missing=torch.tensor([77]), nested_dims=(2, 4))
-    page = write_report(tmp_path, content, split, result, About("c")).read_text(encoding="utf-8")
-    page = page.replace("\N{NO-BREAK SPACE}", " ")
-    cells = re.findall("<td>([^<]*)</td>", page[page.index("<h3>Short codes</h3>") :])
-    lines = [cells[start : start + 5] for start in range(0, 25, 5)]
-    assert lines[0] == ["float32, all numbers", "24", "100 %", "100 %", "100 %"]
-    gallery = split.gallery[split.gallery != 77]
-    expected = code_recall(ranking.embeddings, split.queries, gallery, (2, 4))
-    assert [line[:2] for line in lines[1:]] == [[each.code, str(each.item_bytes)] for each in expected]
-    for line, each in zip(lines[1:], expected, strict=True):
-        assert [int(cell.removesuffix(" %")) for cell in line[2:]] == [round(100 * share) for share in each.found]
 
 
 def test_a_strip_counts_the_items_of_the_same_class(monkeypatch):

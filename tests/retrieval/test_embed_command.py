@@ -29,28 +29,13 @@ def images(trained, tmp_path):
     return shutil.copytree(trained.images, tmp_path / "photos")
 
 
-def read(path):
-    """(names, embeddings) of a file, whatever its format."""
-    if path.suffix != ".h5":
-        return read_features(path)
-    h5py = pytest.importorskip("h5py", reason="needs h5py: pip install 'contml[hloc]'")
-    names = []
-    with h5py.File(path) as file:
-        # As hloc lists them: the groups of all data sets.
-        file.visititems(lambda _, found: names.append(found.parent.name.strip("/")) if hasattr(found, "dims") else None)
-        names = sorted(set(names))
-        return names, np.stack([file[name]["global_descriptor"].__array__() for name in names])
-
-
-@pytest.mark.parametrize("suffix", ["npz", "parquet", "h5"])
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
 def test_names_and_embeddings_of_a_folder(contml, trained, exported, images, tmp_path, suffix):
-    if suffix == "h5":
-        pytest.importorskip("h5py", reason="needs h5py: pip install 'contml[hloc]'")
     (images / "more").mkdir()
     shutil.copy(images / "0003.png", images / "more" / "0003.png")
     status, out, err = contml("embed", exported, "photos", "--out", f"f.{suffix}")
     assert (status, err) == (0, "")
-    names, found = read(tmp_path / f"f.{suffix}")
+    names, found = read_features(tmp_path / f"f.{suffix}")
     assert names == [*(f"{row:04d}.png" for row in range(24)), "more/0003.png"]
     assert found.dtype == np.float32
     assert np.abs(found - trained.embeddings[[*range(24), 3]]).max() <= 1e-6
@@ -61,41 +46,7 @@ def test_names_and_embeddings_of_a_folder(contml, trained, exported, images, tmp
 def test_a_run_folder_as_json(contml, trained, images):
     status, out, _ = contml("embed", trained.run, "photos", "--out", "f.npz", "--json", "--batch-size", 5)
     assert status == 0
-    assert json.loads(out) == {"file": "f.npz", "images": 24, "dim": 8, "kind": None, "resumed": 0, "broken": []}
-
-
-@pytest.mark.parametrize("kind", ["int8", "binary"])
-def test_short_codes(contml, refused, trained, exported, images, tmp_path, kind):
-    """As an index of this kind keeps them; a file says how another vector is encoded."""
-    (images / "0001.png").write_text("no image")
-    command = ["embed", exported, "photos", "--out", "c.npz", "--kind", kind]
-    status, out, _ = contml(*command)
-    assert (status, out) == (0, f"c.npz: 23 {kind} codes of 8 numbers; 1 image could not be read\n")
-    arrays = np.load("c.npz")
-    kept = [row for row in range(24) if row != 1]
-    assert arrays["names"].tolist() == [f"{row:04d}.png" for row in kept]
-    assert contml("embed", exported, "photos", "--out", "f.npz")[0] == 0
-    x = read(tmp_path / "f.npz")[1]
-    if kind == "int8":
-        low, width = arrays["ranges"]
-        assert np.array_equal(low, x.min(0))
-        assert (np.abs(low + (arrays["codes"] + 0.5) / 255 * width - x) <= width / 255).all()
-    else:
-        assert np.array_equal(arrays["codes"], np.packbits(x > x.mean(0, dtype=np.float64), axis=1))
-    assert contml(*command)[1].startswith("c.npz: complete already: 23 ")
-    for other in (("--kind", {"int8": "binary", "binary": "int8"}[kind]), ()):
-        assert "c.npz: exists already" in refused(*command[:5], *other)
-    assert json.loads(contml(*command, "--json")[1])["kind"] == kind
-    with refuses("c.npz", "short codes", "must be features", hint="without --kind"):
-        read_features(tmp_path / "c.npz")
-
-
-def test_which_short_codes_are_written(refused, exported, images):
-    command = ["embed", exported, "photos", "--out"]
-    assert "'--kind': 'int4' is not one of 'int8', 'binary'" in refused(*command, "c.npz", "--kind", "int4")
-    for suffix in ("parquet", "h5"):
-        says = f"c.{suffix}: int8 codes in .{suffix}; must end in .npz; or omit --kind"
-        assert says in refused(*command, f"c.{suffix}", "--kind", "int8")
+    assert json.loads(out) == {"file": "f.npz", "images": 24, "dim": 8, "resumed": 0, "broken": []}
 
 
 @pytest.mark.usefixtures("no_reports")
@@ -117,7 +68,7 @@ def test_broken_images_are_listed_and_left_out(contml, exported, images, tmp_pat
     assert status == 0
     assert [line.split(": ")[0] for line in err.splitlines()] == ["0001.png", "0002.png"]
     assert out == "f.npz: 22 embeddings of 8 numbers; 2 images could not be read\n"
-    assert read(tmp_path / "f.npz")[0] == [f"{row:04d}.png" for row in range(24) if row not in (1, 2)]
+    assert read_features(tmp_path / "f.npz")[0] == [f"{row:04d}.png" for row in range(24) if row not in (1, 2)]
     status, out, err = contml("embed", exported, "photos", "--out", "g.npz", "--json", "--workers", 1)
     assert [each["image"] for each in json.loads(out)["broken"]] == ["0001.png", "0002.png"]
 
@@ -129,7 +80,7 @@ def test_lists(contml, trained, exported, images, tmp_path):
     (tmp_path / "lists" / "t.tsv").write_text("image\tid\n../photos/0007.png\t1\n")
     arguments = ["@lists/l.txt", "@lists/t.csv:image, path", "@lists/t.tsv:image", images / "0000.png"]
     assert contml("embed", exported, *arguments, "--out", "f.npz")[0] == 0
-    names, found = read(tmp_path / "f.npz")
+    names, found = read_features(tmp_path / "f.npz")
     assert names == [*(f"../photos/000{n}.png" for n in (4, 2, 5, 6, 7)), str(images / "0000.png")]
     assert np.allclose(found, trained.embeddings[[4, 2, 5, 6, 7, 0]], atol=1e-5)
 
@@ -163,7 +114,7 @@ REFUSED = {
     "@t.csv:imag": ("f.npz", "t.csv: no column 'imag'; did you mean 'image'?"),
     "@t.csv:age": ("f.npz", "t.csv:3: no path in column age"),
     "bad.png": ("f.npz", "bad.png: cannot be decoded"),
-    "photos/0000.png": ("f.txt", "f.txt: suffix '.txt'; must end in .parquet, .npz or .h5"),
+    "photos/0000.png": ("f.txt", "f.txt: suffix '.txt'; must end in .parquet or .npz"),
     "photos/0001.png": ("f.npy", "f.npy: suffix '.npy'"),
 }
 
@@ -193,8 +144,6 @@ def test_why_a_file_is_another_one(contml, refused, exported, images, monkeypatc
     command, out = ["embed", exported, "photos", "--out", f"f{suffix}"], f"f{suffix}: exists already, "
     contml(*command)
     assert f"{out}made with --batch-size 128; choose another file, or remove it" in refused(*command, "--batch-size", 5)
-    if suffix == ".npz":
-        assert f"{out}made without --kind" in refused(*command, "--kind", "int8")
     with monkeypatch.context() as patch:
         patch.setattr(library.retrieval.Embedder, "identity", "of another model")
         assert f"{out}of another model or --dim" in refused(*command)
@@ -215,11 +164,6 @@ def test_why_a_file_of_0_1_is_another_one(contml, refused, exported, images, tmp
     assert "of another model, of other options, or of images" in refused(*command, "--batch-size", 5)
 
 
-def test_a_package_that_is_missing(refused, exported, images, monkeypatch):
-    monkeypatch.setattr("contml.retrieval.embedding_files.find_spec", lambda name: None)
-    assert 'pip install "contml[hloc]"' in refused("embed", exported, "photos", "--out", "f.h5")
-
-
 def test_export(contml, trained, exported, refused):
     status, out, err = contml("export", trained.run, "model")
     assert (status, err) == (0, "")
@@ -233,13 +177,11 @@ def test_export(contml, trained, exported, refused):
     assert "model: exists already and is not empty" in refused("export", trained.run, "model")
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".h5"])
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
 def test_killed_when_its_file_was_whole(contml, refused, exported, images, tmp_path, monkeypatch, suffix):
     def killed(_):
         raise SystemExit(9)  # stands for SIGKILL
 
-    if suffix == ".h5":
-        pytest.importorskip("h5py")
     out = tmp_path / f"f{suffix}"
     (images / "0001.png").write_text("no image")
     with monkeypatch.context() as patch:
@@ -281,7 +223,7 @@ def test_a_killed_command_continues_and_gives_the_same_file(contml, exported, im
     assert status == 0, err
     assert f"1,200 embeddings of 8 numbers ({512 * parts:,} images from an earlier run)" in out
     assert contml(*command, tmp_path / "whole.npz")[0] == 0
-    (names, found), (whole_names, whole) = read(tmp_path / "f.npz"), read(tmp_path / "whole.npz")
+    (names, found), (whole_names, whole) = read_features(tmp_path / "f.npz"), read_features(tmp_path / "whole.npz")
     assert names == whole_names
     assert np.array_equal(found, whole)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
@@ -310,7 +252,7 @@ def test_what_changed_since_the_kill_is_embedded_again(exported, trained, images
     (part,) = tmp_path.glob(".f.npz.parts/*/images-000000016*")
     part.write_bytes(part.read_bytes()[:-1])  # damaged
     assert resumed() == 8
-    assert np.allclose(read(out)[1], trained.embeddings, atol=1e-5)
+    assert np.allclose(read_features(out)[1], trained.embeddings, atol=1e-5)
     out.unlink()
     assert resumed(stop=True) is None
     monkeypatch.setattr(type(model), "identity", property(lambda _: "of another model"))
@@ -354,7 +296,7 @@ def test_parts_of_other_values_are_refused_or_embedded_again(exported, trained, 
             embed_to_file(model, items, out)
         return
     assert embed_to_file(model, items, out).resumed == len(items) - 8
-    assert np.allclose(read(out)[1], trained.embeddings, atol=1e-5)
+    assert np.allclose(read_features(out)[1], trained.embeddings, atol=1e-5)
 
 
 def test_embeddings_that_are_not_finite_are_not_written(exported, images, tmp_path):

@@ -27,11 +27,10 @@ from contml.data import Pixels, Split
 from contml.data.renderers.labels import label_picture
 from contml.labels import ClassLabels, MatrixLabels, OrdinalLabels, TagLabels, VectorLabels, WeightedLabels
 from contml.labels.saved import to_saved
-from contml.retrieval import Index
 from contml.retrieval.answers import ANSWER_KS, LABEL_KS, Known, answer, choose_label_k, fit, label_query, nearest
-from contml.retrieval.index import SearchResult
-from contml.retrieval.index_images import TypedLabel, label_results
 from contml.retrieval.labelled_items import MAX_ITEMS, AnswerRecord, Errors, LabelledItems, Record, sample
+from contml.search import Index, SearchResult
+from contml.search.results import TypedLabel, label_results
 
 OF_DATA = [name for name in SPACES if not name.startswith(("threshold", "nearest", "pairs"))]
 
@@ -563,9 +562,9 @@ def test_search_by_a_label(contml, refused, trained, exported, tmp_path):
     assert data["training_items"] == count
     model = library.load(exported)
     query = model.embed_label(json.loads(path.read_text()))
-    with Index.open("i") as index:
-        found = index.embeddings(index.ids)
-        distances = dict(zip(index.ids, np.linalg.norm(found - query, axis=1).tolist(), strict=True))
+    index = Index.open("i")
+    found = index.embeddings(index.ids)
+    distances = dict(zip(index.ids, np.linalg.norm(found - query, axis=1).tolist(), strict=True))
     ranked = sorted(distances, key=lambda name: distances[name])
     assert [hit["id"] for hit in data["found"]] == ranked
     assert data["found"][0]["distance"] == pytest.approx(distances[ranked[0]], abs=1e-5)

@@ -27,9 +27,9 @@ from contml.experiment import OwnData, evaluate_run, extract_features, load, loa
 from contml.models import EmbeddingModel
 from contml.models.identity import identity
 from contml.models.pixel_format import PixelFormat
-from contml.retrieval import Index, embed_to_file, named_images
-from contml.retrieval.index_store import Store
+from contml.retrieval import embed_to_file, named_images
 from contml.runs import Run, without_paths
+from contml.search import Index, images as index_images
 
 FRESH = "import sys, contml; print(contml.load(sys.argv[1], device='cpu').identity)"
 
@@ -275,23 +275,24 @@ def test_features_are_not_mixed_with_those_of_other_weights_in_the_same_file(tmp
     assert np.array_equal(np.load(out)["features"], np.load(tmp_path / "first.npz")["features"])
 
 
-@pytest.mark.parametrize(("identity", "reason"), [("other", "not the model of"), ("", "older version")])
+@pytest.mark.parametrize(("identity", "reason"), [("other", "not the model of"), ("", "made without a model")])
 def test_own_images_are_not_searched_with_another_model(trained, tmp_path, identity, reason):
     from contml.cli.explore import _models
     from contml.explore import explore_index
 
     model = contml.load(trained.run)
     files = sorted(trained.images.iterdir())[:12]
-    with Index.create(tmp_path / "i", model.embedding_dim, embedder=model, run=str(trained.run)) as index:
+    for name, facts in (("i", None), ("other", {"run": str(trained.run), "identity": identity})):
+        place = tmp_path / name
+        index = (
+            index_images.create(place, model, trained.run)
+            if facts is None
+            else Index.create(place, model.embedding_dim, facts)
+        )
         index.add([file.name for file in files], model.embed(files), [{"file": str(file)} for file in files])
     models, reason_of_none = _models(explore_index(tmp_path / "i"), trust=False)
     assert (len(models), reason_of_none) == (1, "")
-    store = Store(tmp_path / "i")
-    with store.lock():
-        facts = {"run": str(trained.run), **({"identity": identity} if identity else {"weights": "0" * 64})}
-        store.commit_model(facts)
-    store.close()
-    models, found = _models(explore_index(tmp_path / "i"), trust=False)
+    models, found = _models(explore_index(tmp_path / "other"), trust=False)
     assert models == []
     assert found.startswith("Own images cannot be searched with: ")
     assert reason in found

@@ -12,7 +12,7 @@ from PIL import Image
 from support.refusals import refuses
 
 from contml.retrieval.images import NamedImage, named_images
-from contml.retrieval.index_images import read_metadata
+from contml.search.images import read_metadata
 from contml.tasks.captions.files import files as captions
 from contml.tasks.classes.table import csv as classes
 from contml.tasks.layout.files import files as layouts
@@ -77,7 +77,7 @@ def test_images_of_a_column_and_metadata_are_found(tmp_path, written):
     assert [item.source.file for item in items] == [tmp_path / "images" / name for name in NAMES]
     images = [NamedImage(name, tmp_path / "images" / name) for name in NAMES]
     found = read_metadata(tmp_path / "images" / "t.csv", images)
-    assert found == {name: {"x": str(number)} for number, name in enumerate(NAMES)}
+    assert found == {name: {"x": number} for number, name in enumerate(NAMES)}
     csv(tmp_path / "t.csv", "image,x", zip([f".{Path('/')}images/{NAMES[0]}", NAMES[1]], "ab", strict=True))
     assert read_metadata(tmp_path / "t.csv", images) == {NAMES[0]: {"x": "a"}, NAMES[1]: {"x": "b"}}
 

@@ -19,8 +19,9 @@ from contml.data.renderers.labels import label_drawing, label_picture
 from contml.data.renderers.text import load_font, shorten
 from contml.labels.base import LabelSpace
 from contml.retrieval.images import NamedImage
-from contml.retrieval.index_images import FILE, QueryResult, SearchHit, TypedLabel
 from contml.retrieval.labelled_items import Answer
+from contml.search.images import FILE
+from contml.search.results import QueryResult, SearchHit, TypedLabel
 
 #: Side of a picture in pixels, space between two, height of a line of text.
 _SIDE, _GAP, _TEXT = 220, 16, 22

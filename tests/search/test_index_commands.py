@@ -5,16 +5,15 @@ from __future__ import annotations
 import base64
 import io
 import json
-import math
 import os
 import re
 import shutil
-import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from support.paths import ROOT
 from support.refusals import refuses
@@ -23,16 +22,30 @@ import contml.cli.index as command
 from contml import InputError
 from contml.cli.commands import app
 from contml.contracts import PLAIN, Measure
+from contml.data import Images
 from contml.data.tables import TableOptions
 from contml.evaluation import embed_parts
 from contml.labels import VectorLabels
-from contml.retrieval import Index, index as index_module, index_images, index_structure
 from contml.retrieval.images import NamedImage
-from contml.retrieval.index import IndexModel
-from contml.retrieval.index_gallery import write_gallery
-from contml.retrieval.index_images import QueryResult, SearchHit, TypedLabel, add_images, read_metadata
-from contml.retrieval.index_store import Store
 from contml.retrieval.labelled_items import Answer
+from contml.search import Index, images as images_module
+from contml.search.gallery import write_gallery
+from contml.search.images import add_images, read_metadata
+from contml.search.results import QueryResult, SearchHit, TypedLabel
+
+
+class MeanColour(torch.nn.Module):
+    """Embeds an image as its mean colour, and counts images."""
+
+    def __init__(self, brightness):
+        super().__init__()
+        self.brightness, self.embedded, self.interrupt = brightness, 0, None
+
+    def forward(self, images):
+        if self.interrupt is not None:
+            self.interrupt()
+        self.embedded += len(images)
+        return images.float().mean((2, 3)) / 255 * self.brightness
 
 
 class Colours:
@@ -45,21 +58,19 @@ class Colours:
         self.measure = measure
         calibration = kind and SimpleNamespace(kind=kind, level=0.9)
         self.bundle = SimpleNamespace(calibration=calibration, epoch=1.0, feature_dim=None)
-        self.identity, self.brightness = identity, brightness
-        self.left_out, self.embedded = {}, 0
+        self.identity, self.device, self.model = identity, "cpu", MeanColour(brightness)
 
-    def embed(self, images, *, broken="fail"):
-        self.left_out, rows = {}, []
+    def images(self, broken):
+        return Images(8, 8, broken=broken)
+
+    def embed(self, images):
+        rows = []
         for path in (image.file for image in images):
             try:
                 with Image.open(path) as picture:
-                    rows.append(np.asarray(picture.convert("RGB")).reshape(-1, 3).mean(0) / 255 * self.brightness)
+                    rows.append(np.asarray(picture.convert("RGB")).reshape(-1, 3).mean(0) / 255)
             except OSError as error:
-                if broken == "fail":
-                    raise InputError(str(path), "cannot be decoded") from error
-                self.left_out[str(path)] = "not an image"
-                rows.append(np.full(3, np.nan))
-        self.embedded += len(rows)
+                raise InputError(str(path), "cannot be decoded") from error
         return np.array(rows, np.float32).reshape(-1, 3)
 
     def fitted_to(self, dim):
@@ -75,7 +86,7 @@ class Colours:
 @pytest.fixture
 def model(monkeypatch):
     made = Colours()
-    monkeypatch.setattr(command, "_load", lambda run, trust: made)
+    monkeypatch.setattr("contml.retrieval.load", lambda run, trust: made)
     return made
 
 
@@ -132,12 +143,12 @@ def test_index_and_search_say_that_weights_are_untrained(contml, model, photos):
 
 def test_what_is_in_the_index_is_not_embedded_again(contml, model, photos):
     contml("index", "run", "photos", "--out", "i")
-    assert model.embedded == 12
+    assert model.model.embedded == 12
     Image.new("RGB", (8, 8), "blue").save(photos / "new.png")
     (photos / "broken.png").write_text("<html>")
     contml("index", "--out", "i", "--remove", "04.png")
     status, out, err = contml("index", "run", "photos", "--out", "i")
-    assert (status, model.embedded) == (0, 14)
+    assert (status, model.model.embedded) == (0, 13)
     assert out.splitlines() == [
         "i: 1 images added, 12 in all",
         "11 images were in the index already",
@@ -145,9 +156,9 @@ def test_what_is_in_the_index_is_not_embedded_again(contml, model, photos):
         "1 image could not be read, and left out",
         "search: exact, compares all items",
     ]
-    assert err == "broken.png: cannot be decoded (not an image)\n"
+    assert re.fullmatch(r"broken.png: cannot be decoded \((not an image, .*)\)\n", err)
     data = json.loads(contml("index", "run", "photos", "--out", "i", "--json")[1])
-    broken = [{"image": "broken.png", "cause": "not an image"}]
+    broken = [{"image": "broken.png", "cause": err.partition("(")[2].removesuffix(")\n")}]
     assert data == {
         "index": "i",
         "added": 0,
@@ -155,65 +166,31 @@ def test_what_is_in_the_index_is_not_embedded_again(contml, model, photos):
         "present": 12,
         "removed": 1,
         "items": 12,
-        "structure": "flat",
-        "recall@10": 1.0,
-        "bytes_per_item": 12.0,
+        "search": "exact, compares all items",
         "broken": broken,
     }
 
 
-@pytest.mark.parametrize("stop", [0, 1, 2])
-def test_an_interrupted_build_continues(contml, model, photos, monkeypatch, stop):
-    monkeypatch.setattr(embed_parts, "_PART", 4)
-    embed, calls = model.embed, []
-
-    def interrupted(images, **options):
-        calls.append(len(images))
-        if len(calls) == stop + 1:
-            raise KeyboardInterrupt
-        return embed(images, **options)
-
-    model.embed = interrupted
-    status, out, err = contml("index", "run", "photos", "--out", "i")
-    assert (status, out, err) == (130, "", "contml: stopped; the same command continues\n")
-    status, out, _ = contml("index", "run", "photos", "--out", "i")
-    assert calls == [4] * (4)
-    assert out.startswith(f"i: {12 - 4 * stop} images added, 12 in all\n")
-    contml("index", "run", "photos", "--out", "whole")
-    assert Index.open("i").ids == Index.open("whole").ids
-    vectors = [Store(Path(name)).content().vectors for name in ("i", "whole")]
-    assert np.array_equal(*vectors)
-
-
-def test_structures_print_their_recall(contml, model, photos, monkeypatch):
-    for module in (index_module, index_structure):
-        monkeypatch.setattr(module, "FEWEST", 10)
-    status, out, _ = contml("index", "run", "photos", "--out", "i", "--kind", "hnsw")
-    assert status == 0
-    assert re.search(
-        r"^search: hnsw, \d+ candidates, \d+ bytes per item in memory; finds 100\.0% of the true 10 nearest$",
-        out,
-        re.MULTILINE,
-    )
-    Index.open("i").add(["x"], [[0, 0, 0]])
-    status, out, err = contml("search", "i", "photos/00.png", "-k", "2")
-    assert err == "1 of 13 items are not in the search structure yet: 'contml index' adds them\n"
-    assert "x" in out
-
-
 def test_remove_and_compact(contml, refused, model, photos, tmp_path):
     contml("index", "run", "photos", "--out", "i")
-    (vectors,) = (tmp_path / "i").glob("vectors-*")
+    (segment,) = (tmp_path / "i").glob("segment-*")
     out = contml("index", "--out", "i", "--remove", "04.png", "--remove", "sub/05.png", "--compact")[1]
     assert out == "i: 2 images removed, 10 left, compacted\n"
-    assert not vectors.exists()
+    assert not segment.exists()
     found = json.loads(contml("search", "i", "photos/04.png", "-k", "99", "--json")[1])
     ids = [line["id"] for line in found[0]["found"]]
     assert len(ids) == 10
     assert "04.png" not in ids
     data = json.loads(contml("index", "--out", "i", "--remove", "00.png", "--json")[1])
-    assert data == {"index": "i", "removed": 1, "items": 9}
-    assert "'04.png' is not in the index" in refused("index", "--out", "i", "--remove", "04.png")
+    assert data == {"index": "i", "removed": 1, "removed_before": 0, "items": 9}
+    for _ in range(2):  # as after a kill
+        assert contml("index", "--out", "i", "--remove", "04.png") == (0, "i: 1 removed already, 9 left\n", "")
+    out = contml("index", "--out", "i", "--remove", "04.png", "--remove", "sub")[1]
+    assert out == "i: 5 images removed, 2 removed already, 4 left\n"
+    assert "'none' is not in the index" in refused("index", "--out", "i", "--remove", "none")
+    out = contml("index", "run", "photos", "--out", "i")[1].splitlines()
+    assert out[0] == "i: 0 images added, 4 in all"
+    assert out[2] == "8 images were removed from the index earlier and stay out of it"
 
 
 def test_a_changed_image_is_refused_and_embedded_again_after_its_removal(contml, refused, model, photos):
@@ -252,89 +229,6 @@ def test_a_copy_of_an_image_is_unchanged(contml, refused, model, photos):
     assert "photos/04.png: changed since" in refused("index", "run", "photos", "--out", "i")
 
 
-def test_an_index_without_digests_takes_another_time_for_a_change(contml, refused, model, photos):
-    """As indexes of 0.1."""
-    contml("index", "run", "photos", "--out", "i")
-    with Index.open("i") as index:
-        states = zip(index.ids, index.states(index.ids), strict=True)
-        index.set_states({name: str(state).rpartition(" ")[0] for name, state in states})
-    assert contml("index", "run", "photos", "--out", "i")[1].startswith("i: 0 images added, 12 in all")
-    os.utime(photos / "04.png", ns=(1, 1))
-    assert "photos/04.png: changed since" in refused("index", "run", "photos", "--out", "i")
-
-
-def test_unreadable_images_are_recorded(contml, model, photos, tmp_path):
-    """They are tried again when their files have changed, or when they were forgotten."""
-    for name in ("bad.png", "other.png"):
-        (photos / name).write_text("<html>")
-    for number in range(3):
-        status, out, err = contml("index", "run", "photos", "--out", "i")
-        assert (status, model.embedded) == (0, 14)
-        assert err == "bad.png: cannot be decoded (not an image)\nother.png: cannot be decoded (not an image)\n"
-        assert "2 images could not be read, and left out" in out
-        assert out.startswith(f"i: {0 if number else 12} images added, 12 in all\n")
-    Image.new("RGB", (8, 8), "blue").save(photos / "bad.png")
-    assert contml("index", "--out", "i", "--remove", "other.png")[1] == "i: 1 images removed, 12 left\n"
-    out = contml("index", "run", "photos", "--out", "i")[1]
-    assert (out.splitlines()[0], model.embedded) == ("i: 1 images added, 13 in all", 16)
-
-
-def test_an_interrupted_index_says_how_much_of_it_is_there(contml, model, photos, monkeypatch):
-    """Whatever reads it: the images of another command do not hide those that are still to come."""
-    monkeypatch.setattr(embed_parts, "_PART", 4)
-    embed, calls = model.embed, []
-
-    def interrupted(images, **options):
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return embed(images, **options)
-
-    model.embed = interrupted
-    contml("index", "run", "photos", "--out", "i")
-    model.embed = embed
-    says = (
-        "note: 4 of 12 images are in i: 'contml index' was interrupted, or is at work; the same command adds the others"
-    )
-    assert contml("search", "i", "photos/00.png")[2].strip() == says
-    assert contml("export", "i", "v.parquet")[2].strip() == says
-    assert Index.open("i").pending_text in contml("explore", "i", "--export", "page")[1] + Path(
-        "page/data.js"
-    ).read_text(encoding="utf-8")
-    Path("more").mkdir()
-    Image.new("RGB", (8, 8), "blue").save("more/new.png")
-    assert "note: 5 of 13 images are in i" in contml("index", "run", "more", "--out", "i")[2]
-    contml("index", "--out", "i", "--remove", "sub")  # what is not embedded yet is given up
-    found = Index.open("i")
-    assert "note: 5 of 7 images" in contml("search", "i", "photos/00.png")[2], (found.ids, found.pending_text)
-    out, err = contml("index", "run", "photos", "--out", "i")[1:]
-    assert (out.splitlines()[0], err) == ("i: 8 images added, 13 in all", "")
-    assert contml("search", "i", "photos/00.png")[2] == ""
-
-
-def test_an_index_of_0_1_gets_its_new_tables(contml, refused, model, photos):
-    """It is searched as it is; the first change adds what is missing. The states of its files are not known."""
-    contml("index", "run", "photos", "--out", "i")
-    with sqlite3.connect("i/index.sqlite", isolation_level=None) as connection:
-        connection.execute("DROP TABLE left_out")
-        connection.execute("ALTER TABLE items DROP COLUMN state")
-    connection.close()
-    assert contml("search", "i", "photos/00.png")[0] == 0
-    contml("index", "--out", "i", "--remove", "04.png")
-    for name in ("04.png", "06.png"):
-        Image.new("RGB", (8, 8), "blue").save(photos / name)
-    out = contml("index", "run", "photos", "--out", "i")[1]
-    assert out.splitlines()[:3] == [
-        "i: 0 images added, 11 in all",
-        "11 images were in the index already",
-        "1 images were removed from the index earlier and stay out of it",
-    ]
-    Image.new("RGB", (8, 8), "blue").save(photos / "new.png")
-    contml("index", "run", "photos", "--out", "i")
-    Image.new("RGB", (8, 8), "red").save(photos / "new.png")
-    assert "photos/new.png: changed since" in refused("index", "run", "photos", "--out", "i")
-
-
 TABLE = "image,place,year\n04.png,garden,2024\nsub/05.png,kitchen,\nelse.png,attic,1\n"
 
 
@@ -344,12 +238,11 @@ def test_metadata_of_a_table(contml, model, photos):
     assert "photos/table.csv: no row for 10 of 12 images" in out
     out = contml("index", "run", "photos", "--out", "i", "--metadata", "photos/table.csv")[1]
     assert "12 images were in the index already; their metadata stay as they were" in out
-    with Index.open("i") as index:
-        assert index.metadata(["04.png", "sub/05.png", "06.png"]) == [
-            {"place": "garden", "year": "2024", "file": str(photos / "04.png")},
-            {"place": "kitchen", "year": "", "file": str(photos / "sub/05.png")},
-            {"file": str(photos / "06.png")},
-        ]
+    assert Index.open("i").metadata(["04.png", "sub/05.png", "06.png"]) == [
+        {"place": "garden", "year": 2024, "file": str(photos / "04.png")},
+        {"place": "kitchen", "file": str(photos / "sub/05.png")},
+        {"file": str(photos / "06.png")},
+    ]
     out = contml("search", "i", "photos/04.png", "-k", "2")[1].splitlines()
     assert out[1].split()[-2:] == ["place", "year"]
     assert out[2].split()[-2:] == ["garden", "2024"]
@@ -401,9 +294,8 @@ def test_a_name_that_is_not_unicode_is_listed(tmp_path, model):
         (tmp_path / "a.png").rename(tmp_path / name)
     except OSError:
         pytest.skip("the file system takes no such name")
-    with Index.create(tmp_path / "i", 3) as index:
-        done = add_images(index, model, [NamedImage(name, tmp_path / name)])
-        assert (done.added, done.broken) == (0, {name: "its name is not valid Unicode: rename it"})
+    done = add_images(Index.create(tmp_path / "i", 3), model, [NamedImage(name, tmp_path / name)])
+    assert (done.added, done.broken) == (0, {name: "its name is not valid Unicode: rename it"})
 
 
 @pytest.mark.parametrize(
@@ -412,16 +304,10 @@ def test_a_name_that_is_not_unicode_is_listed(tmp_path, model):
         (["index", "--out", "i"], "RUN IMAGES: missing"),
         (["index", "run", "--out", "i"], "RUN IMAGES: missing"),
         (["index", "run", "photos"], "Missing option '--out'"),
-        (["index", "run", "photos", "--out", "j", "--kind", "tree"], "--kind: 'tree'; must be one of auto, flat"),
-        (["index", "run", "photos", "--out", "i", "--kind", "hnsw"], "--kind: hnsw; must be auto"),
         (["index", "run", "none", "--out", "i"], "none: no such file or folder"),
         (["index", "run", "photos", "--out", "i", "--remove", "a"], "--remove: used with RUN"),
         (["index", "run", "photos", "--out", "i", "--compact"], "--compact: used with RUN"),
         (["index", "run", "photos", "--out", "j", "--metadata", "none.csv"], "none.csv: no such file"),
-        (["index", "--out", "i", "--bind"], "--bind: takes RUN and --out alone; contml index RUN --out i --bind"),
-        (["index", "run", "photos", "--out", "i", "--bind"], "--bind: takes RUN"),
-        (["index", "--out", "i", "--bind", "--compact"], "--bind: takes RUN"),
-        (["index", "run", "--out", "none", "--bind"], "none: no such index"),
         (["index", "--out", "none", "--compact"], "none: no such index"),
         (["index", "--out", "i", "--remove", "none"], "'none' is not in the index"),
         (["index", "run", "bad.png", "--out", "j"], "j: none of the images could be read"),
@@ -431,7 +317,7 @@ def test_a_name_that_is_not_unicode_is_listed(tmp_path, model):
         (["search", "i", "bad.png"], "bad.png: cannot be decoded"),
         (["search", "i", "photos/00.png", "-k", "0"], "-k: 0"),
         (["search", "i", "photos/00.png", "--gallery", "a.jpg"], "a.jpg: suffix '.jpg'; must end in .html or .png"),
-        (["search", "i", "photos/00.png", "--gallery", "i/index.sqlite/a.png"], "cannot be written"),
+        (["search", "i", "photos/00.png", "--gallery", "i/manifest.json/a.png"], "cannot be written"),
         (["search", "i", "photos/00.png", "photos/02.png", "--run", "other", "-k", "x"], "-k: 'x'"),
     ],
 )
@@ -449,7 +335,7 @@ def test_wrong_arguments_are_one_line(contml, model, photos, tmp_path, arguments
 
 def test_the_model_of_an_index_is_that_of_its_queries(contml, refused, model, photos, monkeypatch):
     contml("index", "run", "photos", "--out", "i")
-    monkeypatch.setattr(command, "_load", lambda run, trust: Colours("def"))
+    monkeypatch.setattr("contml.retrieval.load", lambda run, trust: Colours("def"))
     for arguments in (["search", "i", "photos/00.png", "--run", "other"], ["index", "other", "photos", "--out", "i"]):
         line = refused(*arguments)
         assert f"other: not the model of i; the index was made with {Path.cwd() / 'run'}: use it, or make a new" in line
@@ -457,102 +343,22 @@ def test_the_model_of_an_index_is_that_of_its_queries(contml, refused, model, ph
         assert "run: not the model of i; it changed since; make a new index" in refused(*arguments)
     Index.create("bare", 3).add(["a"], [[0, 0, 0]])
     assert "bare: made without a run" in refused("search", "bare", "photos/00.png")
-    assert "bare: made without a model; record it once: contml index run --out bare --bind" in refused(
-        "search", "bare", "photos/00.png", "--run", "run"
-    )
+    assert "bare: made without a model of contml" in refused("search", "bare", "photos/00.png", "--run", "run")
 
 
 def test_the_run_is_found_from_another_folder(contml, model, photos, monkeypatch, tmp_path):
     contml("index", "run", "photos", "--out", "i")
     loaded = []
-    monkeypatch.setattr(command, "_load", lambda run, trust: loaded.append(run) or model)
+    monkeypatch.setattr("contml.retrieval.load", lambda run, trust: loaded.append(run) or model)
     contml("search", "i", "photos/00.png")
     contml("search", "i", "photos/00.png", "--run", "moved")
     assert loaded == [tmp_path / "run", Path("moved")]
 
 
-# -- indexes of older versions -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def old(contml, model, photos):
-    """An index as an older version made it: with the hash of a file in place of the identity of the model."""
-    contml("index", "run", "photos", "--out", "i")
-    store = Store(Path("i"))
-    facts = {"weights": "0" * 64, "transform": {"resize": 8}, "unit": "shades", "run": str(Path("run").absolute())}
-    with store.lock():
-        store.commit_model(facts)
-    store.close()
-    return Path("i")
-
-
-def test_an_older_index_is_bound_once(contml, refused, old, model, tmp_path):
-    line = "i: made with an older version of contml, which did not record its model; record it once: contml index "
-    run = tmp_path / "run"
-    assert f"{line}{run} --out i --bind" in refused("search", "i", "photos/00.png")
-    assert f"{line}run --out i --bind" in refused("index", "run", "photos", "--out", "i")
-    with refuses("i", "older version"):
-        Index.open("i", model)
-    assert contml("index", "run", "--out", "i", "--bind") == (
-        0, "i: its model is run; 12 images embedded again, largest difference 0\n", ""
-    )  # fmt: skip
-    assert contml("search", "i", "photos/00.png")[0] == 0
-    assert contml("index", "run", "photos", "--out", "i")[1].startswith("i: 0 images added")
-    assert Index.open("i", model).model == IndexModel(old, "abc", str(run), older=False)
-
-
-def test_an_index_is_bound_to_where_its_model_was_moved(contml, old, model, monkeypatch, tmp_path):
-    data = json.loads(contml("index", "moved", "--out", "i", "--bind", "--json")[1])
-    assert data == {"index": "i", "run": str(tmp_path / "moved"), "images": 12, "difference": 0}
-    loaded = []
-    monkeypatch.setattr(command, "_load", lambda run, trust: loaded.append(run) or model)
-    contml("search", "i", "photos/00.png")
-    assert loaded == [tmp_path / "moved"]
-
-
-@pytest.mark.parametrize("brightness", [1.1, 1.02, 0.0, math.nan])
-def test_another_model_is_not_bound(contml, refused, old, monkeypatch, brightness):
-    before = Index.open("i").model
-    monkeypatch.setattr(command, "_load", lambda run, trust: Colours(brightness=brightness))
-    line = refused("index", "run", "--out", "i", "--bind")
-    if math.isnan(brightness):
-        assert "i: none of its images can be read, so no model can be checked" in line
-    else:
-        assert re.search("run: not the model of i: it embeds (9|1.) of 12 images differently, such as", line)
-    assert Index.open("i").model == before
-
-
-def test_a_model_of_another_dimension_is_not_bound(refused, old, model):
-    model.embedding_dim = 4
-    assert "run: embeddings of 4 numbers; must be 3, as in i" in refused("index", "run", "--out", "i", "--bind")
-
-
-def test_it_is_bound_by_the_images_that_are_left(contml, refused, old, model, photos):
-    paths = sorted(photos.rglob("*.png"))
-    for path in paths[1:]:
-        path.unlink()
-    paths[1].write_text("<html>")
-    out = contml("index", "run", "--out", "i", "--bind")[1]
-    assert out == "i: its model is run; 1 image embedded again, largest difference 0\n"
-    Image.new("RGB", (8, 8), (0, 0, 9)).save(paths[0])  # changed since
-    assert "differently, such as 00.png; use the model that the index was made with; an image that changed" in refused(
-        "index", "run", "--out", "i", "--bind"
-    )
-    paths[0].unlink()
-    assert "i: none of its images can be read" in refused("index", "run", "--out", "i", "--bind")
-
-
-def test_of_a_large_index_a_sample_is_embedded(contml, old, model, monkeypatch):
-    monkeypatch.setattr(index_images, "_CHECKED", 5)
-    model.embedded = 0
-    assert "5 images embedded again" in contml("index", "run", "--out", "i", "--bind")[1]
-    assert model.embedded == 5
-
-
 @pytest.mark.parametrize("kind", ["probability", None])
 def test_models_of_classes_and_without_calibration(contml, photos, model, monkeypatch, kind):
     contml("index", "run", "photos", "--out", "i")
-    monkeypatch.setattr(command, "_load", lambda run, trust: Colours(kind=kind))
+    monkeypatch.setattr("contml.retrieval.load", lambda run, trust: Colours(kind=kind))
     out = contml("search", "i", "photos/04.png", "-k", "2")[1].splitlines()
     data = json.loads(contml("search", "i", "photos/04.png", "-k", "2", "--json")[1])[0]["found"][1]
     if kind is None:
@@ -573,7 +379,7 @@ PRICES = "image,price_usd,built\n04.png,100,2001-01-01\nsub/03.png,200,2002-01-0
 def searched(contml, monkeypatch, photos, measure, *options, table=PRICES):
     """The lines that a search with 04.png prints; its nearest are itself, 03, 05."""
     (photos / "table.csv").write_text(table)
-    monkeypatch.setattr(command, "_load", lambda run, trust: Colours(measure=measure))
+    monkeypatch.setattr("contml.retrieval.load", lambda run, trust: Colours(measure=measure))
     contml("index", "run", "photos", "--out", "i", "--metadata", "photos/table.csv")
     status, out, err = contml("search", "i", "photos/04.png", "-k", "3", *options)
     assert (status, err) == (0, "")
@@ -683,7 +489,7 @@ def test_every_option_is_on_the_page():
         if registered.callback in (command.index, command.search):
             names = registered.callback.__annotations__
             assert f"contml {registered.callback.__name__}" in page
-            for name in ("out", "kind", "metadata", "remove", "compact", "bind", "k", "gallery", "label", "run"):
+            for name in ("out", "metadata", "dim", "remove", "compact", "cluster", "k", "gallery", "label", "run"):
                 if name in names and name != "run":
                     assert f"`{'-' if name == 'k' else '--'}{name}" in page, name
     assert "`--run" in page
@@ -695,7 +501,7 @@ def test_metadata_of_every_format(photos):
 
     images = [NamedImage(f"{n:02d}.png", photos / f"{n:02d}.png") for n in (0, 4)]
     rows = [{"image": "00.png", "place": "NA", "year": "2024"}, {"image": "04.png", "place": "hall; left", "year": ""}]
-    expected = {row["image"]: {"place": row["place"], "year": row["year"]} for row in rows}
+    expected = {"00.png": {"place": "NA", "year": 2024}, "04.png": {"place": "hall; left", "year": None}}
     for name, mark in (("a.csv", ","), ("b.csv", ";"), ("c.tsv", "\t"), ("d.txt", "|")):
         lines = [mark.join(f'"{cell}"' for cell in cells) for cells in (rows[0], *(row.values() for row in rows))]
         (photos / name).write_text("\n".join(lines))
@@ -707,6 +513,78 @@ def test_metadata_of_every_format(photos):
     for name in ("e.jsonl", "f.json", "g.parquet"):
         assert read_metadata(photos / name, images) == expected, name
     table = photos / "a.csv"
-    assert read_metadata(table, images, options=TableOptions())["00.png"] == {"place": "", "year": "2024"}
+    assert read_metadata(table, images, options=TableOptions())["00.png"] == {"place": None, "year": 2024}
     with refuses("a.csv", "more than 1 rows"):
         read_metadata(table, images, options=TableOptions(max_rows=1))
+
+
+@pytest.mark.parametrize("stop", [0, 1, 2])
+def test_an_interrupted_command_continues(contml, model, photos, monkeypatch, stop):
+    monkeypatch.setattr(embed_parts, "_PART", 4)
+    monkeypatch.setattr(images_module, "ROWS", 3)
+    contml("index", "run", "photos", "--out", "whole")
+    calls = []
+
+    def interrupt():
+        calls.append(1)
+        if len(calls) == stop + 1:
+            raise KeyboardInterrupt
+
+    model.model.interrupt = interrupt
+    status, out, err = contml("index", "run", "photos", "--out", "i")
+    assert (status, out, err) == (130, "", "contml: stopped; the same command continues\n")
+    there = [0, 3, 6][stop]  # whole segments
+    says = f"{there} of 12 images are in i: 'contml index' was interrupted, or is at work; the same command adds "
+    says += "the others"
+    assert contml("search", "i", "photos/00.png")[2] == f"note: {says}\n"
+    if stop:
+        contml("explore", "i", "--export", "page")
+        assert f"{says}." in Path("page/data.js").read_text(encoding="utf-8")
+    out = contml("index", "run", "photos", "--out", "i")[1]
+    assert len(calls) == 4
+    resumed = f" ({4 * stop - there:,} from an earlier run)" if 4 * stop > there else ""
+    assert out.startswith(f"i: {12 - there} images added{resumed}, 12 in all\n")
+    assert contml("search", "i", "photos/00.png")[2] == ""
+    for file in Path("whole").glob("*.*"):
+        assert (Path("i") / file.name).read_bytes() == file.read_bytes()
+    assert not list(Path().glob(".i.parts*"))
+
+
+def test_a_second_command_is_refused(contml, refused, model, photos):
+    contml("index", "run", "photos", "--out", "i")
+    with Index.open("i").lock():
+        for arguments in (["run", "photos"], ["--remove", "04.png"], ["--compact"]):
+            line = refused("index", *arguments, "--out", "i")
+            assert line == "contml: i: another process is changing this index; wait for it, or stop it"
+        assert contml("search", "i", "photos/00.png")[0] == 0
+
+
+def test_a_file_that_was_replaced_with_its_time_has_changed(contml, refused, model, photos):
+    """As rsync -t and cp -p do: size and time are the same."""
+    contml("index", "run", "photos", "--out", "i")
+    status, content = (photos / "04.png").stat(), bytearray((photos / "04.png").read_bytes())
+    content[-1] ^= 1
+    (photos / "04.png").write_bytes(content)
+    os.utime(photos / "04.png", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert "photos/04.png: changed since" in refused("index", "run", "photos", "--out", "i")
+
+
+@pytest.mark.parametrize(
+    ("texts", "values"),
+    [
+        (["1", "", "-20"], [1, None, -20]),
+        (["1", "2.50"], [1.0, 2.5]),
+        (["007", "1"], ["007", "1"]),
+        (["1e5", "1"], ["1e5", "1"]),
+        (["1", "x"], ["1", "x"]),
+        (["1234567890123456"], ["1234567890123456"]),
+        (["nan", "inf"], ["nan", "inf"]),
+    ],
+)
+def test_columns_of_numbers_have_numbers(photos, texts, values):
+    names = [path.name for path in sorted(photos.glob("*.png"))][: len(texts)]
+    rows = "\n".join(f"{name},{text}" for name, text in zip(names, texts, strict=True))
+    (photos / "t.csv").write_text(f"image,x\n{rows}\n")
+    images = [NamedImage(name, photos / name) for name in names]
+    found = [entry["x"] for entry in read_metadata(photos / "t.csv", images).values()]
+    assert (found, [*map(type, found)]) == (values, [*map(type, values)])

@@ -1,0 +1,602 @@
+"""An index on disk: ids, vectors and metadata; add items, remove items, search.
+
+index = Index.create("photos.index", dim=128)
+index.add(["a.jpg", "b.jpg"], embeddings)
+ids, distances, metadata = Index.open("photos.index").search(queries, k=10)
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import accumulate
+from numbers import Integral
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+
+from contml._support.errors import InputError, one_line
+from contml._support.files import check_new_folder, locked, remove_temporaries
+from contml._support.progress import note
+from contml.search import segments
+from contml.search.nearest import Positions, Searcher
+from contml.search.segments import COLUMNS, DIM, NORM, ROWS, Floats, Kind, Manifest
+
+Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"
+_T = TypeVar("_T")
+
+#: What is said while another process holds the lock, and what to do.
+_BUSY = ("another process is changing this index", "wait for it, or stop it")
+_LOCK = ".lock"
+#: Bytes of the columns of metadata that stay in memory after they were read.
+_KEPT = 1 << 30
+
+
+class SearchResult(NamedTuple):
+    """The nearest items of each query, nearest first."""
+
+    ids: Ids  # [Q,k]
+    distances: Floats  # [Q,k] Euclidean
+    metadata: list[list[dict[str, Any]]] | None  # [Q][k], {} for items without; None if no item ever had any
+
+
+class Removed(NamedTuple):
+    """What `Index.remove` did.
+
+    Attributes:
+        items: number of items that were removed.
+        before: number of items among those named that had been removed before.
+    """
+
+    items: int
+    before: int
+
+
+class _Items(NamedTuple):
+    """The items of all segments.
+
+    Attributes:
+        ids: of each row `[N]`, also of removed items.
+        live: whether the item of a row is not removed `[N]`.
+        rows: the row of each item by id.
+        removed: the source of each removed item by id, which is not in the index again.
+        removed_rows: the file of removed ids: id, source, and row; row -1 is in no segment any more.
+    """
+
+    ids: Ids
+    live: np.ndarray[Any, np.dtype[np.bool_]]
+    rows: dict[str, int]
+    removed: dict[str, str | None]
+    removed_rows: list[tuple[str, str | None, int]]
+
+
+class Index:
+    """An index of vectors in a folder, searched by Euclidean distance.
+
+    Unit vectors have the same ranking by cosine similarity. The distances are exact: computed by subtraction in
+    float64, then rounded to float32. Items at equal distance are in the order in which they were added. Up to 200,000
+    items all are compared, so that nothing is missed. Beyond, a graph of the distinct vectors (HNSW) is searched, and
+    items that are newer than it are compared. It is built when it is first needed, finds at least 95 % of the true
+    nearest of 200 items, and is kept in the cache of the user.
+
+    `add` and `remove` are finished when they return: a process that is killed loses nothing of that. One process
+    changes an index at a time, and any number read it. An object reads the index as it was when it was opened; after
+    its own changes, as it is then.
+
+    Use `Index.create` or `Index.open`.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.path = folder
+        self._manifest = manifest
+        self._items: _Items | None = None
+        self._loaded: tuple[Floats, float] | None = None
+        self._searcher: Searcher | None = None
+        self._metadata: dict[str, dict[str, Any]] = {}
+        self._mutex, self._depth = threading.RLock(), 0
+
+    @classmethod
+    def create(cls, path: str | Path, dim: int, model: Mapping[str, str] | None = None) -> Self:
+        """Make an empty index in a new folder.
+
+        Args:
+            path: the folder.
+            dim: dimension of the vectors.
+            model: texts about the model of the vectors, which the index keeps.
+
+        Raises:
+            InputError: the folder has other files, or cannot be written.
+        """
+        _check_count("dim", dim, DIM)
+        folder, manifest = Path(path), Manifest(int(dim), dict(model or {}))
+        check_new_folder(folder)
+        index = cls(folder, manifest)
+        with index._locked():
+            check_new_folder(folder)  # another process may have made it meanwhile
+            segments.write_manifest(folder, manifest)
+        return index
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open an index.
+
+        Args:
+            path: the folder.
+
+        Raises:
+            InputError: it is not an index, or damaged.
+        """
+        return cls(Path(path), segments.read_manifest(Path(path)))
+
+    @property
+    def dim(self) -> int:
+        """The dimension of the vectors."""
+        return self._manifest.dim
+
+    @property
+    def model(self) -> dict[str, str]:
+        """Texts about the model of the vectors."""
+        return dict(self._manifest.model)
+
+    @property
+    def columns(self) -> dict[str, Kind]:
+        """The keys of metadata with their types."""
+        return dict(self._manifest.columns)
+
+    @property
+    def pending(self) -> int:
+        """The number of items that are still to come, as `expect` said it."""
+        return self._manifest.pending
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all items, in the order in which they were added."""
+        items = self._read()
+        ids: list[str] = items.ids[items.live].tolist()
+        return ids
+
+    @property
+    def removed(self) -> dict[str, str | None]:
+        """The items that were removed and not added again, by id, with their sources."""
+        return dict(self._read().removed)
+
+    @property
+    def search_text(self) -> str:
+        """How the index is searched, in words."""
+        return self._reading(lambda: self._current().text)
+
+    def metadata(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the metadata of items; {} for an item without."""
+        names = _names(ids)
+        return self._reading(lambda: self._metadata_of(self._rows(names)))
+
+    def sources(self, ids: Sequence[str]) -> list[str | None]:
+        """Return the sources of items, as they were added."""
+        names = _names(ids)
+
+        return self._reading(lambda: self._sources_of(self._rows(names)))
+
+    def embeddings(self, ids: Sequence[str]) -> Floats:
+        """Return the vectors `[N, d]` of items."""
+        names = _names(ids)
+        return self._reading(lambda: self._vectors_read()[0][self._rows(names)])
+
+    def __len__(self) -> int:
+        return len(self._read().rows)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._read().rows
+
+    def __repr__(self) -> str:
+        return f"Index({str(self.path)!r}, {len(self):,} items, dim={self.dim})"
+
+    # -- changing --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from changing the index during several calls. They can still search it.
+
+        Raises:
+            InputError: another process changes it, or the folder cannot be written.
+        """
+        with self._mutex:
+            if self._depth:
+                yield
+                return
+            with self._locked():
+                self._depth = 1
+                try:
+                    self._use(segments.read_manifest(self.path))
+                    segments.remove_unused(self.path, self._manifest)
+                    yield
+                finally:
+                    self._depth = 0
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        if (self.path / _LOCK).is_symlink():  # the file that it leads to would be changed
+            raise segments.damaged(self.path, f"{_LOCK} is a link")
+        with locked(self.path, *_BUSY, name=_LOCK):
+            remove_temporaries(self.path)  # only the process that holds the lock writes there
+            yield
+
+    def expect(self, count: int) -> None:
+        """Record that items are still to come; `add` counts them down."""
+        with self.lock():
+            if count != self._manifest.pending:
+                self._commit(pending=count)
+
+    def add(
+        self,
+        ids: Sequence[str],
+        embeddings: Any,
+        metadata: Sequence[Mapping[str, Any] | None] | None = None,
+        sources: Sequence[str | None] | None = None,
+    ) -> None:
+        """Add items: all of them, or none if it fails or the process is killed.
+
+        Each call writes at least one file: add many items at once.
+
+        Args:
+            ids: `[N]`, not in the index. The id of a removed item is a new item.
+            embeddings: `[N, d]`, finite numbers.
+            metadata: `[N]`, numbers and texts by name for each item, or None. The type of a key whose values are of
+                other types in earlier items is widened for all.
+            sources: `[N]`, texts about what the vectors were made from, or None.
+        """
+        names, vectors = _names(ids), self._vectors("embeddings", embeddings)
+        if len(names) != len(vectors):
+            raise InputError("ids", f"{len(names):,} for {len(vectors):,} embeddings", hint="give one id per embedding")
+        entries = _entries(metadata, len(names))
+        origins = list(sources) if sources is not None else [None] * len(names)
+        if len(origins) != len(names):
+            raise InputError("sources", f"{len(origins):,} for {len(names):,} items", hint="give one per item")
+        with self.lock():
+            items, manifest = self._read(), self._manifest
+            if existing := next((name for name in names if name in items.rows), None):
+                raise InputError("ids", f"'{existing}' is in the index", hint="remove it first, or choose another id")
+            if not names:
+                return
+            columns = self._widened(entries)
+            last, new = self._write(names, vectors, entries, origins, columns)
+            written = {**manifest.segments, **new}
+            pending = max(0, manifest.pending - len(names))
+            self._commit(columns=columns, segments=written, last=last, pending=pending)
+            count = len(items.ids)
+            items.rows.update(zip(names, range(count, count + len(names)), strict=True))
+            for name in names:
+                items.removed.pop(name, None)
+            self._items = items._replace(
+                ids=np.concatenate([items.ids, np.array(names, object)]),
+                live=np.append(items.live, np.ones(len(names), np.bool_)),
+            )
+
+    def _write(
+        self,
+        names: Sequence[str],
+        vectors: Floats,
+        entries: Sequence[Mapping[str, Any]],
+        sources: Sequence[str | None],
+        columns: Mapping[str, Kind],
+    ) -> tuple[int, dict[str, int]]:
+        """Write the segments of some items; returns the highest number, and the rows of each segment."""
+        written, last = dict[str, int](), self._manifest.last
+        for start in range(0, len(names), ROWS):
+            part, last = slice(start, start + ROWS), last + 1
+            table: dict[str, Any] = {"id": names[part], "vector": vectors[part], "source": sources[part]}
+            for key, kind in columns.items():
+                values = [entry.get(key) for entry in entries[part]]
+                if any(value is not None for value in values):
+                    table[segments.column_name(key)] = segments.as_column(values, kind)
+            name = f"segment-{last:06d}.parquet"
+            segments.write_rows(self.path / name, table, self.dim)
+            written[name] = len(names[part])
+        return last, written
+
+    def _widened(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, Kind]:
+        """The types of all keys with those of new items; prints which ones are widened."""
+        columns, new = self.columns, dict[str, Kind]()
+        for entry in entries:
+            for key, value in entry.items():
+                if value is not None:
+                    new[key] = segments.widened(new.get(key), segments.kind_of(key, value))
+        for key, kind in new.items():
+            before = columns.get(key)
+            columns[key] = segments.widened(before, kind)
+            if before is not None and columns[key] != before:
+                note(f"{self.path}: metadata '{key}' was {before}, and is {columns[key]} for all items from now on")
+        if len(columns) > COLUMNS:
+            raise InputError("metadata", f"{len(columns):,} keys", f"must be at most {COLUMNS}")
+        return columns
+
+    def remove(self, ids: Sequence[str]) -> Removed:
+        """Remove items: all of them, or none if it fails or the process is killed.
+
+        They are never found again. Their vectors stay on disk until `compact`. Their ids are kept in `removed`.
+
+        Args:
+            ids: ids; or folders, for all items whose ids begin with one and a slash.
+
+        Raises:
+            InputError: there never was such an item.
+        """
+        with self.lock():
+            items, rows, before = self._read(), dict[int, None](), dict[str, None]()
+            for name in _names(ids):
+                below = f"{name}/"
+                found = [items.rows[name]] if name in items.rows else []
+                found = found or [row for each, row in items.rows.items() if each.startswith(below)]
+                earlier = [each for each in items.removed if each == name or each.startswith(below)]
+                if not found and not earlier:
+                    raise InputError("ids", f"'{name}' is not in the index")
+                rows |= dict.fromkeys(found)
+                before |= dict.fromkeys([] if name in items.rows else earlier)
+            names = items.ids[[*rows]].tolist()
+            if names:
+                log = [*items.removed_rows, *zip(names, self.sources(names), rows, strict=True)]
+                self._commit_removed(log)
+            return Removed(len(names), len(before))
+
+    def _commit_removed(self, log: Sequence[tuple[str, str | None, int]], **changes: Any) -> None:
+        last, removed = changes.pop("last", self._manifest.last), dict[str, int]()
+        if log:
+            last += 1
+            removed = {f"removed-{last:06d}.parquet": len(log)}
+            columns = dict(zip(("id", "source", "row"), map(list, zip(*log, strict=True)), strict=True))
+            segments.write_rows(self.path / next(iter(removed)), columns)
+        self._commit(removed=removed, last=last, **changes)
+        self._items = None
+
+    def compact(self) -> None:
+        """Write all segments again, without removed items; their ids are kept in `removed`.
+
+        If it is killed, the index is as before.
+        """
+        with self.lock():
+            items = self._read()
+            if items.live.all() and all(rows == ROWS for rows in [*self._manifest.segments.values()][:-1]):
+                return
+            rows = np.flatnonzero(items.live)
+            last, written = self._write(
+                items.ids[rows].tolist(),
+                self._vectors_read()[0][rows],
+                self._metadata_of(rows),
+                self._sources_of(rows),
+                self.columns,
+            )
+            log = [(name, source, -1) for name, source in items.removed.items()]
+            self._commit_removed(log, segments=written, last=last)
+            segments.remove_unused(self.path, self._manifest)
+
+    def _commit(self, **changes: Any) -> None:
+        """Replace the manifest."""
+        manifest = replace(self._manifest, **changes)
+        segments.write_manifest(self.path, manifest)
+        items = self._items
+        self._use(manifest)
+        self._items = items
+
+    # -- searching -------------------------------------------------------------------------------------------------
+
+    def build(self, progress: Callable[[int], None] = lambda _: None) -> None:
+        """Read the vectors, and build the graph if one is needed; otherwise the first search does it.
+
+        Args:
+            progress: called with the number of vectors in the graph.
+        """
+        self._reading(lambda: self._current(progress))
+
+    def search(self, queries: Any, k: int = 10) -> SearchResult:
+        """Find the k nearest items of each query; all items if there are fewer.
+
+        Args:
+            queries: vectors `[Q, d]`, an array or tensor of numbers.
+            k: how many.
+        """
+        _check_count("k", k, sys.maxsize)
+        vectors = self._vectors("queries", queries)
+
+        def find() -> SearchResult:
+            searcher, items = self._current(), self._read_items()
+            nearest = searcher.nearest(vectors, min(int(k), len(items.rows)))
+            metadata = None
+            if self._manifest.columns:
+                rows, places = np.unique(nearest.rows, return_inverse=True)
+                found = self._metadata_of(rows)
+                metadata = [[found[place] for place in each] for each in places.reshape(nearest.rows.shape).tolist()]
+            return SearchResult(items.ids[nearest.rows], np.sqrt(nearest.squared).astype(np.float32), metadata)
+
+        return self._reading(find)
+
+    def _vectors(self, name: str, values: Any) -> Floats:
+        """A copy of vectors in float32, checked."""
+        try:
+            array = np.asarray(values.detach().cpu().double() if isinstance(values, torch.Tensor) else values)
+            if array.dtype.kind not in "fiu":
+                raise TypeError(f"an array of {array.dtype}")
+            with np.errstate(over="ignore"):
+                vectors: Floats = np.array(array, np.float32, order="C")
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise InputError(name, one_line(error), f"must be numbers [N, {self.dim}]") from None
+        if vectors.ndim != 2 or vectors.shape[1] != self.dim:
+            raise InputError(name, f"shape {list(vectors.shape)}", f"must be [N, {self.dim}]")
+        if len(invalid := np.flatnonzero(~(_norms(vectors) <= NORM))):
+            is_finite = np.isfinite(vectors[invalid[0]]).all()
+            problem = f"have a norm above {NORM:g}" if is_finite else "are not finite"
+            raise InputError(name, f"the numbers of row {invalid[0]} {problem}")
+        return vectors
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _use(self, manifest: Manifest) -> None:
+        """Take another manifest: what was read before is of no use."""
+        if manifest != self._manifest:
+            self._manifest, self._items, self._loaded, self._searcher, self._metadata = manifest, None, None, None, {}
+
+    def _reading(self, read: Callable[[], _T]) -> _T:
+        """The result of a function, which is called again if another process compacted the index meanwhile."""
+        with self._mutex:
+            while True:
+                try:
+                    return read()
+                except FileNotFoundError as error:
+                    manifest = segments.read_manifest(self.path)
+                    if manifest == self._manifest:
+                        raise segments.damaged(self.path, f"{Path(error.filename).name} is missing") from None
+                    self._use(manifest)
+
+    def _columns(self, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The first row of each segment, and columns of it."""
+        start = 0
+        for name, rows in self._manifest.segments.items():
+            yield start, segments.read_rows(self.path, name, rows, wanted, self.dim)
+            start += rows
+
+    def _read(self) -> _Items:
+        return self._reading(self._read_items)
+
+    def _read_items(self) -> _Items:
+        """The items of all segments, read once."""
+        if self._items is None:
+            self._items = self._items_of([part["id"] for _, part in self._columns(["id"])])
+        return self._items
+
+    def _items_of(self, columns: Sequence[Any]) -> _Items:
+        """The items of all segments, by their columns of ids."""
+        ids = np.concatenate([np.empty(0, object), *(column.to_numpy(zero_copy_only=False) for column in columns)])
+        live, log = np.ones(len(ids), np.bool_), list[tuple[str, str | None, int]]()
+        for name, rows in self._manifest.removed.items():
+            read = segments.read_rows(self.path, name, rows, ["id", "source", "row"], self.dim)
+            log = [*zip(*(read[column].to_pylist() for column in ("id", "source", "row")), strict=True)]
+        for name, _, row in log:
+            if row >= 0 and not (row < len(ids) and live[row] and ids[row] == name):
+                raise segments.damaged(self.path, f"'{name}' was not in row {row:,}, from which it was removed")
+            live[row if row >= 0 else slice(0)] = False
+        live_rows = np.flatnonzero(live)
+        row_by_id = dict(zip(ids[live_rows].tolist(), live_rows.tolist(), strict=True))
+        if len(row_by_id) < len(live_rows) or "" in row_by_id:
+            repeated = Counter(ids[live_rows].tolist()).most_common(1)[0][0]
+            raise segments.damaged(self.path, f"the id '{repeated}' appears twice, or is empty")
+        removed = {name: source for name, source, _ in log if name not in row_by_id}
+        return _Items(ids, live, row_by_id, removed, log)
+
+    def _current(self, progress: Callable[[int], None] = lambda _: None) -> Searcher:
+        """What is searched, read once."""
+        if self._searcher is None:
+            (vectors, norm), live = self._vectors_read(), self._read_items().live
+            self._searcher = Searcher(vectors, live, norm, accumulate(self._manifest.segments.values()), progress)
+        return self._searcher
+
+    def _vectors_read(self) -> tuple[Floats, float]:
+        """The vectors of all rows, and the largest norm, read once."""
+        if self._loaded is None:
+            vectors, norm, ids = np.empty((self._manifest.rows, self.dim), np.float32), 0.0, list[Any]()
+            for start, part in self._columns(["id", "vector"]):
+                read = segments.vectors_of(part["vector"], self.dim)
+                largest = float(_norms(read).max())
+                if not largest <= NORM:
+                    raise segments.damaged(self.path, f"vectors from row {start:,} on are not finite, or too long")
+                vectors[start : start + len(read)], norm = read, max(norm, largest)
+                ids.append(part["id"])
+            self._items = self._items or self._items_of(ids)
+            self._loaded = vectors, norm
+        return self._loaded
+
+    def _sources_of(self, rows: Sequence[int] | Positions) -> list[str | None]:
+        """The sources of rows."""
+        wanted, found = np.asarray(rows, np.int64), np.full(len(rows), None, object)
+        for start, column in self._columns(["source"]):
+            inside = np.flatnonzero((wanted >= start) & (wanted < start + len(column["source"])))
+            found[inside] = column["source"].take(wanted[inside] - start).to_pylist()
+        sources: list[str | None] = found.tolist()
+        return sources
+
+    def _metadata_of(self, rows: Sequence[int] | Positions) -> list[dict[str, Any]]:
+        """The metadata of rows."""
+        wanted, found = np.asarray(rows, np.int64), [dict[str, Any]() for _ in rows]
+        start, columns = 0, self._manifest.columns
+        for name, count in self._manifest.segments.items():
+            inside = np.flatnonzero((wanted >= start) & (wanted < start + count))
+            if len(inside) and columns:
+                taken = wanted[inside] - start
+                for key, column in self._metadata_in(name, count).items():
+                    values = column.take(taken).to_pylist()
+                    for place, value in zip(inside.tolist(), values, strict=True):
+                        if (given := segments.converted(value, columns[key])) is not None:
+                            found[place][key] = given
+            start += count
+        return found
+
+    def _metadata_in(self, name: str, rows: int) -> dict[str, Any]:
+        """The columns of metadata of a segment, by key."""
+        if name not in self._metadata:
+            names = {segments.column_name(key): key for key in self._manifest.columns}
+            read = segments.read_rows(self.path, name, rows, [*names], self.dim)
+            columns = {names[column]: values for column, values in read.items()}
+            for key, values in columns.items():
+                kind = self._manifest.columns[key]
+                if segments.widened(segments.kind_of_column(values), kind) != kind:
+                    raise segments.damaged(self.path, f"metadata '{key}' of {name} is not {kind}")
+            kept = sum(values.nbytes for part in self._metadata.values() for values in part.values())
+            if kept > _KEPT:
+                self._metadata.clear()
+            self._metadata[name] = columns
+        return self._metadata[name]
+
+    def _rows(self, names: Sequence[str]) -> list[int]:
+        rows = self._read_items().rows
+        if unknown := next((name for name in names if name not in rows), None):
+            raise InputError("ids", f"'{unknown}' is not in the index")
+        return [rows[name] for name in names]
+
+
+def _check_count(name: str, value: object, most: int) -> None:
+    if not isinstance(value, Integral) or not 1 <= int(value) <= most:
+        raise InputError(name, str(value), f"must be a whole number of 1 to {most:,}")
+
+
+def _norms(vectors: Floats) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The norms `[N]` of vectors; NaN or infinite if a number is not finite."""
+    norms: np.ndarray[Any, np.dtype[np.float64]] = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
+    return norms
+
+
+def _names(ids: Sequence[str]) -> list[str]:
+    """A list of ids, checked."""
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise InputError("ids", repr(ids), "must be a list of texts")
+    names = list(ids)
+    for name in names:
+        if not isinstance(name, str) or not name or len(name) > segments.TEXT_BYTES // 4:
+            raise InputError("ids", repr(name)[:100], "must be texts that are not empty, and not too long")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise InputError("ids", repr(name), "must be valid Unicode: rename the file") from None
+    if len(set(names)) < len(names):
+        raise InputError("ids", f"'{Counter(names).most_common(1)[0][0]}' appears twice", hint="give each once")
+    return [str(name) for name in names]  # plain str: names from a numpy array have a type of numpy
+
+
+def _entries(metadata: object, count: int) -> list[Mapping[str, Any]]:
+    """The metadata of new items, one entry for each: numbers of numpy are numbers of Python."""
+    if metadata is None:
+        return [{}] * count
+    if not isinstance(metadata, Iterable) or isinstance(metadata, str | Mapping):
+        raise InputError("metadata", repr(metadata), "must be a list, one per item")
+    entries = [{} if entry is None else entry for entry in metadata]
+    if len(entries) != count:
+        raise InputError("metadata", f"{len(entries):,} for {count:,} items", hint="give one per item, or None")
+    for entry in entries:
+        if not isinstance(entry, Mapping) or not all(isinstance(key, str) and key for key in entry):
+            raise InputError("metadata", repr(entry)[:100], "must be numbers and texts by name")
+    return [
+        {key: value.item() if isinstance(value, np.generic) else value for key, value in entry.items()}
+        for entry in entries
+    ]

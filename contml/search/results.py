@@ -1,0 +1,196 @@
+"""What a search found: items with what their distances mean, and the labels that are predicted for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from filecmp import cmp
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from contml._support.text import percent
+from contml.labels.base import LabelSpace
+from contml.retrieval.images import NamedImage
+from contml.retrieval.labelled_items import Answer
+from contml.search.images import FILE
+from contml.search.index import SearchResult
+
+#: The labels of items by their ids.
+Answering: TypeAlias = "Callable[[list[str]], list[list[Answer]]]"
+#: What a result says of the query's own image.
+SAME = "the same image"
+#: That of an item which is farther away than all pairs that the calibration knows.
+FARTHER = "not known: too far"
+
+
+class TypedLabel(NamedTuple):
+    """A label that is searched with: as it was typed, as a space of one item, and the training items it stands for."""
+
+    name: str
+    labels: LabelSpace
+    #: Number of training items whose mean embedding is searched with.
+    items: int
+    #: The largest label distance of these items to the label, with its unit; "" for classes.
+    away: str
+
+    @property
+    def words(self) -> str:
+        """What is searched with, for a line below the label."""
+        one = self.items == 1
+        away = f", whose label{' is' if one else 's are at most'} {self.away} away" if self.away else ""
+        return f"the {'' if one else 'mean '}embedding of {self.items:,} training item{'' if one else 's'}{away}"
+
+
+class SearchHit(NamedTuple):
+    """An item that was found for a query."""
+
+    rank: int
+    id: str
+    distance: float
+    #: By title, as text: the label distance and its interval, or the probability of the same class.
+    meaning: dict[str, str]
+    #: The same as numbers.
+    numbers: dict[str, float]
+    metadata: dict[str, Any]
+    #: Whether it is the query's own image.
+    is_same: bool = False
+    #: Its labels by those of training items.
+    answers: Sequence[Answer] = ()
+
+    @property
+    def answer_texts(self) -> dict[str, str]:
+        """The answers in words, by name."""
+        return {each.name: each.words for each in self.answers}
+
+    @property
+    def file(self) -> Path:
+        """The image."""
+        return Path(str(self.metadata.get(FILE, self.id)))
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        numbers: dict[str, Any] = {"same_image": True} if self.is_same else self.numbers
+        text: dict[str, Any] = {"text": next(iter(self.meaning.values()))} if self.meaning else {}
+        if self.answers:
+            text["answers"] = [each.as_data() for each in self.answers]
+        return {
+            "rank": self.rank,
+            "id": self.id,
+            "distance": self.distance,
+            **numbers,
+            **text,
+            "metadata": self.metadata,
+        }
+
+
+class QueryResult(NamedTuple):
+    """What was found for a query, nearest first, and the answers to the query: its own labels, if it is an image."""
+
+    query: NamedImage | TypedLabel
+    hits: list[SearchHit]
+    answers: list[Answer]
+
+    @property
+    def contradiction(self) -> str:
+        """That most images found have a predicted label that excludes the one searched for; "" if not."""
+        if not isinstance(self.query, TypedLabel):
+            return ""
+        terms = self.query.labels.terms
+        asked = [present is None or bool(present.any()) for _, present in terms]
+        excluding = sum(
+            any(asked[n] and answer.excludes(terms[n][0]) for n, answer in enumerate(hit.answers)) for hit in self.hits
+        )
+        if 2 * excluding <= len(self.hits):
+            return ""
+        return f"the predicted labels of {excluding:,} of {len(self.hits):,} images exclude {self.query.name}"
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        found: dict[str, Any] = {"query": self.query.name, "found": [hit.as_data() for hit in self.hits]}
+        if isinstance(self.query, TypedLabel):
+            found["training_items"] = self.query.items
+        return {**found, "answers": [each.as_data() for each in self.answers]} if self.answers else found
+
+
+def label_results(query: TypedLabel, result: SearchResult, answers: Answering) -> QueryResult:
+    """What was found for a label; distances to it say nothing of label distances, so that only answers do.
+
+    Args:
+        query: the label.
+        result: the result of the search of one query.
+        answers: the labels of items by their ids.
+    """
+    ids = result.ids[0].tolist()
+    found = zip(ids, result.distances[0].tolist(), answers(ids), strict=True)
+    metadata = [{}] * len(ids) if result.metadata is None else result.metadata[0]
+    hits = [
+        SearchHit(rank + 1, item, distance, {}, {}, metadata[rank], answers=item_answers)
+        for rank, (item, distance, item_answers) in enumerate(found)
+    ]
+    return QueryResult(query, hits, [])
+
+
+def results_of(
+    queries: Sequence[NamedImage],
+    result: SearchResult,
+    model: Any,
+    query_answers: Sequence[list[Answer]] | None = None,
+    answers: Answering = lambda ids: [[] for _ in ids],
+) -> list[QueryResult]:
+    """What was found for each query, with label distances where the model has a calibration.
+
+    The query's own image is marked: it has no label distance.
+
+    Args:
+        queries: the images that were searched with.
+        result: the result of the search.
+        model: what `contml.load` returns.
+        query_answers: the labels of the queries; None: not known.
+        answers: the labels of items by their ids.
+    """
+    calibration, distances = model.bundle.calibration, result.distances
+    title, numbers = "", np.empty((*distances.shape, 0))
+    keys: list[str] = []
+    if calibration is not None and distances.size:
+        if calibration.kind == "interval":
+            title, keys = f"label distance ({percent(calibration.level)} interval)", ["label_distance", "low", "high"]
+            numbers = np.stack(model.label_distance(distances), -1)  # [Q,k,3]
+        else:
+            title, keys = "same class", ["same_class"]
+            numbers = np.asarray(model.same_class(distances))[..., None]
+    results = []
+    for q, query in enumerate(queries):
+        hits = []
+        item_answers = answers(result.ids[q].tolist())
+        for rank, name in enumerate(result.ids[q]):
+            metadata = result.metadata[q][rank] if result.metadata else {}
+            values, distance = numbers[q, rank].tolist(), float(distances[q, rank])
+            hit = SearchHit(rank + 1, name, distance, {}, dict(zip(keys, values, strict=True)), metadata)
+            hit = hit._replace(answers=item_answers[rank])
+            if is_same_image(query, hit, float(distances[q].max())):
+                hit = hit._replace(meaning={title or "note": SAME}, numbers={}, is_same=True)
+            elif np.isnan(values).any():
+                hit = hit._replace(meaning={title: FARTHER}, numbers={})
+            elif keys:
+                text = model.measure.text(*values) if len(values) == 3 else percent(values[0])
+                hit = hit._replace(meaning={title: text})
+            hits.append(hit)
+        results.append(QueryResult(query, hits, [] if query_answers is None else query_answers[q]))
+    return results
+
+
+def is_same_image(query: NamedImage, hit: SearchHit, farthest: float) -> bool:
+    """Return whether an item is the query itself: the same file or a copy of it.
+
+    Where the file of the item is gone, the name decides, if the embeddings are equal up to rounding. `farthest` is the
+    largest distance that was found.
+    """
+    try:
+        if not hit.file.exists():
+            return hit.id == query.name and hit.distance <= max(1e-5, 1e-4 * farthest)
+        if hit.file.samefile(query.file):
+            return True
+        return query.file.is_file() and hit.file.is_file() and cmp(query.file, hit.file, shallow=False)
+    except (OSError, ValueError):  # a name with a null character
+        return False

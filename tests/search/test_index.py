@@ -1,0 +1,367 @@
+"""The index of vectors: exact results with ties, changes, metadata, and the graph of large ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from pyarrow import parquet
+from support.refusals import refuses
+
+from contml._support import progress
+from contml.search import Index, index as index_module, nearest, segments
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "contml" / "graphs"
+
+
+@pytest.fixture
+def small_graphs(monkeypatch):
+    """Graphs from 50 items on, and segments of 64 rows."""
+    monkeypatch.setattr(nearest, "EXACT_ROWS", 50)
+    monkeypatch.setattr(index_module, "ROWS", 64)
+
+
+def vectors(count, dim=8, seed=0):
+    return np.random.default_rng(seed).standard_normal((count, dim)).astype(np.float32)
+
+
+def names(count, start=0):
+    return [f"i{number:05d}" for number in range(start, start + count)]
+
+
+def made(tmp_path, x, **options):
+    index = Index.create(tmp_path / "index", x.shape[1])
+    index.add(names(len(x)), x, **options)
+    return index
+
+
+def brute_force(x, rows, queries, k):
+    """The k nearest of some rows by subtraction in float64, ties by row."""
+    squared = np.square(queries[:, None].astype(np.float64) - x[rows].astype(np.float64)).sum(2)
+    order = np.lexsort((np.broadcast_to(rows, squared.shape), squared))[:, :k]
+    return rows[order], np.sqrt(np.take_along_axis(squared, order, 1))
+
+
+def check_exact(index, x, rows, queries, k):
+    found = index.search(queries, k)
+    expected, distances = brute_force(x, rows, queries, k)
+    assert found.ids.tolist() == [[f"i{row:05d}" for row in each] for each in expected]
+    assert np.allclose(found.distances, distances, rtol=1e-6)
+
+
+@pytest.mark.parametrize("offset", [0, 1000])
+@pytest.mark.parametrize("grid", [False, True], ids=["normal", "ties"])
+def test_a_search_is_exact_with_ties_by_order(tmp_path, grid, offset):
+    x = vectors(400)
+    x = (np.round(x) if grid else x) + np.float32(offset)
+    x[200:260] = x[:60]
+    index = made(tmp_path, x)
+    check_exact(Index.open(index.path), x, np.arange(400), x[::7], 12)
+    index.remove(names(30, 5))
+    rows = np.delete(np.arange(400), slice(5, 35))
+    for _ in range(2):
+        check_exact(index, x, rows, x[:20], 12)
+        check_exact(Index.open(index.path), x, rows, x[:20], 500)
+        index.compact()
+    assert len(index) == 370
+    assert index.ids == [f"i{row:05d}" for row in rows]
+    assert np.array_equal(index.embeddings(["i00040", "i00003"]), x[[40, 3]])
+
+
+def test_a_search_is_exact_where_products_round(tmp_path):
+    x = np.float32(1e4) + np.float32(1e-3) * np.round(vectors(300, 4) * 3)
+    check_exact(made(tmp_path, x), x, np.arange(300), x[:40], 5)
+
+
+def test_fewer_items_than_k_and_none(tmp_path):
+    index = Index.create(tmp_path / "index", 3)
+    assert index.search(np.zeros((2, 3)), 5).ids.shape == (2, 0)
+    index.add(["a"], np.zeros((1, 3)))
+    found = index.search(torch.ones(2, 3), 5)
+    assert (found.ids.tolist(), found.metadata) == ([["a"], ["a"]], None)
+    assert index.search(np.zeros((0, 3)), 5).ids.shape == (0, 1)
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+
+def test_removed_items_are_known_and_can_be_added_again(tmp_path):
+    x = vectors(10)
+    index = made(tmp_path, x, sources=[f"source {n}" for n in range(10)])
+    assert index.remove(["i00003", "i00004"]) == (2, 0)
+    assert Index.open(index.path).remove(["i00003", "i00005"]) == (1, 1)
+    index.compact()
+    index = Index.open(index.path)
+    assert index.remove(["i00004"]) == (0, 1)
+    assert index.removed == {f"i0000{n}": f"source {n}" for n in (3, 4, 5)}
+    with refuses("ids", got="'other' is not in the index"):
+        index.remove(["i00001", "other"])
+    assert "i00001" in index
+    index.add(["i00003"], x[3:4])
+    assert [*index.removed] == ["i00004", "i00005"]
+    assert index.search(x[3:4], 1).ids.tolist() == [["i00003"]]
+    assert index.remove(["i00003"]) == (1, 0)
+    assert len(Index.open(index.path)) == 7
+    assert index.sources(["i00009"]) == ["source 9"]
+
+
+def test_a_folder_is_removed_at_once(tmp_path):
+    index = Index.create(tmp_path / "index", 2)
+    index.add(["a/1", "a/2", "ab"], np.zeros((3, 2)))
+    assert index.remove(["a"]) == (2, 0)
+    assert index.remove(["a"]) == (0, 2)
+    assert index.ids == ["ab"]
+
+
+def test_metadata_has_a_type_per_key_which_is_widened_once(tmp_path, capsys):
+    progress.note.cache_clear()
+    index = Index.create(tmp_path / "index", 2)
+    index.add(["a", "b"], np.zeros((2, 2)), [{"year": 2020, "id": "A", "fine": True}, None])
+    assert index.columns == {"year": "int", "id": "text", "fine": "bool"}
+    index.add(["c"], np.zeros((1, 2)), [{"year": 2020.5, "id": None, "n": np.int64(3)}])
+    index.add(["d"], np.zeros((1, 2)), [{"year": 2021, "id": 7, "big": 2**60}])
+    index.add(["e"], np.zeros((1, 2)), [{"fine": "yes"}])
+    assert index.columns == {"year": "float", "id": "text", "fine": "text", "n": "int", "big": "text"}
+    expected = [{"year": 2020.0, "id": "A", "fine": "True"}, {}, {"year": 2020.5, "n": 3}]
+    expected += [{"year": 2021.0, "id": "7", "big": str(2**60)}, {"fine": "yes"}]
+    for _ in range(2):
+        index = Index.open(index.path)
+        assert index.metadata([*"abcde"]) == expected
+        assert index.search(np.zeros((1, 2)), 5).metadata == [expected]
+        index.compact()
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert lines[0].endswith("metadata 'year' was int, and is float for all items from now on")
+
+
+def test_other_tools_read_the_segments(tmp_path, monkeypatch):
+    monkeypatch.setattr(index_module, "ROWS", 4)
+    x = vectors(10, 3)
+    index = made(tmp_path, x, metadata=[{"year": n} for n in range(10)], sources=[f"{n}" for n in range(10)])
+    files = sorted(index.path.glob("segment-*.parquet"))
+    assert [parquet.read_metadata(file).num_rows for file in files] == [4, 4, 2]
+    table = parquet.read_table(files)
+    assert table.column_names == ["id", "vector", "source", "year"]
+    assert table["id"].to_pylist() == names(10)
+    assert np.array_equal(np.array(table["vector"].to_pylist(), np.float32), x)
+    assert table["year"].to_pylist() == [*range(10)]
+
+
+def test_an_object_reads_the_index_as_it_was(tmp_path):
+    x = vectors(20)
+    index = made(tmp_path, x)
+    before = Index.open(index.path)
+    assert len(before) == 20
+    index.remove(names(5))
+    assert len(before) == 20
+    assert before.search(x[:1], 1).ids.tolist() == [["i00000"]]
+    unread = Index.open(index.path)
+    index.remove(["i00007"])
+    index.compact()  # the files that `unread` would read are gone
+    assert unread.search(x[7:8], 20).ids.shape == (1, 14)
+    assert before.search(x[:1], 1).ids.tolist() == [["i00000"]]
+
+
+def test_a_second_writer_is_refused_and_readers_are_not(tmp_path):
+    index = made(tmp_path, vectors(5))
+    script = "import sys; from contml.search import Index; Index.open(sys.argv[1]).remove(['i00000'])"
+    with index.lock():
+        process = subprocess.run([sys.executable, "-c", script, index.path], capture_output=True, text=True)
+        assert "another process is changing this index; wait for it, or stop it" in process.stderr.splitlines()[-1]
+        assert len(Index.open(index.path).search(vectors(1), 2).ids) == 1
+    assert len(Index.open(index.path)) == 5
+
+
+def test_threads_search_and_change(tmp_path):
+    x = vectors(200)
+    index, errors = made(tmp_path, x), []
+
+    def search():
+        try:
+            for n in range(20):
+                assert index.search(x[n : n + 1], 1).ids.tolist() == [[f"i{n:05d}"]]
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=search) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    index.add(["new"], vectors(1, seed=5))
+    index.remove(["i00100"])
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    index = made(tmp_path, vectors(5))
+    (index.path / "segment-000002.parquet").write_bytes(b"half")
+    (index.path / "removed-000009.parquet").write_bytes(b"")
+    (index.path / "notes.txt").write_text("mine")
+    index.add(["x"], vectors(1))
+    found = {path.name for path in index.path.iterdir()} - {".lock"}
+    assert found == {"manifest.json", "segment-000001.parquet", "segment-000002.parquet", "notes.txt"}
+    assert Index.open(index.path).ids[-1] == "x"
+
+
+def test_an_index_that_may_only_be_read_is_searched(tmp_path):
+    index = made(tmp_path, vectors(5), metadata=[{"a": 1}] * 5)
+    index.remove(["i00001"])
+    (index.path / ".lock").unlink()
+    for path in (*index.path.iterdir(), index.path):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        before = sorted(index.path.iterdir())
+        assert Index.open(index.path).search(vectors(1), 9).ids.shape == (1, 4)
+        assert sorted(index.path.iterdir()) == before
+        if os.geteuid():
+            with refuses(str(index.path)):
+                index.add(["x"], vectors(1))
+    finally:
+        index.path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("ids", "x", "options", "subject", "got"),
+    [
+        (["a"], np.full((1, 8), np.nan), {}, "embeddings", "the numbers of row 0 are not finite"),
+        (["a"], np.full((1, 8), 1e30), {}, "embeddings", "the numbers of row 0 have a norm above 1e+18"),
+        (["a"], np.zeros((1, 7)), {}, "embeddings", "shape [1, 7]"),
+        (["a"], np.zeros((2, 8)), {}, "ids", "1 for 2 embeddings"),
+        (["a", "a"], np.zeros((2, 8)), {}, "ids", "'a' appears twice"),
+        (["i00001"], np.zeros((1, 8)), {}, "ids", "'i00001' is in the index"),
+        ([""], np.zeros((1, 8)), {}, "ids", "''"),
+        (["\ud800"], np.zeros((1, 8)), {}, "ids", "'\\ud800'"),
+        (["a"], [["x"] * 8], {}, "embeddings", "an array of <U1"),
+        (["a"], np.zeros((1, 8)), {"metadata": [{"x": [1]}]}, "metadata x", "[1]"),
+        (["a"], np.zeros((1, 8)), {"metadata": [{"x": float("nan")}]}, "metadata x", "nan"),
+        (["a"], np.zeros((1, 8)), {"metadata": [{1: "x"}]}, "metadata", "{1: 'x'}"),
+        (["a"], np.zeros((1, 8)), {"metadata": []}, "metadata", "0 for 1 items"),
+        (["a"], np.zeros((1, 8)), {"metadata": [{f"k{n}": 1 for n in range(300)}]}, "metadata", "300 keys"),
+        (["a"], np.zeros((1, 8)), {"sources": []}, "sources", "0 for 1 items"),
+    ],
+)
+def test_bad_items_are_refused_and_nothing_is_added(tmp_path, ids, x, options, subject, got):
+    index = made(tmp_path, vectors(3))
+    before = {path.name: path.read_bytes() for path in index.path.iterdir()}
+    with refuses(subject, got=got):
+        index.add(ids, x, **options)
+    assert {path.name: path.read_bytes() for path in index.path.iterdir()} == before
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, "3"])
+def test_bad_arguments(tmp_path, k):
+    index = made(tmp_path, vectors(3))
+    with refuses("k"):
+        index.search(vectors(1), k)
+    with refuses("dim"):
+        Index.create(tmp_path / "other", k)
+    with refuses(str(index.path), got="exists already and is not empty"):
+        Index.create(index.path, 8)
+
+
+# -- graphs ------------------------------------------------------------------------------------------------------------
+
+
+def clustered(count, copies, seed=0):
+    """Vectors around centers, of which a share are copies of others."""
+    rng = np.random.default_rng(seed)
+    distinct = rng.standard_normal((max(1, count // 20), 16))[rng.integers(max(1, count // 20), size=count)]
+    distinct = (distinct + 0.5 * rng.standard_normal((count, 16))).astype(np.float32)
+    rows = np.arange(count)
+    again = rng.choice(count, int(copies * count), replace=False)
+    rows[again] = rng.integers(max(1, count // 100), size=len(again))
+    return distinct[rows]
+
+
+@pytest.mark.parametrize("copies", [0, 0.2, 0.5, 0.8])
+def test_a_graph_finds_nearly_all_whatever_the_share_of_copies(tmp_path, monkeypatch, copies):
+    monkeypatch.setattr(nearest, "EXACT_ROWS", 1000)
+    x = clustered(4000, copies)
+    index = made(tmp_path, x)
+    index.build()
+    assert "distinct vectors" in index.search_text
+    queries = clustered(200, 0, seed=1)
+    found = index.search(queries, 10)
+    distances = brute_force(x, np.arange(4000), queries, 10)[1]
+    assert (found.distances <= distances[:, -1:] * (1 + 1e-6)).mean() > 0.95
+    # What is found is complete: all copies of an item, in the order in which they were added.
+    for ids, row in zip(found.ids, found.distances, strict=True):
+        rows = [int(name[1:]) for name in ids]
+        assert sorted(zip(row.tolist(), rows, strict=True)) == [*zip(row.tolist(), rows, strict=True)]
+
+
+def test_a_graph_is_kept_and_built_again_where_missing(tmp_path, monkeypatch, small_graphs, cache):
+    x = clustered(200, 0.3)
+    index = made(tmp_path, x)
+    built = []
+    build = nearest.Graph._build.__func__
+    monkeypatch.setattr(
+        nearest.Graph, "_build", classmethod(lambda cls, *given: built.append(len(given[0])) or build(cls, *given))
+    )
+    expected = Index.open(index.path).search(x[:50], 5)
+    assert (built, len([*cache.iterdir()])) == ([200], 1)
+    again = Index.open(index.path).search(x[:50], 5)
+    assert built == [200]
+    assert np.array_equal(again.ids, expected.ids)
+    (file,) = cache.iterdir()
+    file.write_bytes(file.read_bytes()[:-9])  # damaged
+    assert np.array_equal(Index.open(index.path).search(x[:50], 5).ids, expected.ids)
+    assert built == [200, 200]
+    new = clustered(15, 0, seed=3)
+    index.add(names(15, 200), new)  # fewer than 10 % are new: they are compared
+    assert index.search(new, 1).ids[:, 0].tolist() == names(15, 200)
+    assert built == [200, 200]
+    index.add(names(15, 300), clustered(15, 0, seed=4))
+    index.search(new, 1)
+    assert built == [200, 200, 230]
+    assert not [path for path in index.path.iterdir() if path.suffix not in (".parquet", ".json", "")]
+
+
+def test_removed_items_of_a_graph_are_never_found(tmp_path, small_graphs):
+    x = clustered(300, 0.5)
+    index = made(tmp_path, x)
+    index.build()
+    index.remove(names(200))
+    for each in (index, Index.open(index.path)):
+        check_exact(each, x, np.arange(200, 300), x[::10], 3)
+        check_exact(each, x, np.arange(200, 300), x[::10], 100)
+    index.compact()
+    check_exact(index, x, np.arange(200, 300), x[::10], 100)
+
+
+def test_k_beyond_the_distinct_vectors(tmp_path, small_graphs):
+    x = np.repeat(vectors(3), 40, axis=0)
+    index = made(tmp_path, x)
+    check_exact(index, x, np.arange(120), x[::20], 100)
+
+
+def test_where_a_graph_finds_too_few_all_are_compared(tmp_path, monkeypatch, small_graphs):
+    monkeypatch.setattr(nearest, "RECALL", 1.1)
+    x = vectors(100)
+    index = made(tmp_path, x)
+    for each in (index, Index.open(index.path)):
+        assert each.search_text.startswith("exact, compares all items: a graph finds less than")
+        check_exact(each, x, np.arange(100), x[:20], 5)
+
+
+def test_a_home_that_cannot_be_written_is_no_hindrance(tmp_path, monkeypatch, small_graphs):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    x = clustered(100, 0)
+    assert made(tmp_path, x).search(x[:1], 1).ids.tolist() == [["i00000"]]
+
+
+def test_columns_have_names_of_their_own():
+    keys = ["id", "vector", "source", "row", "metadata.id", "metadata.metadata.id", "year", "file"]
+    assert len({segments.column_name(key) for key in keys}) == len(keys)
+    assert not {"id", "vector", "source", "row"} & {segments.column_name(key) for key in keys}
