@@ -92,26 +92,6 @@ def report() -> Measurement:
     return lambda: void(report_run(folder)), lambda: ""
 
 
-def tsne(items: int) -> Measurement:
-    """The t-SNE map of embeddings in 20 groups; the figure is its divergence, of which lower is better."""
-    import torch
-
-    from contml.report.embedding_map import tsne as mapped
-
-    random = torch.Generator().manual_seed(0)
-    groups = torch.arange(items) % 20
-    x = torch.randn(20, 64, generator=random)[groups] + 0.5 * torch.randn(items, 64, generator=random)
-
-    def kept() -> str:
-        points = torch.from_numpy(mapped(x))
-        near = torch.cdist(points, points).fill_diagonal_(torch.inf).topk(10, largest=False).indices
-        true = torch.cdist(x, x).fill_diagonal_(torch.inf).topk(10, largest=False).indices
-        share = (near[:, :, None] == true[:, None]).any(2).double().mean()
-        return f"{share:.3f} of the 10 nearest are kept"
-
-    return lambda: void(mapped(x)), kept
-
-
 def loss(name: str) -> Measurement:
     """Forward and backward of a loss on 128 embeddings, 20 times."""
     import torch
@@ -164,8 +144,6 @@ def measurements() -> dict[str, Callable[[], Measurement]]:
         "first step of contml train pose/synthetic": lambda: command("-c", FIRST_STEP, "train", "pose/synthetic"),
         "first step of a table of 240 images": first_step_of_a_table,
         "report of a small run": report,
-        "t-SNE of 1,000 items": lambda: tsne(1000),
-        "t-SNE of 2,000 items": lambda: tsne(2000),
         **{
             f"evaluation of {items:,} {kind}": partial(evaluation, kind, items)
             for kind in ("numbers", "vectors", "poses")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from datetime import date, timedelta
 from typing import Any
@@ -21,12 +20,11 @@ from torch import Tensor
 from contml._support.text import number, percent
 from contml.contracts import Colours
 from contml.data.renderers.text import class_colour
-from contml.distances.vectors import nearest_vectors
 from contml.labels.base import LabelSpace
 from contml.report.plots import DPI, STYLE, WIDTH, Array, draw_note, plain
 
 #: t-SNE of more items takes longer than all else of a report; of fewer than ten it shows nothing.
-MAX_TSNE, MIN_TSNE = 2000, 10
+MAX_TSNE, MIN_TSNE = 1000, 10
 PERPLEXITY = 30
 #: Classes in a legend, characters of a name there, and the items whose label distances colour labels of other kinds.
 _CLASSES, _NAME, _LANDMARKS = 9, 22, 200
@@ -150,7 +148,7 @@ def tsne(embeddings: Tensor, seed: int = 0) -> Array:
     n = len(embeddings)
     if n == 0:
         return np.zeros((0, 2))
-    from contml.report._tsne import EARLY, EXAGGERATION, ITERATIONS, descend  # here: it imports numba
+    from sklearn.manifold import TSNE  # here: it takes a second to import
 
     # The map does not depend on the scale, and squares of a large scale would overflow.
     values = embeddings.detach().cpu().double()
@@ -160,39 +158,9 @@ def tsne(embeddings: Tensor, seed: int = 0) -> Array:
     # The noise separates equal items, and the second axis where the embeddings have one dimension.
     noise = np.random.default_rng(seed).normal(scale=1e-6, size=start.shape)
     start = 1e-4 * start / (start[:, 0].std() or 1.0) + noise
-    points: Any = np.ascontiguousarray(start.T, dtype=np.float32)
-    rate = max(n / EXAGGERATION / 4, 50)
-    descend(*_joint_probabilities(values), points, np.float32(rate), ITERATIONS, EARLY, np.float32(EXAGGERATION))
-    return np.asarray(points.T, dtype=np.float64)
-
-
-def _joint_probabilities(values: Tensor) -> tuple[Any, Any, Any]:
-    """The probabilities of the pairs of near items, symmetric: where each row starts `[N + 1]`, columns, and values.
-
-        p_ij = (p_j|i + p_i|j) / 2N,    p_j|i ~ exp(-b_i |x_i - x_j|^2) for the 3 perplexities nearest to i
-
-    b_i is bisected until the perplexity of p_.|i, the exponential of its entropy, is `PERPLEXITY`.
-    """
-    from scipy.sparse import csr_array  # here: the import is slow
-
-    n = len(values)
-    perplexity = min(PERPLEXITY, (n - 1) / 3)
-    count = min(int(3 * perplexity + 1), n - 1)
-    near = nearest_vectors(values, values, count, self_index=torch.arange(n))
-    squared = near.values - near.values[:, :1]  # the nearest at 0, so that its exponential is 1
-    low, high = torch.zeros(n, 1, dtype=torch.float64), torch.full((n, 1), torch.inf, dtype=torch.float64)
-    b = 1 / squared.mean(1, keepdim=True).clamp(min=1e-12)
-    for _ in range(64):
-        p = torch.exp(-b * squared)
-        entropy = p.sum(1, keepdim=True).log() + b * (p * squared).sum(1, keepdim=True) / p.sum(1, keepdim=True)
-        wide = entropy > math.log(perplexity)
-        low, high = torch.where(wide, b, low), torch.where(wide, high, b)
-        b = torch.where(high.isinf(), 2 * b, (low + high) / 2)
-    p = p / p.sum(1, keepdim=True)
-    starts = np.arange(n + 1) * count
-    one_way = csr_array((p.flatten().numpy(), near.positions.flatten().numpy(), starts), shape=(n, n))
-    both = csr_array((one_way + one_way.T) / (2 * n))
-    return both.indptr.astype(np.int32), both.indices.astype(np.int32), both.data.astype(np.float32)
+    made = TSNE(perplexity=min(PERPLEXITY, (n - 1) / 3), init=start.astype(np.float32), random_state=seed)
+    points: Array = made.fit_transform(values.numpy()).astype(np.float64)
+    return points
 
 
 def principal_components(embeddings: Tensor) -> tuple[Array, tuple[float, float]]:

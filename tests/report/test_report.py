@@ -26,8 +26,7 @@ from contml.evaluation.evaluated import Evaluated, Selection
 from contml.evaluation.results import Curve, Evaluation, Ranking, headline_k
 from contml.evaluation.table import further, sentence, summary
 from contml.labels import ClassLabels, DateLabels, VectorLabels
-from contml.report._tsne import descend
-from contml.report.embedding_map import _joint_probabilities, main_direction, map_plots, principal_components, tsne
+from contml.report.embedding_map import main_direction, map_plots, principal_components, tsne
 from contml.report.gallery import choose_queries, draw, gallery_strips, stack
 from contml.report.page import About, write_report
 from contml.report.plots import binned_quartiles, density_plot, metrics_plot, png, smooth, training_plot
@@ -479,45 +478,6 @@ def test_tsne_keeps_neighbours_and_is_fixed_by_its_seed() -> None:
     assert torch.equal(groups[nearest], groups)
     assert np.array_equal(tsne(x), points.numpy())
     assert not np.array_equal(tsne(x, seed=1), points.numpy())
-
-
-def test_tsne_is_at_least_as_good_as_that_of_scikit_learn() -> None:
-    from scipy.sparse import csr_array
-    from sklearn.manifold import TSNE
-
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(6, 8, generator=generator, dtype=torch.float64)[torch.arange(150) % 6]
-    x = x + 0.4 * torch.randn(150, 8, generator=generator, dtype=torch.float64)
-    starts, columns, values = _joint_probabilities(x)
-    p = torch.from_numpy(csr_array((values, columns, starts), shape=(150, 150)).toarray()).double()
-    assert torch.equal(p, p.T)
-    assert float(p.sum()) == pytest.approx(1, rel=1e-5)
-
-    def divergence(points: np.ndarray) -> float:
-        near = 1 / (1 + torch.cdist(torch.from_numpy(points), torch.from_numpy(points)).square())
-        q = near.fill_diagonal_(0) / near.sum()
-        return float((p[p > 0] * (p[p > 0] / q[p > 0]).log()).sum())
-
-    start = 1e-4 * principal_components(x)[0] / principal_components(x)[0][:, 0].std()
-    peer = TSNE(perplexity=30, init=start.astype(np.float32), random_state=0).fit_transform(x.numpy())
-    assert divergence(tsne(x)) < 1.02 * divergence(peer.astype(np.float64))
-
-
-def test_the_gradient_of_tsne_equals_autograd() -> None:
-    generator = torch.Generator().manual_seed(0)
-    points = torch.randn(20, 2, generator=generator, dtype=torch.float64).requires_grad_()
-    p = torch.rand(20, 20, generator=generator).fill_diagonal_(0)
-    p = (p + p.T) / (p + p.T).sum()
-    apart = ~torch.eye(20, dtype=torch.bool)
-    near = 1 / (1 + (points[:, None] - points).square().sum(2)[apart])
-    kl = -(p[apart] * (near / near.sum()).log()).sum()  # and a constant
-    (slope,) = torch.autograd.grad(kl, points)
-    moved = np.ascontiguousarray(points.detach().T.numpy(), dtype=np.float32)
-    before = moved.copy()
-    starts, columns = np.arange(21, dtype=np.int32) * 20, np.tile(np.arange(20, dtype=np.int32), 20)
-    descend(starts, columns, p.numpy().ravel(), moved, np.float32(1), 1, 0, np.float32(1))
-    # The first step: gains 0.8, no velocity.
-    np.testing.assert_allclose((before - moved) / 0.8, slope.T.numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize("x", [torch.zeros(40, 3), torch.randn(40, 1), 1e30 * torch.randn(40, 3), torch.ones(10, 2)])
