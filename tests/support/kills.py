@@ -98,9 +98,50 @@ def index_of(folder: Path) -> object:
     return paths, names
 
 
+# -- embeddings, features, sweeps --------------------------------------------------------------------------------------
+
+SMALL = (
+    *("task.train=40", "task.val=12", "task.test=12", "task.queries=4", "images.resize=32", "images.crop=32"),
+    *("sampler.batch_size=12", "sampler.anchors_per_batch=4", "sampler.neighbours=2", "sampler.batches=4"),
+    "training.epochs=2",
+)
+
+
+def nothing(_: Path) -> None:
+    """Nothing is prepared."""
+
+
+def features_of(folder: Path) -> object:
+    """The names and the features of a file, and that nothing else is left."""
+    left = {path.name for path in folder.iterdir()} - {"model", "photos", "f.npz", "log"}
+    assert not left, left
+    with np.load(folder / "f.npz") as found:
+        return found["names"].tolist(), found["features"].tolist()
+
+
+def sweep_of(folder: Path) -> object:
+    """The trainings of a sweep without their times, and that no state is left."""
+    place = folder / "runs/pose/synthetic/sweep"
+    assert not [*place.glob("*/checkpoints/*"), *place.rglob("stop")]
+    rows = map(json.loads, (place / "trials.jsonl").read_text().splitlines())
+    return sorted(json.dumps({key: value for key, value in row.items() if key != "seconds"}) for row in rows)
+
+
+def sweep(processes: int) -> None:
+    """A sweep of three trials."""
+    tries = ("--try", "optimizer.lr=1e-3,3e-3,1e-2", "--processes", str(processes))
+    contml("sweep", "pose/synthetic", *SMALL, *tries)
+
+
 ADD = ("index", "model", "photos", "--out", "index", "--trust")
 REMOVE = ("index", "--out", "index", *(word for number in "13579" for word in ("--remove", number)))
 CASES = {
+    "embed": Case(images, lambda: contml("embed", "model", "photos", "--out", "f.npz", "--trust"), features_of),
+    "features": Case(
+        nothing, lambda: contml("features", "pose/synthetic", "task.train=400", "--out", "f.npz"), features_of
+    ),
+    "sweep": Case(nothing, lambda: sweep(1), sweep_of),
+    "sweep, two processes": Case(nothing, lambda: sweep(2), sweep_of),
     "index add": Case(images, lambda: contml(*ADD), index_of),
     "index remove": Case(vectors, lambda: contml(*REMOVE), index_of),
     "index compact": Case(half_removed, lambda: contml("index", "--out", "index", "--compact"), index_of),
