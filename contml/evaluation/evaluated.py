@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -117,7 +117,7 @@ class Evaluated:
         selection: how the best weights were chosen; None where no validation split chose.
         changes: the changes of the data since the run began, which the user accepted; empty if there are none.
         trained: whether a step of the training changed the network.
-        identity: of the model that was evaluated (`contml.models.identity`); empty for a run of an older version.
+        identity: of the model that was evaluated (`contml.models.identity`).
     """
 
     evaluation: Evaluation
@@ -264,10 +264,6 @@ class Evaluated:
             raise ValueError("an unknown metric")
         if any(len({len(c.model), len(c.random), len(c.oracle)}) > 1 for c in evaluation.curves.values()):
             raise ValueError("curves of different lengths")
-        if "kind" not in values:  # of an older version: the first kind whose main metric it has
-            kinds = (replace(evaluation, kind=kind) for kind in KINDS)
-            evaluation = next((each for each in kinds if measured(each, each.headline)), evaluation)
-            evaluated = replace(evaluated, evaluation=evaluation)
         if measured(evaluation, evaluation.headline) is None or min(evaluation.recall_at, default=1) < 1:
             raise ValueError("no main metric, or a K below 1")
         if not (0 <= evaluated.epoch < math.inf and evaluated.epochs >= 0):

@@ -29,7 +29,7 @@ from contml.models.weights import is_captioner, names_a_file
 from contml.retrieval.calibration import STRICT, Calibration
 from contml.retrieval.labelled_items import LabelledItems
 from contml.retrieval.model_card import CARD, GALLERY, PLACE, Card, make_card, read_card
-from contml.runs import Run, without_paths
+from contml.runs import Run
 
 #: The number of the format: it rises when an older version of contml could not read the file.
 FORMAT: Literal[1] = 1
@@ -181,7 +181,7 @@ def _read_run(run: Run) -> SavedModel:
     file = run.checkpoints / f"{evaluated.checkpoint}.safetensors"
     weights, config, values = _load(file)
     try:
-        all_options = without_paths(values["config"])  # weights of older versions have paths
+        all_options = values["config"]
         images = all_options["images"]
         bundle = Bundle(
             name=run.name,

@@ -143,7 +143,7 @@ class BestWeights:
         self.epoch, self.value, self.since = numbers["epoch"], numbers["value"], numbers["since"]
         self.metric = numbers["metric"]
         self.features = None if numbers["features"] is None else FeatureComparison(**numbers["features"])
-        averages = numbers.get("averages")  # absent from states of older versions
+        averages = numbers["averages"]
         self.averages = None if averages is None else AveragingComparison(**averages)
         self._values, self._last, self.weights = tensors["best"], tensors["last"], dict(weights)
         self._items = tensors.get("items")

@@ -83,19 +83,6 @@ def test_the_result_goes_through_json_and_tables():
     assert sentence(read).startswith("CIDEr-D is ")
 
 
-def test_the_kind_of_a_file_of_an_older_version_is_that_of_its_main_metric():
-    captions, _ = evaluate_captions(["a square"] * 30, described_squares(), torch.arange(30))
-    for evaluation in (captions, classes(0.4), poses(0.4)):
-        values = Evaluated(evaluation, "test", "last", 2, 2).to_dict()
-        kind = values.pop("kind")
-        assert Evaluated.from_dict(values).evaluation.kind == kind
-    del values["curves"]["label_distance"]
-    with pytest.raises(ValueError, match="no main metric"):
-        Evaluated.from_dict(values)
-    with pytest.raises(ValueError, match="kind"):
-        Evaluated.from_dict({**values, "kind": "other"})
-
-
 @pytest.mark.parametrize(
     ("evaluation", "words"),
     [
