@@ -32,7 +32,6 @@ from support.commands import (
     write_world,
 )
 from support.paths import ROOT
-from support.shards import tar
 from torchvision import models
 
 from contml.experiment import config_names, config_text, load, task_table
@@ -165,14 +164,6 @@ def write_vectors(path, names):
 
 
 #: What a page assumes beside the files that its commands name.
-def write_shards(folder):
-    """The photographs in eight archives."""
-    photos = sorted((folder / "photos").rglob("*.jpg"))
-    for number in range(8):
-        members = {f"{42 + row:04d}.jpg": path.read_bytes() for row, path in enumerate(photos[number::8])}
-        tar(folder / "shards" / f"photos-{number:06d}.tar", members)
-
-
 OWN = {
     "CONTRIBUTING.md": write_birds,
     "docs/caption_distances.md": write_encoder,
@@ -180,7 +171,6 @@ OWN = {
     "docs/recipes.md": write_recipes,
     "docs/table.md": write_houses,
     "docs/training.md": write_teacher,
-    "docs/using_a_model.md": write_shards,
     "docs/in_your_code.md": lambda folder: shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True),
 }
 TYPED = [page for page in PAGES if commands(page)]

@@ -784,10 +784,6 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             rf"until then, at most \| {N} GB \| {N} GB \| \*\*{N} GB\*\*",
             lambda: [started("number", rows=rows)[1] for rows in (10**5, 10**6, 10**7)],
         ),
-        (
-            f"first: {N} us and {N} bytes for each image of a tar archive, {N} us and {N} bytes for a row of a Parquet",
-            lambda: [*opened("tar archive, an image and a .json per sample"), *opened("Parquet file, column of names")],
-        ),
     ],
     "docs/search.md": [
         (f"Up to {N} items, all are compared", lambda: nearest.EXACT_ROWS),
@@ -827,7 +823,6 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         ),
     ],
     "docs/using_a_model.md": [
-        (f"for the same processor time, within {N} %", lambda: most_of_shards()),
         (f"parts of {N} images are kept", lambda: embed_parts._PART),
         (f"embeddings differ by more than {N} \\(of", lambda: graph._TOLERANCE),
         (f"on {WORD} random images", lambda: graph._CHECKED),
@@ -1016,11 +1011,6 @@ def rouge_l() -> list[float]:
     return [len(fell), len(changes), max(fell), len(rose), max(rose)]
 
 
-def opened(shard: str) -> list[float]:
-    """Microseconds and bytes per image of a shard that is opened."""
-    return row("shards", shard)[1:]
-
-
 def kept_per_row(labels: str) -> list[float]:
     """Bytes per row that a task of 10^6 rows keeps, those in tensors besides, and the most while it is read."""
     text = (ROOT / "benchmarks/results/growth.md").read_text(encoding="utf-8")
@@ -1041,12 +1031,6 @@ def seconds_to_start(rows: int) -> float:
 
 
 _RECORD = "record of the run: 31 bytes per row"
-
-
-def most_of_shards() -> float:
-    """The largest difference of a kind of shard from files, in percent."""
-    kinds = ("tar archives", "Parquet file", "data set of Hugging Face")
-    return max(100 * abs(row("shards", kind)[2] - 1) for kind in kinds)
 
 
 def halves() -> list[list[float]]:

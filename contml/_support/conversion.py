@@ -21,7 +21,7 @@ _REAL = (Real, Decimal, np.bool_)
 
 
 @runtime_checkable
-class _ArrayLike(Protocol):
+class ArrayLike(Protocol):
     """What NumPy converts by itself: its own arrays, and the columns and tables of pandas and polars."""
 
     def __array__(self, *args: Any, **options: Any) -> np.ndarray[Any, Any]:
@@ -30,7 +30,7 @@ class _ArrayLike(Protocol):
 
 
 @runtime_checkable
-class _Frame(_ArrayLike, Protocol):
+class _Frame(ArrayLike, Protocol):
     """A table of pandas."""
 
     @property
@@ -93,7 +93,7 @@ def as_items(name: str, values: object, allowed: str, *, as_rows: bool = False) 
         InputError: there is no order or there are no items: a text, a set, a mapping, a single value, a masked or a
             sparse array.
     """
-    if not isinstance(values, Tensor | _ArrayLike):
+    if not isinstance(values, Tensor | ArrayLike):
         return [_plain(value) for value in _sequence(name, values, allowed)]
     array = _dense(name, values, allowed) if isinstance(values, Tensor) else _array(name, values, allowed)
     if array.ndim == 0:
@@ -157,7 +157,7 @@ def _array(name: str, values: object, allowed: str) -> np.ndarray[Any, Any]:
         if np.ma.is_masked(values):
             raise InputError(name, "masked values", f"must be {allowed}", "omit these items")
         values = values.data
-    if not isinstance(values, list | tuple | range | Real) and not isinstance(values, _ArrayLike):
+    if not isinstance(values, list | tuple | range | Real) and not isinstance(values, ArrayLike):
         values = _sequence(name, values, allowed)
         values = values if isinstance(values, Sequence) else list(values)
     try:

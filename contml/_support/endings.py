@@ -18,8 +18,7 @@ GRAPHS, PREDICTIONS = (".onnx", ".pt2"), (".csv", ".parquet")
 _OTHERS = {
     **dict.fromkeys((".xls", ".xlsm", ".xlsb", ".ods", ".numbers"), "save the sheet as CSV or .xlsx"),
     **dict.fromkeys((".yaml", ".yml"), "give a config without --data"),
-    **dict.fromkeys((".zip", ".7z"), "unpack it, and give the folder or the table in it"),
-    ".tar": "name its images in a table, FILE.tar/NAME, or unpack it and give the folder or the table in it",
+    **dict.fromkeys((".zip", ".7z", ".tar"), "unpack it, and give the folder or the table in it"),
     **dict.fromkeys((".pkl", ".pickle", ".feather", ".arrow", ".h5", ".hdf5"), "save it as Parquet or CSV"),
     **dict.fromkeys((".doc", ".docx", ".pdf"), "save the table as CSV"),
 }

@@ -26,8 +26,7 @@ Images = Annotated[
     list[str],
     typer.Argument(
         metavar="IMAGES",
-        help="Image files, folders (read recursively), shards (.tar, .parquet, data sets of Hugging Face), '@list.txt' "
-        "(a path per line), '@items.csv:COLUMN'.",
+        help="Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'.",
     ),
 ]
 BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time.")]
@@ -97,13 +96,7 @@ def export(
 def embed(
     run: Model,
     images: Images,
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help="The file to write: .parquet or .npz; or a folder, for a .parquet of each shard.",
-        ),
-    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .parquet or .npz.")],
     dim: Dim = None,
     tables: Tables = None,
     batch_size: BatchSize = 128,
@@ -115,49 +108,30 @@ def embed(
     """Write the embeddings of images, with the transform of the evaluation.
 
     The file holds the name of each image (its path below the folder that you gave, or as you wrote it) and its
-    embedding. If --out is a folder, the images of each shard have a file of their own there. An image or a shard that
-    cannot be read is left out and listed at the end. If it is interrupted, the same command continues; if the file is
-    complete, it stays as it is.
+    embedding. An image that cannot be read is left out and listed at the end. If it is interrupted, the same command
+    continues; if the file is complete, it stays as it is.
     """
-    is_folder = not out.suffix or out.is_dir()
-    if not is_folder:
-        check_suffix(out, EMBEDDINGS)
+    check_suffix(out, EMBEDDINGS)
     from contml._support.progress import progress_bar
-    from contml.retrieval import embed_shards, embed_to_file, load, named_images, named_shards
+    from contml.retrieval import embed_to_file, load, named_images
     from contml.retrieval.embedding_files import check_file
 
-    if is_folder:
-        shards = named_shards(images, table_options(tables), out)
-    else:
-        check_file(out)
-        items = named_images(images, table_options(tables), out)
-    before = "" if is_folder else complete(out)
+    check_file(out)
+    items = named_images(images, table_options(tables), out)
+    before = complete(out)
     model = load(run, trust=trust)
     model = model if dim is None else with_dim(model, dim)
     note_on_model(run, model, "the file holds", as_json=as_json)
     options: Any = {"batch_size": batch_size, "workers": workers, "cluster": cluster}
-    if is_folder:
-        with progress_bar(len(shards), "shards") as progress:
-            written = embed_shards(model, shards, out, **options, progress=progress)
-    else:
-        with progress_bar(len(items), "embeddings") as progress:
-            written = embed_to_file(model, items, out, **options, progress=progress)
-        written = written._replace(broken_shards=items.broken)
-    unread = print_unread(written.broken, written.broken_shards)
+    with progress_bar(len(items), "embeddings") as progress:
+        written = embed_to_file(model, items, out, **options, progress=progress)
+    unread = print_unread(written.broken)
     if as_json:
-        broken = unread_data(written.broken, written.broken_shards)
         numbers = {"images": written.images, "dim": written.dim, "resumed": written.resumed}
-        echo(json.dumps({"file": str(out), **numbers, "broken": broken}))
+        echo(json.dumps({"file": str(out), **numbers, "broken": unread_data(written.broken)}))
         return
-    if is_folder and (others := len([*out.glob("*.parquet")]) - len(shards)):
-        are = "is another .parquet file" if others == 1 else f"are {others:,} other .parquet files"
-        echo(f"note: in {out} there {are}, of none of these shards", err=True)
     resumed = f" ({written.resumed:,} images from an earlier run)" if written.resumed else ""
     left_out = f"; {unread}" if unread else ""
-    if is_folder:
-        before = f"{len(shards):,} shard{'s' if len(shards) > 1 else ''}, "
-        if written.resumed == written.images:
-            before, resumed = f"complete already: {before}", ""
     echo(f"{out}: {before}{written.images:,} embeddings of {written.dim:,} numbers{resumed}{left_out}")
 
 
@@ -210,7 +184,7 @@ def predict(
                     stamp = item.source.stamp
                     broken[item.name] = model.left_out.get(str(stamp.file) if stamp else item.name, "unreadable")
             progress(min(start + step, len(items)))
-    unread = print_unread(broken, items.broken)
+    unread = print_unread(broken)
     if not predicted:
         raise InputError(items[0].name, "cannot be decoded, nor can any other image", hint="check the image files")
     if out is not None:
@@ -218,7 +192,7 @@ def predict(
         write_new({out: prediction_bytes(predicted, out.suffix.lower())})
     if as_json:
         answers_data = [{"image": name, "answers": [a.as_data() for a in each.values()]} for name, each in predicted]
-        echo(json.dumps({"predictions": answers_data, "broken": unread_data(broken, items.broken)}))
+        echo(json.dumps({"predictions": answers_data, "broken": unread_data(broken)}))
     elif out is not None:
         echo(f"{out}: {before}{len(predicted):,} images")
     else:
@@ -299,12 +273,12 @@ def caption(
                 else:
                     broken[item.name] = cause
             progress(min(start + step, len(items)))
-    unread = print_unread(broken, items.broken)
+    unread = print_unread(broken)
     if not rows:
         raise InputError(items[0].name, "cannot be decoded, nor can any other image", hint="check the image files")
     if as_json:
         captions = [{"image": name, "caption": text} for name, text in rows]
-        echo(json.dumps({"captions": captions, "broken": unread_data(broken, items.broken)}))
+        echo(json.dumps({"captions": captions, "broken": unread_data(broken)}))
         return
     print_table([["image", "caption"], *rows], text_columns=2)
     if unread:

@@ -127,13 +127,13 @@ def _add(
     with index.lock():
         with progress_bar(len(image_files), "images") as progress:
             result = add_images(index, model, image_files, table, progress, cluster=cluster)
-        unread = print_unread(result.broken, {})
+        unread = print_unread(result.broken)
         if not len(index):
             raise InputError(str(out), "none of the images could be read", hint="check the image files")
         with progress_bar(len(index), "search graph") as progress:
             index.build(progress)
     if as_json:
-        counts = {**asdict(result), "broken": unread_data(result.broken, {})}
+        counts = {**asdict(result), "broken": unread_data(result.broken)}
         echo(json.dumps({"index": str(out), **counts, "items": len(index), "search": index.search_text}))
         return
     resumed = f" ({result.resumed:,} from an earlier run)" if result.resumed else ""

@@ -97,18 +97,13 @@ def print_broken(name: str, cause: str) -> None:
     echo(f"{name}: cannot be decoded ({cause})", err=True)
 
 
-def print_unread(images: Mapping[str, str], shards: Mapping[str, str]) -> str:
-    """Print broken images, and shards that cannot be read, on stderr; returns how many there are, in words."""
-    for name, cause in shards.items():
-        echo(f"{name}: cannot be read ({cause})", err=True)
+def print_unread(images: Mapping[str, str]) -> str:
+    """Print broken images on stderr; returns how many there are, in words."""
     for name, cause in images.items():
         print_broken(name, cause)
-    counts = {"image": len(images), "shard": len(shards)}
-    texts = [f"{count:,} {what}{'s' * (count > 1)}" for what, count in counts.items() if count]
-    return f"{' and '.join(texts)} could not be read" if texts else ""
+    return f"{len(images):,} image{'s' * (len(images) > 1)} could not be read" if images else ""
 
 
-def unread_data(images: Mapping[str, str], shards: Mapping[str, str]) -> list[dict[str, str]]:
+def unread_data(images: Mapping[str, str]) -> list[dict[str, str]]:
     """The same for JSON."""
-    by_kind = {"image": images, "shard": shards}
-    return [{kind: name, "cause": cause} for kind, broken in by_kind.items() for name, cause in broken.items()]
+    return [{"image": name, "cause": cause} for name, cause in images.items()]

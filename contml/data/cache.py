@@ -38,7 +38,6 @@ from filelock import FileLock, Timeout
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder
 from contml._support.progress import progress_bar
-from contml.data.shards import file_of
 from contml.data.sources import PackedFiles
 from contml.data.split import Split
 
@@ -171,7 +170,7 @@ class _Files:
                 raise InputError("cache", got, hint="omit the cache")
             path, crop = stamp
             try:
-                stat = os.stat(file_of(path))  # noqa: PTH116
+                stat = os.stat(path)  # noqa: PTH116
             except OSError as error:
                 self.causes[row] = error.strerror or str(error)
             else:

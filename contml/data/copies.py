@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +13,6 @@ import numpy as np
 
 from contml._support.progress import note, progress_bar
 from contml._support.texts import Texts, as_texts
-from contml.data import shards
 from contml.data.draw import Array
 from contml.data.sources import ImageFiles, ImageSource, PackedFiles, Stamp, Vector, Vectors
 from contml.data.split import SPLIT_TITLES, Split
@@ -122,9 +120,8 @@ class _Compared:
     @staticmethod
     def _read(paths: Texts, rows: Array, digests: Array, last: int | None) -> None:
         """Digests of some files: of the `last` bytes of each, or of all."""
-        order = sorted(zip(map(shards.position, paths.taken(rows)), rows.tolist(), strict=True))
-        with progress_bar(len(order), "comparing image files") as progress:
-            for done, (_, row) in enumerate(order, start=1):
+        with progress_bar(len(rows), "comparing image files") as progress:
+            for done, row in enumerate(rows.tolist(), start=1):
                 digests[row] = digest_of(paths[row], last)
                 progress(done)
 
@@ -239,25 +236,18 @@ def _counted(count: int, one: str, several: str) -> str:
 def _states(files: Texts) -> Array:
     """Size in bytes and time of change of each file `[N, 2]`; 0 of anything but a regular file.
 
-    Each folder or shard is listed once; the time of an image in a shard is that of the shard.
+    Each folder is listed once.
     """
-    states, of_shard, done = np.zeros((len(files), 2), np.int64), dict[shards.Address, Array](), 0
+    states, done = np.zeros((len(files), 2), np.int64), 0
     with progress_bar(len(files), "listing image files") as progress:
         for folder, rows, names in files.folders():
-            states[rows] = _states_in(folder, names, of_shard)
+            states[rows] = _states_in(folder, names)
             progress(done := done + len(rows))
     return states
 
 
-def _states_in(folder: str, names: Texts, of_shard: dict[shards.Address, Array]) -> Array:
-    """The states of the files of a folder; `of_shard`: the sizes of all images of the shards so far."""
-    if (in_shard := shards.folder_in(folder)) is not None:
-        shard, inside = in_shard
-        if shard.address not in of_shard:
-            of_shard[shard.address] = shard.sizes()
-        sizes, changed = of_shard[shard.address], os.stat(shard.address.file).st_mtime_ns  # noqa: PTH116
-        found = [shard.row(f"{inside}{name}") for name in names]
-        return np.array([(0, 0) if row is None else (int(sizes[row]), changed) for row in found], np.int64)
+def _states_in(folder: str, names: Texts) -> Array:
+    """The states of the files of a folder."""
     wanted, states = set(names), dict[str, tuple[int, int]]()
     with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:  # there may be no such folder
         for entry in entries:
@@ -267,13 +257,23 @@ def _states_in(folder: str, names: Texts, of_shard: dict[shards.Address, Array])
     return np.fromiter((states.get(name, (0, 0)) for name in names), np.dtype((np.int64, 2)), len(names))
 
 
+def file_state(path: str | os.PathLike[str]) -> str:
+    """Size and time of change of an image file: another state means that the file has changed.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    status = os.stat(path)  # noqa: PTH116
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
 def with_digest(state: str, digest: bytes) -> str:
-    """The state of the file of an image (`contml.data.shards.file_state`), with a digest of the bytes of the image."""
+    """The state of an image file (`file_state`), with a digest of its bytes."""
     return f"{state} {digest.hex()}"
 
 
 def is_unchanged(file: Path, state: str) -> bool:
-    """Whether an image file, which may be in a shard, has a state that was recorded.
+    """Whether an image file has a state that was recorded.
 
     Where only the time of change differs, as after a copy or a download, the bytes of the image are compared.
 
@@ -285,21 +285,17 @@ def is_unchanged(file: Path, state: str) -> bool:
         OSError: there is no such file.
     """
     size, changed, *digest = state.split(" ")
-    now = shards.file_state(file)
+    now = file_state(file)
     if now == f"{size} {changed}":
         return True
     return now.split(" ")[0] == size and digest == [digest_of(str(file)).hex()]
 
 
 def digest_of(file: str, last: int | None = None) -> bytes:
-    """A digest of the `last` bytes of a file, or of all; of its path, if it cannot be read: it equals no other.
-
-    The file may be in a shard.
-    """
+    """A digest of the `last` bytes of a file, or of all; of its path, if it cannot be read: it equals no other."""
     content = hashlib.blake2b(digest_size=DIGEST)
     try:
-        in_shard = shards.read_image(Path(file))
-        with Path(file).open("rb") if in_shard is None else io.BytesIO(in_shard) as stream:
+        with Path(file).open("rb") as stream:
             if last is not None:
                 stream.seek(max(0, stream.seek(0, os.SEEK_END) - last))
             while block := stream.read(_BLOCK):

@@ -26,7 +26,6 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import read_bytes
-from contml.data.shards import is_shard, leads_into_shard, read_image
 
 T = TypeVar("T")
 #: An RGB image: uint8 `[H, W, 3]`.
@@ -92,11 +91,8 @@ _LARGEST = 1 << 28
 
 
 def names_image(name: str) -> bool:
-    """Returns whether a name has the ending of an image, also of a format that no installed package reads.
-
-    The name of an image in a shard may have none: `train.parquet/17`.
-    """
-    return name.lower().endswith((*IMAGE_SUFFIXES, *READ_BY)) or leads_into_shard(name)
+    """Returns whether a name has the ending of an image, also of a format that no installed package reads."""
+    return name.lower().endswith((*IMAGE_SUFFIXES, *READ_BY))
 
 
 def resized(item: ImageItem, name: str, side: int) -> PixelArray:
@@ -152,14 +148,12 @@ def decode(
 
 
 def from_file(file: Path | BinaryIO, function: Callable[[Image.Image], T]) -> T:
-    """Returns `function(picture)` of the picture in an image file, which may be in a shard, or given by its content.
+    """Returns `function(picture)` of the picture in an image file, or given by its content.
 
     Raises:
         OSError: it cannot be opened or decoded; its format is not read, it is not a regular file, or it has more
             pixels than Pillow's limit of 89 million (`PIL.Image.MAX_IMAGE_PIXELS`). The message is the cause.
     """
-    if isinstance(file, Path) and (in_shard := read_image(file)) is not None:
-        file = io.BytesIO(in_shard)
     try:
         with _opened(file) as picture:
             return function(picture)
@@ -216,8 +210,6 @@ def _formats() -> tuple[str, ...]:
 
 def _unknown_format(file: Path | BinaryIO) -> str:
     """Why Pillow cannot identify a file."""
-    if isinstance(file, Path) and is_shard(file.name):
-        return f"a shard, whose images are {file.name}/NAME"
     head = _head(file)
     if "HEIF" in _MISSING and head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1", b"hevc"):
         return f"HEIF; pip install {_MISSING['HEIF']} reads it"

@@ -57,7 +57,6 @@ class Made(NamedTuple):
         dim: their length.
         broken: name and cause of each image that is left out.
         settings: what the key depends on but the images, by the name of the setting; empty in files of contml 0.1.
-        state: names and files of the images, if they are those of a shard.
         sizes: a hash of the names of the images and the sizes of their files; empty in files of contml 0.1.
         content: a hash of the bytes of the images.
     """
@@ -67,7 +66,6 @@ class Made(NamedTuple):
     dim: int
     broken: dict[str, str]
     settings: Mapping[str, str] = {}
-    state: str = ""
     sizes: str = ""
     content: str = ""
 
@@ -162,7 +160,7 @@ def finished_file(
         made = Made(*json.loads(_READERS[path.suffix.lower()](path)))
     except Exception:  # any content, and errors of several libraries
         raise taken(path) from None
-    types = (str, int, int, dict, Mapping, str, str, str)
+    types = (str, int, int, dict, Mapping, str, str)
     if not all(map(isinstance, made, types)):
         raise taken(path)
     if key is not None and key() != made.key:

@@ -11,7 +11,7 @@ import os
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -23,11 +23,12 @@ from PIL import Image
 from torch import Tensor
 from torch.utils import data
 
+from contml._support.conversion import ArrayLike
 from contml._support.errors import InputError
 from contml._support.progress import note
 from contml._support.texts import Packed, Texts, as_texts, row_numbers, taken
 from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY, ImageItem, PixelArray, decode
-from contml.data.shards import file_of, is_shard
+from contml.data.text_files import not_unpacked
 
 #: Left, top, right, bottom in pixels of the image file.
 Box: TypeAlias = "tuple[float, float, float, float]"
@@ -56,9 +57,7 @@ def images_below(folder: Path) -> list[Path]:
     skipped = skipped_text([name for _, names in walked for name in names])
     if not paths:
         got = f"a folder without images{f' ({skipped})' if skipped else ''}"
-        has_shards = any(is_shard(name) for _, names in walked for name in names)
-        hint = "images in shards are named in a table: FILE.tar/NAME" if has_shards else ""
-        raise InputError(str(folder), got, f"must hold some ({FORMAT_NAMES})", hint)
+        raise InputError(str(folder), got + not_unpacked(folder), f"must hold some ({FORMAT_NAMES})")
     if skipped:
         note(f"{folder}: skipped {skipped}")
     return sorted(paths, key=lambda file: file.relative_to(folder).as_posix())
@@ -100,18 +99,18 @@ def skipped_text(names: Sequence[str]) -> str:
 
 
 class Stamp(NamedTuple):
-    """The file of an image, which may be in a shard, and how the image is cut from it: "" for the whole file."""
+    """The file of an image, and how the image is cut from it: "" for the whole file."""
 
     file: Path
     crop: str
 
     def stat(self) -> os.stat_result:
-        """The status of the file, or of the shard that it is in.
+        """The status of the file.
 
         Raises:
             OSError: there is no such file.
         """
-        return os.stat(file_of(self.file))  # noqa: PTH116
+        return os.stat(self.file)  # noqa: PTH116
 
 
 @runtime_checkable
@@ -134,7 +133,7 @@ class ImageSource(Protocol):
 
 @dataclass(frozen=True)
 class ImageFile:
-    """An image file, which may be in a shard (`contml.data.shards`)."""
+    """An image file."""
 
     file: Path
 
@@ -303,17 +302,27 @@ class BoxCrops(PackedFiles[BoxCrop]):
         return (_box_text(tuple(box.tolist())) for box in self.boxes)
 
 
+@runtime_checkable
+class MapStyle(Protocol):
+    """A data set whose items have numbers: one of torch, of Hugging Face `datasets`, or your own."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, row: Any, /) -> Any: ...
+
+
 @dataclass(frozen=True, eq=False)
 class DatasetImage:
-    """The image of an item of a map-style data set of torch, which gives images, or tuples with an image first.
+    """The image of an item of a map-style data set.
 
     Args:
-        dataset: gives pictures, or uint8 `[3, H, W]` or `[H, W, 3]`; without a transform, since contml resizes and
+        dataset: gives images, dictionaries with an "image" as those of Hugging Face, or tuples with an image first.
+            An image is a picture, or uint8 `[3, H, W]` or `[H, W, 3]`; without a transform, since contml resizes and
             augments images itself.
         row: the number of the item.
     """
 
-    dataset: data.Dataset[Any]
+    dataset: MapStyle
     row: int
     stamp = None
 
@@ -323,8 +332,13 @@ class DatasetImage:
         Raises:
             InputError: the data set gives something else.
         """
-        item: Any = self.dataset[self.row]
-        return _pixels(f"item {self.row} of the data set", item[0] if isinstance(item, tuple | list) and item else item)
+        item, name = self.dataset[self.row], f"item {self.row} of the data set"
+        if isinstance(item, Mapping):
+            if "image" not in item:
+                hint = "rename the column of its images to image"
+                raise InputError(name, f"a dictionary with {', '.join(map(str, item))}", "must have an image", hint)
+            item = item["image"]
+        return _pixels(name, item[0] if isinstance(item, tuple | list) and item else item)
 
 
 def as_sources(images: Any) -> Sequence[ImageSource]:
@@ -332,23 +346,21 @@ def as_sources(images: Any) -> Sequence[ImageSource]:
 
     Args:
         images: image sources; or files, pictures or pixels, uint8 `[H, W, 3]` or `[3, H, W]`; or a map-style data set
-            of torch, which gives pictures or pixels, or tuples that begin with them.
+            (`DatasetImage`).
 
     Raises:
         InputError: there is something else among them.
     """
     if isinstance(images, Packed):
         return images
-    if isinstance(images, data.Dataset) and not isinstance(images, Sequence):
-        if isinstance(images, data.IterableDataset) or not isinstance(images, Sized):
-            got, allowed = f"a {type(images).__name__} without row numbers", "must be a map-style data set of torch"
-            raise InputError("images", got, allowed, "it needs __getitem__ and __len__")
+    if isinstance(images, str | bytes | Mapping | data.IterableDataset) or not isinstance(images, MapStyle):
+        allowed = "must be a list of images, or a map-style data set"
+        raise InputError("images", f"a {type(images).__name__}", allowed, "it needs __getitem__ and __len__")
+    if not isinstance(images, Sequence | ArrayLike):
         made = [DatasetImage(images, row) for row in range(len(images))]
         if made:
             made[0].read()  # now, not in a worker process
         return made
-    if not isinstance(images, Sized) or isinstance(images, str | bytes | Mapping):
-        raise InputError("images", f"a {type(images).__name__}", "must be a list of images, or a data set of torch")
     items: Any = images
     examples: dict[type, Any] = {type(image): image for image in items}
     if not all(isinstance(example, ImageSource) for example in examples.values()):

@@ -103,8 +103,8 @@ class Split:
     """Images, labels, queries and gallery. Its parts must be picklable, since worker processes receive them.
 
     Args:
-        images: the image source of each item; also files, pictures, pixels, or a map-style data set of torch without a
-            transform, whose labels are not read.
+        images: the image source of each item; also files, pictures, pixels, or a map-style data set (of torch, of
+            Hugging Face `datasets`, your own) without a transform, whose labels are not read.
         names: the name of each item in errors and captions: its path if it comes from a file.
         labels: the label space of the items, a root.
         queries: rows of the queries. If queries and gallery are None, each row is a query against all others.

@@ -50,18 +50,15 @@ class Parts(work.Files[Part]):
         key: a hash of all that the embeddings depend on but the images: parts from different settings are not mixed.
         splits: the splits that are embedded, by name.
         wanted: which rows are embedded `[N]`, where there is one split; None: all. There are items for the others too.
-        state: a hash of names and files of the images, if it is known.
     """
 
     suffix = ".safetensors"
 
-    def __init__(
-        self, out: Path, key: str, splits: Mapping[str, Split], wanted: Mask | None = None, state: str = ""
-    ) -> None:
+    def __init__(self, out: Path, key: str, splits: Mapping[str, Split], wanted: Mask | None = None) -> None:
         root = out.with_name(f".{out.name}.parts")
         super().__init__(root, root / key)
         self.settings = key
-        self._mask, self._state = wanted, state
+        self._mask = wanted
         self.items: list[Rows] = []
         end = 0
         for name, split in splits.items():
@@ -78,7 +75,7 @@ class Parts(work.Files[Part]):
 
     def key(self) -> str:
         """A hash of all that the embeddings depend on: settings, names and files of the images."""
-        return key_of(self.settings, [self._state] if self._state else (item.key for item in self.items))
+        return key_of(self.settings, (item.key for item in self.items))
 
     def is_same(self, made: Made) -> bool:
         """Whether a file was made from these images, which were copied or downloaded again since.
@@ -269,7 +266,6 @@ def embed_to(
     batch_size: int = BATCH,
     maps: bool = False,
     refuse_broken: bool = False,
-    state: str = "",
     cluster: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Made, int]:
@@ -286,7 +282,6 @@ def embed_to(
         batch_size: images at a time.
         maps: the last feature maps of the model, an `EmbeddingModel`, in place of its embeddings.
         refuse_broken: an image that cannot be read is an error; else it is left out.
-        state: as in `Parts`.
         cluster: the address of a Ray cluster that embeds, as in `contml.work.run`: its machines share the images too.
         progress: called with the number of images finished so far.
 
@@ -297,7 +292,7 @@ def embed_to(
         InputError: the file cannot be written, an image cannot be read or its embedding is not finite, or another
             command writes the file.
     """
-    parts = Parts(out, "-".join(settings.values()), splits, state=state)
+    parts = Parts(out, "-".join(settings.values()), splits)
     if made := finished_file(out, parts.key, settings, parts.is_same):
         parts.remove()  # a kill may have come first
         return made, 0
@@ -314,11 +309,11 @@ def embed_to(
             embed = EmbedRows(splits, model, images, device, batch_size, maps, refuse_broken)
             work.run(parts.items, embed, parts, cluster=cluster, on_done=on_done)
             names, values, broken, content = parts.joined()
-            if not names and not state:  # one shard of several may have no image that can be read
+            if not names:
                 name, cause = next(iter(broken.items()))
                 problem = f"cannot be decoded ({cause}), nor can any other image"
                 raise InputError(name, problem, hint="check the image files")
-            about = (broken, dict(settings), state, parts.sizes(), content)
+            about = (broken, dict(settings), parts.sizes(), content)
             made = Made(parts.key(), len(values), values.shape[-1], *about)
             write(names, values, made)
             parts.remove()

@@ -21,7 +21,6 @@ from contml._support.errors import InputError, one_line
 from contml._support.files import read_bytes
 from contml._support.text import percent, plain_text
 from contml.data.decode import cause, decode
-from contml.data.shards import read_image
 from contml.distances import nearest_vectors
 from contml.experiment.tags import TAGS, read_tags, tags_of_rows, write_tags
 from contml.explore.items import NEIGHBOURS, Explored
@@ -146,8 +145,6 @@ def _is_copy(explored: Explored, row: int, content: bytes) -> bool:
     if stamp is None or stamp.crop:
         return False
     try:
-        if (in_shard := read_image(stamp.file)) is not None:
-            return in_shard == content
         return stamp.file.stat().st_size == len(content) and read_bytes(stamp.file, LIMIT) == content
     except (InputError, OSError):
         return False

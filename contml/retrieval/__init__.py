@@ -2,16 +2,14 @@
 
 from contml.retrieval.calibration import Calibration, LabelDistance
 from contml.retrieval.embedder import Embedder, load
-from contml.retrieval.embedding_files import embed_shards, embed_to_file
-from contml.retrieval.images import named_images, named_shards
+from contml.retrieval.embedding_files import embed_to_file
+from contml.retrieval.images import named_images
 
 __all__ = [
     "Calibration",
     "Embedder",
     "LabelDistance",
-    "embed_shards",
     "embed_to_file",
     "load",
     "named_images",
-    "named_shards",
 ]

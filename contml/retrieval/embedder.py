@@ -257,11 +257,10 @@ class Embedder:
         """Returns the embeddings `[N, d]` of images, in order, with the transform of the evaluation.
 
         Args:
-            images: a file; a shard, or an image in one (`contml.data.shards`); a folder, which is read recursively, its
-                images sorted by path, or its shards if it has no images; a PIL image; pixels `[H, W]` or
-                `[H, W, 1 to 4]`, of uint8, uint16, bool, or floats from 0 to 1; an image source of `contml.data`, such
-                as `BoxCrop`; or a list or a generator of these. A model that was trained on features takes vectors
-                `[N, F]`.
+            images: a file; a folder, which is read recursively, its images sorted by path; a PIL image; pixels `[H, W]`
+                or `[H, W, 1 to 4]`, of uint8, uint16, bool, or floats from 0 to 1; an image source of `contml.data`,
+                such as `BoxCrop`; or a list or a generator of these. A model that was trained on features takes
+                vectors `[N, F]`.
             batch_size: images at a time.
             workers: number of processes that decode; 0 decodes in this process, as do all for a generator.
             broken: an image that cannot be read is an error ("fail"), or a row of NaN, named in `left_out` ("skip").

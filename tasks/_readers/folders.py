@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from contml import InputError
 from contml._support.texts import Texts
-from contml.data.shards import Address, folder_in, is_shard, leads_into_shard
 from contml.data.text_files import not_unpacked, spellings, written_path
 
 #: What to do with missing images or labels: raise an error, or omit and count them.
@@ -59,33 +58,21 @@ def image_folders(root: Path, images: str | list[str]) -> list[Path]:
 
 
 class DiskFiles:
-    """Which files exist, also in shards. Each folder is listed once: asking for each of a million files is slow."""
+    """Which files exist. Each folder is listed once: asking for each of a million files is slow."""
 
     def __init__(self) -> None:
         self._listed: dict[str, frozenset[str]] = {}
-        self._folders_of: dict[Address, dict[str, Texts]] = {}
 
     def has(self, path: str | Path) -> bool:
         """Whether the file exists."""
         folder, name = os.path.split(path)
         return name in self.names(folder)
 
-    def has_each(self, paths: Texts, where: Callable[[int], str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether each file exists, bool `[N]`; the names of one folder at a time are in memory.
-
-        Args:
-            paths: the files.
-            where: where the path of a row is written.
-
-        Raises:
-            InputError: a shard is damaged, or cannot be read.
-        """
+    def has_each(self, paths: Texts) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each file exists, bool `[N]`; the names of one folder at a time are in memory."""
         found = np.zeros(len(paths), bool)
         for folder, rows, names in paths.folders():
-            try:
-                found[rows] = names.positions(self.listed(folder)) >= 0
-            except InputError as error:
-                raise error.at(where(int(rows[0]))) from None
+            found[rows] = names.positions(self.listed(folder)) >= 0
         return found
 
     def find(self, *places: Path) -> Path | None:
@@ -105,16 +92,7 @@ class DiskFiles:
         return self._listed[folder]
 
     def listed(self, folder: str) -> Texts:
-        """The names of the files in a folder, which are read from the disk; in a shard, those of its images.
-
-        Raises:
-            InputError: the shard is damaged, or cannot be read.
-        """
-        if (in_shard := folder_in(folder)) is not None:
-            shard, inside = in_shard
-            if shard.address not in self._folders_of:
-                self._folders_of[shard.address] = {place: names for place, _, names in shard.names.folders()}
-            return self._folders_of[shard.address].get(inside, Texts(()))
+        """The names of the files in a folder, which are read from the disk."""
         try:
             with os.scandir(folder or ".") as entries:
                 return Texts(entry.name for entry in entries if entry.is_file())
@@ -124,7 +102,6 @@ class DiskFiles:
     def forget(self) -> None:
         """Free the memory of the lists."""
         self._listed.clear()
-        self._folders_of.clear()
 
 
 def refuse_absent(
@@ -150,21 +127,12 @@ def refuse_absent(
 
 
 def why_absent(path: Path) -> str:
-    """Why there is no such file, as far as the folder or the shard shows it; else ""."""
+    """Why there is no such file, as far as the folder shows it; else ""."""
     folder, names_there = path.parent, DiskFiles().names(path.parent)
-    if path.name in names_there and is_shard(path.name):
-        return f"{path} is a shard, whose images are {path}/NAME"
     if similar_names := sorted(name for name in names_there if name.lower() == path.name.lower()):
         return f"there is {similar_names[0]}: upper and lower case differ"
-    if (in_shard := folder_in(str(folder))) is not None:
-        names, address = in_shard[0].names, in_shard[0].address
-        return f"the {len(names):,} images of {address} have names such as {names[0]}"
     if os.path.isdir(folder):  # noqa: PTH112  # False for a name that is too long
         return ""
     while not os.path.isdir(folder.parent):  # noqa: PTH112  # the highest folder that does not exist, and an archive beside it
         folder = folder.parent
-    if not leads_into_shard(f"{folder.name}/"):
-        return f"there is no folder {folder}{not_unpacked(folder.parent)}"
-    shard = folder.name.partition(":")[0]
-    packed = [name for name in DiskFiles().names(folder.parent) if name.startswith(f"{shard}.")]
-    return f"there is no file {folder.parent / shard}{f', {packed[0]} is not unpacked' if packed else ''}"
+    return f"there is no folder {folder}{not_unpacked(folder.parent)}"

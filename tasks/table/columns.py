@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from itertools import pairwise
-from pathlib import Path
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from contml import InputError
 from contml.config import ConfiguredPart
-from contml.data.shards import exists
 from contml.data.tables import Table, listed_texts
 from contml.labels.dates import parse_date
 from contml.labels.words import split_words
@@ -355,12 +353,9 @@ def pair_up(guesses: dict[str, Guess]) -> dict[str, Guess]:
 
 
 def _existing(files: CellFiles, cells: Sequence[str]) -> list[str]:
-    """Up to three files of a column that exist; an error of a damaged shard comes later, with the row."""
-    found = []
-    for cell in filter(None, list(dict.fromkeys(cells))[:50]):
-        with suppress(InputError):
-            found += [path for path in [files.place(cell)] if exists(Path(path))]
-    return found[:3]
+    """Up to three files of a column that exist."""
+    places = map(files.place, filter(None, list(dict.fromkeys(cells))[:50]))
+    return [*islice(filter(os.path.isfile, places), 3)]
 
 
 def _share(cells: Sequence[str], holds: Callable[[str], bool]) -> float:

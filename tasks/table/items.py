@@ -17,7 +17,6 @@ from contml._support.validation import as_rows
 from contml.data import draw, draw_queries, refuse_equal
 from contml.data.copies import joined, same_files
 from contml.data.draw import positions
-from contml.data.shards import folder_in
 from contml.data.tables import Column, Table
 
 from .._readers.folders import Missing, why_absent
@@ -151,7 +150,7 @@ def read_items(
     image_cells = table.packed_texts(column, "image")
     paths = files.places(image_cells)
     rows = _Rows(table, missing)
-    has_file = files.has_each(paths, table.where)
+    has_file = files.has_each(paths)
     rows.drop_without_image(column, paths, ~paths.is_empty & (has_file | has_features), files)
     own_tables = [replace(table, columns={name: table.columns[name] for name in spec.columns}) for spec in specs]
     columns = [Cells(spec.part, own, paths, reading).read() for spec, own in zip(specs, own_tables, strict=True)]
@@ -254,7 +253,7 @@ class _Rows:
         reason = why_absent(Path(paths[row])) if paths[row] else ""
         problem = f"no image {paths[row]}" if paths[row] else f"the cell of '{column}' is empty"
         folder = os.path.dirname(paths[row])  # noqa: PTH120
-        wrong_name = reason and (os.path.isdir(folder) or folder_in(folder) is not None)  # noqa: PTH112
+        wrong_name = reason and os.path.isdir(folder)  # noqa: PTH112
         hint = "correct the cell" if wrong_name else f"paths are relative to {files.root}: set root"
         self.drop(~has_image, "without an image file", problem, f"{reason}; {hint}" if reason else hint)
 

@@ -123,7 +123,7 @@ def read_judgments(
                 if missing == "refuse":
                     break
             except InputError as error:
-                subject = ": ".join(filter(None, (table.where(row), role, error.subject)))  # of a shard: which one
+                subject = ": ".join(filter(None, (table.where(row), role, error.subject)))
                 raise InputError(subject, error.got, error.allowed, error.hint) from None
         for missing_file in list(absent.values())[:1]:
             rows = rows[np.isin(numbers[rows], list(absent))]

@@ -1,4 +1,4 @@
-"""A split of a data set of torch, of pictures and of files; what is refused at the door of a split and a trainer."""
+"""A split of a map-style data set, of pictures and of files; what is refused at the door of a split and a trainer."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LABELS = VectorLabels(torch.arange(6.0))
 NAMES = [f"item {row}" for row in range(6)]
 
 
-class Pictures(Dataset):
-    """Gives what a function makes of the pixels of an item."""
+class Rows:
+    """A map-style data set: gives what a function makes of the pixels of an item."""
 
     def __init__(self, make):
         self.make = make
@@ -33,6 +33,10 @@ class Pictures(Dataset):
         if row >= 6:
             raise IndexError(row)
         return self.make(PIXELS[row], row)
+
+
+class Pictures(Rows, Dataset):
+    """One of torch."""
 
 
 def batch(split):
@@ -49,6 +53,8 @@ def batch(split):
         Pictures(lambda pixels, row: (torch.from_numpy(pixels).permute(2, 0, 1), row)),
         Subset(Pictures(lambda pixels, row: (pixels, row)), range(6)),
         TensorDataset(torch.from_numpy(PIXELS).permute(0, 3, 1, 2), torch.arange(6)),
+        Rows(lambda pixels, row: {"label": row, "image": Image.fromarray(pixels)}),
+        Rows(lambda pixels, row: {"image": pixels}),
         [Image.fromarray(pixels) for pixels in PIXELS],
         PIXELS,
         torch.from_numpy(PIXELS),
@@ -87,10 +93,12 @@ class WithoutLength(Dataset):
 @pytest.mark.parametrize(
     ("images", "subject", "got"),
     [
-        (Endless(), "images", "a Endless without row numbers"),
-        (WithoutLength(), "images", "a WithoutLength without row numbers"),
+        (Endless(), "images", "a Endless"),
+        (WithoutLength(), "images", "a WithoutLength"),
         (Pictures(lambda p, row: torch.from_numpy(p).permute(2, 0, 1) / 255), "item 0", "float32 [3, 40, 48]"),
-        (Pictures(lambda p, row: {"image": p}), "item 0", "a dict"),
+        (Rows(lambda p, row: {"img": p, "label": row}), "item 0", "a dictionary with img, label"),
+        (Rows(lambda p, row: {"image": {"bytes": b"", "path": None}}), "item 0", "a dict"),
+        ({"image": PIXELS}, "images", "a dict"),
         (iter(PIXELS), "images", "iterator"),
         (None, "images", "a NoneType"),
         ("photos", "images", "a str"),
@@ -103,6 +111,20 @@ class WithoutLength(Dataset):
 def test_images_that_are_refused(images, subject, got):
     with refuses(subject, got=got):
         Split(images, NAMES, LABELS)
+
+
+def test_a_data_set_of_hugging_face(tmp_path):
+    datasets = pytest.importorskip("datasets", reason="Hugging Face datasets is not installed")
+    features = datasets.Features({"image": datasets.Image(), "age": datasets.Value("int64")})
+    pictures = [Image.fromarray(pixels) for pixels in PIXELS]
+    datasets.Dataset.from_dict({"image": pictures, "age": [*range(6)]}, features).save_to_disk(tmp_path / "faces")
+    faces = datasets.load_from_disk(tmp_path / "faces").select([4, 1, 5])
+    split = Split(faces, [str(age) for age in faces["age"]], VectorLabels(faces["age"]))
+    assert torch.equal(batch(split), batch(Split(PIXELS[[4, 1, 5]], NAMES[:3], LABELS[[4, 1, 5]].as_root())))
+    (images,) = Images(resize=32, crop=32, workers=1).test_batches(split, None, 6)
+    assert torch.equal(images.images, batch(split))
+    with refuses("item 0", hint="rename the column of its images to image"):
+        Split(faces.rename_column("image", "img"), split.names, split.labels)
 
 
 def test_labels_of_a_split_are_a_label_space():
