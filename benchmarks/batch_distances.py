@@ -24,13 +24,13 @@ from contml.models import EmbeddingModel
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data"))
 BATCH, SIDE, ROUNDS = 150, 64, 5
-#: Configs, and the folder of DATA that they read; none is drawn.
+#: Configs, and what of DATA they read; none is drawn.
 TASKS = {
     "pose/synthetic": None,
-    "pose/lspet": "pose_lspet",
+    "pose/lspet": "pose_lspet/joints.npz",
     "layout/synthetic": None,
-    "layout/nyuv2": "rooms_nyuv2",
-    "layout/camvid": "labelmaps_camvid",
+    "layout/nyuv2": "rooms_nyuv2/pairs.csv",
+    "layout/camvid": "labelmaps_camvid/pairs.csv",
     "captions/synthetic": None,
     "captions/flickr8k": "flickr8k_1500",
     "classes/synthetic": None,
@@ -39,7 +39,7 @@ TASKS = {
 
 def label_distances(config: str, pack: str | None) -> tuple[Callable[[], object], str]:
     """A call that computes the label distances of the next of eight random batches, and what the labels are."""
-    overrides = [f"task.root={DATA / pack}"] if pack else []
+    overrides = [f"task.{'root' if (DATA / pack).is_dir() else 'data'}={DATA / pack}"] if pack else []
     if pack == "flickr8k_1500":
         overrides += FLICKR8K_PACK
     labels = load(config, overrides).build_task().train.labels
@@ -72,7 +72,7 @@ def main() -> None:
     rows = [["labels", "of", "label distances", "ResNet-18 step", "share"]]
     train = step()
     for config, pack in TASKS.items():
-        if pack and not (DATA / pack).is_dir():
+        if pack and not (DATA / pack).exists():
             print(f"{config}: left out, {DATA / pack} is absent")
             continue
         distances, what = label_distances(config, pack)

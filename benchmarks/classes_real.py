@@ -66,7 +66,7 @@ LOSSES: dict[str, tuple[str, ...]] = {
 def setup(name: str, given: argparse.Namespace, record: Record, features: Path) -> tuple[Trials, float]:
     """The trials of a table, and the seconds of one of its trainings."""
     config, changes, rates, seconds = SETUPS[name]
-    places = [f"task.root={given.data / config.partition('/')[2]}"]
+    places = [f"task.data={given.data / config.partition('/')[2] / 'images.csv'}"]
     if name == _WHOLE:
         places.append(f"model.weights={given.weights}")
     if name == _HEAD:
@@ -87,7 +87,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         features = Path(folder) / "features.npz"
         if _HEAD in names and not given.plan:
-            places = [f"task.root={given.data / 'cars196_small'}", f"model.weights={given.weights}"]
+            places = [f"task.data={given.data / 'cars196_small/images.csv'}", f"model.weights={given.weights}"]
             extract_features(load("classes/cars196_small", [*_MOBILENET, *places]), features)
         parts = {name: setup(name, given, record, features) for name in names}
         print_tables("Recall@1 of held-out real classes", parts, COLUMNS, given, remark)

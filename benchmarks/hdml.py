@@ -145,7 +145,7 @@ def main() -> None:
     given = parser.parse_args()
     record = Record(given.raw / "hdml.jsonl")
     with tempfile.TemporaryDirectory() as folder:
-        root, components = f"task.root={given.data / 'omniglot_small'}", Path(folder) / "components.npz"
+        root, components = f"task.data={given.data / 'omniglot_small/images.csv'}", Path(folder) / "components.npz"
         features = given.features or Path(folder) / "features.npz"
         if not given.plan:
             if given.features is None:

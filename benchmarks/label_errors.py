@@ -154,8 +154,10 @@ def _houses(folder: Path, overrides: list[str]) -> Experiment:
 
 
 PACKS = {
-    "pose_lspet": Pack(lambda folder, more: load("pose/lspet", [f"task.root={folder}", *more]), noisy_poses),
-    "rooms_nyuv2": Pack(lambda folder, more: load("layout/nyuv2", [f"task.root={folder}", *more]), noisy_rooms),
+    "pose_lspet": Pack(lambda folder, more: load("pose/lspet", [f"task.data={folder}/joints.npz", *more]), noisy_poses),
+    "rooms_nyuv2": Pack(
+        lambda folder, more: load("layout/nyuv2", [f"task.data={folder}/pairs.csv", *more]), noisy_rooms
+    ),
     "flickr8k_1500": Pack(
         lambda folder, more: load("captions/flickr8k", [f"task.root={folder}", *FLICKR8K_PACK, *more]), noisy_captions
     ),

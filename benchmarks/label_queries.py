@@ -62,13 +62,13 @@ _HOUSES = (
     "task.exclude_group=true",
 )
 _STREETS = (
-    *("task.root={root}", "task.group=sequence", "task.chunk=20", "task.gap=5", "task.exclude_group=true"),
+    *("task=benchmarks.streets:streets", "task.data={root}/pairs.csv"),
     "training.val_share=0.3",  # 8 of 17 chunks: a quarter are three of them, too few to choose by
 )
 #: The config of each data set, the folder of its pack, and what is changed in the config.
 SETS: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "poses": ("pose/lspet", "pose_lspet", ("task.root={root}",)),
-    "rooms": ("layout/nyuv2", "rooms_nyuv2", ("task.root={root}",)),
+    "poses": ("pose/lspet", "pose_lspet", ("task.data={root}/joints.npz",)),
+    "rooms": ("layout/nyuv2", "rooms_nyuv2", ("task.data={root}/pairs.csv",)),
     "streets": ("layout/camvid", "labelmaps_camvid", _STREETS),
     "captions": ("captions/flickr8k", "flickr8k_1500", ("task.root={root}", *FLICKR8K_PACK)),
     "house prices": ("table/default", "houses_535", _HOUSES),

@@ -57,8 +57,8 @@ SETS = {
             f"loss={CaptionsLabel.loss}",  # as for a table with captions
         ),
     ),
-    "rooms": ("layout/nyuv2", ("task.root=$/rooms_nyuv2", "task.frame=nyu_index", "task.exclude_group=true")),
-    "poses": ("pose/lspet", ("task.root=$/pose_lspet",)),
+    "rooms": ("layout/nyuv2", ("task.data=$/rooms_nyuv2/pairs.csv", "task.frame=nyu_index", "task.exclude_group=true")),
+    "poses": ("pose/lspet", ("task.data=$/pose_lspet/joints.npz",)),
 }
 _LITE2 = "model.backbone=benchmarks.efficientnet:lite2"
 _LARGE = ("images.resize=224", "images.crop=224")  # as the preset has them

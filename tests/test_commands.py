@@ -29,6 +29,7 @@ from support.commands import (
     use_counts_of_miniatures,
     write_files,
     write_layout,
+    write_poses,
     write_world,
 )
 from support.paths import ROOT
@@ -99,7 +100,7 @@ def write_encoder(folder):
 
 
 def write_houses(folder):
-    """The table of house prices that the page describes, sizes, and the dials that its Python draws."""
+    """The table of house prices that the page describes, sizes, poses, and the dials that its Python draws."""
     exec(compile(python_blocks("docs/table.md")[0], "docs/table.md", "exec"), {})
     (folder / "houses_535").mkdir()
     (folder / "houses_535/photos").symlink_to(folder / "photos")
@@ -109,6 +110,7 @@ def write_houses(folder):
     sized = [f"{row},{size}" for row, size in zip(rows, itertools.cycle(("small", "medium", "large")))]
     (folder / "items.csv").write_text("\n".join([f"{head},size", *sized]) + "\n")
     write_objects(folder)
+    write_poses(folder)
 
 
 #: The columns of the tables of docs/recipes.md beside that of the images.

@@ -117,7 +117,7 @@ def test_a_teacher_in_short_and_word_vectors(tmp_path, monkeypatch):
     assert values["task"]["labels"]["id"] == {"kind": "teacher", "weight": 0.5, "model": str(tmp_path / "runs/t.npz")}
 
     def vectors():
-        return load("captions/files", ["task.root=data", "task.vectors=v.bin"]).values["task"]["vectors"]
+        return load("captions/flickr8k", ["task.root=data", "task.vectors=v.bin"]).values["task"]["vectors"]
 
     assert vectors() == "v.bin"  # no such file
     (tmp_path / "v.bin").touch()

@@ -28,7 +28,9 @@ OWN = ["train", "--data", "items.csv"]
 FILES = [
     "train",
     "pose/synthetic",
-    "task=pose/files",
+    "task=table/file",
+    "task.labels.joints=pose",
+    "loss.squared=false",
     "images.resize=32",
     "images.crop=32",
     "sampler.batch_size=9",
@@ -73,9 +75,9 @@ COMMANDS = [
     [*SYNTHETIC, "task.queries=1000"],
     [*SYNTHETIC, "seed=-1"],
     [*SYNTHETIC, "images.features=nothing.npz"],
-    [*FILES, "task.root=nowhere"],
-    [*FILES, "task.root=own", "task.missing=ignore"],
-    [*FILES, "task.root=broken"],
+    [*FILES, "task.data=nowhere/joints.npz"],
+    [*FILES, "task.data=own/joints.npz", "task.hidden=drop"],
+    [*FILES, "task.data=broken/joints.npz"],
     ["train", "classes/synthetic", "loss=log_ratio"],
     ["train", "classes/synthetic", "sampler.classes=1000"],
     ["train", "classes/synthetic", "loss=triplet_margin", "loss.triplets=batch"],
@@ -83,7 +85,7 @@ COMMANDS = [
     ["train", "captions/flickr8k", "task.root=own"],
     ["train", "layout/lsun", "task.root=own"],
     ["train", "pose/lspet"],
-    ["train", "pose/lspet", "task.root=nowhere"],
+    ["train", "pose/lspet", "task.data=nowhere/joints.npz"],
     ["train", "pose/synthetic", "images.resize=32"],
     ["train", "--data", "nowhere.csv"],
     ["train", "--data", "own"],
@@ -97,7 +99,7 @@ COMMANDS = [
     [*OWN, "--label", "reading=number", "images.resize=32"],
     [*OWN, "--label", "reading=number", "sampler.neighbours=90"],
     ["train", "--data", "gone.csv", "--label", "age=number"],
-    ["check", *FILES[1:], "task.root=broken", "--images", "all"],
+    ["check", *FILES[1:], "task.data=broken/joints.npz", "--images", "all"],
     ["train", "--resume", "nowhere"],
     ["evaluate", "own"],
     ["report", "nowhere"],
@@ -155,7 +157,7 @@ def prepare(folder):
     pose_files(folder / "own")
     pose_files(folder / "broken")
     (folder / "broken" / "images" / "person03.jpg").write_text("<html>404</html>")
-    text = "task: {name: pose/files, root: own}\nimages: {resize: 32, crop: 32}\nloss: log_ratio\n"
+    text = "task: {name: table/file, data: own/joints.npz}\nimages: {resize: 32, crop: 32}\nloss: log_ratio\n"
     for name, more in {
         "typo": "optimzer: adam\n",
         "syntax": "sampler: {name: dense\n",

@@ -9,6 +9,8 @@ from contml._support.errors import InputError
 
 #: Endings of tables, in lower case; those of text may be followed by .gz.
 TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".pq", ".xlsx")
+#: That of a file of arrays of joints, which the table task also reads.
+JOINTS = ".npz"
 
 #: Endings of files of features, of embeddings, of galleries, and of graphs.
 FEATURES, EMBEDDINGS, GALLERIES = (".npz", ".npy", ".parquet"), (".parquet", ".npz"), (".html", ".png")
@@ -44,15 +46,15 @@ def table_suffix(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def check_table_suffix(path: Path, folder: str = "") -> None:
-    """Checks that a file ends like a table; `folder` says in the error what else it may be.
+def check_table_suffix(path: Path, *more: str) -> None:
+    """Checks that a file ends like a table, or as in `more`, which are of data and may also be a folder.
 
     Raises:
         InputError: it has another ending.
     """
     suffix = table_suffix(path)
     packed = path.name.lower().endswith(".gz") and suffix in (".parquet", ".pq", ".xlsx")
-    if suffix not in TABLES or packed:
-        allowed = f"must {folder}end in {', '.join(TABLES)} (of text also .gz)"
+    if suffix not in (*TABLES, *more) or packed:
+        allowed = f"must {'be a folder, or ' if more else ''}end in {', '.join(TABLES)} (of text also .gz)"
         got = f"ends in '{suffix}.gz'" if packed else f"ends in '{suffix}'"
         raise InputError(str(path), got, allowed, "unpack it" if packed else _OTHERS.get(suffix, ""))

@@ -106,4 +106,8 @@ def _unseen_classes(task: Task) -> Sequence[str] | None:
     if task.train.labels.class_ids is None or task.test.labels.class_ids is None:
         return None
     train, test = task.train.labels.digests(), task.test.labels.digests()
-    return None if (test.numbered()[0].positions(train.numbered()[0]) >= 0).any() else train
+    if (test.numbered()[0].positions(train.numbered()[0]) >= 0).any():
+        return None
+    labels = task.train.labels
+    # By the names of the classes, whatever identifies the items.
+    return type(labels)(**labels.arguments()).digests() if labels.item_arguments else train

@@ -59,9 +59,6 @@ IMAGE_SUFFIXES = tuple(suffix for name in _FORMATS for suffix in _ENDINGS[name])
 #: The package that reads images with an ending that is not read.
 READ_BY = {suffix: package for name, package in _MISSING.items() for suffix in _ENDINGS[name]}
 
-#: Endings of formats that keep each pixel as it was saved.
-LOSSLESS_SUFFIXES = tuple(suffix for name in ("PNG", "TIFF", "BMP", "GIF", "PPM") for suffix in _ENDINGS[name])
-
 #: What is read, in words.
 FORMAT_NAMES = ", ".join({"WEBP": "WebP", "JPEG2000": "JPEG 2000"}.get(name, name) for name in _FORMATS)
 

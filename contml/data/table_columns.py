@@ -223,6 +223,7 @@ class Table:
         opaque: columns whose cells are not texts, numbers or lists of these, and what they are.
         delimiter: between the cells of a row; None where there is none.
         left_out: what of the file is not in the table: counts by reason.
+        about: what the file says of a column, by its name: the names of joints and the limbs between them.
     """
 
     path: Path
@@ -232,6 +233,7 @@ class Table:
     opaque: Mapping[str, str] = field(default_factory=dict)
     delimiter: str | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))

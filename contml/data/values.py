@@ -39,26 +39,6 @@ def flag(value: object, where: str, hint: str = "") -> bool:
     raise InputError(where, _shown(value), "must be 0 or 1, or true or false", hint)
 
 
-def flags(values: Any, where: str, hint: str = "") -> Array:
-    """Returns an array of values that are true or false, bool.
-
-    Args:
-        values: an array, or nested lists of one shape.
-        where: their place, for errors.
-        hint: what to do with other values.
-
-    Raises:
-        InputError: a value is anything else, or the lists have different lengths.
-    """
-    array = _array(values, where)
-    if array.dtype.kind == "b":
-        return array
-    if array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all():
-        return array.astype(bool)
-    found = [flag(value, where, hint) for value in array.ravel().tolist()]
-    return np.array(found, bool).reshape(array.shape)
-
-
 def points(values: Any, where: str) -> Array:
     """Returns numbers as float64; null is NaN.
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from contml._support.endings import check_table_suffix
+from contml._support.endings import JOINTS, check_table_suffix
 from contml._support.errors import InputError, did_you_mean
 from contml.config import Document, check_name, read
 from contml.config.source import check_numbers
@@ -155,7 +155,7 @@ def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str]
         InputError: an error in the data, in the labels or in the config.
     """
     if own.path.is_file():
-        check_table_suffix(own.path, "be a folder, or ")  # before torch is imported
+        check_table_suffix(own.path, JOINTS)  # before torch is imported
     data_overrides, preset = own.overrides(), own.choose_preset(config, overrides)
     data_overrides += preset.changes
     if config is not None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from contml import InputError
 from contml.data.text_files import read_json
-from contml.data.values import whole_number
+from contml.data.values import pairs, whole_number
 
 from .folders import MOST_PIXELS
 
@@ -99,3 +99,15 @@ def refuse_unlisted(path: Path, annotations: Iterable[dict[str, Any]], listed: M
             f"belongs to image id {unknown[0]['image_id']}, which 'images' lacks ({len(unknown):,} such annotations)",
             hint="complete the file, or set missing=drop to omit them",
         )
+
+
+def names_and_limbs(path: Path, category: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
+    """The names of the keypoints of a category, and the pairs that limbs connect.
+
+    Raises:
+        InputError: they have another form.
+    """
+    names = category["keypoints"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(str(path), f"the keypoints of a category are {names!r:.60}", "must be a list of names")
+    return tuple(names), pairs(category.get("skeleton") or (), len(names), 1, f"{path}: skeleton of a category")

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from contml import InputError
-from contml._support.validation import as_rows
 from contml.contracts import Rows
-from contml.data import ImageSource, Split, View, draw_queries, query_split
+from contml.data import ImageSource, Split, View, query_split
 from contml.data.text_files import read_json
 from contml.labels import LabelSpace
 
@@ -89,38 +88,6 @@ def split_hint(cells: Iterable[str], column: str) -> str:
     return "write train, val or test, or rename the column if it is not the split"
 
 
-def refuse_split_columns(source: object, columns: Iterable[str]) -> None:
-    """Refuse a column that is named like a split, in a file whose split is read from another column or drawn."""
-    if split_column := next((name for name in columns if SPLIT_NAMES.fullmatch(name)), None):
-        hint = f"set split={split_column} to read it, or rename it if it is not the split"
-        raise InputError(f"{source}: {split_column}", "is named like a split, but not used", hint=hint)
-
-
-def split_by_column(path: Path, column: str, items: Iterable[tuple[T, str | None]]) -> SplitItems[T]:
-    """The split that a column names: train, val, test, or query for a test item that is a query.
-
-    Args:
-        path: the file, for errors.
-        column: the name of the column.
-        items: each with its cell; None where the file has no such column.
-
-    Raises:
-        InputError: an item has no cell, or one that is not understood.
-    """
-    listed: list[T] = []
-    cells: list[str] = []
-    for item, cell in items:
-        if cell is None:
-            hint = "give each item train, val, test or query, or name a file of lists of names"
-            raise InputError(str(path), f"{item} has no '{column}'", hint=hint)
-        listed.append(item)
-        cells.append(cell)
-    by_part: dict[str, list[T]] = {part: [] for part in ("", "train", "val", *TEST_PARTS)}
-    for item, part in zip(listed, parts_of(cells, lambda row: f"{path}: {listed[row]}", path, column), strict=True):
-        by_part[part].append(item)
-    return SplitItems(by_part["train"], by_part["val"], by_part["query"], [*by_part["test"], *by_part["gallery"]])
-
-
 def read_lists(path: Path, option: str) -> dict[str, list[str]]:
     """Lists of names in a JSON file: "train", "val", "test", and "queries", which may be a part of "test".
 
@@ -183,28 +150,6 @@ def refuse_shared(path: Path, parts: Mapping[str, Iterable[Any]], what: str = "i
             )
             raise InputError(str(path), problem, hint="give each to one of them")
         part_by_item |= dict.fromkeys(distinct, part)
-
-
-def with_queries(path: Path, parts: SplitItems[T]) -> SplitItems[T]:
-    """The split; where no queries are named, a fifth of the test items are drawn by their names.
-
-    Raises:
-        InputError: a part is too small.
-    """
-    if not parts.queries:
-        names = [str(item) for item in parts.gallery]
-        query_rows = set(as_rows(draw_queries(len(names) // 5, names, seed=0), len(names)).tolist())
-        parts = parts._replace(
-            queries=[item for row, item in enumerate(parts.gallery) if row in query_rows],
-            gallery=[item for row, item in enumerate(parts.gallery) if row not in query_rows],
-        )
-    train, val, queries, gallery = map(len, parts)
-    has_test = queries + gallery > 0
-    if train < 3 or (has_test and (gallery < 2 or not queries)) or ((val or not has_test) and val < 3):
-        problem = f"{train} train, {val} val, {queries} query and {gallery} test items"
-        needs = "needs at least 3 train items, and 1 query and 2 others to find, or 3 val items"
-        raise InputError(str(path), problem, needs)
-    return parts
 
 
 def queries_like(queries: int, items: int, others: int) -> int:

@@ -108,7 +108,7 @@ def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:
         order = whole_number(number_text)
         if not (tab and separator and name) or order is None:
             if number == 1 and "#" not in line and line.lower().startswith("image"):
-                hint = f"read it by the task captions/files: captions={path.name}, image, caption, lists"
+                hint = f"contml train --data {path} reads it"
                 raise InputError(f"{path}:1", f"a header ({line[:60]!r}), so the file is a table", hint=hint)
             problem = "a key without '#' and a number" if tab else "no tab after the key"
             raise InputError(f"{path}:{number}", f"{problem} ({line[:60]!r})", "must be NAME.jpg#K, a tab, the caption")

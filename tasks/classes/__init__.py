@@ -3,7 +3,4 @@
 from contml._support.imports import lazy_table
 
 #: Every task of this package by its name in a config, `classes/NAME`: imported when it is used.
-TASKS = lazy_table(
-    __name__,
-    {name: f"{name}:{name}" for name in ("synthetic", "cub", "cars", "sop", "inshop", "folder")} | {"csv": "table:csv"},
-)
+TASKS = lazy_table(__name__, {name: f"{name}:{name}" for name in ("synthetic", "cub", "cars", "sop", "inshop")})

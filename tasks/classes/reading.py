@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from contml import InputError
-from contml.data import BoxCrop, ImageFile, Split, Task, draw, query_split
-from contml.data.text_files import read_lines, spelled_alike
+from contml.data import BoxCrop, ImageFile, Split, Task, query_split
+from contml.data.text_files import read_lines
 from contml.data.values import whole_number
 from contml.labels import ClassLabels, LabelSpace, VectorLabels
 
@@ -72,16 +72,6 @@ def number_from_one(path: Path, line: int, name: str, text: str) -> int:
     if not number:
         raise InputError(f"{path}:{line}: {name}", f"'{text}'", "must be a whole number, 1 or more")
     return number
-
-
-def names_alike(labels: Iterable[Label]) -> list[tuple[str, str]]:
-    """A line of the summary of a task on classes whose names may mean the same; none if there are no such.
-
-    Args:
-        labels: the different classes of all parts.
-    """
-    alike = spelled_alike(sorted(map(str, labels)), "classes")
-    return [("names of classes", alike)] if alike else []
 
 
 def split_by_class(items: Sequence[ClassImage], last: int) -> dict[str, list[ClassImage]]:
@@ -150,18 +140,6 @@ def published_task(
     """The task of a published data set of one list, checked for complete lists and files."""
     check_counts(source, listed, published, missing)
     return make_task(listed, items_on_disk(source, listed, missing), class_names, recall_at, labels)
-
-
-def half_of_classes(names: Sequence[str]) -> dict[str, str]:
-    """The part of each class, "train" or "test": drawn by a hash of its name, about half of the classes for each.
-
-    Args:
-        names: the names of the classes; at least 4.
-    """
-    if len(names) < 4:
-        raise InputError("split", f"{len(names)} classes", "needs at least 4 to draw a half of them")
-    drawn = draw(names, 0.5, 0, "test", least=2)
-    return {name: "test" if in_test else "train" for name, in_test in zip(names, drawn, strict=True)}
 
 
 def make_task(

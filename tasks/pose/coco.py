@@ -12,9 +12,9 @@ import numpy as np
 from contml import InputError
 from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
 from contml.data import Task
-from contml.data.values import flag, pairs, points, refuse_outside
+from contml.data.values import flag, points, refuse_outside
 
-from .._readers.coco import Field, listed_images, read_coco, refuse_unlisted
+from .._readers.coco import Field, listed_images, names_and_limbs, read_coco, refuse_unlisted
 from .._readers.folders import DiskFiles, Missing, data_folder, image_folders
 from .._readers.splits import refuse_shared
 from .bodies import Body
@@ -155,20 +155,13 @@ def _is_crowd(path: Path, annotation: dict[str, Any]) -> bool:
 
 
 def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
-    bodies = {_names_and_limbs(path, category) for category in categories if category.get("keypoints")}
+    bodies = {names_and_limbs(path, category) for category in categories if category.get("keypoints")}
     if not bodies:
         raise InputError(str(path), "no category has keypoints", f"{option} must be a person_keypoints_*.json")
     if len(bodies) > 1:
         problem = f"its categories have {len(bodies)} different lists of keypoints"
         raise InputError(str(path), problem, "all people must have the same joints")
     return Body(*bodies.pop())
-
-
-def _names_and_limbs(path: Path, category: dict[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
-    names = category["keypoints"]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(str(path), f"the keypoints of a category are {names!r:.60}", "must be a list of names")
-    return tuple(names), pairs(category.get("skeleton") or (), len(names), 1, f"{path}: skeleton of a category")
 
 
 def _person(

@@ -6,21 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from contml import InputError
-from contml._support.validation import Range, as_rows
+from contml._support.validation import Range
 from contml.contracts import Rows
-from contml.data import ImageSource, Split, Square, SquareCrop, View, check_queries, draw_queries
+from contml.data import ImageSource, Split, Square, SquareCrop, View, check_queries, draw_queries, query_split
 from contml.data.renderers.poses import LEGEND, PoseExplainer, PoseRenderer
 from contml.data.values import refuse_outside
 from contml.labels import PoseLabels
 
 from .._readers.folders import DiskFiles, Missing, refuse_absent
 from .._readers.label_maps import image_size
-from .._readers.splits import kept_split
 from .bodies import Body
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -141,47 +140,29 @@ def make_split(
     queries: Rows,
     body: Body,
     *,
-    squared: bool,
-    normalize: bool,
-    hidden: Literal["refuse", "drop"] = "refuse",
+    squared: bool = True,
+    normalize: bool = False,
     pixels: str = "pixels",
 ) -> Split:
-    """A split of people; those with too few visible joints are refused, or dropped and counted in `Split.excluded`.
+    """A split of people, each in an image of their own.
 
     Args:
-        images: one per item.
-        names: one per item.
+        images: the source of each image.
+        names: the name of each item.
         joints: `[N, J, 2]` in pixels of the images.
-        visible: `[N, J]`; None: every joint is visible.
+        visible: `[N, J]`, more than half of each row; None: every joint is visible.
         queries: the rows of the items that are queries for the others; empty: every item is a query for all others.
         body: names and limbs of the joints.
         squared: as in `PoseLabels`.
         normalize: as in `PoseLabels`.
-        hidden: as in `PoseLabels`.
         pixels: what a pixel is, for the unit of label distances.
-
-    Raises:
-        InputError: an item has too few visible joints and `hidden` is "refuse", or no query is kept.
     """
-    counts = np.full(len(names), joints.shape[1]) if visible is None else visible.sum(1)
-    too_few = counts * 2 <= joints.shape[1]
-    if hidden == "refuse" and too_few.any():
-        row = int(too_few.argmax())
-        problem = f"{counts[row]} of {joints.shape[1]} joints are visible ({too_few.sum()} such items)"
-        raise InputError(names[row], problem, "must be more than half", "omit these items, or set hidden=drop")
-    labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, hidden=hidden, skeleton=body.skeleton)
+    labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, skeleton=body.skeleton)
     labels.unit, labels.part_names = labels.unit.replace("pixels", pixels), body.names
-    rows: list[int] = labels.kept.tolist()
-    query_rows = set(as_rows(queries, len(names)).tolist())
-    kept_queries = [position for position, row in enumerate(rows) if row in query_rows]
-    if query_rows and not kept_queries:
-        problem = f"all {len(query_rows)} have at most half of their joints visible"
-        raise InputError("queries", problem, hint="choose other queries")
-    excluded = {"with too few visible joints": int(too_few.sum())}
     legend = LEGEND if any(name.startswith(("right_", "left_")) for name in body.names) else ()
-    renderer = PoseRenderer(joints[rows], None if visible is None else visible[rows], labels.skeleton, body.names)
+    renderer = PoseRenderer(joints, visible, labels.skeleton, body.names)
     view = View(renderer, legend, PoseExplainer(labels, renderer))
-    return kept_split(images, names, labels, rows, kept_queries, excluded, view)
+    return Split(images, names, labels, *query_split(queries, len(names)), view=view)
 
 
 def make_crop_split(

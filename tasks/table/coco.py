@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from contml import InputError
 from contml.data.tables import Table, TableOptions, records_table
 from contml.data.values import flag
 
-from .._readers.coco import Field, check_coco, listed_images
+from .._readers.coco import Field, check_coco, listed_images, names_and_limbs
+from ..pose.bodies import Body
 
 _FIELDS: dict[str, dict[str, Field]] = {
     "images": {"id": "id", "file_name": "text"},
@@ -21,14 +23,15 @@ _FIELDS: dict[str, dict[str, Field]] = {
 _KNOWN = frozenset(
     ("id", "file_name", "width", "height", "license", "coco_url", "flickr_url", "flickr_640_url", "date_captured")
 )
-_POSES = "keypoints, which the task pose/coco reads: contml train pose/coco task.root=FOLDER"
+_POSES = "keypoints of several persons in an image, whom pose/coco crops: contml train pose/coco task.root=FOLDER"
 
 
 def coco_table(path: Path, content: dict[str, Any], options: TableOptions) -> Table:
     """The images of an annotation file, with the labels of their annotations.
 
     `category` holds the names of the categories of an image, each once; a single one where every image has at most one
-    annotation. `caption` holds its captions. Other keys of the images are columns too. Keypoints are not read.
+    annotation. `caption` holds its captions, `keypoints` its keypoints [[x, y, v], ...] if no image has those of two
+    persons. Other keys of the images are columns too.
 
     Args:
         path: the file.
@@ -50,7 +53,6 @@ def coco_table(path: Path, content: dict[str, Any], options: TableOptions) -> Ta
     names = _category_names(path, content)
     notes: dict[Any, list[dict[str, Any]]] = {number: [] for number in listed}
     left_out: Counter[str] = Counter()
-    keypoints = False
     for note in content["annotations"]:
         if note["image_id"] not in listed:
             left_out["annotations of images that are not listed"] += 1
@@ -59,11 +61,13 @@ def coco_table(path: Path, content: dict[str, Any], options: TableOptions) -> Ta
         if note.get("iscrowd") is not None and flag(note["iscrowd"], f"{where}: iscrowd"):
             left_out["crowds"] += 1
             continue
-        keypoints |= bool(note.get("keypoints"))
         if names and "category_id" in note and note["category_id"] not in names:
             raise InputError(where, f"category_id is {note['category_id']!r:.40}", "must be a category of the file")
         notes[note["image_id"]].append(note)
     single = all(len(annotations) <= 1 for annotations in notes.values())
+    bodies = {names_and_limbs(path, each) for each in content.get("categories") or [] if each.get("keypoints")}
+    poses = {number: [note for note in each if note.get("keypoints")] for number, each in notes.items()}
+    has_poses, is_one = any(poses.values()), len(bodies) == 1 and all(len(each) <= 1 for each in poses.values())
     records = []
     for number, image in listed.items():
         record = {"image": image["file_name"], **{key: value for key, value in image.items() if key not in _KNOWN}}
@@ -73,11 +77,21 @@ def coco_table(path: Path, content: dict[str, Any], options: TableOptions) -> Ta
             record["category"] = next(iter(categories), None) if single else list(dict.fromkeys(categories))
         if captions:
             record["caption"] = captions
+        if has_poses and is_one:
+            record["keypoints"] = next((_triples(path, note) for note in poses[number]), None)
         records.append(record)
     table = records_table(path, "COCO", enumerate(records, start=1), options, numbered=False, left_out=left_out)
-    if keypoints:
-        return Table(path, table.form, table.columns, opaque={"keypoints": _POSES}, left_out=left_out)
-    return table
+    if has_poses and not is_one:
+        return replace(table, opaque={"keypoints": _POSES})
+    return replace(table, about={"keypoints": Body(*bodies.pop())}) if has_poses else table
+
+
+def _triples(path: Path, note: Mapping[str, Any]) -> list[list[Any]]:
+    """The keypoints of an annotation, x, y and v of each."""
+    values = note["keypoints"]
+    if not isinstance(values, list) or len(values) % 3:
+        raise InputError(f"{path}: annotation {note['id']}", f"keypoints are {values!s:.60}", "must be x, y, v of each")
+    return [values[start : start + 3] for start in range(0, len(values), 3)]
 
 
 def _category_names(path: Path, content: Mapping[str, Any]) -> dict[Any, str]:

@@ -310,6 +310,8 @@ def _guess_numbers(name: str, cells: Sequence[str], comma: bool) -> Guess:
 
 def _guess_lists(elements: Sequence[str]) -> Guess:
     """The kind of a column of lists with these elements."""
+    if any(elements) and all(element.startswith("[") for element in filter(None, elements)):
+        return Guess("pose", "its cells are lists of points")
     if _words(elements) >= _CAPTION_WORDS:
         return Guess("captions", "its cells are lists of texts")
     return Guess("tags", "its cells are lists of short texts") if elements else Guess("", "its lists are empty")

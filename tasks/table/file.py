@@ -22,7 +22,7 @@ from .judgments import has_judgments, read_judgments, refuse_almost_judgments
 from .kinds import LABEL_SECTIONS, label_parts
 from .label import Reading
 from .overview import describe_columns, suggestion
-from .reading import read_data
+from .reading import read_data, with_listed_split
 from .split import make_split
 
 
@@ -36,6 +36,7 @@ def file(
     split: str | None = None,
     test: Annotated[float, Range(above=0, below=1)] = 0.2,
     group: str | None = None,
+    frame: str | None = None,
     exclude_group: bool | None = None,
     queries: NonNegativeInt | None = None,
     items: Path | None = None,
@@ -67,9 +68,9 @@ def file(
     `query, item, distance`. Each row is the answer of one judge. Everything else: docs/judgments.md.
 
     Args:
-        data: the table: .csv, .tsv, .txt, .jsonl, .json (also .gz), .parquet or .xlsx; an annotation file of COCO; or a
-            folder of images, where each folder in it is a class, or `pattern` says what the names of the images mean.
-            Folders named train, val and test are the split.
+        data: the table: .csv, .tsv, .txt, .jsonl, .json (also .gz), .parquet or .xlsx; an annotation file of COCO; a
+            file of poses (joints.npz); or a folder of images, where each folder in it is a class, or `pattern` says
+            what the names of the images mean. Folders named train, val and test are the split.
         labels: the kind and the options of each label by its column, or by several columns with commas:
             {price: {kind: number, scale: log}, "lat,lon": {kind: geo, weight: 0.5}}; in short: {price: number:log,
             "lat,lon": geo:0.5}. null: the one column that can be a label.
@@ -77,10 +78,13 @@ def file(
         pattern: what the names of a folder's images mean: "{age}_{sex}_*.jpg". A field in braces is a column; a star is
             any text. With folders: "{class}/{age}.jpg".
         root: the folder that paths in the table are relative to; null: the folder of the table that has them.
-        split: the column of train, val, test, query; null: found automatically, or else the split is drawn. Without
-            test rows, the validation rows are evaluated.
+        split: the column of train, val, test, query; or lists of names of images: a JSON file {"train": [...], "test":
+            [...], "queries": [...]}, or a folder with train.txt and test.txt. null: found automatically, or else the
+            split is drawn. Without test rows, the validation rows are evaluated.
         test: the share of test rows, of their groups, or of judged items, if the split is drawn; an approximate share.
         group: a column, such as the person, whose values may not be both in training and in test.
+        frame: in place of a group, the column with the numbers of frames: rows of one part of the split whose numbers
+            follow each other are one group.
         exclude_group: exclude the other rows of a query's own group from its gallery, such as other photographs of
             the same house, which would be found too easily. null: where there are groups, and labels are not classes.
         queries: how many test rows, drawn by their images, are queries; 0: every row is a query against all others;
@@ -109,11 +113,14 @@ def file(
         seed: seed of the drawn split, the drawn queries, and the training of word vectors.
         has_features: whether a file of features takes the place of the images, so that their files may be missing.
     """
-    if exclude_group and group is None:
+    if exclude_group and group is None and frame is None:
         raise InputError("exclude_group", "no group", hint="set group to the column of groups")
+    if group is not None and frame is not None:
+        raise InputError("group and frame", "both are given", hint="give the column of one of them")
     parts = None if labels is None else label_parts(labels)
     table_options = TableOptions(delimiter, encoding, sheet, missing_words, max_bytes, max_rows, set_by="set ")
     table = read_data(Path(data).expanduser(), pattern, table_options)
+    table, split = with_listed_split(table, image, split)
     of_judgments = {"items": items, "id_column": id_column, "by": by, "largest": largest, "unit": unit}
     if labels is None and has_judgments(table):
         _refuse_given({"group": group, "exclude_group": exclude_group, "queries": queries}, "judgments", "labels")
@@ -143,7 +150,18 @@ def file(
         if labels is None:
             refuse_almost_judgments(table)
         raise
-    rows = read_items(table, roles, specs, reading, group=group, test=test, missing=missing, has_features=has_features)
+    rows = read_items(
+        table,
+        roles,
+        specs,
+        reading,
+        group=group,
+        frame=frame,
+        test=test,
+        missing=missing,
+        has_features=has_features,
+    )
+    group = group or frame
     if exclude_group and rows.is_class:
         allowed = "needs labels that are not classes"
         raise InputError("exclude_group", f"the label {rows.labels[0].name} is a class", allowed)

@@ -18,6 +18,7 @@ from contml.data import draw, draw_queries, refuse_equal
 from contml.data.copies import joined, same_files
 from contml.data.draw import positions
 from contml.data.tables import Column, Table
+from contml.data.values import whole_number
 
 from .._readers.folders import Missing, why_absent
 from .._readers.splits import TEST_PARTS, parts_of, queries_like
@@ -127,6 +128,7 @@ def read_items(
     reading: Reading,
     *,
     group: str | None,
+    frame: str | None,
     test: float,
     missing: Missing,
     has_features: bool,
@@ -139,6 +141,7 @@ def read_items(
         specs: its labels.
         reading: how cells are read.
         group: the column whose values may not be both in training and in test.
+        frame: the column of frame numbers, which make the groups of each part; None: there is none.
         test: the share of rows for testing where the split is drawn.
         missing: "refuse" incomplete rows, or "drop" and count them.
         has_features: whether image files may be missing.
@@ -168,6 +171,8 @@ def read_items(
     if roles.split is None:
         groups = as_texts(joined(groups, same_files(paths.mapped(rows.usable, paths, lambda _: ""))))
     split = _split(table, rows, groups, roles.split, group or "image", test, seed)
+    if frame is not None:
+        groups = _runs(table, frame, split)
     if group is not None:
         _refuse_shared(table, images, split, "image")
     labels = [label_column.fit(split.train, np.concatenate((split.val, split.test))) for label_column in columns]
@@ -337,6 +342,28 @@ def _split(table: Table, rows: _Rows, groups: Texts, column: str | None, what: s
         omitted = f"omitted: {rows.omitted}" if rows.omitted else ""
         raise InputError(str(table.path), f"{len(usable)} usable rows", "needs at least 6 to draw a split", omitted)
     return split_by_draw(groups, usable, share, seed, what)
+
+
+def _runs(table: Table, column: str, parts: Parts) -> Texts:
+    """The group of each row: the rows of one part of a named split whose frame numbers follow each other.
+
+    Raises:
+        InputError: the split is drawn, or a cell is no frame number.
+    """
+    if parts.description.startswith("drawn"):
+        raise InputError("frame", column, "needs a column of the split", "set group to a column instead")
+    cells, names = table.texts(column, "frames", "frame"), [""] * len(table)
+    numbers = {row: whole_number(cells[row]) for rows in parts.used.values() for row in rows.tolist()}
+    for row, number in numbers.items():
+        if number is None:
+            raise InputError(f"{table.where(row)}: {column}", f"'{cells[row]}'", "must be a whole number, 0 or more")
+    for rows in parts.used.values():
+        first = last = -2
+        for row in sorted(rows.tolist(), key=lambda row: numbers[row] or 0):
+            number = numbers[row] or 0
+            first = first if number - last <= 1 else number
+            names[row], last = f"frames from {first}", number
+    return Texts(names)
 
 
 def split_by_column(table: Table, column: str, rows: Array) -> Parts:

@@ -12,6 +12,7 @@ from contml.config import ConfiguredPart, Document, NamedParts, parts_by_name
 
 from .label import TableLabel
 from .number_labels import DateLabel, GeoLabel, NumberLabel, VectorLabel
+from .pose_label import PoseLabel
 from .teacher_label import TeacherLabel
 from .text_labels import CaptionsLabel, ClassLabel, MapLabel, OrdinalLabel, TagsLabel
 
@@ -40,6 +41,7 @@ TABLE_LABELS: dict[str, type[TableLabel] | type[AutoLabel]] = {
     "tags": TagsLabel,
     "captions": CaptionsLabel,
     "map": MapLabel,
+    "pose": PoseLabel,
     "teacher": TeacherLabel,
     "auto": AutoLabel,
 }

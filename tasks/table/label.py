@@ -15,7 +15,7 @@ from contml import InputError
 from contml._support.texts import TextLists, taken
 from contml._support.validation import PositiveFloat, check_arguments
 from contml.config import ConfiguredPart
-from contml.data.renderers.label_maps import LabelMapRenderer
+from contml.data import View
 from contml.data.tables import Array as Array, Column, Table, TableOptions, refuse_object
 from contml.labels import LabelSpace
 
@@ -276,11 +276,11 @@ class LabelColumn:
         make: Callable[[Array], LabelSpace],
         summary: str,
         present: "Array | None" = None,
-        picture: Callable[[Any], LabelMapRenderer] | None = None,
+        view: Callable[[Array, Any], View] = lambda *_: View(),
     ) -> "FittedLabel":
         """This label, fitted; `present`: the rows that can be used, if not all that have a value."""
         present = self.present if present is None else present
-        return FittedLabel(self.kind, self.cells, self.values, present, self.missing, make, summary, picture)
+        return FittedLabel(self.kind, self.cells, self.values, present, self.missing, make, summary, view)
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,12 +290,12 @@ class FittedLabel(LabelColumn):
     Args:
         make: the label space of these rows.
         summary: all values in words: their range, or examples.
-        picture: what draws the label maps of a label space.
+        view: what draws the label space of these rows.
     """
 
     make: Callable[[Array], LabelSpace]
     summary: str
-    picture: Callable[[Any], LabelMapRenderer] | None
+    view: Callable[[Array, Any], View]
 
     def absence(self, row: int) -> tuple[str, str, str]:  # noqa: ARG002
         """Of a row that cannot be used: what it lacks, and the error."""

@@ -11,7 +11,7 @@ from contml._support.text import number
 from contml._support.texts import Texts
 from contml.data import Split, View, query_split
 from contml.data.renderers.caption_explainer import CaptionExplainer
-from contml.data.renderers.label_maps import LabelMapExplainer, map_legend
+from contml.data.renderers.label_maps import LabelMapRenderer
 from contml.data.sources import ImageFiles
 from contml.labels import CaptionLabels, LabelSpace, WeightedLabels
 
@@ -44,7 +44,7 @@ def make_split(items: Items, part: str, queries: Array, group: str | None, *, ex
         groups=None if group is None else torch.from_numpy(_in_order(items.groups.taken(rows))),
         exclude_group=exclude_group,
         group_name=group or "",
-        view=_view(items, space, names),
+        view=_view(items, rows, space, names),
         # Of the split that a page shows: a training split goes to worker processes.
         metadata={} if part == "train" else {name: column.values(rows) for name, column in items.metadata.items()},
     )
@@ -78,16 +78,13 @@ def _label_space(items: Items, rows: Array) -> LabelSpace:
     return WeightedLabels(weights, unit, present=None if present.all() else torch.from_numpy(present))
 
 
-def _view(items: Items, space: LabelSpace, names: Sequence[str]) -> View:
+def _view(items: Items, rows: Array, space: LabelSpace, names: Sequence[str]) -> View:
     if isinstance(space, CaptionLabels):
         return View(explainer=CaptionExplainer(space, names))
-    spaces = space.spaces if isinstance(space, WeightedLabels) else (space,)
-    pairs = enumerate(zip(items.labels, spaces, strict=True))
-    maps = {n: label.picture(each) for n, (label, each) in pairs if label.picture is not None}
+    if len(items.labels) == 1 or not isinstance(space, WeightedLabels):
+        return items.labels[0].view(rows, space)
+    views = [label.view(rows, each) for label, each in zip(items.labels, space.spaces, strict=True)]
+    maps = {n: view.renderer for n, view in enumerate(views) if isinstance(view.renderer, LabelMapRenderer)}
     if not maps:
         return View()
-    classes = max(renderer.labels.areas.shape[1] for renderer in maps.values())
-    legend = map_legend([f"class {number}" for number in range(classes)])
-    if isinstance(space, WeightedLabels):
-        return View(SumRenderer(space, maps), legend)
-    return View(maps[0], legend, LabelMapExplainer(maps[0]))
+    return View(SumRenderer(space, maps), max((views[n].legend for n in maps), key=len))

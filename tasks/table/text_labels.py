@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 from unicodedata import normalize
 
 import numpy as np
@@ -14,14 +15,16 @@ import numpy as np
 from contml import InputError
 from contml._support.texts import TextLists, Texts
 from contml._support.validation import PositiveInt
-from contml.data.renderers.label_maps import LabelMapRenderer, shrink
+from contml.data import View
+from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer, map_legend, shrink
 from contml.data.tables import Column, text_lists
-from contml.labels import CaptionLabels, ClassLabels, LabelSpace, OrdinalLabels, SegmentationLabels, TagLabels
+from contml.labels import ClassLabels, LabelSpace, OrdinalLabels, SegmentationLabels, TagLabels
 from contml.labels.words import split_words
 
 from .._readers.folders import why_absent
-from .._readers.label_maps import check_shape, read_image_map, to_classes
+from .._readers.label_maps import check_shape, read_groups, read_image_map, to_classes
 from .._readers.word_vectors import vectors_in_words, word_vectors
+from ..captions.distance import CaptionDistance, DistanceOptions, WordWeights
 from .cells import decimal_comma, number, separator
 from .label import Array, Cells, FittedLabel, LabelColumn, TableLabel
 
@@ -170,15 +173,20 @@ def _text_lists(column: Column, missing: Counter[str]) -> Iterator[list[str] | s
 
 @dataclass(frozen=True)
 class CaptionsLabel(TableLabel):
-    """Texts, in one or several columns or a JSON list: the label distance is the Word Mover's Distance.
+    """Texts, in one or several columns or a JSON list: the label distance is the Word Mover's Distance, or another one.
 
     Args:
+        distance: how captions are compared: wmd, tfidf or mean_vector; or several with weights, {wmd: 0.5, tfidf: 0.5},
+            each divided by its mean in training.
+        word_weights: the weights of words of wmd and mean_vector: count (1), or idf, of the training captions.
         vectors: a file of word vectors, beside the table or anywhere: word2vec, GloVe, fastText, or FILE.zip/MEMBER;
             null: trained on the training rows.
         normalize: scale word vectors to unit length first.
         dim: dimension of word vectors that are trained.
     """
 
+    distance: str | dict[str, float] = "wmd"
+    word_weights: WordWeights = "count"
     vectors: str | None = None
     normalize: bool = False
     dim: PositiveInt = 100
@@ -200,20 +208,31 @@ class CaptionsLabel(TableLabel):
         return LabelColumn(self, cells, values, values.lengths > 0, missing)
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:
-        """Reads or trains word vectors; a row can be used if it has a word with one."""
-        cells, values = column.cells, column.values
+        """Reads or trains word vectors if they count; a row can be used if it has a word, with a vector."""
+        cells, values, choice = column.cells, column.values, DistanceOptions(self.distance, self.word_weights)
+        if code := [name for name in choice.weights if ":" in name]:
+            hint = "a function of yours is an option of captions/coco and captions/flickr"
+            raise InputError("distance", code[0], "must be wmd, tfidf or mean_vector", hint)
         path = None if self.vectors is None else Path(cells.reading.files.root) / Path(self.vectors).expanduser()
         train_captions, test_captions = map(values.taken, (train, test))
-        limits = cells.reading.limits.max_bytes, cells.reading.limits.max_rows
-        vectors = word_vectors(path, train_captions, test_captions, self.dim, cells.reading.seed, *limits)
-        known = (any(word in vectors for text in texts for word in split_words(text)) for texts in values)
+        seed, limits = cells.reading.seed, (cells.reading.limits.max_bytes, cells.reading.limits.max_rows)
+        vectors: Mapping[str, Any] = {}
+        source = ", ".join(choice.weights)
+        if choice.needs_vectors:
+            vectors = word_vectors(path, train_captions, test_captions, self.dim, seed, *limits)
+            words = vectors_in_words(path, vectors, train_captions, f"task.{cells.part.section}.vectors")
+            source = f"{len(vectors):,} words with a vector ({words})"
+        distance = CaptionDistance(choice, train_captions, test_captions, vectors, self.normalize, seed)
+        known = (
+            any(word in vectors or not choice.needs_vectors for text in texts for word in split_words(text))
+            for texts in values
+        )
         usable = np.fromiter(known, bool, len(values))
         usable_rows = train[usable[train]] if usable[train].any() else train
         most = values.lengths[usable_rows].max()
-        source = vectors_in_words(path, vectors, train_captions, f"task.{cells.part.section}.vectors")
         example = _shortened(values[usable_rows[0]][0], 40)
-        summary = f"up to {most} per row, {len(vectors):,} words with a vector ({source}): '{example}'"
-        return column.fitted(lambda rows: CaptionLabels(column.of(rows), vectors, self.normalize), summary, usable)
+        summary = f"up to {most} per row, {source}: '{example}'"
+        return column.fitted(lambda rows: distance.labels(column.of(rows))[0], summary, usable)
 
 
 @dataclass(frozen=True)
@@ -224,16 +243,30 @@ class MapLabel(TableLabel):
         classes: number of classes; null: the highest number in the maps plus one.
         ignore: the class number of ignored pixels, such as 255.
         side: maps are resized to this many pixels square; null: not resized, so all must have one size.
+        names: a table in the folder of the images that describes the class numbers in its first column.
+        column: the column of it by which class numbers are grouped: equal values become one class.
+        groups: which values of the column are classes, in order; values joined by "+" are one class, all others are
+            ignored. null: every value is a class.
     """
 
     classes: PositiveInt | None = None
     ignore: int | None = None
     side: PositiveInt | None = 112
+    names: str | None = None
+    column: str | None = None
+    groups: tuple[str, ...] | None = None
 
     content = "a label map"
     needs = "enough labelled pixels"
     unusable = "has at most half of its pixels labelled"
     most_rows = (20_000, 10_000)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.names is None) != (self.column is None) or (self.groups is not None and self.column is None):
+            raise InputError("names, column and groups", "one without the others", hint="give names and column")
+        if self.names is not None and self.classes is not None:
+            raise InputError("classes", str(self.classes), "must be null with names", "the groups are the classes")
 
     def read(self, cells: Cells) -> LabelColumn:
         """The path of each map, which is not read yet."""
@@ -252,16 +285,20 @@ class MapLabel(TableLabel):
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:
         """Reads the maps of these rows; those with labels on more than half of their pixels can be used."""
         rows = np.concatenate((train, test))
-        paths = [column.values[row] for row in rows]
+        cells, paths = column.cells, [column.values[row] for row in rows]
         maps: list[Array] = []
         for row, path in zip(rows, paths, strict=True):
             full_map = read_image_map(Path(path))
-            check_shape(Path(path), full_map, Path(column.cells.images[row]))
+            check_shape(Path(path), full_map, Path(cells.images[row]))
             maps.append(shrink(full_map, self.side))
             if maps[-1].shape != maps[0].shape:
                 problem = f"{list(maps[-1].shape)} pixels, but {paths[0]} has {list(maps[0].shape)}"
                 raise InputError(path, problem, hint="set side to compare maps of several sizes")
-        stack, classes, ignore = to_classes(paths, np.stack(maps), self.classes, self.ignore, None)  # [T,H,W]
+        groups = None
+        if self.names is not None and self.column is not None:
+            groups = read_groups(Path(cells.reading.files.root) / self.names, self.column, self.groups)
+        stack, classes, ignore = to_classes(paths, np.stack(maps), self.classes, self.ignore, groups)  # [T,H,W]
+        class_names = [f"class {number}" for number in range(classes)] if groups is None else groups.names
         position = {int(row): index for index, row in enumerate(rows)}
         shares = [1.0 if ignore is None else float(np.mean(ids != ignore)) for ids in stack]
         usable = column.present.copy()
@@ -271,12 +308,15 @@ class MapLabel(TableLabel):
         summary = f"{classes} classes{ignored}, compared at {width} x {height} pixels; 1 - mean IoU"
 
         def space(rows: Array) -> LabelSpace:
-            return SegmentationLabels(stack[[position[int(row)] for row in rows]], classes, ignore, side=None)
+            labels = SegmentationLabels(stack[[position[int(row)] for row in rows]], classes, ignore, side=None)
+            labels.part_names = class_names
+            return labels
 
-        def picture(labels: SegmentationLabels) -> LabelMapRenderer:
-            return LabelMapRenderer(labels, height, width)
+        def view(_: Array, labels: SegmentationLabels) -> View:
+            renderer = LabelMapRenderer(labels, height, width)
+            return View(renderer, map_legend(class_names, ignore), LabelMapExplainer(renderer))
 
-        return column.fitted(space, summary, usable, picture)
+        return column.fitted(space, summary, usable, view)
 
 
 def _examples(values: Collection[str]) -> str:

@@ -23,14 +23,10 @@ from contml.labels import ClassLabels
 from contml.labels.captions import tokens
 
 SMALL = [
-    *("task.root=own", "task.vectors=vectors.txt", "images.resize=36", "images.crop=32", "transform.scale_jitter=2"),
-    *(
-        "transform.shift=1",
-        "images.workers=0",
-        "training.select=none",
-        "sampler.batch_size=12",
-        "sampler.anchors_per_batch=2",
-    ),
+    *("task.data=own/captions.csv", "task.root=own/images"),
+    "task.labels={caption: {kind: captions, vectors: ../vectors.txt}}",
+    *("images.resize=36", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "images.workers=0"),
+    *("training.select=none", "sampler.batch_size=12", "sampler.anchors_per_batch=2"),
 ]
 
 
@@ -43,7 +39,7 @@ def test_check_counts_the_words_without_a_vector(tmp_path, monkeypatch):
     known = sorted({word for texts in captions for caption in texts for word in caption} - {first, second})
     lines = [f"{word} {number} {number % 7} 1.5" for number, word in enumerate(known)]
     (tmp_path / "own/vectors.txt").write_text(f"{len(known)} 3\n" + "\n".join(lines) + "\n")
-    facts = dict(check(load("captions/files", SMALL)))
+    facts = dict(check(load("table/default", SMALL)))
     expected = f"{first_count + second_count:,}, 2 different, most often '{first}'"
     assert facts["training words without a vector"] == expected
     assert facts["test words without a vector"].startswith(
@@ -54,7 +50,7 @@ def test_check_counts_the_words_without_a_vector(tmp_path, monkeypatch):
     (tmp_path / "own/vectors.txt").write_text(
         f"{len(known) + 2} 3\n" + "\n".join([*lines, f"{first} 1 2 3", f"{second} 1 1 1\n"])
     )
-    assert not [name for name in dict(check(load("captions/files", SMALL))) if "without a vector" in name]
+    assert not [name for name in dict(check(load("table/default", SMALL))) if "without a vector" in name]
 
 
 def _uses(texts, words):
@@ -75,7 +71,7 @@ def test_only_the_main_process_reports_the_columns(monkeypatch, rank, expected):
 
 
 CLASSES = [
-    *("task=classes/csv", "task.root=own", "task.image=file", "task.label=class_name", "model.dim=8"),
+    *("task=table/file", "task.data=own/images.csv", "task.labels={class_name: class}", "model.dim=8"),
     *("images.resize=32", "images.crop=32", "sampler.classes=4", "sampler.instances=2", "training.select=none"),
 ]
 
@@ -109,8 +105,8 @@ def test_check_names_every_broken_image(contml, tmp_path, workers):
     status, out, err = contml("check", "classes/synthetic", *changes, "--images", "all")
     assert (status, out) == (2, "")
     lines = err.strip().splitlines()
-    assert [line.split(":")[0] for line in lines[:-1]] == ["own/images/000_3.png", "own/images/010_0.png"]
-    assert lines[-1].startswith("contml: own/images/000_1.png: cannot be decoded (not an image")
+    assert [line.split(":")[0] for line in lines[:-1]] == ["images/000_3.png", "images/010_0.png"]
+    assert lines[-1].startswith("contml: images/000_1.png: cannot be decoded (not an image")
     assert "3 of 60 images" in lines[-1]
 
 
@@ -119,7 +115,7 @@ def test_check_counts_broken_images_that_training_skips(tmp_path, monkeypatch):
     broken_table(tmp_path)
     facts = dict(check(load("classes/synthetic", [*CLASSES, "images.broken=skip"]), images="all"))
     assert facts["decoded"] == "all 60 images; 3 are broken, which training skips"
-    with refuses("own/images/000_1.png", got="3 of 60 images"):
+    with refuses("images/000_1.png", got="3 of 60 images"):
         check(load("classes/synthetic", CLASSES), images="all")
 
 

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 from support.miniature import TINY
 from support.pose_sets import pose_files
 from support.processes import restore_ctrl_c
@@ -20,9 +21,11 @@ from support.runs import without_reports
 from contml.evaluation.metrics import METRICS, METRICS_AT_K
 from contml.labels import LABELS
 
+POSE = {"weight", "squared", "normalize", "joint_names", "skeleton"}
 OWN = [
-    "task=pose/files",
-    "task.root=own",
+    "task=table/file",
+    "task.data=own/joints.npz",
+    "task.labels={joints: {kind: pose, squared: true}}",
     "images.resize=32",
     "images.crop=32",
     *[t for t in TINY if t[:4] not in ("task", "imag")],
@@ -87,7 +90,7 @@ def test_own_files_in_json_with_a_split_by_file(contml, tmp_path):
     (tmp_path / "own/split.json").write_text(
         json.dumps({"train": names[:20], "test": names[20:], "queries": names[28:]})
     )
-    status, out, err = contml("check", "pose/synthetic", *OWN, "task.joints=joints.json", "task.split=split.json")
+    status, out, err = contml("check", "pose/synthetic", *OWN, "task.data=own/joints.json", "task.split=split.json")
     assert status == 0, err
     assert "10, of which 2 query" in out
 
@@ -111,7 +114,7 @@ def test_check_and_list_and_copy(contml, tmp_path):
 
     status, out, _ = contml("list", "labels")
     assert status == 0
-    for kind, options in (("number", {"weight", "scale"}), ("map", {"weight", "classes", "ignore", "side"})):
+    for kind, options in (("number", {"weight", "scale"}), ("pose", POSE)):
         assert f"  {kind}: " in out
         listed = json.loads(contml("list", "labels", "--json")[1])["labels"][kind]["options"]
         assert set(listed) == options
@@ -264,26 +267,25 @@ def test_missing_and_bad_data(refused, contml, tmp_path):
 
     assert "own" in line()
     values = pose_files(tmp_path / "own", hidden=(4,))
-    assert "person04.jpg: 7 of 14 joints" in line()
-    status, out, err = contml("check", "pose/synthetic", *OWN, "task.hidden=drop")
+    assert "own/joints.npz: row 5: joints: 7 of 14 joints" in line()
+    status, out, err = contml("check", "pose/synthetic", *OWN, "task.missing=drop")
     assert status == 0, err
-    assert "training images     16 (excluded: 1 with too few visible joints)" in out
+    assert "training images     16 (excluded: 1 without more than half of its joints in 'joints')" in out
     assert "validation images   3, of which 3 query (drawn from the training split)" in out
     values["visible"][:] = True
     values["joints"][5, 3] = np.nan
     np.savez(tmp_path / "own/joints.npz", **values)
     wrong_joint = line()
-    assert "joint 3 (left_hip)" in wrong_joint
-    assert "person05.jpg" in wrong_joint
+    assert "own/joints.npz: row 6: joints: joint 3 is visible and not a number" in wrong_joint
     values["joints"][5, 3] = 1
     np.savez(tmp_path / "own/joints.npz", **values)
     (tmp_path / "own/images/person02.jpg").rename(tmp_path / "elsewhere.jpg")
     missing_image = line()
     assert "person02.jpg" in missing_image
-    assert "1 of 30" in missing_image
+    assert "1 such of 30" in missing_image
     (tmp_path / "own/joints.npz").write_bytes(b"PK\x03\x04 cut short")
     assert "joints.npz" in line()
-    missing_file = line("task.joints=none.npz")
+    missing_file = line("task.data=own/none.npz")
     assert "none.npz" in missing_file
     assert "no such file" in missing_file
 
@@ -292,23 +294,20 @@ def test_missing_and_bad_data(refused, contml, tmp_path):
     ("people", "texts"),
     [
         ([5], ["people"]),
-        ([{"name": "a.jpg", "joints": None, "split": "train"}], ["[x, y]"]),
-        ([{"name": "a.jpg", "joints": [[1.0], [1.0, 2.0]], "split": "train"}], ["joints.json"]),
+        ([{"name": "a.jpg", "joints": [[1.0], [1.0, 2.0]]}], ["row 1: joints: joint 0 has 1 numbers", "[[x, y], ...]"]),
         ([{"name": "a.jpg", "split": "train"}], ["joints"]),
+        ([{"name": "a.jpg", "joints": [[1, 2]] * 3, "split": "trainnig"}], ["row 1: split: 'trainnig'", "train, val"]),
         (
-            [{"name": "a.jpg", "joints": [[1, 2]] * 3, "split": "trainnig"}],
-            ["a.jpg", "'trainnig'", "train, val, test, query"],
-        ),
-        (
-            [{"name": "a.jpg", "joints": [[1, 2]]}, {"name": "b.jpg", "joints": [[1, 2]] * 2}],
-            ["[1, 2]"],
+            [{"name": "a.jpg", "joints": [[1, 2]]}, {"name": "a.jpg", "joints": [[1, 2]] * 2}],
+            ["row 2: joints: 2 joints; must be 1 as in own/joints.json: row 1"],
         ),
     ],
 )
 def test_joints_in_another_form(refused, tmp_path, people, texts):
     (tmp_path / "own").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "own/a.jpg")
     (tmp_path / "own/joints.json").write_text(json.dumps({"people": people}))
-    line = refused("check", "pose/synthetic", *OWN, "task.joints=joints.json")
+    line = refused("check", "pose/synthetic", *OWN, "task.data=own/joints.json")
     for text in texts:
         assert text in line
 
@@ -383,7 +382,7 @@ def test_a_run_can_be_moved_and_its_data_too(contml, tmp_path):
     assert contml("evaluate", folder)[0] == 0
     status, _, err = contml("train", "--resume", folder)
     assert status == 0, err
-    assert "<title>pose/files" in (folder / "report.html").read_text()
+    assert "<title>table/file" in (folder / "report.html").read_text()
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from contml._support import progress
 from contml.data.decode import IMAGE_SUFFIXES, decode as decode_image
 from contml.data.sources import images_below, skipped_text
 from contml.tasks.table.file import file
-from tasks.classes.folder import folder as classes_folder
 
 KINDS = {
     ".jfif": "JPEG",
@@ -51,11 +50,11 @@ def test_readers_of_folders_read_the_same_endings(tmp_path, suffix, capsys):
     decode_image(*[photographs(tmp_path / "other", ".jfif") / "a/0.jfif", "registers HEIF"])
     root = photographs(tmp_path / "photos", suffix)
     assert len(images_below(root)) == 24
-    for task in (file(str(root)), classes_folder(str(root), split="half")):
-        assert len(task.train) + len(task.test) == 24
-        for split in (task.train, task.test):
-            for row in range(len(split)):
-                assert split.picture(row).size == (8, 8)
+    task = file(str(root))
+    assert len(task.train) + len(task.test) == 24
+    for split in (task.train, task.test):
+        for row in range(len(split)):
+            assert split.picture(row).size == (8, 8)
     assert capsys.readouterr().err == ""
 
 
@@ -83,19 +82,6 @@ def test_each_command_says_what_it_skips(tmp_path, contml, no_heif, command):
     status, _, err = contml(command, "table/classes", "--data", "photos", *small)
     assert status == 0, err
     assert [line for line in err.splitlines() if "skipped" in line] == [f"photos: {PHONE}"]
-
-
-def test_a_folder_of_classes_says_it_too(tmp_path, no_heif, capsys):
-    root = phone(tmp_path / "photos")
-    for name in "cd":
-        (root / name).mkdir()
-        Image.new("RGB", (8, 8)).save(root / name / "0.jpg")
-    classes_folder(str(root), split="half")
-    assert PHONE in capsys.readouterr().err
-    for file_path in (root / "a").glob("*.jpg"):
-        file_path.unlink()
-    with refuses(f"{root}/a", got="has no image (20 .heic files", allowed="JPEG"):
-        classes_folder(str(root), split="half")
 
 
 def test_a_folder_without_images_says_what_it_has(tmp_path, no_heif):

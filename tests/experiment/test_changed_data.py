@@ -77,6 +77,12 @@ def write_folders(data):
     shutil.rmtree(data / "maps")
 
 
+def write_captions(data):
+    path = write_csv(data)
+    (data / "items.csv").write_text("".join(f"images/{line}" for line in path.read_text().splitlines(True))[7:])
+    path.unlink()
+
+
 #: How the data of each kind are written, and its config.
 KINDS = {
     "numbers": (
@@ -88,8 +94,11 @@ KINDS = {
         {"task": f"{TABLE}, labels: {{maker: class}}, group: maker, test: 0.4", "sampler": CLASSES},
     ),
     "parts": (write_parts, {"task": f"{TABLE}, labels: {{reading: number}}", "sampler": DENSE}),
-    "captions": (write_csv, {"task": "name: captions/files, root: data, dim: 8", "sampler": DENSE}),
-    "folders": (write_folders, {"task": "name: classes/folder, root: data", "sampler": CLASSES}),
+    "captions": (
+        write_captions,
+        {"task": f"{TABLE}, labels: {{caption: {{kind: captions, dim: 8}}}}", "sampler": DENSE},
+    ),
+    "folders": (write_folders, {"task": "name: table/file, data: data", "sampler": CLASSES}),
 }
 
 
@@ -390,7 +399,7 @@ BROKEN = {
 def replaced_in_first(data, split):
     """Another word in one caption of an item."""
     rows = data.rows()
-    row = next(row for row in rows if data.name(split).endswith(f"/{row['image']}"))
+    row = next(row for row in rows if data.name(split).endswith(row["image"]))
     words = row["caption"].split()
     row["caption"] = " ".join(["two" if words[0] != "two" else "one", *words[1:]])
     data.write(rows)
@@ -476,10 +485,8 @@ def test_a_moved_data_set_is_the_same(copied, tmp_path, monkeypatch, kind, place
         Path("data").rename("elsewhere")
     new = {"absolute": str(tmp_path / "far/away"), "link": "data"}.get(place, place)
     for run in ("whole", "killed"):
-        option, end = (
-            ("data", "/items.csv") if "items.csv" in Path(f"runs/{run}/config.yaml").read_text() else ("root", "")
-        )
-        replaced(Path(f"runs/{run}/config.yaml"), f"{option}: {old}{end}", f"{option}: {new}{end}")
+        end = "/items.csv" if "items.csv" in Path(f"runs/{run}/config.yaml").read_text() else ""
+        replaced(Path(f"runs/{run}/config.yaml"), f"data: {old}{end}", f"data: {new}{end}")
     assert_same(copied, exact=False)
     if place == "elsewhere":  # the run moves too
         Path("runs").rename("results")

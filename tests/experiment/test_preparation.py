@@ -14,12 +14,13 @@ from support.pose_sets import pose_files
 from contml.preparation import prepare
 
 DATA = DATA_ROOT
-TABLE = ("task.image=file", "task.label=class_name")
+#: Images of classes in a table.
+TABLE = ("table/file", "task.data=own/images.csv", "task.labels={class_name: class}")
 
 
 def test_a_data_set_of_classes(contml, tmp_path):
     write_class_table(tmp_path / "own")
-    status, out, err = contml("prepare", "classes/csv", "own", *TABLE)
+    status, out, err = contml("prepare", *TABLE)
     assert status == 0, err
     lines = [line.split() for line in out.splitlines()]
     assert ["train", "test"] in lines
@@ -28,20 +29,20 @@ def test_a_data_set_of_classes(contml, tmp_path):
     assert "images per class" in out
     assert "5 to 5" in out
     assert ["cannot", "be", "decoded", "0", "0"] in lines
-    assert out.splitlines()[-1].startswith("classes/csv: all 60 images ")
+    assert out.splitlines()[-1].startswith("table/file: all 60 images ")
 
 
 def test_copies_are_counted(contml, tmp_path):
     """As `contml check` does, and nothing is said where all images differ."""
     write_class_table(tmp_path / "own")
-    assert "repeated images" not in contml("prepare", "classes/csv", "own", *TABLE)[1]
+    assert "repeated images" not in contml("prepare", *TABLE)[1]
     first, *_, last = sorted(path for path in (tmp_path / "own").rglob("*") if path.suffix in (".png", ".jpg"))
     shutil.copy(first, last)
-    status, out, err = contml("prepare", "classes/csv", "own", *TABLE)
+    status, out, err = contml("prepare", *TABLE)
     assert status == 0, err
     (line,) = [line for line in out.splitlines() if line.startswith("repeated images: ")]
     assert line.startswith("repeated images: 1 item has the image of another; 1 of the test split is also in the")
-    notes = json.loads(contml("prepare", "classes/csv", "own", *TABLE, "--json")[1])["notes"]
+    notes = json.loads(contml("prepare", *TABLE, "--json")[1])["notes"]
     assert [*line.split(": ", 1)] in notes
 
 
@@ -60,15 +61,22 @@ def test_queries_gallery_and_excluded_images(contml, tmp_path):
 def test_any_task(contml, tmp_path):
     pose_files(tmp_path / "own", hidden=(4,))
     status, out, err = contml(
-        "prepare", "pose/files", "own", "task.joints=joints.npz", "task.hidden=drop", "--size", "32"
+        "prepare",
+        "table/file",
+        "task.data=own/joints.npz",
+        "task.labels={joints: pose}",
+        "task.missing=drop",
+        "--size",
+        "32",
     )
     assert status == 0, err
     assert ["images", "19", "10"] in [line.split() for line in out.splitlines()]
-    assert "excluded: with too few visible joints" in out
+    assert "excluded: without more than half of its joints" in out
     write_csv(tmp_path / "captions")
-    status, out, err = contml("prepare", "captions/files", "captions", "--size", "32")
+    data = ("task.data=captions/captions.csv", "task.root=captions/images", "task.labels={caption: captions}")
+    status, out, err = contml("prepare", "table/file", *data, "--size", "32")
     assert status == 0, err
-    assert "captions/files: all 60 images " in out
+    assert "table/file: all 60 images " in out
 
 
 def test_broken_images_are_named_and_fail(contml, tmp_path):
@@ -77,25 +85,25 @@ def test_broken_images_are_named_and_fail(contml, tmp_path):
         path = tmp_path / f"own/images/{name}.png"
         path.write_bytes(path.read_bytes()[:60])
     (tmp_path / "own/images/010_0.png").write_text("Not found")
-    status, out, err = contml("prepare", "classes/csv", "own", *TABLE)
+    status, out, err = contml("prepare", *TABLE)
     assert status == 2
     assert ["cannot", "be", "decoded", "1", "2"] in [line.split() for line in out.splitlines()]
     assert "all 60 images" not in out
     lines = err.strip().splitlines()
-    assert lines[0].startswith("own/images/009_2.png: cannot be decoded (")
-    assert lines[1].startswith("own/images/010_0.png: cannot be decoded (")
-    assert lines[-1].startswith("contml: own/images/000_1.png: cannot be decoded (")
+    assert lines[0].startswith("images/009_2.png: cannot be decoded (")
+    assert lines[1].startswith("images/010_0.png: cannot be decoded (")
+    assert lines[-1].startswith("contml: images/000_1.png: cannot be decoded (")
     assert "3 of 60 images" in lines[-1]
     assert "images.broken=skip" in lines[-1]
     assert len(lines) == 3
-    status, out, err = contml("prepare", "classes/csv", "own", *TABLE, "--json")
+    status, out, err = contml("prepare", *TABLE, "--json")
     assert status == 2
     assert len(json.loads(out)["broken"]) == 3
 
 
 def test_a_cache_of_resized_images(contml, tmp_path):
     write_class_table(tmp_path / "own")
-    arguments = ("prepare", "classes/csv", "own", *TABLE, "--size", "36", "--cache", "kept")
+    arguments = ("prepare", *TABLE, "--size", "36", "--cache", "kept")
     status, out, err = contml(*arguments)
     assert status == 0, err
     assert out.splitlines()[-1] == (
@@ -104,7 +112,7 @@ def test_a_cache_of_resized_images(contml, tmp_path):
     first = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
     assert contml(*arguments)[0] == 0  # nothing is decoded again
     assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == first
-    changes = ["task=classes/csv", "task.root=own", *TABLE, "images.resize=36", "images.crop=32", "images.cache=kept"]
+    changes = ["task=table/file", *TABLE[1:], "images.resize=36", "images.crop=32", "images.cache=kept"]
     sampler = ["sampler.classes=4", "sampler.instances=3"]
     status, _, err = contml("check", "classes/synthetic", *changes, *sampler)
     assert status == 0, err
@@ -112,7 +120,7 @@ def test_a_cache_of_resized_images(contml, tmp_path):
     (tmp_path / "own/images/000_1.png").write_bytes(b"")
     status, _, err = contml(*arguments)
     assert status == 2
-    assert "own/images/000_1.png: cannot be decoded (" in err
+    assert "images/000_1.png: cannot be decoded (" in err
     assert "1 of 60 images" in err
 
 
@@ -169,7 +177,7 @@ def test_help(contml):
 
 def test_json(contml, tmp_path):
     write_class_table(tmp_path / "own")
-    status, out, _ = contml("prepare", "classes/csv", "own", *TABLE, "--json")
+    status, out, _ = contml("prepare", *TABLE, "--json")
     assert status == 0
     found = json.loads(out)
     assert found["facts"][:2] == [["", "train", "test"], ["images", "40", "20"]]
@@ -197,7 +205,6 @@ FEW = ("task.classes=4", "task.per_class=4", "task.test_classes=4", "task.test_p
         (("classes/cub", "own", "missing=drop"), ["'missing=drop'", "task.KEY=VALUE"]),
         (("classes/cub", "own", "task.missing=maybe"), ["task.missing: 'maybe'", "refuse, drop"]),
         (("classes/sop", "own"), ["Ebay_train.txt", "Stanford Online Products"]),
-        (("pose/files", "own"), ["joints"]),
     ],
 )
 def test_mistakes(refused, tmp_path, arguments, texts):
@@ -218,7 +225,12 @@ def test_the_packs(contml, pack, label):
     if not (DATA / pack).is_dir():
         pytest.skip(f"no pack {pack}: set CONTML_DATA to its folder")
     status, out, err = contml(
-        "prepare", "classes/csv", DATA / pack, "task.image=file", f"task.label={label}", "--size", "32"
+        "prepare",
+        "table/file",
+        f"task.data={DATA / pack / 'images.csv'}",
+        f"task.labels={{{label}: class}}",
+        "--size",
+        "32",
     )
     assert status == 0, err
     assert {"omniglot_small": "all 2,260 images", "cars196_small": "all 2,352 images"}[pack] in out

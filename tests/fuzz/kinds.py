@@ -27,18 +27,13 @@ from contml.experiment.loading import load
 from contml.labels import ClassLabels, load_word_vectors
 from contml.models import Vocabulary
 from contml.tasks.captions.coco import coco as coco_captions
-from contml.tasks.captions.files import files as caption_files
 from contml.tasks.captions.flickr import flickr
 from contml.tasks.classes.cars import cars
 from contml.tasks.classes.cub import cub
-from contml.tasks.classes.folder import folder as class_folders
 from contml.tasks.classes.inshop import inshop
 from contml.tasks.classes.sop import sop
-from contml.tasks.classes.table import csv as class_table
-from contml.tasks.layout.files import files as layout_files
 from contml.tasks.layout.lsun import lsun
 from contml.tasks.pose.coco import coco as keypoints
-from contml.tasks.pose.files import files as pose_files
 from contml.tasks.pose.lsp import lsp
 from contml.tasks.pose.mpii import mpii
 from contml.tasks.table.file import file as table_file
@@ -209,7 +204,8 @@ def read_joints(folder: Path, random: Random) -> None:
     name = changed_file(folder, ("joints.npz", "joints.json", "lists.json"))
     joints = random.choice(("joints.npz", "joints.json")) if name == "lists.json" else name
     split = "lists.json" if name == "lists.json" else None
-    use(pose_files(str(folder), joints, split=split, hidden="drop", normalize=random.random() < 0.5))
+    labels = {"joints": {"kind": "pose", "normalize": random.random() < 0.5}}
+    use(table_file(str(folder / joints), labels, split=split, missing="drop"))
 
 
 # label maps
@@ -224,9 +220,10 @@ def build_maps(folder: Path) -> None:
 
 def read_maps(folder: Path, random: Random) -> None:
     """Reads label maps by a table or by lists, with or without groups of classes."""
-    by = random.choice(({"pairs": "pairs.csv"}, {"split": "lists.json"}))
     grouped = {"names": "classes.csv", "column": "surface"}
-    use(layout_files(str(folder), **by, **random.choice((grouped, {}, {"ignore": 255})), side=random.choice((None, 9))))
+    section = {"kind": "map", "side": random.choice((None, 9)), **random.choice((grouped, {}, {"ignore": 255}))}
+    split = random.choice(("split", "lists.json"))
+    use(table_file(str(folder / "pairs.csv"), {"label": section}, image="image", split=split, missing="drop"))
 
 
 # images
@@ -269,9 +266,6 @@ KINDS = {
         6,
     ),
     "table": Kind(build_tables, read_table, ("items.csv", "items.csv", "items.tsv", "items.parquet"), 10),
-    "captions/files": task_kind(
-        with_vectors(caption_sets.write_csv), caption_files, ("captions.csv",), 3, **CAPTIONS[0]
-    ),
     "captions/flickr": task_kind(with_vectors(caption_sets.write_flickr), flickr, CAPTIONS[1], 3, **CAPTIONS[0]),
     "captions/coco": task_kind(
         with_vectors(caption_sets.write_coco), coco_captions, ("annotations/*.json",), 4, queries=[0, 3], **CAPTIONS[0]
@@ -305,24 +299,6 @@ KINDS = {
     "classes/cub": task_kind(class_layouts.write_cub, cub, ("CUB_200_2011/*.txt",), 3, crop_boxes=[True, False]),
     "classes/sop": task_kind(class_layouts.write_sop, sop, ("*/Ebay_*.txt",), 2),
     "classes/inshop": task_kind(class_layouts.write_inshop, inshop, ("Eval/*.txt",), 2),
-    "classes/csv": task_kind(
-        lambda f: class_layouts.write_class_table(f, columns=("image", "class", "split")),
-        class_table,
-        ("images.csv",),
-        3,
-    ),
-    "classes/folder": task_kind(
-        lambda f: (
-            class_layouts.write_folders(f / "train", 4, 0, 2),
-            (f / "s.csv").write_text(
-                "class,split\n"
-                + "".join(f"class {k:02},{p}\n" for k, p in enumerate(("train", "train", "test", "test")))
-            ),
-        ),
-        lambda root, **o: class_folders(f"{root}/train/train", split="../../s.csv"),
-        ("s.csv",),
-        1,
-    ),
     "maps": Kind(build_maps, read_maps, ("labels/*.png", "images/000.png", "*.csv", "lists.json"), 6),
     "images": Kind(build_images, read_images, ("*",), 6),
     "vocabulary": Kind(write_vocabulary, read_vocabulary, ("words",)),

@@ -28,9 +28,9 @@ from contml.experiment import Experiment
 from contml.models.backbones import build
 from contml.tasks.layout import lsun
 
-from .caption_sets import scenes, write_coco, write_csv, write_flickr, write_karpathy
+from .caption_sets import scenes, write_coco, write_flickr, write_karpathy
 from .class_copies import published
-from .class_layouts import write_cars_old, write_class_table, write_cub, write_folders, write_inshop, write_sop
+from .class_layouts import write_cars_old, write_class_table, write_cub, write_inshop, write_sop
 from .layouts import write_label_maps, write_lsun
 from .paths import ROOT
 from .pose_sets import pose_files, write_keypoints, write_lsp, write_mpii
@@ -175,7 +175,6 @@ def write_package(folder: Path) -> None:
 
 #: The data set of each task in its official layout, written into a folder.
 LAYOUTS = {
-    "pose/files": write_poses,
     "pose/mpii": lambda folder: write_mpii(folder, images=40, frames_a_video=3),
     "pose/coco": lambda folder: write_keypoints(folder, train=20),
     "pose/lsp": write_lsp,
@@ -183,14 +182,12 @@ LAYOUTS = {
     "classes/cars": write_cars_old,
     "classes/sop": write_sop,
     "classes/inshop": write_inshop,
-    "classes/folder": write_folders,
-    "classes/csv": write_package,
     "layout/lsun": lambda folder: write_lsun(folder, 40, 20),
-    "layout/files": write_label_maps,
     "captions/coco": write_coco,
     "captions/flickr": write_flickr,
-    "captions/files": write_csv,
 }
+#: What the folder of a table has, by the name of the table.
+TABLES = {"joints.npz": write_poses, "images.csv": write_package, "pairs.csv": write_label_maps}
 
 
 def short(experiment: Experiment, words: Sequence[str], *, own: bool = False, small: bool = False) -> list[str]:
@@ -204,6 +201,8 @@ def short(experiment: Experiment, words: Sequence[str], *, own: bool = False, sm
     """
     parts = experiment.config.parts
     changes = list(SMALL.get(parts["task"].name, []))
+    if parts["task"].name == "table/file" and parts["task"].options["queries"]:
+        changes.append("task.queries=4")
     if not own:
         changes += BATCHES[parts["sampler"].name]
     if not any(word.startswith(("backbone=", "images.features=")) for word in words):
@@ -280,6 +279,9 @@ def write_files(experiment: Experiment, *, weights: bool = True) -> None:
     """The data set, word vectors and weights that a command names, in the current folder, if they do not exist yet."""
     task = experiment.config.parts["task"]
     write_layout(task.name, task.options.get("root"), karpathy=task.options.get("karpathy") is not None)
+    table = Path(task.options.get("data") or "")
+    if table.name in TABLES and not table.exists():
+        TABLES[table.name](table.parent)
     vectors = task.options.get("vectors")
     if vectors and not Path(vectors).exists():
         words = sorted({word for _, captions in scenes() for text in captions for word in text.lower().split()})

@@ -13,10 +13,6 @@ from support.refusals import refuses
 
 from contml.retrieval.images import NamedImage, named_images
 from contml.search.images import read_metadata
-from contml.tasks.captions.files import files as captions
-from contml.tasks.classes.table import csv as classes
-from contml.tasks.layout.files import files as layouts
-from contml.tasks.pose.files import files as poses
 from contml.tasks.table.file import file as table
 
 NAMES = [f"ä/{number}.png" for number in range(20)]
@@ -36,37 +32,36 @@ def csv(path, header, rows):
     path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]), encoding="utf-8")
 
 
-def read(task, folder, written):
-    """The images of a task whose file names them."""
-    root = str(folder)
-    match task:
-        case "table":
-            csv(folder / "images" / "t.csv", "image,x,split", zip(written, range(20), SPLIT, strict=True))
-            return table(str(folder / "images" / "t.csv"), {"x": "number"})
+def read(kind, folder, written):
+    """The images of a table whose file names them."""
+    images = folder / "images"
+    match kind:
         case "captions":
             texts = [f"a dog {number}" for number in range(20)]
-            csv(folder / "captions.csv", "image,caption,split", zip(written, texts, SPLIT, strict=True))
-            return captions(root, dim=2)
-        case "classes":
-            names = [f"{part}{number % 2}" for number, part in enumerate(SPLIT)]
-            csv(folder / "images" / "c.csv", "image,class,split", zip(written, names, SPLIT, strict=True))
-            return classes(str(folder / "images"), "c.csv")
-        case "layouts":
-            csv(folder / "images" / "p.csv", "image,label,split", zip(written, written, SPLIT, strict=True))
-            return layouts(root, pairs="images/p.csv", side=4)
-        case _:
+            csv(images / "t.csv", "image,text,split", zip(written, texts, SPLIT, strict=True))
+            return table(str(images / "t.csv"), {"text": {"kind": "captions", "dim": 2}})
+        case "map":
+            csv(images / "t.csv", "image,map,split", zip(written, written, SPLIT, strict=True))
+            return table(str(images / "t.csv"), {"map": {"kind": "map", "side": 4}}, image="image")
+        case "pose":
             joints = np.random.default_rng(0).uniform(1, 7, (20, 3, 2)).tolist()
             people = [
                 {"name": name, "joints": pose, "split": part}
                 for name, pose, part in zip(written, joints, SPLIT, strict=True)
             ]
-            (folder / "joints.json").write_text(json.dumps({"people": people}))
-            return poses(root, "joints.json")
+            (images / "joints.json").write_text(json.dumps({"people": people}))
+            return table(str(images / "joints.json"), {"joints": "pose"})
+        case _:
+            csv(images / "t.csv", "image,x,split", zip(written, range(20), SPLIT, strict=True))
+            return table(str(images / "t.csv"), {"x": "number"})
 
 
-@pytest.mark.parametrize("task", ["table", "captions", "classes", "layouts", "poses"])
-def test_images_are_found_in_every_task(tmp_path, written, task):
-    found = read(task, tmp_path, written)
+KINDS = ("number", "captions", "map", "pose")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_are_found_of_every_kind(tmp_path, written, kind):
+    found = read(kind, tmp_path, written)
     images = [image.file for split in found.splits.values() for image in split.images]
     assert {*images} == {tmp_path / "images" / name for name in NAMES}
 
@@ -85,9 +80,9 @@ def test_images_of_a_column_and_metadata_are_found(tmp_path, written):
 @pytest.mark.parametrize("long", ["a/" * 3000 + "1.png", "a" * 300 + ".png"])
 def test_a_path_that_no_file_can_have_is_refused(tmp_path, long):
     (tmp_path / "images").mkdir()
-    for task in ("table", "captions", "classes", "layouts", "poses"):
+    for kind in KINDS:
         with refuses(""):
-            read(task, tmp_path, [long, *NAMES[1:]])
+            read(kind, tmp_path, [long, *NAMES[1:]])
     with refuses(long[:50], "no such file"):
         named_images([long])
     csv(tmp_path / "t.csv", "image,x", [(long, 1)])

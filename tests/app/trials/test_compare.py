@@ -139,7 +139,7 @@ def test_published_label_distances_keep_their_unit(tmp_path):
 @pytest.mark.parametrize(
     ("change", "of"),
     [
-        ({"task__name": "pose/files"}, poses(0.4)),
+        ({"task__name": "table/file"}, poses(0.4)),
         ({}, other_test_set(poses(0.4), 100)),
         ({}, replace(poses(0.4), unit="metres")),
         ({}, poses(0.4, random=2010.0)),

@@ -261,7 +261,7 @@ def test_bad_options_are_refused(options, subject):
 
 
 def test_every_task_is_in_the_table():
-    assert list(TASKS) == ["synthetic", "coco", "flickr", "files"]
+    assert list(TASKS) == ["synthetic", "coco", "flickr"]
     assert TASKS["synthetic"] is synthetic
 
 

@@ -10,15 +10,15 @@ from unicodedata import normalize
 
 import pytest
 import torch
-from support.caption_sets import TEST, TRAIN, save, scenes, write_coco, write_csv, write_flickr, write_karpathy
+from support.caption_sets import TEST, TRAIN, scenes, write_coco, write_flickr, write_karpathy
 from support.paths import DATA_ROOT
 from support.refusals import refuses
 
 from contml.data import Images, Split, Task
 from contml.experiment import evaluate_run, load, train
 from contml.tasks.captions.coco import coco
-from contml.tasks.captions.files import files
 from contml.tasks.captions.flickr import flickr, read_tokens
+from contml.tasks.table.file import file as table
 
 DATA = DATA_ROOT
 needs = {
@@ -48,12 +48,6 @@ def flickr_folder(tmp_path):
 @pytest.fixture
 def coco_folder(tmp_path):
     write_coco(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def own_folder(tmp_path):
-    write_csv(tmp_path)
     return tmp_path
 
 
@@ -200,11 +194,11 @@ def test_the_table_of_kaggle_is_no_token_file_and_is_read_as_a_table(flickr_fold
         rows = csv.writer(file)
         rows.writerow(["image", "caption"])
         rows.writerows([name, caption] for name in listed for caption in texts[name])
-    fields = ("captions.txt:1", "'image,caption'", "", "captions/files")
+    fields = ("captions.txt:1", "'image,caption'", "", "contml train --data")
     rejected(fields, flickr, flickr_folder, captions="captions.txt")
     (flickr_folder / "lists.json").write_text(json.dumps({"train": listed[:30], "test": listed[30:]}))
-    options = {"captions": "captions.txt", "images": "Flicker8k_Dataset", "lists": "lists.json"}
-    task = files(str(flickr_folder), **options)
+    root = str(flickr_folder / "Flicker8k_Dataset")
+    task = table(str(flickr_folder / "captions.txt"), {"caption": "captions"}, root=root, split="lists.json")
     assert (len(task.train), len(task.test)) == (30, 10)
     assert task.train.labels.captions[0] == texts[listed[0]]
 
@@ -225,7 +219,6 @@ def test_files_that_are_not_there(flickr_folder, tmp_path):
     ("reader", "write", "first", "option", "options"),
     [
         (flickr, write_flickr, "Flicker8k_Dataset", "images", {}),
-        (files, write_csv, "images", "images", {}),
         (coco, write_coco, "train2014", "train_images", {"queries": 4}),
     ],
 )
@@ -291,16 +284,15 @@ def test_check_says_what_is_left_out_of_a_file_of_word_vectors(contml, tmp_path)
     assert f"word vectors vectors.txt; rows left out: {counts}" in " ".join(out.split())
 
 
-def test_the_limits_of_word_vectors_can_be_raised(own_folder, flickr_folder, monkeypatch):
+def test_the_limits_of_word_vectors_can_be_raised(flickr_folder, monkeypatch):
     words = {word for _, texts in scenes() for text in texts for word in text.replace(",", "").split()}
-    (own_folder / "vectors.txt").write_text("".join(f"{word} 1 {len(word)}\n" for word in words))
+    (flickr_folder / "vectors.txt").write_text("".join(f"{word} 1 {len(word)}\n" for word in words))
     for name, limit, allowed in (("MAX_BYTES", 99, "99 bytes"), ("MAX_ROWS", 9, "at most 9")):
         monkeypatch.setattr(f"contml.tasks._readers.word_vectors.{name}", limit)
         option = name.lower()
         with refuses("vectors.txt", allowed=allowed, hint=f"set {option}=NUMBER to read more"):
             flickr(str(flickr_folder), vectors="vectors.txt", **{option: 1})
-        for task in (flickr, files):
-            assert "cat" in task(str(flickr_folder), vectors="vectors.txt").train.labels.words
+        assert "cat" in flickr(str(flickr_folder), vectors="vectors.txt").train.labels.words
         monkeypatch.undo()
     with refuses("max_bytes"):
         flickr(str(flickr_folder), max_bytes=0)
@@ -476,180 +468,6 @@ def test_a_broken_file_of_coco(coco_folder):
     rejected((str(path), "no such file", "", "set test"), coco, coco_folder)
     same = {"test": "annotations/captions_train2014.json", "test_images": "train2014"}
     rejected(("captions_train2014.json", "is in train and in test"), coco, coco_folder, **same)
-
-
-# Your own files
-
-
-def test_a_csv_file_of_pairs(own_folder):
-    task = files(str(own_folder), dim=10)
-    assert (len(task.train), len(task.test)) == (TRAIN, TEST)
-    assert task.train.labels.captions == [texts for _, texts in scenes(TRAIN)], "commas and all"
-    query_names = [Path(task.test.name(row)).stem for row in task.test.queries.tolist()]
-    assert query_names == [str(TRAIN + number) for number in range(4)]
-
-
-def test_rows_of_an_image_need_not_be_adjacent(own_folder):
-    path = own_folder / "captions.csv"
-    before = files(str(own_folder), dim=10)
-    with path.open(newline="") as file:
-        header, *rows = list(csv.reader(file))
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([header, *rows[::-1]])
-    after = files(str(own_folder), dim=10)
-    assert {n: sorted(c) for n, c in zip(after.test.names, after.test.labels.captions, strict=True)} == {
-        n: sorted(c) for n, c in zip(before.test.names, before.test.labels.captions, strict=True)
-    }
-
-
-def test_other_columns_and_delimiters(own_folder):
-    """The form of a well-known copy of Flickr30k, with its one bad row."""
-    rows = [f"{i}.png| {k}| {text}" for i, (_, texts) in enumerate(scenes()) for k, text in enumerate(texts)]
-    path = own_folder / "results.csv"
-    path.write_text("\n".join(["image_name| comment_number| comment", *rows]))
-    (own_folder / "lists.json").write_text(json.dumps({"train": names(range(40)), "test": names(range(40, 60))}))
-    options = {"captions": "results.csv", "image": "image_name", "caption": "comment", "delimiter": "|"}
-    task = files(str(own_folder), lists="lists.json", queries=5, dim=10, **options)
-    assert task.train.labels.captions[7] == scenes(8)[7][1]
-    assert len(task.test.queries) == 5
-    path.write_text("\n".join(["image_name| comment_number| comment", *rows[:9], "9.png| 4   A dog runs .", *rows[9:]]))
-    fields = ("results.csv:11", "2 cells, but the header has 3", "", "delimiter is '|'")
-    rejected(fields, files, own_folder, lists="lists.json", **options)
-    rejected(("delimiter", "||", "one character"), files, own_folder, delimiter="||")
-
-
-def test_words_of_missing_captions_and_limits(own_folder):
-    path = own_folder / "captions.csv"
-    lines = path.read_text().splitlines()
-    image, _, part = next(csv.reader([lines[1]]))
-    path.write_text("\n".join([*lines, f"{image},none,{part}"]))
-    assert ("read as missing captions", "none (1)") in files(str(own_folder), dim=10).summary
-    kept = files(str(own_folder), dim=10, missing_words=[])
-    assert "none" in kept.train.labels.captions[0]
-    rejected(("captions.csv", "more than 9 rows", "", "set max_rows"), files, own_folder, max_rows=9)
-    (own_folder / "captions.json").write_text(json.dumps([{"image": "0.png", "caption": "a dog", "split": "train"}]))
-    fields = ("captions.json", "bytes", "at most 20 bytes", "set max_bytes")
-    rejected(fields, files, own_folder, captions="captions.json", max_bytes=20)
-
-
-def names(rows):
-    return [f"{row}.png" for row in rows]
-
-
-@pytest.mark.parametrize("form", ["lists", "captions", "object", "pairs"])
-def test_json_files(own_folder, form):
-    texts = [texts for _, texts in scenes()]
-    part = ["train"] * TRAIN + ["test"] * TEST
-    content = {
-        "lists": [{"image": f"{i}.png", "caption": c, "split": part[i]} for i, c in enumerate(texts)],
-        "captions": [{"image": f"{i}.png", "captions": c, "split": part[i]} for i, c in enumerate(texts)],
-        "object": {f"{i}.png": c for i, c in enumerate(texts)},
-        "pairs": [{"image": f"{i}.png", "caption": t, "split": part[i]} for i, c in enumerate(texts) for t in c],
-    }[form]
-    (own_folder / "own.json").write_text(json.dumps(content))
-    (own_folder / "lists.json").write_text(
-        json.dumps({"train": names(range(40)), "test": names(range(40, 60)), "queries": names([59, 41])})
-    )
-    lists = "lists.json" if form == "object" else None
-    task = files(str(own_folder), "own.json", lists=lists, dim=10)
-    assert task.train.labels.captions == texts[:TRAIN]
-    numbers = [int(Path(name).stem) for name in task.test.names]
-    assert (sorted(numbers), task.test.labels.captions) == (list(range(40, 60)), [texts[n] for n in numbers])
-    queries = None if task.test.queries is None else sorted(numbers[row] for row in task.test.queries)
-    assert queries == ([41, 59] if lists else None)
-
-
-def test_the_validation_part_is_not_used_and_other_names_of_parts_are_known(own_folder):
-    edit(own_folder / "captions.csv", lambda text: text.replace(",train", ",Training").replace(",query", ",dev"))
-    task = files(str(own_folder), dim=10)
-    assert (len(task.train), len(task.test)) == (TRAIN, TEST - 4)
-
-
-@pytest.mark.parametrize(
-    ("text", "fields"),
-    [
-        ("", ("", "is empty")),
-        ("img,caption,split\na,b,c\n", (": column image", "no such column", "img, caption, split", "set image")),
-        ("image,caption,caption\n", ("", "columns 2 and 3 are both named 'caption'")),
-        ("image,caption,split\n", ("", "no rows")),
-        ("image,caption,split\n\n0.png,a red, big cat,train\n", (":3", "4 cells, but the header has 3")),
-        ('image,caption,split\n0.png,"a\nb",train\n1.png,c\n', (":4", "2 cells")),
-        ('image,caption,split\n0.png,"open,a,train\n', (":2", "not CSV")),
-        ("image,caption,split\n0.png,7,train\n1.png,8,train\n", (": split", "only 'train'")),
-        ("image,caption,split\n ,a cat,train\n", (":2", "no image")),
-        ("image,caption\n0.png,a cat\n", ("", "0.png has no 'split'", "", "train, val, test or query")),
-        (
-            "image,caption,split\n0.png,a cat,learn\n",
-            (": 0.png: split", "'learn'", "train, val, test, query", "rename the column"),
-        ),
-        ("image,caption,split\n0.png,a,train\n0.png,b,test\n", (":3", "0.png is in test here, in train before")),
-        ("image,caption,split\n0.png,a cat,train\n", (": split", "only 'train'", "test or val")),
-        ("image,caption,split\n0.png,a,train\n1.png,b,val\n", ("", "1 of 1 training images", "at least 3")),
-    ],
-)
-def test_bad_csv_files(own_folder, text, fields):
-    (own_folder / "captions.csv").write_text(text)
-    rejected((f"captions.csv{fields[0]}", *fields[1:]), files, own_folder)
-
-
-@pytest.mark.parametrize(
-    ("content", "fields"),
-    [
-        ("[]", ("", "an empty JSON list", "a list of objects")),
-        ("3", ("", "a JSON number", "a list of objects")),
-        ('[{"images": "3"}]', (": column image", "", "images", "set image")),
-        ('[{"image": "0.png", "caption": [1]}]', (": row 1: caption", "[1.0]", "a list of texts")),
-        ('[{"image": "0.png", "text": "a"}]', (": column caption", "", "image, text", "set caption")),
-        ('{"0.png": null}', ("", "0.png has no 'split'")),
-        ('{"0.png": [], "0.png ": []}', ("", "'0.png' and '0.png ' differ only by spaces")),
-        ('{"0.png": [], "0.png": []}', ("", "'0.png' appears twice")),
-        ("{", ("", "not JSON")),
-    ],
-)
-def test_bad_json_files(own_folder, content, fields):
-    (own_folder / "own.json").write_text(content)
-    rejected((f"own.json{fields[0]}", *fields[1:]), files, own_folder, "own.json")
-
-
-@pytest.mark.parametrize(
-    ("content", "fields"),
-    [
-        ([], ("lists.json", "'train'")),
-        ({"train": ["0.png"]}, ("lists.json", "'test'")),
-        ({"train": ["0.png", 1], "test": []}, ("lists.json", "'train'")),
-        ({"train": ["0.png", "0.png"], "test": []}, ("lists.json", "0.png appears twice in train")),
-        ({"train": names(range(10)), "test": names(range(9, 20))}, ("lists.json", "9.png is in train and in test")),
-        ({"train": ["away.png", *names(range(10))], "test": names(range(10, 20))}, ("away.png", "no such image")),
-    ],
-)
-def test_bad_lists(own_folder, content, fields):
-    (own_folder / "lists.json").write_text(json.dumps(content))
-    rejected(fields, files, own_folder, lists="lists.json")
-
-
-def test_not_all_test_images_can_be_queries(own_folder):
-    (own_folder / "lists.json").write_text(
-        json.dumps({"train": names(range(9)), "test": names(range(9, 20)), "queries": names(range(9, 20))})
-    )
-    rejected(("queries", "11 of 11", "1 query and 2 other"), files, own_folder, lists="lists.json")
-
-
-def test_other_files_are_refused(own_folder):
-    (own_folder / "captions.docx").touch()
-    rejected(("captions.docx", "ends in '.docx'", ".csv, .tsv"), files, own_folder, "captions.docx")
-    rejected(("away.csv", "no such file", "", "set captions"), files, own_folder, "away.csv")
-    rejected(("away.json", "no such file", "", "set lists"), files, own_folder, lists="away.json")
-
-
-def test_images_in_folders_of_their_own(own_folder):
-    pixels, texts = scenes(1)[0]
-    for row in range(6):
-        save(own_folder / "images" / "deep" / f"{row}.png", pixels)
-    content = {f"deep/{row}.png": texts for row in range(6)}
-    (own_folder / "own.json").write_text(json.dumps(content))
-    (own_folder / "lists.json").write_text(json.dumps({"train": list(content)[:3], "test": list(content)[3:]}))
-    task = files(str(own_folder), "own.json", lists="lists.json", dim=5)
-    assert task.train.image(0) == own_folder / "images" / "deep" / "0.png"
 
 
 # The real packs

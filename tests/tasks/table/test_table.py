@@ -334,6 +334,27 @@ def test_captions_in_rows_columns_and_lists(folder, rows):
         own(folder, by_row, labels={"text": "captions", "colour": "class"})
 
 
+def test_captions_by_image_and_other_distances(folder, rows):
+    several = [[row["text"], f"the {row['colour']} one"] for row in rows]
+    (folder / "own.json").write_text(json.dumps({row["image"]: s for row, s in zip(rows, several, strict=True)}))
+
+    def distances(**options):
+        return file(str(folder / "own.json"), {"caption": {"kind": "captions", "dim": 8, **options}}).test
+
+    by_list = [{"image": r["image"], "caption": json.dumps(s)} for r, s in zip(rows, several, strict=True)]
+    split, expected = distances(), own(folder, by_list, labels={"caption": "captions"}).test
+    assert split.names == expected.names
+    torch.testing.assert_close(split.labels.pairwise(), expected.labels.pairwise())
+    tfidf = distances(distance="tfidf")
+    torch.testing.assert_close(tfidf.labels.pairwise(), distances(distance={"tfidf": 1.0}).labels.pairwise())
+    mixed = distances(distance={"tfidf": 0.5, "wmd": 0.5}, word_weights="idf").labels.pairwise()
+    assert not torch.equal(mixed, tfidf.labels.pairwise())
+    assert tfidf.draw(0, 200).size == (200, 200)
+    for name, got in (("wdm", "unknown name 'wdm'"), ("own:encode", "own:encode")):
+        with refuses("distance", got, "wmd, tfidf"):
+            distances(distance=name)
+
+
 def test_captions_alone_have_their_own_loss(folder):
     caption_loss = "loss={name: smooth_rank, temperature: 0.03}"
     assert caption_loss in suggested(table(folder, {"text": "captions"}))[1]

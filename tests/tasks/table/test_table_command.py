@@ -207,7 +207,7 @@ def test_labels_as_sections_of_a_config(contml, refused, tmp_path):
         (["--data", "items.csv", "--label", "reading", "epochs=3"], ["epochs", "'training.epochs'"]),
         (["--data", "items.csv", "--label", "reading", "epoch=3"], ["epoch", "'training.epochs'"]),
         (["pose/coco"], ["task.root"]),
-        (["classes/csv"], ["classes/csv"]),
+        (["table/file"], ["table/file"]),
         (["pose/synthetic", "--data", "items.csv"], ["task.data"]),
         ([], ["CONFIG", "pose/synthetic"]),
         (["--data", "items.csv", "--resume", "runs/x"], ["--data"]),

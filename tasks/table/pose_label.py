@@ -1,0 +1,158 @@
+"""Poses of a table: the joints of a row in a cell, as a JSON list, or in columns of numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contml import InputError
+from contml.data import View
+from contml.data.renderers.poses import LEGEND, PoseExplainer, PoseRenderer
+from contml.data.tables import as_value
+from contml.data.values import flag, pairs, points, refuse_outside
+from contml.labels import PoseLabels
+
+from .._readers.label_maps import image_size
+from ..pose.bodies import LSP, Body
+from .label import Array, Cells, FittedLabel, LabelColumn, TableLabel
+
+_CONFIDENCES = "of confidences, write 1 where they are high enough"
+_ALLOWED = "must be a JSON list [[x, y], ...] or [[x, y, visible], ...], null for a joint that is not known"
+
+
+@dataclass(frozen=True)
+class PoseLabel(TableLabel):
+    """Joints in pixels of the image: [[x, y], ...] or [[x, y, visible], ...] in a cell, or columns x0,y0,x1,y1,...
+
+    The third number is 0 where a joint is not visible, and does not count. A row needs more than half of its joints.
+    The label distance is Euclidean, over the joints that are visible in both items.
+
+    Args:
+        squared: squared pose distances; give the loss's `squared` the same value.
+        normalize: poses in the frame of the person, so that neither position nor size counts.
+        joint_names: the name of each joint, as right_knee; null: those of the file, those of LSP for 14 joints, or
+            numbers.
+        skeleton: pairs of joints that a limb connects, counted from 0; null: those of the file, or none.
+    """
+
+    squared: bool = False
+    normalize: bool = False
+    joint_names: list[str] | None = None
+    skeleton: list[list[int]] | None = None
+
+    takes = (1, None)
+    content = "more than half of its joints"
+    most_rows = (20_000, 10_000)
+
+    def read(self, cells: Cells) -> LabelColumn:
+        """The joints of each row `[N, J, 3]`: x, y, and 1 where the joint is visible, else 0."""
+        values = _of_columns(cells) if len(cells.columns) > 1 else _of_cells(cells)
+        return LabelColumn(self, cells, values, values[..., 2].sum(1) * 2 > values.shape[1], cells.missing)
+
+    def problem(self, column: LabelColumn, row: int) -> str:
+        """The error of a row with too few joints."""
+        if not column.cells.columns[0].filled[row]:
+            return super().problem(column, row)
+        visible = column.values[row, :, 2]
+        return f"{column.name}: {visible.sum():.0f} of {len(visible)} joints are visible; must be more than half"
+
+    def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:
+        """Compares the joints of these rows with the sizes of their images."""
+        joints, visible, body = column.values[..., :2], column.values[..., 2] > 0, self._body(column)
+        for row in np.concatenate((train, test)).tolist():
+            image = Path(column.cells.images[row])
+            if (size := image_size(image)) is not None:  # None where it is broken, about which images.broken decides
+                where = column.cells.error_at(row, "").subject
+                refuse_outside(joints[row], visible[row], size, body.names, where, image.name)
+
+        def space(rows: Array) -> PoseLabels:
+            labels = PoseLabels(joints[rows], visible[rows], self.squared, self.normalize, skeleton=body.skeleton)
+            labels.part_names = body.names
+            return labels
+
+        def view(rows: Array, labels: Any) -> View:
+            renderer = PoseRenderer(joints[rows], visible[rows], body.skeleton, body.names)
+            has_sides = any(name.startswith(("right_", "left_")) for name in body.names)
+            return View(renderer, LEGEND if has_sides else (), PoseExplainer(labels, renderer))
+
+        known = f"{visible[train].mean():.0%} of them visible in training"
+        return column.fitted(space, f"{len(body.names)} joints, {known}: {', '.join(body.names[:3])}, …", view=view)
+
+    def _body(self, column: LabelColumn) -> Body:
+        """The names and the limbs of the joints."""
+        count, cells = column.values.shape[1], column.cells
+        names, skeleton = cells.table.about.get(column.name, unnamed(count))
+        names = names if self.joint_names is None else self.joint_names
+        if len(names) != count:
+            raise cells.error(f"{len(names)} joint_names for {count} joints", hint="give one name per joint")
+        limbs = skeleton if self.skeleton is None else self.skeleton
+        return Body(names, pairs(limbs, count, 0, f"{cells.part.section}: skeleton"))
+
+
+def unnamed(count: int) -> Body:
+    """The body of so many joints without names: that of LSP for 14."""
+    return LSP if count == len(LSP.names) else Body([str(joint) for joint in range(count)], ())
+
+
+def _of_columns(cells: Cells) -> Array:
+    """The joints in columns of x, y, and perhaps a third one, whose name begins with v, that is 0 or not."""
+    numbers, third = cells.numbers(), len(cells.columns) > 2 and [*cells.table.columns][2].lower().startswith("v")
+    size = 3 if third else 2
+    if numbers.shape[1] % size:
+        raise cells.error(f"{numbers.shape[1]} columns", f"must be {size} for each joint")
+    values = numbers.reshape(len(numbers), -1, size)
+    known = np.asarray(np.isfinite(values[..., :2]).all(2))
+    if third:
+        seen = np.nan_to_num(values[..., 2])
+        for row, joint in np.argwhere(~np.isin(seen, (0, 1, 2))).tolist():
+            raise cells.error_at(row, f"{seen[row, joint]:g}", "must be 0, 1 or 2", _CONFIDENCES, 3 * joint + 2)
+        known &= seen > 0
+    return np.concatenate((values[..., :2], known[..., None]), 2)
+
+
+def _of_cells(cells: Cells) -> Array:
+    """The joints in lists of a column."""
+    texts = cells.columns[0].texts()
+    poses = {row: _pose(text, cells.error_at(row, "").subject) for row, text in enumerate(texts) if text}
+    count = len(next(iter(poses.values()), ((0.0, 0.0, 0.0),)))
+    values = np.full((len(texts), count, 3), np.nan)
+    values[..., 2] = 0
+    for row, pose in poses.items():
+        if len(pose) != count:
+            allowed = (
+                f"must be {count} as in {cells.table.where(next(iter(poses)))}; null for a joint that is not known"
+            )
+            raise cells.error_at(row, f"{len(pose)} joints", allowed)
+        values[row] = pose
+    return values
+
+
+def _pose(text: str, where: str) -> Array:
+    """The joints of a cell `[J, 3]`."""
+    joints = as_value(text)
+    if (
+        not isinstance(joints, list)
+        or not joints
+        or not all(joint is None or isinstance(joint, list) for joint in joints)
+    ):
+        raise InputError(where, f"'{text[:60]}'", _ALLOWED)
+    values = np.zeros((len(joints), 3))
+    for number, joint in enumerate(joints):
+        if joint is None:
+            values[number, :2] = np.nan
+        elif len(joint) in (2, 3):
+            values[number, :2] = points(joint[:2], where)
+            is_known = bool(np.isfinite(values[number, :2]).all())
+            values[number, 2] = _visible(joint[2], where) if len(joint) == 3 else is_known
+            if values[number, 2] and not is_known:
+                raise InputError(where, f"joint {number} is visible and not a number", hint="set the third number to 0")
+        else:
+            raise InputError(where, f"joint {number} has {len(joint)} numbers", _ALLOWED)
+    return values
+
+
+def _visible(value: object, where: str) -> bool:
+    return value == 2 or flag(value, where, _CONFIDENCES)  # 2 as in COCO
