@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from support.commands import commands, experiment_of, parsed, short, use_counts_of_miniatures, write_files
+from support.commands import (
+    commands,
+    experiment_of,
+    parsed,
+    protocol_rows,
+    short,
+    use_counts_of_miniatures,
+    write_files,
+)
 from support.paths import ROOT
 from support.tables import write_items, write_judgments
 
@@ -26,29 +34,39 @@ OWN = {
     "captions/synthetic_threshold": ["binarize.threshold=1.0"],  # word vectors from so few captions are poor
     "pose/mpii_threshold": ["binarize.threshold=500.0"],  # squared pixels of a smaller crop
     # Without normalization no triplet of the small data set violates the margin.
-    **{f"classes/hdml_triplet_{name}": ["model.normalize=true"] for name in ("cub", "cars", "sop")},
+    "classes/hdml_triplet": ["model.normalize=true"],
     "table/default": ["task.labels={reading: number}"],
     "table/classes": ["task.labels={colour: class}"],
 }
 
 
-@pytest.mark.parametrize("name", config_names())
-def test_config_takes_a_step(name, tmp_path, monkeypatch):
-    """As its head says: on a miniature of the official files in FOLDER."""
+def typed(name):
+    """The words of the command in the head of a config."""
+    return next(words for words, _ in commands(f"configs/{name}.yaml") if words[1:3] == ["train", name])
+
+
+#: The words of each config, and of the rows of docs/classes.md that begin with one and change it.
+TYPED = [typed(name) for name in config_names()]
+TYPED += [["contml", "train", *row] for row in protocol_rows() if len(row) > 2]
+
+
+@pytest.mark.parametrize("words", TYPED, ids=lambda words: " ".join(words[2:])[:90])
+def test_config_takes_a_step(words, tmp_path, monkeypatch):
+    """As its head or the page says: on a miniature of the official files in FOLDER."""
     monkeypatch.chdir(tmp_path)
     use_counts_of_miniatures(monkeypatch)
     monkeypatch.setattr("contml.experiment.checking._STEPS", 1)
+    name = words[2]
     if name.startswith("table/"):
         write_items(tmp_path)
         write_judgments(tmp_path)
-    typed = next(words for words, _ in commands(f"configs/{name}.yaml") if words[1:3] == ["train", name])
-    words = [word for word in typed if word != "backbone=RUN"]
+    words = [word for word in words if word != "backbone=RUN"]
     params = parsed(words)[1]
     experiment = experiment_of(params)
     write_files(experiment, weights=False)
-    changes = [*short(experiment, words, small=True), *OWN.get(name, [])]
+    changes = [*short(experiment, words[:3], small=True), *OWN.get(name, [])]
     facts = dict(check(experiment_of(params, changes)))
-    train, val = (int(facts.get(f"{name} images", "0").split()[0].strip(",")) for name in ("training", "validation"))
+    train, val = (int(facts.get(f"{part} images", "0").split()[0].strip(",")) for part in ("training", "validation"))
     total = train + (val if "drawn" in facts.get("validation images", "") else 0)
     assert total == 40 or (experiment.config.parts["task"].name == "pose/mpii" and 40 < total < 80)  # of 80, by video
     assert float(facts["loss of a batch"]) != 0  # that of similarities may be below 0
@@ -129,6 +147,7 @@ def test_a_teacher_in_short_and_word_vectors(tmp_path, monkeypatch):
 
 def test_every_task_has_a_config():
     used = {load(name).config.parts["task"].name for name in config_names()}
+    used |= {load(row[0], row[1:]).config.parts["task"].name for row in protocol_rows()}
     assert used == set(task_table())
 
 

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from contml.cli.commands import app
 from contml.config import Section, options
-from contml.experiment import config_names, load, schema
+from contml.experiment import schema
 from contml.labels import BINARY_LABELS, LABELS
 from contml.losses import LOSSES
 from contml.mining import MINERS
@@ -163,19 +163,6 @@ def test_the_code_of_the_page_on_own_code_runs(tmp_path, monkeypatch):
         assert (ROOT / file).exists(), file
     for example in (ROOT / "examples").glob("*.py"):
         assert example.stem == "dials" or f"examples/{example.name}" in page
-
-
-def test_the_page_of_class_benchmarks_has_every_protocol_and_its_published_recall():
-    page = (ROOT / "docs" / "classes.md").read_text(encoding="utf-8")
-    rows = r"^\| `(classes/\w+_\w+)` \| [^|]+ \| [^|]+ \| ([\d.]+|not reported)"
-    documented = dict(re.findall(rows, page, re.MULTILINE))
-    published = {}
-    for name in config_names():
-        parts = load(name).config.parts
-        if parts["task"].name in ("classes/cub", "classes/cars", "classes/sop", "classes/inshop"):
-            metrics = parts["published"].options if "published" in parts else {}
-            published[name] = str(metrics.get("recall@1", "not reported"))
-    assert documented == published
 
 
 def test_the_page_on_security_names_every_command_and_section_that_may_import_code():

@@ -81,7 +81,7 @@ COMMANDS = [
     ["train", "classes/synthetic", "loss=log_ratio"],
     ["train", "classes/synthetic", "sampler.classes=1000"],
     ["train", "classes/synthetic", "loss=triplet_margin", "loss.triplets=batch"],
-    ["train", "classes/proxy_anchor_cub", "task.root=own"],
+    ["train", "classes/proxy_anchor", "task.root=own"],
     ["train", "captions/flickr8k", "task.root=own"],
     ["train", "layout/lsun", "task.root=own"],
     ["train", "pose/lspet"],

@@ -413,6 +413,17 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
     ],
     "docs/classes.md": [
         (
+            rf"{N}, validation \| `classes/unified_view loss",
+            lambda: validated(CLASSES, "binomial_deviance", "loss.beta=50"),
+        ),
+        (rf"{N}, validation \| `classes/unified_view miner=null", lambda: validated(CLASSES, "raw", "")),
+        (
+            rf"{N}, validation \| `classes/unified_view miner=d",
+            lambda: validated(CLASSES, "raw", "miner=distance_weighted"),
+        ),
+        (rf"{N}, unseen \| `classes/unified_view miner", lambda: mean(CLASSES, "raw")),
+        (rf"{N}, unseen \| `classes/unified_view`", lambda: mean(CLASSES, "multi_similarity (raw + vthm)")),
+        (
             f"species 1-100: {N} images {CELL}101-200: {N} ".replace(CELL, r"\| "),
             lambda: [cub.PUBLISHED[part].images for part in ("train", "test")],
         ),
@@ -916,19 +927,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         ),
         (f"Cost: {N} minutes", lambda: min(measured("captioning", "lstm, ImageNet", "seconds")) / 60),
     ],
-    "configs/classes/unified_view_binomial.yaml": [
-        (f"Expect: Recall@1 {N} on the val", lambda: validated(CLASSES, "binomial_deviance", "loss.beta=50")),
-    ],
-    "configs/classes/unified_view_raw.yaml": [
-        (f"Expect: Recall@1 {N} on the val", lambda: validated(CLASSES, "raw", "")),
-    ],
-    "configs/classes/unified_view_raw_distance_weighted.yaml": [
-        (f"Expect: Recall@1 {N} on the val", lambda: validated(CLASSES, "raw", "miner=distance_weighted")),
-    ],
-    "configs/classes/unified_view_raw_semi_hard.yaml": [
-        (f"Expect: Recall@1 {N} on unseen", lambda: mean(CLASSES, "raw")),
-    ],
-    "configs/classes/unified_view_raw_vthm.yaml": [
+    "configs/classes/unified_view.yaml": [
         (f"Expect: Recall@1 {N} on unseen", lambda: mean(CLASSES, "multi_similarity (raw + vthm)")),
     ],
     "configs/classes/synthetic.yaml": [

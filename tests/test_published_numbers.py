@@ -1,19 +1,21 @@
-"""The numbers that configs call published are those of PUBLISHED.md, whole rows, and no others."""
+"""The numbers that docs/classes.md and configs call published are those of PUBLISHED.md, whole rows, and no others."""
 
 from __future__ import annotations
 
 import re
+import shlex
 
 import pytest
+from support.commands import protocol_rows
 from support.paths import DATA_ROOT, ROOT
 
-from contml.experiment import config_names, config_text, load
+from contml.experiment import config_names, load
 
 PUBLISHED = DATA_ROOT.parent / "PUBLISHED.md"
 pytestmark = pytest.mark.skipif(not PUBLISHED.is_file(), reason=f"{PUBLISHED} has the papers' tables, and is absent")
 
 DATA = {"cub": "CUB", "cars": "Cars", "sop": "SOP", "inshop": "In-shop"}
-#: By the start of a config's name: the section of PUBLISHED.md for each data set, and the first cells of the row.
+#: By protocol: the section of PUBLISHED.md for each data set, and the first cells of the row.
 ROWS = {
     "raw_vthm": ({"cub": "1.4", "cars": "1.4", "sop": "1.5", "inshop": "1.5"}, ["RAW+VTHM"]),
     "hdml_triplet": ({"cub": "2.2", "cars": "2.2", "sop": "2.3"}, ["HDML (Triplet)"]),
@@ -25,7 +27,7 @@ ROWS = {
     "dro_kl_grouped": ({"inshop": "4.3"}, ["DRO-KL-G, gamma = 0.01"]),
     "proxy_anchor": ({"cub": "5.2", "cars": "5.2", "sop": "5.3", "inshop": "5.3"}, ["Proxy-Anchor", "512"]),
 }
-#: Name of the config without `classes/`: section, first cells of the row, data set.
+#: Protocol, data set and variant: section, first cells of the row, data set.
 WANTED = {
     f"{start}_{data}": (section, cells, DATA[data])
     for start, (sections, cells) in ROWS.items()
@@ -33,16 +35,6 @@ WANTED = {
 }
 WANTED |= {f"ice_{data}_lmh": ("3.3", ["ICE-(L,M,H)"], DATA[data]) for data in ("cub", "cars", "sop")}
 WANTED |= {f"ice_sop_{c}x{k}": ("3.4", [f"{c} x {k}"], "") for c, k in ((90, 2), (60, 3), (45, 4), (36, 5))}
-#: Rows of the unified view's Table 1, which heads of configs on drawn classes quote.
-UNIFIED_VIEW = {
-    "binomial": "Binomial (all pairs)",
-    "raw": "RAW (all pairs)",
-    "vthm": "VTHM (mined pairs, equal weights)",
-    "binomial_vthm": "Binomial+VTHM",
-    "raw_distance_weighted": "RAW+DW (distance-weighted sampling)",
-    "raw_semi_hard": "RAW+SemiHard",
-    "raw_vthm": "RAW+VTHM (full method)",
-}
 
 
 def table(section):
@@ -67,24 +59,56 @@ def row(section, cells, data):
     return found
 
 
+def named(words):
+    """The name of a row of docs/classes.md in `WANTED`, and its experiment."""
+    experiment = load(words[0], words[1:])
+    parts, (protocol, data) = experiment.config.parts, (words[0].split("/")[1], "")
+    data = parts["task"].name.split("/")[1]
+    if protocol == "dro":
+        protocol += f"_{parts['loss'].options['uncertainty']}"
+    sampler = parts["sampler"].options
+    if protocol == "ice" and parts["model"].options["levels"]:
+        data += "_lmh"
+    elif protocol == "ice" and data == "sop":
+        data += f"_{sampler['classes']}x{sampler['instances']}"
+    return f"{protocol}_{data}", experiment
+
+
+ROWS_OF_PAGE = dict(named(words) for words in protocol_rows() if words[0] != "classes/unified_view")
+
+
 @pytest.mark.parametrize("name", WANTED)
-def test_a_config_quotes_its_row_whole(name):
-    published = load(f"classes/{name}").config.parts["published"].build()
+def test_a_row_of_the_page_quotes_its_row_whole(name):
+    published = ROWS_OF_PAGE[name].config.parts["published"].build()
     assert published.metrics == pytest.approx(row(*WANTED[name]))
 
 
-def test_no_other_config_has_published_numbers():
-    found = {name for name in config_names() if "published" in load(name).config.parts}
-    assert found == {f"classes/{name}" for name in WANTED}
+def test_no_other_row_or_config_has_published_numbers():
+    assert {name for name, row in ROWS_OF_PAGE.items() if "published" in row.config.parts} == {*WANTED}
+    configs = {name for name in config_names() if "published" in load(name).config.parts}
+    assert configs == {words[0] for words in protocol_rows()} - {"classes/unified_view"}
 
 
-@pytest.mark.parametrize("name", UNIFIED_VIEW)
-def test_heads_of_the_unified_view_quote_table_1(name):
+def test_the_page_quotes_recall_at_1():
+    text = (ROOT / "docs/classes.md").read_text(encoding="utf-8")
+    cells = re.findall(r"\| ([\d.]+|not reported) \| `(classes/[^`]+)` \|$", text, re.MULTILINE)
+    assert len(cells) == len(ROWS_OF_PAGE) == 33
+    for printed, words in cells:
+        name, _ = named(shlex.split(words))
+        assert printed == (f"{row(*WANTED[name])['recall@1']:.6g}" if name in WANTED else "not reported")
+
+
+def test_the_page_quotes_table_1_of_the_unified_view():
     _, rows = table("1.3")
-    (values,) = (row[1:] for row in rows if row[0] == UNIFIED_VIEW[name])
-    text = " ".join(config_text(f"classes/unified_view_{name}").replace("\n# ", " ").split())
-    quoted = re.search(r"Published Recall@1 on CUB / Cars / SOP / In-Shop: ([\d. /]+) \(", text)[1]
-    assert [float(number) for number in quoted.split(" / ")] == [float(number) for number in values]
+    text = (ROOT / "docs/classes.md").read_text(encoding="utf-8")
+    quoted = {
+        method: [float(number) for number in numbers.split(" / ")]
+        for method, numbers in re.findall(
+            r"^\| ([^|]+) \| ([\d.]+ / [\d./ ]+) \|.*`classes/unified_view", text, re.MULTILINE
+        )
+    }
+    assert quoted == {row[0]: [float(number) for number in row[1:]] for row in rows if row[0] in quoted}
+    assert len(quoted) == 7
 
 
 def test_nothing_is_left_to_be_looked_up():

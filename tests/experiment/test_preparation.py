@@ -143,17 +143,17 @@ def test_a_config_says_which_options_size_and_cache(contml, tmp_path):
         "images.workers=0",
         "images.cache=kept",
     )
-    status, out, err = contml("prepare", "classes/proxy_anchor_cub", "own", *options)
+    status, out, err = contml("prepare", "classes/proxy_anchor", "own", *options)
     assert status == 0, err
-    assert out.splitlines()[-2] == "classes/proxy_anchor_cub: all 60 images exist and can be decoded"
+    assert out.splitlines()[-2] == "classes/proxy_anchor: all 60 images exist and can be decoded"
     assert out.splitlines()[-1].endswith("train with images.cache=kept images.resize=32")
     content = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
     batches = ("sampler.batch_size=12", "model.backbone=small_cnn", "model.weights=none", "model.pooling=average")
-    status, _, err = contml("check", "classes/proxy_anchor_cub", "task.root=own", *options, *batches)
+    status, _, err = contml("check", "classes/proxy_anchor", "task.root=own", *options, *batches)
     assert status == 0, err
     assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == content
-    assert contml("prepare", "classes/proxy_anchor_cub", "task.root=own", *options)[0] == 0
-    assert contml("copy", "classes/proxy_anchor_cub", "mine.yaml")[0] == 0
+    assert contml("prepare", "classes/proxy_anchor", "task.root=own", *options)[0] == 0
+    assert contml("copy", "classes/proxy_anchor", "mine.yaml")[0] == 0
     assert contml("prepare", "mine.yaml", "own", *options)[0] == 0
 
 
@@ -162,7 +162,7 @@ def test_broken_images_that_the_config_skips(contml, tmp_path):
     for image in sorted(root.glob("images/*/*_1_*.jpg"))[:2]:
         image.write_bytes(b"Not found")
     options = ("task.missing=drop", "images.resize=32", "images.crop=28", "images.workers=0", "images.broken=skip")
-    status, out, err = contml("prepare", "classes/proxy_anchor_cub", "own", *options)
+    status, out, err = contml("prepare", "classes/proxy_anchor", "own", *options)
     assert status == 0, err
     assert out.splitlines()[-1].endswith("all 60 images exist; 2 cannot be decoded, and training skips them")
     assert err.count("cannot be decoded") == 2
@@ -193,7 +193,7 @@ FEW = ("task.classes=4", "task.per_class=4", "task.test_classes=4", "task.test_p
     [
         (("classes/cup", "own"), ["classes/cup: no such config or task", "'classes/cub'"]),
         (("x", "own"), ["x: no such config or task", "contml list configs", "contml list tasks"]),
-        (("classes/raw_vthm_cub", "own"), ["images.txt", "40 train images of 8 classes"]),
+        (("classes/raw_vthm", "own"), ["images.txt", "40 train images of 8 classes"]),
         (("classes/synthetic", "own"), ["classes/synthetic: its task has no option 'root'", "omit own"]),
         (("classes/synthetic", *FEW), ["classes/synthetic: reads no files"]),
         (("classes/cub",), ["task.root: missing"]),

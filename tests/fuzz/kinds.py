@@ -112,7 +112,7 @@ def build_configs(folder: Path) -> None:
         "pose/synthetic",
         "pose/coco",
         "captions/synthetic",
-        "classes/ice_cub",
+        "classes/ice",
         "layout/synthetic",
         "table/default",
     ):

@@ -59,6 +59,12 @@ def commands(page: str) -> list[Command]:
     return [Command([f"{word}.pth" if word == weights else word for word in words], block) for words, block in found]
 
 
+def protocol_rows() -> list[list[str]]:
+    """The words after `contml train` in the tables of docs/classes.md."""
+    text = (ROOT / "docs/classes.md").read_text(encoding="utf-8")
+    return [shlex.split(row) for row in re.findall(r"\| `(classes/[^`]+)` \|$", text, re.MULTILINE)]
+
+
 #: Names of programs with which a line of a block, or a span of code, is a command.
 PROGRAMS = r"(?:\.venv/bin/)?(?:contml|python3?|pip|accelerate|sphinx-build|hf|wandb|tensorboard)|git|source|curl|cd"
 _COMMAND = re.compile(rf"(?:{PROGRAMS}|embedding-atlas) \S")
