@@ -23,8 +23,6 @@ from contml.labels.base import LabelSpace, check_label_space
 
 #: `renderer(picture, row, size)` returns the picture of a row, `size` pixels square, with its label drawn on it.
 Renderer: TypeAlias = Callable[[Image.Image, int, int], Image.Image]
-#: `facts(row, caption)` returns what a caption states about a row: kind, text, and whether it is true.
-Facts: TypeAlias = Callable[[int, str], list[tuple[str, str, bool]]]
 #: Pictures with a title each, to be shown beside or below each other.
 TitledPictures: TypeAlias = Sequence[tuple[str, Image.Image]]
 #: `explainer((query, row), (picture, picture), size)` shows why two rows are near or far, in pictures of at most `size`
@@ -77,14 +75,12 @@ class View:
         renderer: draws the label of a row on its picture; None: the words of the label space, below the picture.
         legend: what the colours of the renderer mean: "#rrggbb" and a name each.
         explainer: shows why two rows are near or far; None: both pictures. The label space supplies the words.
-        facts: finds the facts that a caption states about a row; None: what is true is not known.
         rows: the rows that the functions know, one for each row of the split; None: the same.
     """
 
     renderer: Renderer | None = None
     legend: Sequence[tuple[str, str]] = ()
     explainer: Explainer | None = None
-    facts: Facts | None = None
     rows: Sequence[int] | None = None
 
     def row(self, row: int) -> int:
@@ -93,7 +89,7 @@ class View:
 
     def taken(self, rows: Iterable[int]) -> View:
         """The view of some rows of the split, in this order."""
-        if self.renderer is None and self.explainer is None and self.facts is None:
+        if self.renderer is None and self.explainer is None:
             return self
         return replace(self, rows=[self.row(int(row)) for row in rows])
 
@@ -245,10 +241,6 @@ class Split:
             return None
         rows = self.view.row(query), self.view.row(row)
         return self.view.explainer(rows, (self.picture(query), self.picture(row)), size)
-
-    def facts(self, row: int, caption: str) -> list[tuple[str, str, bool]]:
-        """The facts that a caption states about a row; none where it is not known what is true."""
-        return [] if self.view.facts is None else self.view.facts(self.view.row(row), caption)
 
 
 @dataclass(frozen=True)

@@ -34,15 +34,13 @@ class Captions:
     """The captions that a model wrote for the images of a split.
 
     queries `[Q]` are the rows of the images that could be read, texts their captions; `scores` are the metrics of each
-    image by name, each float64 `[Q]`; `values` `[Q]` is the main one, CIDEr-D; `facts` are the facts of each caption
-    (kind, text, whether it is right), empty where the data do not know them.
+    image by name, each float64 `[Q]`; `values` `[Q]` is the main one, CIDEr-D.
     """
 
     items: ClassVar[None] = None  # images are independent
     queries: Tensor
     texts: Sequence[str]
     scores: dict[str, Floats]
-    facts: Sequence[Sequence[tuple[str, str, bool]]]
 
     @property
     def values(self) -> Tensor:
@@ -166,20 +164,6 @@ def evaluate_captions(texts: Sequence[str], split: Split, rows: Tensor) -> tuple
     bleu = torch.tensor([values_by_name[f"bleu_{k}"] for k in METRICS_AT_K["bleu"].ks], dtype=torch.float64)  # [4,3]
     curves = {"bleu": curve_of("bleu", *bleu.T)}
     scores = {name: score_of(name, *values_by_name[name]) for name in _SCORES}
-    facts: list[list[tuple[str, str, bool]]] = []
-    if split.view.facts is not None:
-        fact_lists = [
-            [split.facts(row, text) for row, text in zip(rows.tolist(), written, strict=True)]
-            for written in (texts, [references[other_image[n]][0] for n in range(len(rows))])
-        ]
-        facts = fact_lists[0]
-        scores["facts"] = score_of("facts", *(_share_right(each) for each in fact_lists))
     per_image = {name: model_scores.per_image[name] for name in _SCORES}
     evaluation = Evaluation("", len(rows), 0, curves, math.nan, len(split) - len(rows), scores, kind="captions")
-    return evaluation, Captions(rows, list(texts), per_image, facts)
-
-
-def _share_right(stated: Sequence[Sequence[tuple[str, str, bool]]]) -> float:
-    """The share of all facts that are right; NaN where none is stated."""
-    flags = [is_right for image_facts in stated for *_, is_right in image_facts]
-    return sum(flags) / len(flags) if flags else math.nan
+    return evaluation, Captions(rows, list(texts), per_image)

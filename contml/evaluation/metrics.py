@@ -129,9 +129,6 @@ METRICS = {
         "sum of gain / log2(rank + 1) over the judged items of a query, divided by that of the best ranking; the gain "
         "is the grade, or 1 / (1 + distance)",
     ),
-    "facts": Metric(
-        "facts that are right", "share of the facts that captions of drawn scenes state and that are right"
-    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""The parts of a captioner's report: examples with references, intervals of scores, facts, attention."""
+"""The parts of a captioner's report: examples with references, intervals of scores, attention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from contml._support.text import csv_bytes, percent, score_text
+from contml._support.text import csv_bytes, score_text
 from contml.data.decode import resized
 from contml.data.split import Split
 from contml.data.transforms import centre, cut
@@ -26,7 +26,7 @@ _PICTURE, _WORD = 448, 176  # pixels; the page shows them at half of that
 
 @dataclass(frozen=True)
 class CaptionContent:
-    """Captions, as a report shows them: scores, captions under their images, facts, attention, curves.
+    """Captions, as a report shows them: scores, captions under their images, attention, curves.
 
     Also `queries.csv`: the caption and the scores of each image.
 
@@ -49,7 +49,6 @@ class CaptionContent:
         intervals = {name: half_width(values) for name, values in captions.scores.items()}
         values = {
             "intervals": texts(interval_rows(means, intervals)),
-            "facts_stated": fact_table(captions),
             "first": first,
             "titles": [places[place] for place in first],
             "examples": caption_examples(captions, album, self.attention, self.size),
@@ -57,17 +56,6 @@ class CaptionContent:
         shown = [(int(captions.queries[positions[n]]), captions.texts[positions[n]]) for n in first]
         lines: list[tuple[Any, list[Any], Any]] = [(album.picture(row), [], words) for row, words in shown]
         return Page("captions.html", album, {}, lines, {"queries.csv": captions_csv(captions, split)}, values)
-
-
-def fact_table(captions: Captions) -> list[list[str]]:
-    """How many facts of each kind the captions state, and how many of these are right; empty if none is known."""
-    kinds: dict[str, list[bool]] = {}
-    for image_facts in captions.facts:
-        for kind, _, right in image_facts:
-            kinds.setdefault(kind, []).append(right)
-    all_facts = [right for kind_facts in kinds.values() for right in kind_facts]
-    rows = {**kinds, "all": all_facts} if all_facts else {}
-    return [[kind, f"{len(f):,}", f"{sum(f):,}", percent(sum(f) / len(f))] for kind, f in rows.items()]
 
 
 def caption_examples(
@@ -92,7 +80,6 @@ def caption_examples(
                 "picture": None if picture is None else narrowed(picture, _PICTURE),
                 "text": text,
                 "score": score_text(float(captions.scores["cider_d"][position])),
-                "facts": [(fact, right) for _, fact, right in captions.facts[position]] if captions.facts else [],
                 "references": list(references[row]),
                 "words": words,
             }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -11,7 +11,7 @@ from unicodedata import normalize
 from contml import InputError
 from contml.data import ImageFile, ImageSource, Split, Task, draw_queries
 from contml.data.renderers.caption_explainer import CaptionExplainer
-from contml.data.split import Facts, View
+from contml.data.split import View
 from contml.labels import CaptionLabels
 
 from .._readers.folders import DiskFiles, Missing, refuse_absent
@@ -150,7 +150,6 @@ def make_split(
     queries: int | Sequence[int] = 0,
     seed: int = 0,
     excluded: Mapping[str, int] | None = None,
-    facts: Callable[[Sequence[int]], Facts] | None = None,
 ) -> Split:
     """A split of images with captions.
 
@@ -165,7 +164,6 @@ def make_split(
             all others.
         seed: seed of that draw.
         excluded: how many items were omitted before, by reason.
-        facts: returns what finds the facts of captions about these items.
 
     Raises:
         InputError: the captions of an item cannot be compared, or too few queries or other items are left.
@@ -185,8 +183,7 @@ def make_split(
     explainer = None
     if isinstance(labels, CaptionLabels):
         explainer = CaptionExplainer(labels, [names[row] for row in kept_rows])
-    view = View(explainer=explainer, facts=None if facts is None else facts(kept_rows))
-    return kept_split(images, names, labels, kept_rows, query_rows, counts, view)
+    return kept_split(images, names, labels, kept_rows, query_rows, counts, View(explainer=explainer))
 
 
 def _kept_queries(queries: Sequence[int], kept: Sequence[int]) -> list[int]:

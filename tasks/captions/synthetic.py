@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Annotated, TypeAlias
 
 import numpy as np
@@ -13,7 +12,6 @@ from contml.data import Pixels, Task, drawn
 from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
 from .._readers.word_vectors import training_words, word_vectors
 from .distance import CaptionDistance, DistanceOptions, WordWeights
-from .facts import SceneFacts
 from .grammar import write_captions
 from .painting import Array, paint_scene
 from .scenes import choose_scene
@@ -65,9 +63,6 @@ def synthetic(
     vectors = word_vectors(None, texts[:train], texts[train:], dim, seed) if choice.needs_vectors else {}
     caption_distance = CaptionDistance(choice, texts[:train], texts[train:], vectors, normalize, seed)
 
-    def facts(rows: slice) -> Callable[[Sequence[int]], SceneFacts]:
-        return lambda kept_rows: SceneFacts(seed, tuple(numbers[rows][row] for row in kept_rows))
-
     train_split, val_split, test_split = (
         make_split(
             images[rows],
@@ -76,7 +71,6 @@ def synthetic(
             caption_distance,
             queries=count,
             seed=seed,
-            facts=facts(rows),
         )
         for rows, count in (
             (slice(train), 0),

@@ -37,14 +37,6 @@ class RowExplainer:
         return [("both", Image.new("RGB", (size, size), (*pair, 0)))]
 
 
-@dataclass(frozen=True)
-class RowFacts:
-    """A fact that is its row."""
-
-    def __call__(self, row, caption):
-        return [("row", f"{caption} {row}", True)]
-
-
 def split_of(labels, start=0):
     count = len(labels)
     return Split(
@@ -52,7 +44,7 @@ def split_of(labels, start=0):
         [f"{start + row}.png" for row in range(count)],
         labels,
         excluded={"without a label": 3},
-        view=View(RowRenderer(), explainer=RowExplainer(), facts=RowFacts()),
+        view=View(RowRenderer(), explainer=RowExplainer()),
     )
 
 
@@ -248,7 +240,6 @@ def test_a_subset_has_the_labels_images_and_drawings_of_its_rows(name, tmp_path)
             assert np.array_equal(found.image(place), split.image(row))
             assert found.draw(place, 2).getpixel((0, 0)) == (row, 0, 0)
         assert found.explain(0, 1, 2)[0][1].getpixel((0, 0)) == (expected[0], expected[1], 0)
-        assert found.facts(1, "of") == [("row", f"of {expected[1]}", True)]
     pickled = pickle.loads(pickle.dumps(again.view))
     assert pickled.renderer(Image.new("RGB", (2, 2)), pickled.row(1), 2).getpixel((0, 0)) == (3, 0, 0)
 

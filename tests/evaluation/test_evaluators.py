@@ -8,7 +8,7 @@ from support.captioning import described_squares, small_captioner
 from support.fake_runs import classes, poses
 from support.refusals import refuses
 
-from contml.data import Images, View
+from contml.data import Images
 from contml.evaluation.captions import score_captions
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import CaptionEvaluator, evaluate_captions
@@ -57,16 +57,6 @@ def test_unreadable_images_are_left_out():
     assert len(captions.shown(6)) == 6
     values = captions.values[captions.shown(6)]
     assert torch.equal(values, values.sort(descending=True).values)
-
-
-def test_facts():
-    view = View(facts=lambda row, text: [("object", "square", "square" in text)] * (row % 2))
-    split = replace(described_squares(), view=view)
-    evaluation, captions = evaluate_captions(["a square"] * 20 + ["a cat"] * 10, split, torch.arange(30))
-    assert evaluation.scores["facts"].model == pytest.approx(2 / 3)
-    assert sum(map(len, captions.facts)) == 15
-    split = replace(split, view=View(facts=lambda row, text: []))
-    assert math.isnan(evaluate_captions(["a"] * 30, split, torch.arange(30))[0].scores["facts"].model)
 
 
 def test_the_result_goes_through_json_and_tables():
