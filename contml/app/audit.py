@@ -15,8 +15,8 @@ state.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -44,7 +44,6 @@ from contml.experiment.building import Experiment
 from contml.experiment.loading import load_run
 from contml.experiment.run_results import read_training, title_of_page
 from contml.experiment.saved_run import check_config, read_evaluation, recorded_task, saved_numbers, trained_model
-from contml.experiment.tags import TAGS, tags_file, tags_of_rows
 from contml.labels.judged_items import JudgedItems
 from contml.models import EmbeddingModel
 from contml.runs import Run
@@ -63,8 +62,6 @@ class Audit:
         facts: how the items were scored, as (name, text).
         untrained: a sentence where networks with untrained weights made the features; else empty.
         ranked: whether the scores are findings; not if the weights of all networks are untrained.
-        tags: the tags of rows that a person has set; rows whose label is right have no score.
-        tagged: a sentence about them; empty without a file of tags.
     """
 
     title: str
@@ -74,8 +71,6 @@ class Audit:
     facts: Sequence[tuple[str, str]]
     untrained: str = ""
     ranked: bool = True
-    tags: Mapping[int, str] = field(default_factory=dict)
-    tagged: str = ""
 
     @property
     def caution(self) -> str:
@@ -93,7 +88,6 @@ def audit_run(
     split: Literal["train", "val", "test"] = "train",
     folds: int = 5,
     k: int | None = None,
-    tags: Path | None = None,
     processes: int | None = None,
     cluster: str = "",
     trust: bool = False,
@@ -109,7 +103,6 @@ def audit_run(
             the run has not seen them.
         folds: number of folds of the training split.
         k: number of neighbours; None: that of `contml.evaluation.label_errors`.
-        tags: the file of tags of items; None: that of the run, if it has one.
         processes: number of trainings at a time; None: 1, or with a cluster as many as it has processors (GPUs, if it
             has any).
         cluster: the address of a Ray cluster that trains, as in `contml.work.run`: its machines share the data too.
@@ -127,14 +120,12 @@ def audit_run(
         raise InputError(str(folder), experiment.unranked, hint="give a run of embeddings")
     if experiment.is_judged and k is not None:
         raise InputError("--neighbours", str(k), hint="omit it: judgments are not compared with neighbours")
-    if experiment.is_judged and tags is not None:
-        raise InputError("--tags", str(tags), hint="omit it: tags are of items, and judgments are not tagged")
     evaluated = read_evaluation(run)
     path = run.checkpoints / f"{experiment.selected}.safetensors"
     weights, saved = load_weights(path)
     check_config(experiment, run, saved)
     task, _ = recorded_task(experiment, run, accept_changes=False)
-    subject = _subject(experiment, run, task, split, tags)
+    subject = _subject(experiment, run, task, split)
     fold_of = draw_folds(subject.keys, folds, f"{subject.what}s") if split == "train" else None
     if subject.groups is not None:
         neighbour_count(k, subject.groups)  # before anything is trained
@@ -160,13 +151,6 @@ def audit_run(
     return _audited(subject, _scored(subject, k, missing, features), network, untrained, not untrained)
 
 
-class _Tags(NamedTuple):
-    """The tags of rows, and a sentence about them."""
-
-    rows: Mapping[int, str]
-    words: str
-
-
 class _Subject(NamedTuple):
     """What is audited: the items of a split, or its judgments."""
 
@@ -175,7 +159,6 @@ class _Subject(NamedTuple):
     split: Split
     keys: Sequence[str]  # items, or judgments, with equal keys are in one fold
     groups: Tensor | None  # the group of each item `[N]`, by its key; None: judgments
-    tags: _Tags
 
     @property
     def is_judged(self) -> bool:
@@ -193,22 +176,19 @@ class _Subject(NamedTuple):
         return "networks" if self.is_judged else "backbones"
 
 
-def _subject(experiment: Experiment, run: Run, task: Task, name: str, tags: Path | None) -> _Subject:
-    """The items of a split, with the tags of a file, or its judgments.
+def _subject(experiment: Experiment, run: Run, task: Task, name: str) -> _Subject:
+    """The items of a split, or its judgments.
 
     Raises:
-        InputError: there is no such split, or the file of tags cannot be read.
+        InputError: there is no such split.
     """
     if name not in task.splits:
         split_names = ", ".join(task.splits)
         raise InputError("--split", name, f"must be one of {split_names}", "the data of the run have no other split")
-    split, row_tags = task.splits[name], _Tags({}, "")
+    split = task.splits[name]
     names, title = item_names(split, experiment.root), title_of_page(experiment, [run], split)
     if isinstance(split.labels, JudgedItems):
-        return _Subject(title, name, split, split.labels.judgment_names(names), None, row_tags)
-    tag_file = tags or tags_file(run.folder)
-    if tags or tag_file.exists():
-        row_tags = _Tags(*tags_of_rows(tag_file, names, SPLIT_TITLES[name]))
+        return _Subject(title, name, split, split.labels.judgment_names(names), None)
     if name == "train":
         own = item_groups(task, names)
     else:
@@ -216,7 +196,7 @@ def _subject(experiment: Experiment, run: Run, task: Task, name: str, tags: Path
         own = list(map(str, range(len(split)) if groups is None else groups.tolist()))
     keys = joined(own, same_images(split.images))
     group_ids = {key: index for index, key in enumerate(dict.fromkeys(keys))}
-    return _Subject(title, name, split, keys, torch.tensor([group_ids[key] for key in keys]), row_tags)
+    return _Subject(title, name, split, keys, torch.tensor([group_ids[key] for key in keys]))
 
 
 def _out_of_fold(
@@ -253,7 +233,7 @@ def _out_of_fold(
 def _audited(
     subject: _Subject, errors: LabelErrors | ScoredJudgments, network: str, untrained: str, ranked: bool
 ) -> Audit:
-    name, split, tags = subject.split_name, subject.split, subject.tags
+    name, split = subject.split_name, subject.split
     part = SPLIT_TITLES[name]
     if isinstance(errors, ScoredJudgments):
         several, differ = int((errors.judgments > 1).sum()), int((errors.others_differ > 0).sum())
@@ -265,19 +245,15 @@ def _audited(
         if n := int((errors.implied_otherwise > 0).sum()):
             facts.append(("Implied otherwise", f"{n:,} by two other triplets"))
     else:
-        right = [row for row, tag in tags.rows.items() if tag == TAGS[1]]
-        errors.scores[torch.tensor(right, dtype=torch.int64)] = torch.nan
         facts = [
             ("Items", f"{len(errors.order):,} of the {part} split"),
             ("Features by", network),
             ("Neighbours", f"{errors.neighbours.shape[1]}"),
             ("Label distance", split.labels.unit),
         ]
-    if tags.words:
-        facts.append(("Tags", tags.words))
     if copies := str(find_copies({name: split})):
         facts.append(("Repeated images", copies))
-    return Audit(subject.title, name, split, errors, facts, untrained, ranked, tags.rows, tags.words)
+    return Audit(subject.title, name, split, errors, facts, untrained, ranked)
 
 
 def item_groups(task: Task, names: Sequence[str]) -> list[str]:

@@ -42,14 +42,6 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE.csv", help="The file; the page is beside it. Default: RUN/audit/SPLIT.csv."),
     ] = None,
-    tags: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="Tags of items from the page of 'contml explore': items tagged 'right label' are left out.  "
-            "Default: RUN/audit/tags.csv, if it is there.",
-        ),
-    ] = None,
     processes: Trainings = None,
     cluster: Cluster = "",
     trust: Trust = False,
@@ -68,7 +60,6 @@ def audit(
         check_suffix(out, (".csv",))
         check_new_file(out, out.with_suffix(".html"), begins=_HEADERS)
     from contml.app.audit import audit_run
-    from contml.experiment.tags import TAGS
     from contml.report.label_errors import errors_page, suspects_of
 
     try:
@@ -77,7 +68,6 @@ def audit(
             split=split,
             folds=folds,
             k=k,
-            tags=tags,
             processes=processes,
             cluster=cluster,
             trust=trust,
@@ -88,7 +78,7 @@ def audit(
         raise typer.Exit(130) from None
     file = out or run / "audit" / f"{split}.csv"
     page = file.with_suffix(".html")
-    suspects = suspects_of(result.split, result.errors, result.tags, ranked=result.ranked)
+    suspects = suspects_of(result.split, result.errors, ranked=result.ranked)
     files = {
         file: suspects.csv(top),
         page: errors_page(
@@ -106,10 +96,8 @@ def audit(
     order = result.errors.order
     rows = [[f"{result.errors.scores[row]:.3f}", suspects.words(row)] for row in suspects.rows(min(top, _PRINTED))]
     print_table([["score", suspects.what], *rows])
-    if unscored := len(result.errors.scores) - len(order) - list(result.tags.values()).count(TAGS[1]):
+    if unscored := len(result.errors.scores) - len(order):
         why = "unreadable" if suspects.what == "judgment" else "unreadable, or without a label to compare"
         echo(f"{unscored:,} of {len(result.errors.scores):,} {suspects.what}s have no score: {why}")
-    if result.tagged:
-        echo(f"tags: {result.tagged}")
     count = f"{min(top, len(order)):,} {suspects.what}s with the highest scores of {len(order):,}"
     echo(f"{file}: {before}the {count}; page: {page}")

@@ -48,13 +48,11 @@ def explore(
     page is served until Ctrl-C, and searches with your own images.
     """
     from contml._support.progress import progress_bar
-    from contml.experiment.tags import read_tags, tags_file
     from contml.explore import explore_index, explore_runs, server, write_page
     from contml.explore.page import FILES, LABELS, PAGE
 
     if export is not None:
         check_new_folder(export, FILES)
-    tags = None
     if (source / "manifest.json").is_file():
         if other is not None:
             raise InputError(str(other), "a second folder beside an index", hint="give one index, or two runs")
@@ -63,9 +61,6 @@ def explore(
         folders = [source] if other is None else [source, other]
         load_options = {"accept_changes": accept_changes, "trust": trust}
         explored = explore_runs(folders, items=items, on_start=_announce, **load_options)
-        tags = tags_file(source)
-        if export is None and tags.exists():
-            read_tags(tags)  # before anything is drawn
     with progress_bar(len(explored.split), "pictures") as progress:
         if export is not None:
             before = complete(export / PAGE)
@@ -78,9 +73,8 @@ def explore(
         with temporary_folder(temporary, temporary) as folder:
             folder.chmod(0o700)  # other users do not see the pictures
             # Before the pictures: a port that is in use is reported at once.
-            kept = "" if tags is None else str(tags)
-            with server(folder, explored, models, host, port, tags) as serving:
-                write_page(folder, explored, own_images=reason, tags_file=kept, parquet=False, progress=progress)
+            with server(folder, explored, models, host, port) as serving:
+                write_page(folder, explored, own_images=reason, parquet=False, progress=progress)
                 echo(f"http://{host}:{serving.server_address[1]}/ (stop with Ctrl-C)")
                 try:
                     serving.serve_forever()

@@ -97,7 +97,6 @@ class Explored:
         metadata: of each item, by name.
         notes: sentences about what is not shown.
         labelled: of each view, the training items by which labels are searched for; empty: they are not.
-        item_names: the names of the items in the record of a run, which tags refer to; empty: they are not tagged.
     """
 
     title: str
@@ -111,7 +110,6 @@ class Explored:
     metadata: Sequence[dict[str, Any]] | None = None
     notes: list[str] = field(default_factory=list)
     labelled: Sequence[LabelledItems] = ()
-    item_names: Sequence[str] = ()
 
     @property
     def has_labels(self) -> bool:
@@ -191,7 +189,6 @@ def explore_runs(
         metadata=_by_item(split) if split.metadata else None,
         notes=[*notes, *remarks],
         labelled=labelled,
-        item_names=[names[row] for row in rows.tolist()],
     )
 
 

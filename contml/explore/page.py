@@ -24,10 +24,9 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.files import write_folder
 from contml._support.pages import page_template, picture_bytes
-from contml._support.text import page_text, plain_text
+from contml._support.text import page_text
 from contml.contracts import Measure
 from contml.data.decode import contained
-from contml.experiment.tags import TAGS
 from contml.explore.items import Explored, ItemNeighbours, ModelView
 from contml.explore.label_search import search_data
 from contml.report.gallery import drawn
@@ -49,7 +48,6 @@ def write_page(
     explored: Explored,
     *,
     own_images: str = NOT_SERVED,
-    tags_file: str = "",
     parquet: bool = True,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Path:
@@ -59,8 +57,6 @@ def write_page(
         folder: where to write: a new or an empty folder.
         explored: what it shows.
         own_images: why own images cannot be searched with; "" where a server embeds them.
-        tags_file: the file in which a server keeps tags; "": the browser keeps and downloads them, where the names on
-            the page are those in the record of the run.
         parquet: also write the data as `explore.parquet`.
         progress: called with the number of pictures written.
 
@@ -82,7 +78,7 @@ def write_page(
             embeddings = [view.embeddings for view in explored.views]
             searched = search_data(explored.labelled, labels, embeddings, explored.gallery)
             _write_script(temporary / LABELS, "const LABELS = ", searched)
-        _write_script(temporary / DATA, _BEFORE, _data(explored, own_images, tags_file))
+        _write_script(temporary / DATA, _BEFORE, _data(explored, own_images))
         (temporary / PAGE).write_text(_page(explored.title), encoding="utf-8")
 
     write_folder(folder, build, own=FILES, last=PAGE, same=_is_same)
@@ -153,7 +149,7 @@ def _jpeg(picture: Image.Image) -> bytes:
 # -- data.js -----------------------------------------------------------------------------------------------------------
 
 
-def _data(explored: Explored, own_images: str, tags_file: str) -> dict[str, Any]:
+def _data(explored: Explored, own_images: str) -> dict[str, Any]:
     """What the page reads. Numbers have five digits: the page shows three. Label distances are in their unit."""
     split, colours, metadata = explored.split, explored.colours, explored.metadata
     return {
@@ -166,8 +162,6 @@ def _data(explored: Explored, own_images: str, tags_file: str) -> dict[str, Any]
         "texts": [_lines(text) for text in explored.texts],
         "metadata": None if metadata is None else [_pairs_of_texts(each) for each in metadata],
         "columns": [] if metadata is None else _columns(metadata, "" if colours is None else colours.title),
-        "tags": TAGS if explored.item_names and (tags_file or _shows_item_names(explored)) else None,
-        "tagsFile": page_text(tags_file),
         "colour": None
         if colours is None
         else {
@@ -181,11 +175,6 @@ def _data(explored: Explored, own_images: str, tags_file: str) -> dict[str, Any]
         "same": SAME,
         "searchesLabels": bool(explored.labelled),
     }
-
-
-def _shows_item_names(explored: Explored) -> bool:
-    """Whether the page has the names that a file of tags needs: it shows no folder above those of the items."""
-    return [plain_text(name) for name in explored.item_names] == [page_text(name) for name in explored.split.names]
 
 
 def _columns(metadata: Sequence[Mapping[str, Any]], without: str) -> list[dict[str, Any]]:

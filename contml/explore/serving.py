@@ -8,7 +8,6 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,10 +18,9 @@ import torch
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import read_bytes
-from contml._support.text import percent, plain_text
+from contml._support.text import percent
 from contml.data.decode import cause, decode
 from contml.distances import nearest_vectors
-from contml.experiment.tags import TAGS, read_tags, tags_of_rows, write_tags
 from contml.explore.items import NEIGHBOURS, Explored
 from contml.explore.page import DATA, LABELS, PAGE, PICTURES
 from contml.retrieval import Embedder
@@ -30,8 +28,8 @@ from contml.search.results import SAME
 
 #: The largest image that is accepted, in bytes, and the seconds that a client may be silent.
 LIMIT, _TIMEOUT = 20 << 20, 30
-#: Where the page posts an image or a tag, and the header without which it is refused: no other page can send it.
-SEARCH, TAG, HEADER = "/search", "/tags", "X-Contml"
+#: Where the page posts an image, and the header without which it is refused: no other page can send it.
+SEARCH, HEADER = "/search", "X-Contml"
 _TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".jpg": "image/jpeg"}
 #: Addresses of this machine alone.
 _LOOPBACK = ("127.0.0.1", "localhost")
@@ -43,7 +41,6 @@ def server(
     models: Sequence[Embedder],
     host: str = "127.0.0.1",
     port: int = 0,
-    tags: Path | None = None,
 ) -> ThreadingHTTPServer:
     """A server of the page, of its data and pictures, and of nothing else; `serve_forever` runs it.
 
@@ -53,31 +50,23 @@ def server(
         models: the model of each view, to search with own images; empty: it does not.
         host: the address to listen on.
         port: its port; 0 for any that is free.
-        tags: the file in which tags of items are kept; None: they are not.
 
     Raises:
         InputError: the address cannot be used, as when another program uses the port.
     """
     names = [PAGE, DATA, LABELS, *(f"{PICTURES}/{row}.jpg" for row in range(len(explored.split)))]
     files = {"/": folder / PAGE, **{f"/{name}": folder / name for name in names}}
-    lock = Lock()  # one image or tag at a time: models are not made for several threads
+    lock = Lock()  # one image at a time: models are not made for several threads
 
     def found(content: bytes) -> list[dict[str, Any]]:
         with lock:
             return search(explored, models, content)
-
-    def change(content: bytes) -> None:
-        with lock:
-            assert tags is not None
-            save_tag(tags, explored.item_names, content)
 
     class PageHandler(_Handler):
         """Serves these files."""
 
         served, local_only = files, host in _LOOPBACK
         search = staticmethod(found) if models else None
-        change_tag = None if tags is None else staticmethod(change)
-        found_tags = staticmethod(partial(tags_of_page, tags, explored.item_names))
 
     try:
         return _Server((host, port), PageHandler)
@@ -110,33 +99,6 @@ def search(explored: Explored, models: Sequence[Embedder], content: bytes) -> li
             meanings = [SAME if copy else text for copy, text in zip(same, meanings or [""] * len(rows), strict=True)]
         answers.append({"rows": rows, "distances": distances.tolist(), "meanings": meanings})
     return answers
-
-
-def tags_of_page(path: Path | None, names: Sequence[str]) -> dict[int, str]:
-    """The tags of the rows of a page; none without a file.
-
-    Raises:
-        InputError: it is not a file of tags.
-    """
-    return {} if path is None or not path.exists() else tags_of_rows(path, names, "shown")[0]
-
-
-def save_tag(path: Path, names: Sequence[str], content: bytes) -> None:
-    """Change the tag of an item in the file, which keeps those of other items: {"row": 7, "tag": "wrong label"}.
-
-    Raises:
-        InputError: it is no such message, or the file cannot be read or written.
-    """
-    try:
-        message = json.loads(content)
-        row, tag = message["row"], message["tag"]
-        if type(row) is not int or not 0 <= row < len(names) or tag not in ("", *TAGS):
-            raise ValueError
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError("tag", "not a row of the page and a tag") from None
-    tags = read_tags(path) if path.exists() else {}
-    tags[plain_text(names[row])] = tag
-    write_tags(path, {name: each for name, each in tags.items() if each})
 
 
 def _is_copy(explored: Explored, row: int, content: bytes) -> bool:
@@ -175,8 +137,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     served: dict[str, Path]
     search: Callable[[bytes], list[dict[str, Any]]] | None
-    change_tag: Callable[[bytes], None] | None
-    found_tags: Callable[[], dict[int, str]]
     local_only: bool
     timeout = _TIMEOUT
     server_version, sys_version = "contml", ""
@@ -185,12 +145,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Sends a file of the page."""
         file = self.served.get(self.path.partition("?")[0])
         if not self._is_local():
-            return
-        if self.path == TAG and self.change_tag is not None:
-            try:
-                self._answer(HTTPStatus.OK, json.dumps(self.found_tags()).encode(), "application/json")
-            except InputError as error:
-                self._refuse(HTTPStatus.BAD_REQUEST, str(error))
             return
         try:
             content = b"" if file is None else file.read_bytes()
@@ -202,12 +156,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, content, _TYPES[file.suffix])
 
     def do_POST(self) -> None:
-        """Answers an image with its nearest items, as JSON; or changes a tag."""
+        """Answers an image with its nearest items, as JSON."""
         if not self._is_local():
             return
         length = self.headers.get("Content-Length", "")
-        act = {SEARCH: self.search, TAG: self.change_tag}.get(self.path)
-        if act is None or self.headers.get(HEADER) is None:
+        if self.path != SEARCH or self.search is None or self.headers.get(HEADER) is None:
             self._refuse(HTTPStatus.NOT_FOUND, "not found")
         elif not (length.isascii() and length.isdecimal()):
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "the length of the content is missing")
@@ -218,12 +171,12 @@ class _Handler(BaseHTTPRequestHandler):
             if len(content) < int(length):
                 raise ConnectionAbortedError  # it was closed before the image had come
             try:
-                results = act(content)
+                results = self.search(content)
             except InputError as error:
                 self._refuse(HTTPStatus.BAD_REQUEST, str(error))
             except Exception as error:  # such as no memory left
                 traceback.print_exc()
-                self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"the {self.path[1:]} failed ({one_line(error)})")
+                self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"the search failed ({one_line(error)})")
             else:
                 self._answer(HTTPStatus.OK, json.dumps(results).encode(), "application/json")
 

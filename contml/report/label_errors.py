@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -46,14 +46,9 @@ def report_errors(split: Split, embeddings: Tensor, missing: Tensor | None) -> L
 
 @dataclass(frozen=True)
 class LabelSuspects(Suspects):
-    """The items of a split with the highest scores.
-
-    Attributes:
-        tags: the tags of rows that a person has set.
-    """
+    """The items of a split with the highest scores."""
 
     errors: LabelErrors
-    tags: Mapping[int, str] = field(default_factory=dict)
     what = "item"
 
     def words(self, row: int) -> str:
@@ -73,7 +68,7 @@ class LabelSuspects(Suspects):
         )
 
     def csv(self, count: int) -> bytes:
-        """The items with the highest scores, their labels and tags, and names, labels and distances of the nearest."""
+        """The items with the highest scores, their labels, and names, labels and distances of the nearest."""
         split, errors = self.split, self.errors
 
         def words(row: int) -> list[str]:
@@ -81,7 +76,7 @@ class LabelSuspects(Suspects):
 
         k = min(TOP, errors.neighbours.shape[1])
         nearest = [f"{column}_{n}" for n in range(1, k + 1) for column in ("neighbour", "label", "label_distance")]
-        lines: list[list[str | float]] = [["item", "score", "error", "label", "tag", "mean_label_distance", *nearest]]
+        lines: list[list[str | float]] = [["item", "score", "error", "label", "mean_label_distance", *nearest]]
         for row in self.rows(count):
             rows, distances = errors.neighbours[row], errors.label_distances[row]
             name, label = words(row)
@@ -90,17 +85,15 @@ class LabelSuspects(Suspects):
                 [*words(item), d] for item, d in zip(rows[:k].tolist(), distances[:k].tolist(), strict=True)
             ]
             cells = (cell for row_cells in nearest_cells for cell in row_cells)
-            lines.append([name, *numbers, label, self.tags.get(row, ""), float(distances.nanmean()), *cells])
+            lines.append([name, *numbers, label, float(distances.nanmean()), *cells])
         return csv_bytes(lines)
 
 
-def suspects_of(
-    split: Split, errors: LabelErrors | ScoredJudgments, tags: Mapping[int, str], *, ranked: bool
-) -> Suspects:
-    """The items or judgments of a split, with their scores, as a page and a file show them; `tags`: of rows."""
+def suspects_of(split: Split, errors: LabelErrors | ScoredJudgments, *, ranked: bool) -> Suspects:
+    """The items or judgments of a split, with their scores, as a page and a file show them."""
     if isinstance(errors, ScoredJudgments):
         return JudgmentSuspects(split, errors, ranked=ranked)
-    return LabelSuspects(split, errors, tags, ranked=ranked)
+    return LabelSuspects(split, errors, ranked=ranked)
 
 
 def errors_page(suspects: Suspects, *, title: str, caution: str, facts: Sequence[tuple[str, str]], count: int) -> bytes:

@@ -19,7 +19,6 @@ from contml.data.identity import DataRecord
 from contml.evaluation import label_errors
 from contml.experiment import OwnData, extract_features, load, load_run, load_table, train
 from contml.experiment.saved_run import recorded_task, trained_model
-from contml.experiment.tags import tags_file, write_tags
 from contml.labels import ClassLabels
 from contml.training import Interrupted, Trainer, load_weights
 
@@ -362,32 +361,3 @@ def test_embeddings_of_another_run_are_refused(run):
     file.write_bytes(file.read_bytes()[:-9])
     with refuses("fold_0.safetensors", "damaged"):
         audit_run(run, folds=2)
-
-
-def test_items_with_a_right_label_are_left_out(contml, run):
-    """Tags of the page of `contml explore`: those of the run are read without an option, another file with it."""
-    status, _, err = contml("audit", run, "--split", "test")
-    assert status == 0, err
-
-    def listed():
-        with (run / "audit" / "test.csv").open(newline="", encoding="utf-8") as file:
-            return {row["item"]: row["tag"] for row in csv.DictReader(file)}
-
-    first, second, *others = listed()
-    assert set(listed().values()) == {""}
-    write_tags(tags_file(run), {first: "right label", second: "wrong label", "gone.png": "bad image"})
-    status, out, err = contml("audit", run, "--split", "test")
-    assert status == 0, err
-    assert (
-        "tags: 1 'wrong label', 1 'right label'; items with 'right label' are left out; 1 tagged items are not" in out
-    )
-    assert "no score" not in out
-    assert listed() == {second: "wrong label", **dict.fromkeys(others, "")}
-    assert "left out" in (run / "audit" / "test.html").read_text(encoding="utf-8")
-    other = run / "other.csv"
-    other.write_text("item,tag\nnowhere.png,bad image\n", encoding="utf-8")
-    status, out, err = contml("audit", run, "--split", "test", "--tags", other)
-    assert status == 0, err
-    assert "tags: none of the 1 tagged items is in the test split" in out
-    assert first in listed()
-    assert contml("audit", run, "--split", "test", "--tags", run / "no.csv")[0] == 2

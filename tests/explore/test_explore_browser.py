@@ -14,7 +14,6 @@ from support.explored import NAMES, hostile
 
 import contml as library
 from contml.contracts import Colours
-from contml.experiment.tags import read_tags
 from contml.explore import explore_runs, server, write_page
 
 pytestmark = pytest.mark.slow
@@ -132,10 +131,6 @@ def test_hostile_names(chromium, tmp_path):
         page.click("#list [data-row='0']")
         assert query(page) == NAMES[0]
         assert f"<b>: {NAMES[0]}" in page.inner_text("#query")
-        page.select_option("#list-kind", "near")
-        assert rows(page, "#list") == [0, 2, 3]  # 0 and 1 are nearest to each other: one pair
-        assert f"{NAMES[0]} and {NAMES[1]}" in page.text_content("#list").replace(NAMES[2], "")
-        page.select_option("#list-kind", "worst")
         page.hover("#map", position=dict(zip("xy", page.evaluate("place(1)"), strict=True)))
         assert NAMES[1] in page.inner_text("#tip")
         page.fill("#search", "script")
@@ -288,40 +283,3 @@ def test_zoom_and_pan(chromium, tmp_path):
         assert page.evaluate("scrollY") == 0
         page.click("#map", position=dict(zip("xy", before, strict=True)))
         assert page.evaluate("query") == 1
-
-
-@pytest.mark.parametrize("kept_by_server", [False, True])
-def test_tags(chromium, tmp_path, kept_by_server):
-    """From disk they are downloaded, served they are in the file at once; both survive a reload."""
-    names = ["a, 1.jpg", "b.jpg", "c.jpg", "d.jpg"]
-    explored, file = hostile(names=names, item_names=names), tmp_path / "tags.csv"
-    folder = write_page(tmp_path / "page", explored, tags_file="RUN/audit/tags.csv" if kept_by_server else "").parent
-    with server(folder, explored, [], tags=file) as serving:
-        thread = threading.Thread(target=serving.serve_forever)
-        thread.start()
-        try:
-            url = f"http://127.0.0.1:{serving.server_address[1]}/" if kept_by_server else f"file://{folder}/index.html"
-            with opened(chromium, url) as page:
-                page.click("#list [data-row='0']")
-                page.click("#tags button:nth-child(1)")
-                page.click("#list [data-row='1']")
-                page.click("#tags button:nth-child(2)")
-                page.select_option("#list-kind", "tagged")
-                assert rows(page, "#list") == [0, 1]
-                assert page.inner_text("#list b") == "wrong label"
-                if kept_by_server:
-                    page.wait_for_timeout(300)
-                    assert page.inner_text("#tags-note") == "saved in RUN/audit/tags.csv"
-                else:
-                    with page.expect_download() as download:
-                        page.click("#tags a")
-                    download.value.save_as(file)
-                assert read_tags(file) == {"a, 1.jpg": "wrong label", "b.jpg": "right label"}
-                page.reload()
-                page.locator("#tags [aria-pressed=true]").wait_for()
-                page.click("#tags [aria-pressed=true]")
-                page.select_option("#list-kind", "tagged")
-                assert rows(page, "#list") == [0]
-        finally:
-            serving.shutdown()
-            thread.join()

@@ -31,9 +31,8 @@ from support.refusals import refuses
 import contml as library
 from contml.contracts import Measure
 from contml.data.sources import ImageFile, Pixels
-from contml.experiment.tags import TAGS, read_tags, write_tags
 from contml.explore import server as make_server, write_page
-from contml.explore.serving import HEADER, LIMIT, SEARCH, TAG, search
+from contml.explore.serving import HEADER, LIMIT, SEARCH, search
 from contml.search.results import SAME
 
 
@@ -183,9 +182,9 @@ class Model:
 
 
 @contextmanager
-def serving(folder, explored, models, tags=None):
+def serving(folder, explored, models):
     """A connection to a server of the page."""
-    with make_server(folder, explored, models, tags=tags) as server:
+    with make_server(folder, explored, models) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -390,7 +389,7 @@ def test_serve_until_ctrl_c(runs, tmp_path):
             process.kill()
 
 
-# -- columns and tags --------------------------------------------------------------------------------------------------
+# -- columns -----------------------------------------------------------------------------------------------------------
 
 
 def columns_of(folder):
@@ -417,45 +416,3 @@ def test_columns_of_metadata_are_numbers_classes_or_texts(tmp_path):
     )
     assert (columns["note"]["kind"], columns["note"]["values"]) == ("text", ["one", "two", "three", "four"])
     assert columns["flag"]["classes"] == ["True", "False"]
-
-
-def test_tags_are_kept_in_a_file(tmp_path):
-    explored, file = (
-        hostile(item_names=[f"photos/{row}.jpg" for row in range(4)]),
-        tmp_path / "run" / "audit" / "tags.csv",
-    )
-    write_page(tmp_path / "page", explored, tags_file="run/audit/tags.csv")
-    found = data_of(tmp_path / "page")
-    assert (found["tags"], found["tagsFile"]) == (list(TAGS), "run/audit/tags.csv")
-    write_page(tmp_path / "exported", explored)  # the page shows other names than the run has: no file can be saved
-    assert data_of(tmp_path / "exported")["tags"] is None
-    assert "photos/3.jpg" not in (tmp_path / "exported" / "data.js").read_text(encoding="utf-8")
-    write_tags(file, {"elsewhere.jpg": "wrong label"})
-    with serving(tmp_path / "page", explored, [], file) as connection:
-
-        def tag(row, word):
-            return ask(connection, "POST", TAG, json.dumps({"row": row, "tag": word}))[0]
-
-        assert json.loads(ask(connection, "GET", TAG)[1]) == {}
-        assert (tag(3, "wrong label"), tag(1, "right label"), tag(3, "bad image")) == (200, 200, 200)
-        assert json.loads(ask(connection, "GET", TAG)[1]) == {"1": "right label", "3": "bad image"}
-        assert read_tags(file) == {
-            "elsewhere.jpg": "wrong label", "photos/1.jpg": "right label", "photos/3.jpg": "bad image"
-        }  # fmt: skip
-        assert tag(1, "") == 200
-        assert "photos/1.jpg" not in read_tags(file)
-        before = file.read_bytes()
-        for row, word in ((4, "bad image"), (-1, "bad image"), (True, "bad image"), (0, "other"), (0, None), ("0", "")):
-            assert tag(row, word) == 400
-        for body in (b"", b"[]", b"{", b"[" * 100_000):
-            assert ask(connection, "POST", TAG, body)[0] == 400
-        assert ask(connection, "POST", TAG, b"{}", Host="evil.example")[0] == 403
-        connection.request("POST", TAG, b"{}")  # a form of another page cannot send the header
-        assert connection.getresponse().status == 404
-        assert file.read_bytes() == before
-        file.write_text("item,tag\na,other\n", encoding="utf-8")  # edited meanwhile: never overwritten
-        status, content, _ = ask(connection, "POST", TAG, json.dumps({"row": 0, "tag": "bad image"}))
-        assert (status, "tag 'other'" in json.loads(content)["error"]) == (400, True)
-    with serving(tmp_path / "page", explored, []) as connection:
-        assert ask(connection, "GET", TAG)[0] == 404
-        assert ask(connection, "POST", TAG, b"{}")[0] == 404
