@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,25 +16,14 @@ from contml._support.text import duration, number
 from contml.data import Batch, Images
 from contml.data.copies import find_copies
 from contml.data.split import SPLIT_TITLES, Split, Task
-from contml.evaluation import evaluate
 from contml.experiment.building import Experiment, first_process
 from contml.labels.base import LabelSpace
 from contml.labels.captions import CaptionLabels
 from contml.labels.judged_items import JudgedItems
 from contml.labels.pairs import PairLabels
-from contml.models import EmbeddingModel
-from contml.retrieval.labelled_items import MAX_ITEMS
 from contml.training import Trainer
 
 _FEATURES = "no image, since the items are features"
-#: The time of a training is estimated by so many steps, by fewer after so many seconds, but at least by these.
-_STEPS, _TIMED, _LEAST_STEPS = 10, 3.0, 2
-#: Seconds beside steps, images and rankings: of the checkpoint of an evaluation; of the start and the report.
-_EVALUATION, _REST = 0.3, 10.0
-#: The time of a ranking is estimated by so many queries of half as many items, first few to compile; not of fewer.
-_QUERIES, _RANKED, _LEAST_RANKED = (128, 512), (200, 2_000, 80_000), 8
-#: Rankings that take at least so many seconds are a fact of their own; so many queries are enough for most purposes.
-_LONG, _FEW_QUERIES = 60.0, 1_000
 #: Fewer test judgments are few.
 _FEW_JUDGMENTS = 30
 
@@ -120,9 +108,7 @@ def check(
         got = f"cannot be decoded ({cause})"
         raise InputError(name, got, f"only {len(batch.rows)} images of the first batch can be read")
     loss = trainer.train_step(batch)
-    times = _times(trainer, batches, has_cache) if trainer.total_steps else []
-    rankings = _seconds_of_rankings(trainer, task) if times and experiment.evaluator().ranked else 0.0
-    rest = _seconds_of_evaluations(experiment, trainer, task, batch) + rankings if times and not is_once else 0.0
+    seconds = _seconds_of_a_step(trainer, batches, has_cache)
     batches.close()
     trainer.bare_model.load_state_dict(initial_state)
     trainer.images.close()
@@ -144,30 +130,13 @@ def check(
         ),
         (
             "time",
-            _time_of_features(times, len(batch.rows), to_extract, sum(map(len, task.splits.values())))
+            _time_of_features(seconds / len(batch.rows), to_extract)
             if is_once
-            else _time(times, trainer.total_steps, rest),
+            else _time(seconds, trainer.total_steps),
         ),
-        *([("rankings", _rankings(experiment, task, rankings))] if rankings >= _LONG else []),
         ("parameters", f"{num_parameters:,}, on {trainer.device}"),
         ("loss of a batch", f"{loss.item():.4g}"),
     ]
-
-
-def _times(trainer: Trainer, batches: Iterator[Batch], has_cache: bool) -> list[float]:
-    """The seconds of some steps with their batches, sorted; with a cache of images without their batches.
-
-    The first step is over: it compiled code and started processes. The second one is left out too.
-    """
-    times: list[float] = []
-    first = time.monotonic()
-    while len(times) <= _STEPS and (len(times) <= _LEAST_STEPS or time.monotonic() - first < _TIMED):
-        start = time.monotonic()
-        batch = next(batches)
-        decoded = time.monotonic()
-        trainer.train_step(batch).item()
-        times.append(time.monotonic() - (decoded if has_cache else start))
-    return sorted(times[1:])
 
 
 def _in_a_batch(labels: LabelSpace) -> str:
@@ -185,103 +154,27 @@ def _in_a_batch(labels: LabelSpace) -> str:
     return f"{low} to {high}, mean {mean}{share}"
 
 
-def _times_evaluated(trainer: Trainer, task: Task) -> dict[str, int]:
-    """How often a training evaluates each split: meanwhile, at the end, and validation with the best weights."""
-    during = 1 + math.ceil(trainer.options.epochs / trainer.options.evaluate_every)
-    return {name: during * (name in trainer.watched) + 1 for name in task.splits if name != "train"}
-
-
-def _queries_and_items(split: Split) -> tuple[int, int]:
-    """The number of queries of a split, and of the items that are ranked for each."""
-    queries, items = (split if rows is None else rows for rows in (split.queries, split.gallery))
-    return len(queries), len(items)
-
-
-def _seconds_of_rankings(trainer: Trainer, task: Task) -> float:
-    """The seconds of all rankings, by two rankings of random embeddings of some items of the largest split.
-
-    The difference of the two is the time of more queries: some metrics are of 100 queries, however many there are.
-    """
-    sizes = {name: _queries_and_items(task.splits[name]) for name in _times_evaluated(trainer, task)}
-    model = trainer.bare_model
-    assert isinstance(model, EmbeddingModel)  # others rank nothing
-    split, per_pair, per_item = task.splits[max(sizes, key=lambda name: math.prod(sizes[name]))], 0.0, 0.0
-    if len(split) < _LEAST_RANKED:
-        return 0.0
-    for most in _RANKED:
-        rows = torch.linspace(0, len(split) - 1, min(most, len(split))).long()
-        labels, items = split.labels[rows].as_root().to(trainer.device), torch.arange(len(rows))
-        vectors = torch.randn(len(rows), model.embedding_dim, generator=torch.Generator().manual_seed(0))
-        gallery, seconds = items[len(rows) // 2 :], list[float]()
-        queries = [min(limit, len(rows) // part) for limit, part in zip(_QUERIES, (4, 2), strict=True)]
-        for query_count in queries:
-            start = time.monotonic()
-            evaluate(vectors, labels, items[:query_count], gallery, clusters=False)
-            seconds.append((time.monotonic() - start) / len(gallery))
-        per_pair = max(seconds[1] - seconds[0], 0.0) / (queries[1] - queries[0])
-        per_item = max(seconds[0] - queries[0] * per_pair, 0.0)
-        if most > _RANKED[0] and sum(seconds) * len(gallery) > _TIMED / 6:  # labels that are slow to compare
-            break
-    return sum(
-        times * sizes[name][1] * (sizes[name][0] * per_pair + per_item)
-        for name, times in _times_evaluated(trainer, task).items()
-    )
-
-
-def _rankings(experiment: Experiment, task: Task, seconds: float) -> str:
-    """The time of the rankings, and the largest of them."""
-    sizes = {name: _queries_and_items(split) for name, split in task.splits.items() if name != "train"}
-    name = max(sizes, key=lambda each: math.prod(sizes[each]))
-    queries, items = sizes[name]
-    has_option = "queries" in experiment.config.parts["task"].options and queries > _FEW_QUERIES
-    hint = f"; task.queries={_FEW_QUERIES} takes fewer queries" if has_option else ""
-    title = SPLIT_TITLES[name]
-    return f"about {duration(seconds)}, with {queries:,} queries x {items:,} items of the {title} split{hint}"
-
-
-def _seconds_of_evaluations(experiment: Experiment, trainer: Trainer, task: Task, batch: Batch) -> float:
-    """The seconds of all evaluations, of the start and of the report, by the time that the images of a batch take."""
-    evaluator, outputs = experiment.evaluator(), trainer.evaluator.outputs
-    items = trainer.split.subset(batch.rows)
-    for _ in range(2):  # the first call is slower
+def _seconds_of_a_step(trainer: Trainer, batches: Iterator[Batch], has_cache: bool) -> float:
+    """The seconds of a warm step with its batch, which is the third; with a cache of images without its batch."""
+    for _ in range(2):
         start = time.monotonic()
-        outputs(trainer.bare_model, items, trainer.images, device=trainer.device)
-    seconds_per_image = (time.monotonic() - start) / len(batch.rows)
-    evaluations = 1 + math.ceil(trainer.options.epochs / trainer.options.evaluate_every)
-    evaluated = evaluations * sum(len(split) for split in trainer.watched.values())
-    # At the end: all other splits, validation again with the best weights, and training items that answer with labels.
-    evaluated += sum(len(split) for name, split in task.splits.items() if name != "train")
-    evaluated += min(len(task.train), MAX_ITEMS) if evaluator.ranked else 0
-    return seconds_per_image * evaluated + _EVALUATION * evaluations + _REST
+        batch = next(batches)
+        start = time.monotonic() if has_cache else start
+        trainer.train_step(batch).item()
+    return time.monotonic() - start
 
 
-def _time(times: Sequence[float], steps: int, rest: float) -> str:
-    """The time of a training as a range, by the quartiles of the seconds of some steps, and `rest` seconds more."""
-    if not times:
-        return "training.epochs=0: nothing will be trained"
-    return f"about {_range(times, steps, rest)} with evaluations and report, by {len(times)} steps"
+def _time(seconds: float, steps: int) -> str:
+    """The time of the steps of a training, each of which takes `seconds`."""
+    return f"about {duration(seconds * steps)} for {steps:,} steps, by one of them, without evaluations and report"
 
 
-def _time_of_features(times: Sequence[float], batch: int, missing: int, images: int) -> str:
-    """The time in which the images without features pass a frozen backbone, by steps with `batch` images.
-
-    Args:
-        times: seconds of steps, sorted.
-        batch: images of a step.
-        missing: the images whose features are not in the cache.
-        images: all images.
-    """
-    if not missing:
-        return f"the features of all {images:,} images are in the cache: seconds per epoch"
-    if not times:
-        return f"{missing:,} images pass the backbone once"
-    about, rest = _range(times, missing / batch), f" of {images:,}" if missing < images else ""
-    return f"about {about} for the features of {missing:,}{rest} images, which are kept; then seconds per epoch"
-
-
-def _range(times: Sequence[float], steps: float, rest: float = 0.0) -> str:
-    low, high = (duration(times[index] * steps + rest) for index in (len(times) // 4, 3 * len(times) // 4))
-    return low if low == high else f"{low} to {high}"
+def _time_of_features(seconds: float, images: int) -> str:
+    """The time in which `images` pass a frozen backbone, which takes `seconds` for each."""
+    if not images:
+        return "the features of all images are in the cache: seconds per epoch"
+    about = duration(seconds * images)
+    return f"about {about} for the features of {images:,} images, which are kept; then seconds per epoch"
 
 
 def _size(images: Tensor) -> str:
