@@ -46,9 +46,6 @@ def export(
         Literal["bundle", "onnx", "torch"],
         typer.Option("--format", help="'onnx' writes DIR/model.onnx, 'torch' DIR/model.pt2 (torch.export)."),
     ] = "bundle",
-    pictures: Annotated[
-        bool, typer.Option("--pictures/--no-pictures", help="With the gallery of the run, which shows test images.")
-    ] = True,
     labels: Annotated[
         bool,
         typer.Option(
@@ -70,7 +67,6 @@ def export(
     from contml.retrieval import load
     from contml.retrieval.bundle import LABELS, RECORD, check_folder
     from contml.retrieval.graph import check_graph
-    from contml.retrieval.model_card import GALLERY
 
     if kind == "bundle":
         check_folder(folder)
@@ -79,10 +75,8 @@ def export(
     before = complete(folder / _GRAPHS.get(kind, RECORD))
     model = load(run, trust=trust)
     if kind == "bundle":
-        model.save(folder, pictures=pictures, labels=labels)
+        model.save(folder, labels=labels)
         echo(f"{folder}: {before}{model}")
-        if (folder / GALLERY).is_file():
-            echo(f"{folder / GALLERY} shows test images: before you publish them, see that you may (--no-pictures)")
         if (folder / LABELS).is_file():
             what = model.labelled.sample_words or f"{len(model.labelled.labels):,} training items"
             echo(f"{folder / LABELS} has the labels of {what}: before you publish them, see that you may (--no-labels)")

@@ -3,7 +3,7 @@
     model.safetensors   the weights; their metadata hold the options of the model, of a captioner also of its decoder
     bundle.json         the transform of the images, the unit of label distances, the calibration, versions
     labels.safetensors  training items with their embeddings and labels, unless labels are left out
-    README.md           the model card: data, loss, results; gallery.png is its picture
+    README.md           the model card: labels, result, how to load the model
 
 A run folder is read as one: its selected weights, its evaluation and its calibration hold the same.
 """
@@ -28,13 +28,13 @@ from contml.models.backbones import FEATURES
 from contml.models.weights import is_captioner, names_a_file
 from contml.retrieval.calibration import STRICT, Calibration
 from contml.retrieval.labelled_items import LabelledItems
-from contml.retrieval.model_card import CARD, GALLERY, PLACE, Card, make_card, read_card
+from contml.retrieval.model_card import CARD, PLACE, make_card, read_card
 from contml.runs import Run
 
 #: The number of the format: it rises when an older version of contml could not read the file.
 FORMAT: Literal[1] = 1
 RECORD, WEIGHTS, LABELS = "bundle.json", "model.safetensors", "labels.safetensors"
-_FILES = (WEIGHTS, LABELS, CARD, GALLERY, RECORD)
+_FILES = (WEIGHTS, LABELS, CARD, RECORD)
 #: Largest bundle.json in bytes, and largest side of an image in pixels.
 _LIMIT, _LARGEST_SIDE = 1 << 24, 1 << 13
 
@@ -126,7 +126,7 @@ class SavedModel(NamedTuple):
     config: dict[str, Any]
     weights: dict[str, Tensor]
     file: Path
-    card: Card
+    card: str
     evaluated: str = ""
     labels: Path | None = None
 
@@ -157,7 +157,7 @@ def _read_bundle(folder: Path) -> SavedModel:
     weights, config, _ = _load(file)
     if _sha256(file) != bundle.sha256:
         raise InputError(str(file), f"not the weights of {path}, or changed since", hint=_DAMAGED)
-    card = read_card(folder) or make_card(bundle, config)
+    card = read_card(folder) or make_card(bundle, captions="captioner" in config)
     return SavedModel(bundle, config, weights, file, card, labels=folder / LABELS)
 
 
@@ -195,7 +195,7 @@ def _read_run(run: Run) -> SavedModel:
             calibration=Calibration.read(run.calibration),
             versions=values.get("versions", {}),
         )
-        card = make_card(bundle, all_options, evaluated, run.folder / GALLERY)
+        card = make_card(bundle, captions="captioner" in all_options, evaluated=evaluated)
     except ValidationError as error:
         raise unreadable(file, error, "restore it") from None
     except (AttributeError, KeyError, TypeError) as error:
@@ -259,16 +259,13 @@ def check_folder(folder: Path) -> None:
     check_new_folder(folder, _FILES)
 
 
-def save(
-    source: SavedModel, folder: Path, *, labels: LabelledItems | None = None, pictures: bool = True, place: str = PLACE
-) -> None:
+def save(source: SavedModel, folder: Path, *, labels: LabelledItems | None = None, place: str = PLACE) -> None:
     """Write a bundle in a new folder, or in an empty one; a folder that holds this bundle stays as it is.
 
     Args:
         source: the model; its file is not read.
         folder: where to write. A `README.md` that is there stays as it is.
         labels: training items with embeddings and labels; None: they are left out.
-        pictures: also write the gallery of the model card, which shows images of the data.
         place: where the model will be on the hub, "user/name".
 
     Raises:
@@ -281,8 +278,9 @@ def save(
         if labels is not None:
             labels.save(temporary / LABELS)
         if not (folder / CARD).exists():
-            source.card.save(temporary, pictures=pictures, place=place)
+            card = source.card.replace(f"hf://{PLACE}", f"hf://{place}")
+            write(temporary / CARD, lambda path: path.write_text(card, encoding="utf-8"))
         text = json.dumps(bundle.model_dump(mode="json"), ensure_ascii=False, indent=1)
         write(temporary / RECORD, lambda path: path.write_text(text, encoding="utf-8"))
 
-    write_folder(folder, build, own=_FILES, kept=[CARD, GALLERY], last=RECORD)
+    write_folder(folder, build, own=_FILES, kept=[CARD], last=RECORD)

@@ -34,7 +34,7 @@ from contml.retrieval.calibration import Array, Calibration, LabelDistance
 from contml.retrieval.graph import Graph, write_graph
 from contml.retrieval.images import ImageInput, SourceItem, items_of, split_of
 from contml.retrieval.labelled_items import Answer, LabelledItems, no_labels_of_shorter
-from contml.retrieval.model_card import PLACE, Card, make_card
+from contml.retrieval.model_card import PLACE, make_card
 
 
 def load(
@@ -95,7 +95,7 @@ class Embedder:
         network: EmbeddingModel | Captioner,
         bundle: Bundle,
         config: dict[str, Any],
-        card: Card,
+        card: str,
         labels: Path | None = None,
     ) -> None:
         self._network = network.eval().requires_grad_(False)
@@ -152,7 +152,7 @@ class Embedder:
         model = self.model.with_dim(dim)
         options = {**self._config["model"], "dim": dim, "nested_dims": model.nested_dims[:-1] or None}
         config, bundle = {**self._config, "model": options}, self.bundle.model_copy(update={"calibration": None})
-        shorter = Embedder(model, bundle, config, make_card(bundle, config)).to(self.device)
+        shorter = Embedder(model, bundle, config, make_card(bundle, captions="captioner" in config)).to(self.device)
         shorter._whole_dim = self._whole_dim or self.embedding_dim
         return shorter
 
@@ -370,12 +370,11 @@ class Embedder:
         """
         return self._calibration.same_class(embedding_distances)
 
-    def save(self, folder: str | Path, *, pictures: bool = True, labels: bool = True, place: str = PLACE) -> None:
+    def save(self, folder: str | Path, *, labels: bool = True, place: str = PLACE) -> None:
         """Write the model as a bundle, which `contml.load` reads anywhere; a network of your own is not part of it.
 
         Args:
             folder: a new folder, or an empty one. A `README.md` that is there stays as it is.
-            pictures: also write the gallery of the model card, which shows test images, if the run has one.
             labels: also write embeddings and labels of training items, if there are any.
             place: "user/name" on the Hugging Face hub, for the model card.
 
@@ -386,7 +385,7 @@ class Embedder:
         weights, file = self._network.state_dict(), path / bundles.WEIGHTS
         source = SavedModel(self.whole_bundle, self._config, weights, file, self._card)
         labelled = self.labelled if labels and self.has_labels else None
-        bundles.save(source, path, labels=labelled, pictures=pictures, place=place)
+        bundles.save(source, path, labels=labelled, place=place)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model as a bundle: `save`, by the name that huggingface_hub has for it."""
@@ -399,12 +398,11 @@ class Embedder:
 
         return HubModel.from_pretrained(source, **options).embedder
 
-    def push_to_hub(self, repo_id: str, *, pictures: bool = True, labels: bool = True, **options: Any) -> str:
+    def push_to_hub(self, repo_id: str, *, labels: bool = True, **options: Any) -> str:
         """Upload the bundle with its model card to the Hugging Face hub; returns the address of the commit.
 
         Args:
             repo_id: "user/name"; made if there is no such repository.
-            pictures: with the gallery of the model card, which shows test images.
             labels: with embeddings and labels of training items.
             options: of `PyTorchModelHubMixin.push_to_hub`: `private`, `commit_message`, `branch`, `create_pr`, `token`.
 
@@ -414,7 +412,7 @@ class Embedder:
         from contml.retrieval.hub import HubModel
 
         module = HubModel(self)
-        module.pictures, module.labels = pictures, labels
+        module.labels = labels
         return module.push_to_hub(repo_id, **options)
 
     def export(self, file: str | Path) -> Graph:

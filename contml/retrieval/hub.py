@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError, one_line
 from contml.retrieval.bundle import LABELS, RECORD, WEIGHTS
-from contml.retrieval.model_card import CARD, GALLERY, PLACE
+from contml.retrieval.model_card import CARD, PLACE
 
 try:
     from huggingface_hub import PyTorchModelHubMixin, errors, snapshot_download
@@ -41,7 +41,7 @@ def download(address: str, **options: Any) -> Path:
         raise InputError("hub", address, "must be hf://USER/NAME or hf://USER/NAME@REVISION")
     name, revision = match.groups()
     subject = f"hf://{name}{f'@{revision}' if revision else ''}"
-    files = [RECORD, WEIGHTS, LABELS, CARD, GALLERY]
+    files = [RECORD, WEIGHTS, LABELS, CARD]
     try:
         snapshot = snapshot_download(name, revision=revision, allow_patterns=files, library_name="contml", **options)
     except Exception as error:  # of the network, of the hub, of the cache: each has its own
@@ -61,7 +61,6 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
 
     Attributes:
         embedder: the model with its transform and calibration, as `contml.load` returns it.
-        pictures: whether the gallery of the model card is written too.
         labels: whether labels of training items are written too.
     """
 
@@ -69,7 +68,7 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
         super().__init__()
         self.embedder = embedder
         self.network = embedder.model
-        self.pictures = self.labels = True  # no arguments: the mixin writes those in a file of its own
+        self.labels = True  # no argument: the mixin writes those in a file of its own
         self._place = PLACE
 
     def forward(self, images: Tensor) -> Tensor:
@@ -116,7 +115,7 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
         return cls(load(folder, **model_kwargs))
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        self.embedder.save(save_directory, pictures=self.pictures, labels=self.labels, place=self._place)
+        self.embedder.save(save_directory, labels=self.labels, place=self._place)
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
         """Upload the bundle with its model card; returns the address of the commit.

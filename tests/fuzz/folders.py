@@ -92,7 +92,7 @@ def build_bundles(folder: Path) -> None:
     for name in ("images", "features"):
         shutil.copytree(BUNDLES / name, folder / name)
         (folder / name / "expected.json").unlink()
-    contml.load(folder / "images", trust=True).save(folder / "new", pictures=False)
+    contml.load(folder / "images", trust=True).save(folder / "new")
 
 
 def read_bundle(folder: Path, random: Random) -> None:
@@ -112,7 +112,7 @@ def read_bundle(folder: Path, random: Random) -> None:
     str(model)
     if model.bundle.calibration is not None and model.bundle.calibration.margins is not None:
         model.label_distance([0.5, 2.0])
-    model.save(path.with_name("saved"), pictures=False)
+    model.save(path.with_name("saved"))
 
 
 # embeddings that were interrupted

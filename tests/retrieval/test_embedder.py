@@ -559,7 +559,7 @@ def test_a_bundle_says_what_the_run_knows_and_hides_its_paths(trained, exported)
     assert "32 x 32 pixels to 8 numbers; label distance: squared pixels" in repr(model)
     estimate, low, high = model.label_distance([[3.0, 4.0]])
     assert estimate.shape == low.shape == high.shape == (1, 2)
-    files = ["README.md", "bundle.json", "gallery.png", "labels.safetensors", "model.safetensors"]
+    files = ["README.md", "bundle.json", "labels.safetensors", "model.safetensors"]
     assert sorted(path.name for path in exported.iterdir()) == files
     for path in exported.iterdir():
         assert str(trained.run.parent).encode() not in path.read_bytes()

@@ -22,7 +22,6 @@ from contml.models import EmbeddingModel
 from contml.retrieval import Embedder
 from contml.retrieval.bundle import Bundle, Transform
 from contml.retrieval.graph import KEY, write_graph
-from contml.retrieval.model_card import Card
 
 for package in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(package, reason=f"needs {package}: pip install 'contml[onnx]'")
@@ -45,7 +44,7 @@ def embedder(backbone, resize=72, crop=64, feature_dim=None, **options):
     transform = Transform(resize=resize, crop=crop)
     facts = {"name": "random", "checkpoint": "last", "epoch": 0, "sha256": "", "feature_dim": feature_dim}
     bundle = Bundle(**facts, transform=transform, unit="years", calibration=None, versions={})
-    return Embedder(model, bundle, {"model": {"backbone": backbone, **options}}, Card(""))
+    return Embedder(model, bundle, {"model": {"backbone": backbone, **options}}, "")
 
 
 @cache
