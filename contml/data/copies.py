@@ -267,30 +267,6 @@ def file_state(path: str | os.PathLike[str]) -> str:
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
-def with_digest(state: str, digest: bytes) -> str:
-    """The state of an image file (`file_state`), with a digest of its bytes."""
-    return f"{state} {digest.hex()}"
-
-
-def is_unchanged(file: Path, state: str) -> bool:
-    """Whether an image file has a state that was recorded.
-
-    Where only the time of change differs, as after a copy or a download, the bytes of the image are compared.
-
-    Args:
-        file: the image.
-        state: as of `with_digest`; indexes of contml 0.1 have no digests, and a new time is a change.
-
-    Raises:
-        OSError: there is no such file.
-    """
-    size, changed, *digest = state.split(" ")
-    now = file_state(file)
-    if now == f"{size} {changed}":
-        return True
-    return now.split(" ")[0] == size and digest == [digest_of(str(file)).hex()]
-
-
 def digest_of(file: str, last: int | None = None) -> bytes:
     """A digest of the `last` bytes of a file, or of all; of its path, if it cannot be read: it equals no other."""
     content = hashlib.blake2b(digest_size=DIGEST)
