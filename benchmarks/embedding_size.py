@@ -15,15 +15,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import matplotlib
+from matplotlib.figure import Figure
+
 from benchmarks import classes_synthetic, synthetic
 from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
-from contml.app.trials.plot import Panel, key_plot
 from contml.app.trials.record import Record
 from contml.evaluation import half_width
 from contml.evaluation.metrics import title_of
 from contml.evaluation.results import Score
-from contml.experiment import load
-from contml.report.plots import png
+from contml.report.plots import BLUE, DPI, STYLE, draw_baselines, png
 
 DIMS = (4, 16, 64, 256)
 _OVERVIEW = """\
@@ -57,19 +58,25 @@ def trials_of(name: str, raw: Path, dims: Sequence[int] = DIMS, changes: tuple[s
     return Trials(methods, kind.train, record, kind.better, test_changes=changes)
 
 
-def panels(trials: dict[str, Trials]) -> list[Panel]:
-    """The metric against the size, of each kind of labels: label distances are those relative to a random ranking."""
-    drawn = []
-    for name, each in trials.items():
-        kind = KINDS[name]
-        found = {method: each.tests(method) for method in each.methods}
-        first = found[each.methods[0]][0]
-        score = Score("", kind.better, first["value"], first.get("random", 1.0), first.get("oracle", 1.0))
-        points = [(int(method.name.removeprefix("dim ")), [m["value"] for m in each]) for method, each in found.items()]
-        series = {str(load(kind.config).values["loss"]["name"]): points}
-        about, baselines = f"{kind.config}, test split", score if kind.better == "lower" else None
-        drawn.append(Panel(about, title_of(kind.metric), "model.dim", kind.better, series, baselines=baselines))
-    return drawn
+def size_plot(trials: dict[str, Trials]) -> Figure:
+    """The metric against the size, of each kind of labels: the mean over the seeds, and their range."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(5 * len(trials), 4), dpi=DPI, layout="constrained")
+        for axes, (name, each) in zip(figure.subplots(1, len(trials), squeeze=False)[0], trials.items(), strict=True):
+            kind, sizes = KINDS[name], [int(method.name.removeprefix("dim ")) for method in each.methods]
+            found = [[metrics["value"] for metrics in each.tests(method)] for method in each.methods]
+            axes.plot(sizes, [statistics.mean(values) for values in found], marker="o", color=BLUE)
+            axes.vlines(sizes, [min(values) for values in found], [max(values) for values in found], color=BLUE)
+            first = each.tests(each.methods[0])[0]
+            if kind.better == "lower":
+                score = Score("", kind.better, first["value"], first.get("random", 1.0), first.get("oracle", 1.0))
+                draw_baselines(axes, score, None)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(sizes, [str(size) for size in sizes])
+            axes.set_title(f"{kind.config}, test split\n{title_of(kind.metric)}", fontsize=10)
+            axes.set_xlabel("model.dim")
+            axes.set_ylabel(f"{kind.better} is better")
+    return figure
 
 
 def last_step(trials: Trials) -> str:
@@ -94,7 +101,7 @@ def main(given: argparse.Namespace) -> None:
     }
     print_tables("Embedding size", parts, {}, given, last_step, lambda _: _OVERVIEW)
     if given.plot is not None and all(each.done == each.total for each in trials.values()):
-        given.plot.write_bytes(png(key_plot(panels(trials))))
+        given.plot.write_bytes(png(size_plot(trials)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`contml compare`: a table of runs, and a plot."""
+"""`contml compare`: a table of runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from contml.cli.options import Json
 from contml.cli.printing import complete, echo, print_table
 
 EXAMPLE = """Example: for d in 16 32 64 128; do contml train pose/synthetic model.dim=$d; done;
-contml compare runs/pose/synthetic/* --by model.dim"""
+contml compare runs/pose/synthetic/*"""
 
-#: The files that it writes.
-_SAVED = ("plot.png", "table.md")
+#: The file that it writes.
+_SAVED = "table.md"
 
 
 def compare(
@@ -27,18 +27,9 @@ def compare(
             metavar="NAME", help="A metric to show, such as 'recall@1' or 'label_distance@10/random'; repeatable."
         ),
     ] = None,
-    by: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Plot the metric against this config key, such as 'model.dim'.")
-    ] = None,
-    group: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY", help="Average runs with equal values of this key; repeatable. Default: all keys but seed."
-        ),
-    ] = None,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write table.md there, and plot.png with --by."),
+        typer.Option(metavar="FOLDER", help="Write table.md there."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -54,35 +45,25 @@ def compare(
     Metrics of an evaluation: recall@K, map_at_r, label_distance@K, ndcg@K, spearman, ... With '/random'
     (label_distance@10/random) a metric is divided by that of a random ranking. With '/normalized' it is the normalized
     score: 0 = random ranking, 1 = oracle.
-
-    --by plots one line per group. Runs that differ in other keys are in different groups; --group chooses the keys.
     """
     from contml.app.trials.compare import compare as compare_runs
     from contml.app.trials.table import as_data, body, header, markdown, remarks
 
-    folder, hint = save or Path(), "choose another folder with --save"
+    hint = "choose another folder with --save"
     if save is not None:
-        check_new_folder(save, _SAVED, hint=hint)
-    wanted = [name for name, option in zip(_SAVED, (by, save), strict=True) if option is not None]
-    check_new_file(*(folder / name for name in wanted), hint=hint)
-    comparison = compare_runs(runs, metric or (), by, group or ())
-    files: dict[str, bytes] = {}
-    if by is not None:
-        from contml.app.trials.plot import comparison_plot
-        from contml.report.plots import png
-
-        files["plot.png"] = png(comparison_plot(comparison, metric or ()))
+        check_new_folder(save, (_SAVED,), hint=hint)
+        check_new_file(save / _SAVED, hint=hint)
+    comparison = compare_runs(runs, metric or ())
     if save is not None:
-        files["table.md"] = markdown(comparison).encode()
-    lines = [f"{complete(folder / name)}{folder / name}" for name in files]
-    write_new({folder / name: content for name, content in files.items()}, hint=hint)
+        line = f"{complete(save / _SAVED)}{save / _SAVED}"
+        write_new({save / _SAVED: markdown(comparison).encode()}, hint=hint)
     if as_json:
         echo(json.dumps(as_data(comparison)))
     for table in () if as_json else comparison.tables:
         echo(table.title)
         print_table([header(table), *body(table)], text_columns=len(table.keys))
         echo("\n".join([*remarks(table), ""]), lines=True)
-    for line in () if as_json else (*comparison.notes, *comparison.left_out):
-        echo(line)
-    for line in lines:
+    for note in () if as_json else (*comparison.notes, *comparison.left_out):
+        echo(note)
+    if save is not None:
         echo(line, err=as_json)

@@ -113,4 +113,4 @@ def sweep(
         echo(line)
     if result.command is not None:
         echo(f"train it with: {result.command}")
-    echo(f"plot: contml compare {result.folder} --by {result.space[0].key} --group {result.space[0].key}")
+    echo(f"runs: contml compare {result.folder}")

@@ -41,7 +41,7 @@ def test_table_choice_command_and_plot(contml, trainings, tmp_path):
     values = load(words[2], words[3:]).values
     assert (values["model"]["dim"], values["loss"]["margin"]) == (5, float(rows[0][1]))
     assert f"{values['optimizer']['lr']:g}" == rows[0][2]
-    assert "plot: contml compare runs/own/sweep --by loss.margin --group loss.margin" in out
+    assert "runs: contml compare runs/own/sweep" in out
 
 
 def test_json(contml, trainings):

@@ -18,7 +18,6 @@ from support.miniature import TINY
 
 from contml._support.tensors import save_tensors
 from contml.app.trials.compare import compare
-from contml.app.trials.plot import comparison_plot
 from contml.app.trials.space import parse_space
 from contml.app.trials.sweep import ROUND, _SweepRecord
 from contml.app.trials.sweep_result import Sweep, Trial, ranked
@@ -101,11 +100,9 @@ def record() -> tuple[DataRecord, DataRecord]:
 
 def read_runs(folder: Path, random: Random) -> None:
     """Compares both runs, and reads what a report of the first reads."""
-    options: Any = random.choice(({}, {"by": "optimizer.lr"}, {"group": ["loss"]}, {"metrics": ["ndcg@10"]}))
+    options: Any = random.choice(({}, {"metrics": ["ndcg@10"]}))
     found = compare([folder], **options)
     markdown(found), json.dumps(as_data(found))
-    if random.random() < 0.05:
-        comparison_plot(found)
 
 
 def read_report(folder: Path, random: Random) -> None:

@@ -170,7 +170,7 @@ def _train_two(run: Run, epochs: int, seconds: float | None = None) -> int | Non
 COMMANDS = """
 import json, os, signal, sys, time
 import contml.cli, contml.cli.commands, contml.evaluation.embed_parts, contml.experiment.features, contml.report.plots
-import contml.app.trials.plot, contml.app.trials.sweep, contml.experiment.train_and_evaluate
+import contml.app.trials.sweep, contml.experiment.train_and_evaluate
 import support.sweeps
 
 contml.evaluation.embed_parts._PART = 8

@@ -5,7 +5,7 @@ record    a file of lines of JSON, one per finished training: a command that was
 plan      all items that are known so far, from the results so far: a round of trials, then the next one
 result    a table of settings with intervals (`statistics`, `verdict`), and which of them is the best
 
-sweep         a config with different options, judged on the validation split        trials.jsonl, a table, a plot
+sweep         a config with different options, judged on the validation split        trials.jsonl, a table
 benchmark     the same for several methods on several data sets; then the test split  raw/SUITE.jsonl, a page
-compare       runs that exist                                                          a table, a plot
+compare       runs that exist                                                          a table
 """

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from contml._support.errors import InputError, did_you_mean
+from contml._support.errors import InputError
 from contml.app.trials.runs import (
     ABSENT,
     CONFIG,
     EvaluatedRun,
     by_test_set,
-    differing,
     distinct,
     drop_repeats,
     identity,
@@ -35,15 +33,13 @@ from contml.contracts import PLAIN
 from contml.evaluation.evaluated import epoch_text
 from contml.evaluation.metrics import Published, metric_of, title_of
 from contml.evaluation.results import Evaluation, Score, measurable, measured, split_form, usual
-from contml.evaluation.table import value_text
 
 
 @dataclass(frozen=True)
 class Row:
-    """Runs that are averaged; `cells` distinguish them from other rows, `x` is their place on the axis of a plot."""
+    """Runs that are averaged; `cells` distinguish them from other rows."""
 
     cells: tuple[str, ...]
-    x: Any
     runs: tuple[EvaluatedRun, ...]
 
     def values(self, metric: str) -> list[float]:
@@ -79,13 +75,12 @@ class Row:
 
 @dataclass(frozen=True)
 class RunTable:
-    """The rows of one split; `keys` are the config keys of the cells, `axis` is the key on the x axis of a plot."""
+    """The rows of one split; `keys` are the config keys of the cells."""
 
     title: str
     keys: tuple[str, ...]
     rows: tuple[Row, ...]
     metrics: tuple[str, ...]
-    axis: str | None
 
     @property
     def evaluation(self) -> Evaluation:
@@ -119,9 +114,8 @@ class RunTable:
     def _verdicts(self) -> dict[str, Verdict]:
         """The verdicts on the main metric and on each of the metrics; their positions are those of `rows`."""
         found = {}
-        table = replace(self, axis=None)  # so that names have the key of the axis
         for metric in {self.evaluation.headline, *(metric.partition("/")[0] for metric in self.metrics)}:
-            results = {n: each for n, row in enumerate(self.rows) if (each := table.result(row, metric)).values}
+            results = {n: each for n, row in enumerate(self.rows) if (each := self.result(row, metric)).values}
             score, positions = self.score(metric), [*results]
             if score is not None and len(results) > 1:
                 measure = self.evaluation.measure_of(metric) or PLAIN
@@ -149,17 +143,13 @@ class RunTable:
         return self.evaluation.text(metric, value, unit=False)
 
     def label(self, row: Row) -> str:
-        """The name of a row's line in a plot: the name of its config where it is unique, else its other cells."""
-        config, words = self._words(row)
-        same_config = {each[1] for each in map(self._words, self.rows) if each[0] == config}
-        return (config if len(same_config) == 1 else "") or words or "ours"
-
-    def _words(self, row: Row) -> tuple[str, str]:
-        """The name of the row's config, where it has a column, and its other cells except the axis."""
-        cells = {key: cell for key, cell in zip(self.keys, row.cells, strict=True) if key != self.axis}
+        """The name of a row: the name of its config where it is unique, else its other cells."""
+        cells = dict(zip(self.keys, row.cells, strict=True))
         config = cells.pop(CONFIG, "")
+        if config and [each.cells[self.keys.index(CONFIG)] for each in self.rows].count(config) == 1:
+            return config
         titles = {key: "" if is_name(key) else f"{title_of_key(key)} " for key in cells}
-        return config, ", ".join(titles[key] + cell for key, cell in cells.items() if cell != ABSENT)
+        return ", ".join(titles[key] + cell for key, cell in cells.items() if cell != ABSENT) or "ours"
 
 
 @dataclass(frozen=True)
@@ -171,29 +161,22 @@ class Comparison:
     notes: tuple[str, ...]
 
 
-def compare(
-    paths: Sequence[Path], metrics: Sequence[str] = (), by: str | None = None, group: Sequence[str] = ()
-) -> Comparison:
+def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> Comparison:
     """Read runs, and compare the runs that were tested on the same data.
 
     Args:
         paths: run folders, and folders that hold some.
         metrics: by name: "recall@1", "label_distance@10/random"; default: the metrics that papers report.
-        by: a config key for the axis of a plot; it is also the last column.
-        group: config keys that make the rows, instead of all keys that differ.
 
     Raises:
-        InputError: no run has an evaluation, or there is no such metric or key.
+        InputError: no run has an evaluation, or there is no such metric.
     """
     runs, left_out = read_runs(paths)
     if not runs:
         more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
         raise InputError("runs", "none is finished and evaluated", hint=f"{left_out[0]}{more}")
-    keys = list(dict.fromkeys(key for run in runs for key in run.config))
-    by = None if by is None else _known_key(by, keys)
     for metric in metrics:
         _check_metric(metric, runs)
-    group_keys = tuple(dict.fromkeys(_known_key(key, keys) for key in group))
     test_sets = by_test_set(runs)
     tables, notes = [], []
     if len(test_sets) > 1:
@@ -202,31 +185,22 @@ def compare(
         )
     for test_set in test_sets:
         distinct_runs, repeats = drop_repeats(test_set)
-        rows, columns = _rows(distinct_runs, by, group_keys)
+        rows, columns = _rows(distinct_runs)
         notes += [*repeats, *_notes(rows, distinct_runs)]
         usual_metrics = [name for run in distinct_runs for name in usual(run.evaluation)]
         published = [name for run in distinct_runs if run.published for name in run.published.metrics]
         table_metrics = tuple(metrics) or tuple(dict.fromkeys([*usual_metrics, *published]))
-        tables.append(RunTable(test_set_title(test_set, runs), columns, tuple(rows), table_metrics, by))
+        tables.append(RunTable(test_set_title(test_set, runs), columns, tuple(rows), table_metrics))
     return Comparison(tuple(tables), tuple(left_out), tuple(notes))
 
 
-def _rows(runs: Sequence[EvaluatedRun], by: str | None, chosen: Collection[str]) -> tuple[list[Row], tuple[str, ...]]:
-    """The rows of a table, sorted, and the keys of their cells."""
-    configs, axis = [run.config for run in runs], [by] if by else []
-    columns = {} if chosen else distinct(configs, axis)
-    if chosen and len({run.evaluated.checkpoint for run in runs}) > 1:  # two weights of one run are never averaged
-        chosen = dict.fromkeys((*chosen, "checkpoint"))
-    for key in (*(key for key in chosen if key != by), *axis):
-        columns[key] = [value_text(config.get(key)) for config in configs]
+def _rows(runs: Sequence[EvaluatedRun]) -> tuple[list[Row], tuple[str, ...]]:
+    """The rows of a table, sorted, and the keys of their cells. Runs that differ only in seed and fold are a row."""
+    columns = distinct([run.config for run in runs])
     grouped: dict[tuple[str, ...], list[EvaluatedRun]] = {}
-    for run, cells in zip(runs, list(zip(*columns.values(), strict=True)), strict=True):
-        # Unless keys are chosen, only runs whose configs are equal but for the seed are averaged.
-        grouped.setdefault(cells if chosen else (*cells, identity(run.config)), []).append(run)
-    rows = [
-        Row(key[: len(columns)], row_runs[0].config.get(by) if by else None, tuple(row_runs))
-        for key, row_runs in grouped.items()
-    ]
+    for run, cells in zip(runs, zip(*columns.values(), strict=True), strict=True):
+        grouped.setdefault((*cells, identity(run.config)), []).append(run)
+    rows = [Row(key[:-1], tuple(row_runs)) for key, row_runs in grouped.items()]
     orders = [{cell: n for n, cell in enumerate(dict.fromkeys(column))} for column in columns.values()]
     rows.sort(key=lambda row: [_sort_key(cell, order) for cell, order in zip(row.cells, orders, strict=True)])
     return rows, tuple(columns)
@@ -242,9 +216,7 @@ def _sort_key(cell: str, place: dict[str, int]) -> tuple[int, float]:
 
 def _notes(rows: Sequence[Row], runs: Sequence[EvaluatedRun]) -> list[str]:
     """What to know about the rows of a table."""
-    mixed = Counter(", ".join(differing([run.config for run in row.runs])) for row in rows)
-    notes = [f"{count} of {len(rows)} rows average runs that differ in {keys}" for keys, count in mixed.items() if keys]
-    folds = frozenset[int]().union(*(row.folds for row in rows))
+    notes, folds = [], frozenset[int]().union(*(row.folds for row in rows))
     if partial := sum(row.folds != folds for row in rows):
         notes.append(f"{partial} of {len(rows)} rows have not all {len(folds)} folds: their means are of other queries")
     if untrained := sum(bool(run.evaluated.untrained) for run in runs):
@@ -262,15 +234,3 @@ def _check_metric(metric: str, runs: Sequence[EvaluatedRun]) -> None:
     metric_of(base)  # refuses an unknown name, and suggests the closest
     measured_names = dict.fromkeys(name for run in runs for name in measurable(run.evaluation))
     raise InputError(base, "not measured in any of these runs", f"must be one of {', '.join(measured_names)}")
-
-
-def _known_key(key: str, keys: Sequence[str]) -> str:
-    """A key of the configs; 'loss' is short for loss.name."""
-    found = next((each for each in (key, f"{key}.name") if each in keys), None)
-    if found is None:
-        same_option = [each for each in keys if each.partition(".")[2] == key]
-        sections = list(dict.fromkeys(each.partition(".")[0] for each in keys))
-        hint = f"did you mean '{same_option[0]}'?" if same_option else did_you_mean(key, [*keys, *sections])
-        allowed = "" if hint else f"must be of {', '.join(sections)}"
-        raise InputError(key, "no such key in the configs of these runs", allowed, hint)
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -242,29 +242,25 @@ def _varies(key: str, configs: Sequence[Values]) -> bool:
     return len({json.dumps(config.get(key)) for config in configs}) > 1
 
 
-def distinct(configs: Sequence[Values], apart: Collection[str] = ()) -> dict[str, list[str]]:
+def distinct(configs: Sequence[Values]) -> dict[str, list[str]]:
     """Columns that show where configs differ: a text for each config under a key, or under a section.
 
     An option has a column if it differs between configs with the same part (`loss.name`): others follow from the part.
     Columns of words come before columns of numbers. The names of the configs are shown where nothing else differs, and
     where there are many columns.
-
-    Args:
-        configs: flat configs.
-        apart: keys that are omitted, since they have a column elsewhere.
     """
-    keys = [key for key in differing(configs) if key not in apart]
+    keys = differing(configs)
     columns: dict[str, list[str]] = {}
     for section in dict.fromkeys(key.partition(".")[0] for key in keys):
         parts = [_part(config, section) for config in configs]
-        if len(set(parts)) > 1 and f"{section}.name" not in apart:
+        if len(set(parts)) > 1:
             columns[section] = parts
         for key in keys:
             alike = ([c for c, part in zip(configs, parts, strict=True) if part == each] for each in set(parts))
             if key.partition(".")[0] == section and key != f"{section}.name" and any(_varies(key, c) for c in alike):
                 columns[key] = [value_text(config.get(key)) for config in configs]
     names = [value_text(config.get(CONFIG)) for config in configs]
-    if CONFIG not in apart and (not (columns or apart) or (len(set(names)) > 1 and len(columns) > _FEW_COLUMNS)):
+    if not columns or (len(set(names)) > 1 and len(columns) > _FEW_COLUMNS):
         columns = {CONFIG: names, **columns}
     word_columns = {key: texts for key, texts in columns.items() if not all(map(_numeric, texts))}
     return word_columns | columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from contml._support.text import MISSING, number
@@ -163,7 +163,7 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
 
 
 def _verdict(table: RunTable, found: Verdict) -> dict[str, Any]:
-    labels = [replace(table, axis=None).label(row) for row in table.rows]
+    labels = [table.label(row) for row in table.rows]
     return {
         "best": None if found.best is None else labels[found.best],
         "tied": [labels[n] for n in found.tied],

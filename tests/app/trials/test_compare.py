@@ -10,15 +10,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 from support.fake_runs import TRIPLET, classes, other_test_set, poses, write_run
 from support.miniature import TINY
 from support.refusals import refuses
 
 from contml.app.trials.compare import compare
-from contml.app.trials.plot import comparison_plot
 from contml.app.trials.runs import distinct, identity
 from contml.app.trials.table import as_data, body, header, markdown, remarks
 from contml.config import flat
@@ -27,11 +24,6 @@ from contml.evaluation.results import Score, measured
 
 SEPARATE = "2 different test sets or splits, one table each: their metrics cannot be compared"
 PAPER = {"source": "Kim et al. 2020, Table 2", "recall@1": 0.697, "nmi": 0.5}
-
-
-@pytest.fixture(autouse=True)
-def coarse(monkeypatch):
-    monkeypatch.setattr("contml.app.trials.plot.DPI", 60)
 
 
 def sizes(root, seeds=(0, 1), dims=(16, 32, 64, 128)):
@@ -246,24 +238,6 @@ def test_weights_of_a_run_have_rows_of_their_own(tmp_path):
     ]
 
 
-def test_weights_are_not_averaged_in_chosen_groups(tmp_path):
-    for dim in (8, 16):
-        write_run(tmp_path / f"{dim}", poses(0.4), evaluated=[best(0.2)], model__dim=dim)
-    found = compare([tmp_path], ["label_distance@10/random"], group=["loss"])
-    assert texts(found.tables[0])[1:] == [
-        ["log_ratio", "best", "2", "0.200 ± 0.000"],
-        ["log_ratio", "last", "2", "0.400 ± 0.000"],
-    ]
-    assert found.notes == ("2 of 2 rows average runs that differ in model.dim",)
-    found = compare([tmp_path], ["label_distance@10/random"], by="checkpoint")
-    assert [line[:2] for line in texts(found.tables[0])[1:]] == [
-        ["8", "best"],
-        ["8", "last"],
-        ["16", "best"],
-        ["16", "last"],
-    ]
-
-
 def test_a_repeated_run_is_left_out_with_all_its_weights(tmp_path):
     for name in ("1", "2"):
         write_run(tmp_path / name, poses(0.4), evaluated=[best(0.2)])
@@ -291,10 +265,6 @@ def test_splits_have_tables_of_their_own(tmp_path):
     assert [line[:2] for line in texts(second.tables[1])[1:]] == [["best", "0.1"], ["best", "0.2"], ["last", "0.3"]]
     assert second.notes == (SEPARATE, f"the weights of 2 of 3 runs {shown}")
     assert "pose/synthetic, validation split: 200" in markdown(second)
-    assert [axes.get_title(loc="left").partition("\n")[0] for axes in comparison_plot(second).axes] == [
-        "pose/synthetic, test split, best weights",
-        "pose/synthetic, validation split",
-    ]
 
 
 def test_a_run_that_stopped_early_is_finished(tmp_path):
@@ -311,17 +281,6 @@ def test_when_the_weights_may_be_chosen_is_part_of_a_config(tmp_path):
     for every in (1, 5):
         write_run(tmp_path / f"{every}", evaluated=[BEST], training__evaluate_every=every)
     assert [row.cells for row in compare([tmp_path]).tables[0].rows] == [("1",), ("5",)]
-
-
-def test_chosen_groups_are_averaged_with_a_note(tmp_path):
-    found = compare([sizes(tmp_path)], ["label_distance@10/random"], group=["loss"])
-    assert texts(found.tables[0]) == [
-        ["loss", "runs", "mean label distance@10 / random"],
-        ["log_ratio", "8", "0.435 ± 0.061"],
-        ["dense_triplet", "8", "0.635 ± 0.061"],
-    ]
-    assert found.notes == ("2 of 2 rows average runs that differ in model.dim",)
-    assert compare([tmp_path], group=["loss"], by="model.dim").notes == ()
 
 
 def columns(*configs):
@@ -372,7 +331,7 @@ def test_values_of_all_kinds():
 
 def test_markdown_and_json_hold_the_same_table(tmp_path):
     write_run(tmp_path / "left", epochs=1.0)
-    found = compare([sizes(tmp_path)], ["label_distance@10/normalized"], by="model.dim")
+    found = compare([sizes(tmp_path)], ["label_distance@10/normalized"])
     text = markdown(found)
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
     assert lines[0] == ["loss", "model.dim", "runs", "epoch", "mean label distance@10, normalized ↑"]
@@ -399,117 +358,9 @@ def test_markdown_keeps_its_columns_whatever_is_in_a_config(tmp_path):
 def test_a_metric_without_a_number(tmp_path):
     write_run(tmp_path / "1", replace(poses(0.5), spearman=math.nan))
     write_run(tmp_path / "2", poses(0.5), model__dim=3)
-    found = compare([tmp_path], ["spearman"], by="model.dim")
+    found = compare([tmp_path], ["spearman"])
     assert [line[-1] for line in texts(found.tables[0])] == ["Spearman", "0.750", "-"]
     json.loads(json.dumps(as_data(found), allow_nan=False))
-    assert comparison_plot(found, ["spearman"])
-
-
-# The plot
-
-
-def drawn(figure, panel=0):
-    """Lines of a panel by their label: x and y."""
-    lines = figure.axes[panel].get_lines()
-    return {line.get_label(): (list(line.get_xdata()), list(np.round(line.get_ydata(), 6))) for line in lines}
-
-
-def test_a_line_for_each_group_against_numbers(tmp_path):
-    found = compare([sizes(tmp_path)], by="model.dim")
-    figure = comparison_plot(found)
-    axes, lines = figure.axes[0], drawn(figure)
-    assert lines["log_ratio"] == ([16, 32, 64, 128], [0.51, 0.46, 0.41, 0.36])
-    assert lines["dense_triplet"] == ([16, 32, 64, 128], [0.71, 0.66, 0.61, 0.56])
-    assert lines["random"][1] == [1.0, 1.0]
-    assert lines["oracle"][1] == [0.2, 0.2]
-    assert axes.get_xscale() == "log"
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["16", "32", "64", "128"]
-    assert axes.get_title(loc="left") == "pose/synthetic, test split, last weights\nMean label distance@10 / random"
-    assert axes.get_ylabel() == "lower is better"
-    assert len(axes.collections) == 2  # the range of the seeds, for each line
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["log_ratio", "dense_triplet", "random", "oracle"]
-    styles = {(line.get_color(), line.get_marker()) for line in axes.get_lines()[:2]}
-    assert len(styles) == 2
-
-
-def test_even_numbers_have_an_even_axis(tmp_path):
-    for n in range(4):
-        write_run(tmp_path / f"{n}", poses(0.5), loss={"name": "t", "margin": 0.1 * (n + 1)})
-    figure = comparison_plot(compare([tmp_path], by="loss.margin"))
-    assert figure.axes[0].get_xscale() == "linear"
-    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["0.1", "0.2", "0.3", "0.4"]
-    assert not figure.axes[0].collections  # one seed has no spread
-
-
-def test_points_over_words_are_side_by_side(tmp_path):
-    for name in ("raw", "margin", "triplet"):
-        for seed in (0, 1):
-            for dim in (8, 16):
-                recall = 0.5 + 0.1 * seed + dim / 100
-                write_run(
-                    tmp_path / f"{name}{seed}{dim}", classes(recall), loss={"name": name}, seed=seed, model__dim=dim
-                )
-    figure = comparison_plot(compare([tmp_path], by="loss"))
-    lines = drawn(figure)
-    assert lines["model.dim 8"] == ([-0.15, 0.85, 1.85], [0.63] * 3)
-    assert lines["model.dim 16"] == ([0.15, 1.15, 2.15], [0.71] * 3)
-    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["margin", "raw", "triplet"]
-    assert {line.get_linestyle() for line in figure.axes[0].get_lines()} == {"None"}
-    assert "random" not in lines  # for Recall it would only compress the axis
-
-
-def test_true_false_and_absent_are_words(tmp_path):
-    for n, value in enumerate((True, False)):
-        write_run(tmp_path / f"{n}", poses(0.5), loss={"name": "t", "squared": value})
-    write_run(tmp_path / "x", poses(0.5), loss={"name": "u"})
-    figure = comparison_plot(compare([tmp_path], by="loss.squared"))
-    assert {tick.get_text() for tick in figure.axes[0].get_xticklabels()} == {"true", "false", "-"}
-
-
-def test_test_sets_and_metrics_have_panels(tmp_path):
-    write_run(tmp_path / "1", poses(0.5))
-    write_run(tmp_path / "2", poses(0.4), model__dim=128)
-    write_run(tmp_path / "3", classes(0.4), model__dim=128, task={"name": "classes/cub"})
-    found = compare([tmp_path], by="model.dim")
-    poses_title, classes_title = (f"{task}, test split, last weights" for task in ("pose/synthetic", "classes/cub"))
-    titles = [axes.get_title(loc="left") for axes in comparison_plot(found).axes]
-    assert titles == [f"{poses_title}\nMean label distance@10 / random", f"{classes_title}\nRecall@1"]
-    figure = comparison_plot(found, ["recall@1", "ndcg@1"])
-    assert [axes.get_title(loc="left").split("\n") for axes in figure.axes] == [
-        [poses_title, "recall@1"],
-        [poses_title, "nDCG@1"],
-        [classes_title, "Recall@1"],
-        [classes_title, "ndcg@1"],
-    ]
-    assert [len(axes.get_lines()) for axes in figure.axes] == [0, 1, 1, 0]  # where it was measured
-
-
-def test_names_of_configs_are_labels_where_they_are_unique(tmp_path):
-    many = {"miner__name": "m", "optimizer__name": "sgd", "images__crop": 3}
-    for dim in (8, 16):
-        write_run(tmp_path / f"a{dim}", poses(0.5), model__dim=dim, config="a")
-        write_run(tmp_path / f"b{dim}", poses(0.6), model__dim=dim, config="b", loss=TRIPLET, **many)
-    (table,) = compare([tmp_path], by="model.dim").tables
-    assert table.columns == ["config", "loss", "optimizer", "miner", "images.crop", "model.dim"]
-    assert [table.label(row) for row in table.rows] == ["a", "a", "b", "b"]
-    write_run(tmp_path / "c", poses(0.7), model__dim=8, config="b", loss=TRIPLET, **{**many, "images__crop": 4})
-    (table,) = compare([tmp_path], by="model.dim").tables
-    assert [table.label(row) for row in table.rows if row.cells[0] == "b"] == [
-        "dense_triplet, sgd, m, images.crop 3",
-        "dense_triplet, sgd, m, images.crop 3",
-        "dense_triplet, sgd, m, images.crop 4",
-    ]
-
-
-def test_many_groups_have_different_styles(tmp_path):
-    for n in range(30):
-        for dim in (8, 16):
-            write_run(tmp_path / f"{n}-{dim}", poses(0.5), model__dim=dim, optimizer__lr=0.001 * (n + 1))
-    figure = comparison_plot(compare([tmp_path], by="model.dim"))
-    lines = [line for line in figure.axes[0].get_lines() if line.get_label().startswith("optimizer.lr ")]
-    assert len({(line.get_color(), line.get_marker()) for line in lines}) == 30
-    assert figure.get_figheight() > 8  # the legend fits
 
 
 # The command
@@ -518,21 +369,17 @@ def test_many_groups_have_different_styles(tmp_path):
 def test_command_prints_and_saves(contml, refused, tmp_path):
     sizes(tmp_path / "runs")
     write_run(tmp_path / "runs/late", epochs=1.0)
-    status, out, err = contml("compare", "runs", "--by", "model.dim", "--save", "out")
+    status, out, err = contml("compare", "runs", "--save", "out")
     assert (status, err) == (0, "")
     assert "log_ratio       16 " in out
     assert "0.360 ± 0.014" in out
     assert "runs/late: not finished, 1 of 2 epochs; continue with: contml train --resume runs/late" in out
-    assert out.splitlines()[-2:] == ["out/plot.png", "out/table.md"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [*("plot.png", "table.md")]
-    with Image.open(tmp_path / "out/plot.png") as picture:
-        assert min(picture.size) > 200
+    assert out.splitlines()[-1] == "out/table.md"
     files = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    (tmp_path / "out/table.md").unlink()  # as after a kill
-    status, out, err = contml("compare", "runs", "--by", "model.dim", "--save", "out")
+    status, out, err = contml("compare", "runs", "--save", "out")
     assert (status, err) == (0, "")
-    assert out.splitlines()[-2:] == ["complete already: out/plot.png", "out/table.md"]
-    for options in (["runs", "--by", "model.dim", "--metric", "ndcg@5"], ["runs/a"]):
+    assert out.splitlines()[-1:] == ["complete already: out/table.md"]
+    for options in (["runs", "--metric", "ndcg@5"], ["runs/a"]):
         assert "exists already; choose another folder with --save" in refused("compare", *options, "--save", "out")
     assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == files
     # Saved files among the runs do no harm.
@@ -542,11 +389,10 @@ def test_command_prints_and_saves(contml, refused, tmp_path):
     assert "out/table.md: not a folder" in out
 
 
-def test_command_draws_in_the_working_folder_and_prints_json(contml, tmp_path):
+def test_command_prints_json(contml, tmp_path):
     sizes(tmp_path / "runs")
-    status, out, err = contml("compare", "runs", "--by", "model.dim", "--metric", "ndcg@5", "--json")
-    assert (status, err) == (0, "plot.png\n")
-    assert (tmp_path / "plot.png").exists()
+    status, out, err = contml("compare", "runs", "--metric", "ndcg@5", "--json")
+    assert (status, err) == (0, "")
     (data,) = json.loads(out)["tables"]
     assert list(data["metrics"]) == ["ndcg@5"]
     assert len(data["rows"]) == 8
@@ -566,17 +412,6 @@ def test_command_draws_in_the_working_folder_and_prints_json(contml, tmp_path):
         (["runs", "--metric", "ndcg@101"], ["ndcg@101", "not measured", "label_distance@1 to 100, ndcg@1 to 100"]),
         (["runs", "--metric", "ndcg"], ["ndcg", "ndcg@10"]),
         (["runs", "--metric", "ndcg@1/x"], ["ndcg@1", "/x", "ndcg@1/random"]),
-        (["runs", "--by", "dim"], ["dim", "no such key", "did you mean 'model.dim'?"]),
-        (["runs", "--by", "model.dmi"], ["model.dmi", "no such key", "did you mean 'model.dim'?"]),
-        (["runs", "--group", "los"], ["los", "no such key", "did you mean 'loss'?"]),
-        (
-            ["runs", "--by", "qqqqq"],
-            ["qqqqq", "no such key", "must be of config, task, model, images"],
-        ),
-        (
-            ["runs", "--by", "x"],
-            ["x: no such key", "must be of config, task, model, images, loss, optimizer, training, seed"],
-        ),
         (["late"], ["runs", "late: not finished, 1 of 2 epochs", "contml train --resume late"]),
         (["late", "later"], ["--resume late (and 1 more)"]),
         (["wrong"], ["config.yaml:24: published", "recal@1", "did you mean 'recall@1'?"]),
@@ -606,7 +441,6 @@ def test_help_shows_a_loop(contml):
     status, out, _ = contml("compare", "--help")
     assert status == 0
     assert "for d in 16 32 64 128" in out
-    assert "--by model.dim" in " ".join(out.split())
 
 
 @pytest.mark.usefixtures("no_reports")
@@ -619,7 +453,7 @@ def test_two_real_runs(contml, tmp_path):
     status, out, _ = contml("compare", *runs)
     assert f"not evaluated; run: contml evaluate {runs[1]}" in out
     (tmp_path / "away.json").rename(runs[1] / "evaluation.json")
-    status, out, err = contml("compare", *runs, "--by", "model.dim", "--save", "out", "--json")
+    status, out, err = contml("compare", *runs, "--save", "out", "--json")
     assert status == 0, err
     (data,) = json.loads(out)["tables"]
     assert [row["config"] for row in data["rows"]] == [{"model.dim": "4"}, {"model.dim": "8"}]
@@ -628,7 +462,7 @@ def test_two_real_runs(contml, tmp_path):
         assert row["folders"] == [str(run)]
         assert row["metrics"]["ndcg@1"]["mean"] == saved["curves"]["ndcg"]["model"][0]
         assert row["metrics"]["spearman"]["mean"] == saved["spearman"]
-    assert (tmp_path / "out/plot.png").exists()
+    assert (tmp_path / "out/table.md").exists()
 
 
 def test_reading_needs_no_trust_and_imports_nothing(tmp_path):
@@ -636,7 +470,6 @@ def test_reading_needs_no_trust_and_imports_nothing(tmp_path):
     found = compare([tmp_path])
     title = "gone.module:task, test split, last weights"
     assert found.tables[0].title.startswith(f"{title}: 200 queries")
-    assert comparison_plot(found).axes[0].get_title(loc="left").startswith(f"{title}\n")
     assert "evil_module" not in sys.modules
     with refuses(str(tmp_path / "2"), got="no such folder"):
         compare([tmp_path / "2"])

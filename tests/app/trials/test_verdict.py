@@ -14,7 +14,6 @@ from support.fake_runs import TRIPLET, classes, poses, write_run
 from support.refusals import refuses
 
 from contml.app.trials.compare import compare
-from contml.app.trials.plot import comparison_plot
 from contml.app.trials.table import as_data, body, header, markdown, remarks
 from contml.app.trials.verdict import SettingResult, difference, verdict
 from contml.contracts import Measure
@@ -324,10 +323,9 @@ def test_the_folds_of_a_config_are_one_row(contml, tmp_path):
         "model.dim 1 is best: its mean label distance@3 is lower than that of model.dim 2 by 200 (95 %"
     )
     assert as_data(found)["tables"][0]["rows"][0]["folds"] == [0, 1, 2]
-    status, out, _ = contml("compare", "sweep", "--by", "model.dim", "--save", "out")
+    status, out, _ = contml("compare", "sweep")
     assert status == 0
     assert out.count("validation split, best weights:") == 1
-    assert comparison_plot(compare([tmp_path / "sweep"], by="model.dim"))
     # One fold is missing.
     shutil.rmtree(tmp_path / "sweep/trial_001_fold_2")
     found = compare([tmp_path / "sweep"])
@@ -369,4 +367,3 @@ def test_trainings_on_other_folds_share_a_row_of_the_test_split(tmp_path):
         ["config", "runs", "epoch", "mean label distance@10 / random"],
         ["pose/synthetic", "3", "1", "0.410 ± 0.010"],
     ]
-    assert len(compare([tmp_path], by="training.val_fold").tables[0].rows) == 3
