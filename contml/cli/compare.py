@@ -35,9 +35,8 @@ def compare(
 ) -> None:
     """Compare runs in a table: the differences of their configs, and their metrics.
 
-    Runs that differ only in seed and fold share a row, with mean and standard deviation. If a config has a section
-    'published', the numbers of the paper are shown too. Runs tested on different data get separate tables. Runs
-    without metrics are listed below the tables, with the reason.
+    Runs that differ only in seed and fold share a row, with mean and standard deviation. Runs tested on different
+    data get separate tables. Runs without metrics are listed below the tables, with the reason.
 
     The best row is named, and bold, only if the 95 % interval of its difference from each other row excludes 0: over
     the queries, and over the runs if a row has several. Rows with untrained weights (epoch 0) are never the best.
@@ -47,7 +46,6 @@ def compare(
     score: 0 = random ranking, 1 = oracle.
     """
     from contml.app.trials.compare import compare as compare_runs
-    from contml.app.trials.table import as_data, body, header, markdown, remarks
 
     hint = "choose another folder with --save"
     if save is not None:
@@ -56,13 +54,13 @@ def compare(
     comparison = compare_runs(runs, metric or ())
     if save is not None:
         line = f"{complete(save / _SAVED)}{save / _SAVED}"
-        write_new({save / _SAVED: markdown(comparison).encode()}, hint=hint)
+        write_new({save / _SAVED: comparison.markdown().encode()}, hint=hint)
     if as_json:
-        echo(json.dumps(as_data(comparison)))
+        echo(json.dumps(comparison.as_data()))
     for table in () if as_json else comparison.tables:
         echo(table.title)
-        print_table([header(table), *body(table)], text_columns=len(table.keys))
-        echo("\n".join([*remarks(table), ""]), lines=True)
+        print_table([[cell.text for cell in table.lines[0]], *table.lines[1:]], text_columns=len(table.keys))
+        echo("\n".join([*table.remarks, ""]), lines=True)
     for note in () if as_json else (*comparison.notes, *comparison.left_out):
         echo(note)
     if save is not None:

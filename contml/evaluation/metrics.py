@@ -172,7 +172,7 @@ def measure_of(metric: str, measure: Measure) -> Measure | None:
 
 
 class Published:
-    """Metrics that a paper reports for this setup; 'contml compare' shows ours beside them.
+    """Metrics that a paper reports for this setup, for the reader of the config.
 
     Every other key is the name of a metric (`contml list metrics`); its value is a fraction: 'recall@1: 0.697'. A
     label distance is in the unit of the task.

@@ -21,7 +21,6 @@ from contml.app.trials.compare import compare
 from contml.app.trials.space import parse_space
 from contml.app.trials.sweep import ROUND, _SweepRecord
 from contml.app.trials.sweep_result import Sweep, Trial, ranked
-from contml.app.trials.table import as_data, markdown
 from contml.config import read
 from contml.data import ImageFile, Images, Split, Task
 from contml.data.features import with_features, write_features
@@ -102,7 +101,7 @@ def read_runs(folder: Path, random: Random) -> None:
     """Compares both runs, and reads what a report of the first reads."""
     options: Any = random.choice(({}, {"metrics": ["ndcg@10"]}))
     found = compare([folder], **options)
-    markdown(found), json.dumps(as_data(found))
+    found.markdown(), json.dumps(found.as_data())
 
 
 def read_report(folder: Path, random: Random) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from contml._support.errors import InputError
+from contml._support.text import MISSING
 from contml.app.trials.runs import (
     ABSENT,
     CONFIG,
@@ -28,11 +29,18 @@ from contml.app.trials.runs import (
     test_set_title,
     title_of_key,
 )
-from contml.app.trials.verdict import SettingResult, Verdict, verdict
-from contml.contracts import PLAIN
+from contml.app.trials.verdict import Key, SettingResult, Verdict, verdict
+from contml.contracts import PLAIN, Measure
 from contml.evaluation.evaluated import epoch_text
-from contml.evaluation.metrics import Published, metric_of, title_of
+from contml.evaluation.metrics import metric_of, title_of
 from contml.evaluation.results import Evaluation, Score, measurable, measured, split_form, usual
+
+
+class Cell(NamedTuple):
+    """A text of a table, and whether it is the best of its column."""
+
+    text: str
+    best: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,15 +50,14 @@ class Row:
     cells: tuple[str, ...]
     runs: tuple[EvaluatedRun, ...]
 
+    def by_key(self, metric: str) -> dict[Key, float]:
+        """The metric of each run that has it, by seed and fold."""
+        scores = {run.key: measured(run.evaluation, metric) for run in self.runs}
+        return {key: score.model for key, score in scores.items() if score and math.isfinite(score.model)}
+
     def values(self, metric: str) -> list[float]:
         """The metric of each run that has it."""
-        scores = [measured(run.evaluation, metric) for run in self.runs]
-        return [score.model for score in scores if score is not None and math.isfinite(score.model)]
-
-    def mean(self, metric: str) -> float:
-        """The mean of the metric; NaN where no run has it."""
-        values = self.values(metric)
-        return statistics.fmean(values) if values else math.nan
+        return [*self.by_key(metric).values()]
 
     @property
     def untrained(self) -> int:
@@ -58,19 +65,9 @@ class Row:
         return sum(bool(run.evaluated.untrained) for run in self.runs)
 
     @property
-    def epochs(self) -> str:
-        """The epochs of the weights, in words."""
-        return epoch_text([run.evaluated.epoch for run in self.runs], self.untrained)
-
-    @property
     def folds(self) -> frozenset[int]:
         """The folds that the metrics are of; empty without cross-validation."""
         return frozenset(run.fold for run in self.runs if run.fold is not None)
-
-    @property
-    def paper(self) -> Published | None:
-        """The metrics that a paper reports for the first of the runs that has some."""
-        return next((run.published for run in self.runs if run.published), None)
 
 
 @dataclass(frozen=True)
@@ -87,60 +84,44 @@ class RunTable:
         """The evaluation of the first run; those of the others have the same unit."""
         return self.rows[0].runs[0].evaluation
 
-    @property
-    def columns(self) -> list[str]:
-        """The titles of the keys."""
-        return [title_of_key(key) for key in self.keys]
+    def measure(self, metric: str) -> Measure:
+        """How a metric is printed."""
+        return self.evaluation.measure_of(metric) or PLAIN
 
     def score(self, metric: str) -> Score | None:
-        """The metric of any run: its title, which direction is better, its values for random ranking and oracle.
-
-        Of folds, these are the means over the folds.
-        """
-        runs = {run.fold: run for row in self.rows for run in row.runs if measured(run.evaluation, metric) is not None}
-        scores = [score for run in runs.values() if (score := measured(run.evaluation, metric)) is not None]
-        if not scores:
-            return None
-        random, oracle = (
-            statistics.fmean(values) for values in zip(*((s.random, s.oracle) for s in scores), strict=True)
-        )
-        return replace(scores[0], random=random, oracle=oracle)
-
-    def verdict(self, metric: str) -> Verdict | None:
-        """Which row is best by a metric; None where fewer than two rows have it."""
-        return self._verdicts.get(metric.partition("/")[0])
+        """The metric of the first run that has it: its title, and which direction is better."""
+        scores = (measured(run.evaluation, metric) for row in self.rows for run in row.runs)
+        return next((score for score in scores if score is not None), None)
 
     @cached_property
-    def _verdicts(self) -> dict[str, Verdict]:
-        """The verdicts on the main metric and on each of the metrics; their positions are those of `rows`."""
+    def verdicts(self) -> dict[str, Verdict]:
+        """Which row is best by each metric that two rows have; positions are those of `rows`."""
         found = {}
-        for metric in {self.evaluation.headline, *(metric.partition("/")[0] for metric in self.metrics)}:
-            results = {n: each for n, row in enumerate(self.rows) if (each := self.result(row, metric)).values}
-            score, positions = self.score(metric), [*results]
-            if score is not None and len(results) > 1:
-                measure = self.evaluation.measure_of(metric) or PLAIN
-                result = verdict([*results.values()], score.title, score.better, measure)
+        for metric in dict.fromkeys(metric.partition("/")[0] for metric in self.metrics):
+            positions = [n for n, row in enumerate(self.rows) if row.values(metric)]
+            if (score := self.score(metric)) is not None and len(positions) > 1:
+                results = [self._result(self.rows[n], metric) for n in positions]
+                result = verdict(results, score.title, score.better, self.measure(metric))
                 best = None if result.best is None else positions[result.best]
                 found[metric] = replace(result, best=best, tied=tuple(positions[n] for n in result.tied))
         return found
 
-    def result(self, row: Row, metric: str) -> SettingResult:
+    @property
+    def main_verdict(self) -> Verdict | None:
+        """Which row is best by the main metric, or by the first one if the table does not show that."""
+        shown = [metric.partition("/")[0] for metric in self.metrics]
+        return self.verdicts.get(self.evaluation.headline if self.evaluation.headline in shown else shown[0])
+
+    def _result(self, row: Row, metric: str) -> SettingResult:
         """A row as `verdict` compares it. The metric of each query is known for the main metric only."""
         runs = {run.key: run for run in row.runs}
-        scores = {key: measured(run.evaluation, metric) for key, run in runs.items()}
-        values = {key: s.model for key, s in scores.items() if s is not None and math.isfinite(s.model)}
-
         if metric == self.evaluation.headline:
             options: dict[str, Any] = {"queries": lambda key: runs[key].queries()}
         else:
             options = {"unknown": f"of single runs, only {title_of(self.evaluation.headline)} has one"}
         label = self.label(row)
         name = f"'{label}'" if ", " in label else label  # in a sentence
-        return SettingResult(name, values, folds=row.folds, untrained=row.untrained, **options)
-
-    def text(self, metric: str, value: float) -> str:
-        """A value of a metric as a cell; the unit of a label distance is in the title of its column."""
-        return self.evaluation.text(metric, value, unit=False)
+        return SettingResult(name, row.by_key(metric), folds=row.folds, untrained=row.untrained, **options)
 
     def label(self, row: Row) -> str:
         """The name of a row: the name of its config where it is unique, else its other cells."""
@@ -151,6 +132,82 @@ class RunTable:
         titles = {key: "" if is_name(key) else f"{title_of_key(key)} " for key in cells}
         return ", ".join(titles[key] + cell for key, cell in cells.items() if cell != ABSENT) or "ours"
 
+    @cached_property
+    def lines(self) -> list[list[Cell]]:
+        """The table: a line of titles, and a line for each row."""
+        rows = self.rows
+        columns = [[title_of_key(key), *(row.cells[n] for row in rows)] for n, key in enumerate(self.keys)]
+        if any(len(row.runs) > 1 for row in rows):
+            columns.append(["runs", *(str(len(row.runs)) for row in rows)])
+        if any(row.folds for row in rows):
+            columns.append(["folds", *(str(len(row.folds)) for row in rows)])
+        epochs = [epoch_text([run.evaluated.epoch for run in row.runs], row.untrained) for row in rows]
+        cells = [[Cell(text) for text in column] for column in [*columns, ["epoch", *epochs]]]
+        for metric in self.metrics:
+            score, found = self.score(metric), self.verdicts.get(metric.partition("/")[0])
+            title = metric if score is None else self.evaluation.titled(metric, score.title)
+            best = None if found is None else found.best
+            values = (Cell(self._text(metric, row.values(metric)), n == best) for n, row in enumerate(rows))
+            cells.append([Cell(title), *values])
+        return [list(line) for line in zip(*cells, strict=True)]
+
+    def _text(self, metric: str, values: Sequence[float]) -> str:
+        """The mean, and of several runs the standard deviation with as many decimals; a dash without a value."""
+        if not values:
+            return MISSING
+        mean = self.evaluation.text(metric, statistics.fmean(values), unit=False)
+        if len(values) == 1:
+            return mean
+        deviation = statistics.stdev(map(self.measure(metric).of, values))
+        return f"{mean} ± {deviation:,.{len(mean.partition('.')[2])}f}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """The lines under the table: which row is best, and how to read an entry of several runs."""
+        lines = [] if self.main_verdict is None else [self.main_verdict.sentence]
+        if any(len(row.values(metric)) > 1 for row in self.rows for metric in self.metrics):
+            lines.append("±: the standard deviation over the runs of a row")
+        return lines
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        found, labels = self.main_verdict, [self.label(row) for row in self.rows]
+        scores = {metric: self.score(metric) for metric in self.metrics}
+        return {
+            "test_set": self.title,
+            "verdict": found
+            and {
+                "best": None if found.best is None else labels[found.best],
+                "tied": [labels[n] for n in found.tied],
+                "difference_to_second": found.second and found.second.mean,
+                "interval": found.second and found.second.interval,
+                "sentence": found.sentence,
+            },
+            "unit": self.evaluation.unit,
+            "measure": asdict(self.evaluation.measure),
+            "metrics": {
+                name: score and {"title": score.title, "better": score.better} for name, score in scores.items()
+            },
+            "rows": [
+                {
+                    "split": row.runs[0].evaluated.split,
+                    "checkpoint": row.runs[0].evaluated.checkpoint,
+                    "config": dict(zip(self.keys, row.cells, strict=True)),
+                    "folders": [str(run.folder) for run in row.runs],
+                    "seeds": [run.config.get("seed") for run in row.runs],
+                    "folds": [run.fold for run in row.runs],
+                    "epochs": [run.evaluated.epoch for run in row.runs],
+                    "untrained": [bool(run.evaluated.untrained) for run in row.runs],
+                    "metrics": {
+                        metric: {"mean": statistics.fmean(values) if values else None, "values": values}
+                        for metric in self.metrics
+                        for values in [row.values(metric)]
+                    },
+                }
+                for row in self.rows
+            ],
+        }
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -159,6 +216,36 @@ class Comparison:
     tables: tuple[RunTable, ...]
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
+
+    def markdown(self) -> str:
+        """All tables with their remarks and the notes, as a Markdown document."""
+        blocks = []
+        for table in self.tables:
+            scores = [score for metric in table.metrics if (score := table.score(metric))]
+            arrows = {score.title: " ↓" if score.better == "lower" else " ↑" for score in scores}
+            titles = [cell.text + arrows.get(cell.text, "") for cell in table.lines[0]]
+            lines = [titles, ["---"] * len(titles)]
+            lines += [[f"**{cell.text}**" if cell.best else cell.text for cell in line] for line in table.lines[1:]]
+            blocks.append(_escaped(table.title))
+            blocks.append("\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines))
+            blocks += _markdown_list(table.remarks)
+        for name, entries in (("Notes:", self.notes), ("Not in the table:", self.left_out)):
+            if entries:
+                blocks += [name, *_markdown_list(entries)]
+        return "\n\n".join(blocks) + "\n"
+
+    def as_data(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        tables = [table.as_data() for table in self.tables]
+        return {"tables": tables, "left_out": list(self.left_out), "notes": list(self.notes)}
+
+
+def _markdown_list(entries: Sequence[str]) -> list[str]:
+    return ["\n".join(f"- {_escaped(entry)}" for entry in entries)] if entries else []
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> Comparison:
@@ -187,10 +274,8 @@ def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> Comparison:
         distinct_runs, repeats = drop_repeats(test_set)
         rows, columns = _rows(distinct_runs)
         notes += [*repeats, *_notes(rows, distinct_runs)]
-        usual_metrics = [name for run in distinct_runs for name in usual(run.evaluation)]
-        published = [name for run in distinct_runs if run.published for name in run.published.metrics]
-        table_metrics = tuple(metrics) or tuple(dict.fromkeys([*usual_metrics, *published]))
-        tables.append(RunTable(test_set_title(test_set, runs), columns, tuple(rows), table_metrics))
+        shown = metrics or dict.fromkeys(name for run in distinct_runs for name in usual(run.evaluation))
+        tables.append(RunTable(test_set_title(test_set, runs), columns, tuple(rows), tuple(shown)))
     return Comparison(tuple(tables), tuple(left_out), tuple(notes))
 
 
@@ -229,8 +314,7 @@ def _notes(rows: Sequence[Row], runs: Sequence[EvaluatedRun]) -> list[str]:
 
 def _check_metric(metric: str, runs: Sequence[EvaluatedRun]) -> None:
     base = split_form(metric)
-    if any(measured(run.evaluation, metric) or (run.published and metric in run.published.metrics) for run in runs):
-        return
-    metric_of(base)  # refuses an unknown name, and suggests the closest
-    measured_names = dict.fromkeys(name for run in runs for name in measurable(run.evaluation))
-    raise InputError(base, "not measured in any of these runs", f"must be one of {', '.join(measured_names)}")
+    if not any(measured(run.evaluation, metric) for run in runs):
+        metric_of(base)  # refuses an unknown name, and suggests the closest
+        measured_names = dict.fromkeys(name for run in runs for name in measurable(run.evaluation))
+        raise InputError(base, "not measured in any of these runs", f"must be one of {', '.join(measured_names)}")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from contml._support.errors import InputError
 from contml._support.text import MISSING
 from contml.app.trials.verdict import Key
-from contml.config import Section, flat, read, validate
+from contml.config import flat, read
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.metrics import Published
 from contml.evaluation.query_values import QueryValues
 from contml.evaluation.results import Evaluation
 from contml.evaluation.table import scope, value_text
@@ -45,14 +44,12 @@ class EvaluatedRun:
     Attributes:
         folder: the run folder.
         config: the config as flat keys; "checkpoint" and "split" are the weights and the split of the evaluation.
-        published: the metrics that a paper reports, which the config holds; None if there are none.
         evaluated: the metrics, and which weights and split they are of.
         query_values: the file of the main metric of each query.
     """
 
     folder: Path
     config: Values
-    published: Published | None
     evaluated: Evaluated
     query_values: Path
 
@@ -120,9 +117,6 @@ def _read(run: Run) -> Iterator[EvaluatedRun | str]:
     except (InputError, AttributeError, TypeError, ValueError) as error:
         yield f"cannot be read ({error})"
         return
-    section = replace(document, values={"published": document.values.get("published")})
-    part = validate(section, {"published": Section(Published, required=False)}).parts.get("published")
-    published = None if part is None else part.build()
     config = {CONFIG: run.name, **flat({key: v for key, v in document.values.items() if key != "published"})}
     files = sorted(run.folder.glob("evaluation*.json"), key=lambda path: len(path.name))
     total, done = config.get("training.epochs"), max(epochs, default=0.0)
@@ -147,7 +141,7 @@ def _read(run: Run) -> Iterator[EvaluatedRun | str]:
         else:
             run_config = {**config, "checkpoint": evaluated.checkpoint, "split": evaluated.split}
             query_values = run.query_values(evaluated.split, checkpoint)
-            yield EvaluatedRun(run.folder, run_config, published, evaluated, query_values)
+            yield EvaluatedRun(run.folder, run_config, evaluated, query_values)
 
 
 def by_test_set(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:
