@@ -76,6 +76,8 @@ def size_plot(trials: dict[str, Trials]) -> Figure:
             axes.set_title(f"{kind.config}, test split\n{title_of(kind.metric)}", fontsize=10)
             axes.set_xlabel("model.dim")
             axes.set_ylabel(f"{kind.better} is better")
+            if kind.better == "lower":
+                axes.legend()
     return figure
 
 

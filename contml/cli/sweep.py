@@ -109,7 +109,7 @@ def sweep(
         echo(json.dumps(result.as_data()))
         return
     print_table(result.table())
-    for line in [*result.sentences(), *result.notes]:
+    for line in result.sentences():
         echo(line)
     if result.command is not None:
         echo(f"train it with: {result.command}")

@@ -54,7 +54,6 @@ def test_json(contml, trainings):
     assert found["better"] == "lower"
     assert found["second"]["interval"] is None
     assert found["command"] == "contml train own.yaml loss.margin=0.1"
-    assert found["file"] == "runs/own/sweep_margins/trials.jsonl"
 
 
 def test_ctrl_c_says_how_to_go_on(contml, trainings):
@@ -130,5 +129,4 @@ def test_python_of_the_page_runs(trainings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/sweep.md").read_text(encoding="utf-8"), re.DOTALL)
     exec(compile(block.replace('["training', '["task.train=150", "training'), "sweep.md", "exec"), {})
-    assert (tmp_path / "lr.jsonl").exists()
     assert len(trainings.done) == 4

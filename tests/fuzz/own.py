@@ -217,7 +217,7 @@ def read_trials(folder: Path, random: Random) -> None:
     record = _SweepRecord(path, SPEC, SPEC)
     trials = [Trial.of(n, {"loss.margin": 0.1}, {(0, None): each}, folder) for n, each in enumerate(record.values())]
     if trials and not (found := ranked(trials))[0].error:
-        sweep = Sweep(folder, path, parse_space(["loss.margin=0.1,0.2"]), tuple(found), ())
+        sweep = Sweep(folder, parse_space(["loss.margin=0.1,0.2"]), tuple(found), ())
         sweep.table(), sweep.sentences(), json.dumps(sweep.as_data())
 
 

@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat
-
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder
 from contml.app.trials.record import Record, Result, result_of, train_missing
@@ -38,6 +36,8 @@ Sampler: TypeAlias = Literal["grid", "random", "tpe"]
 
 #: The key of the number of trials in a round.
 ROUND = "trials in a round"
+#: What a result has that is no error.
+_MEASURED = {"value": float, "metric": str, "queries": int, "epoch": int | float, "untrained": bool, "run": str}
 #: What the folder of a sweep has.
 _FILES = ("trials.jsonl", "trial_*")
 #: Up to so many combinations of values are all checked before anything is trained.
@@ -59,7 +59,6 @@ def sweep(
     cluster: str = "",
     runs: Path = Path("runs"),
     name: str = "",
-    file: Path | None = None,
     own: OwnData | None = None,
     on_line: Callable[[str], None] = lambda _: None,
 ) -> Sweep:
@@ -81,12 +80,11 @@ def sweep(
             folder, the data and `runs`. Empty: this machine trains.
         runs: the folder of the sweep is `runs/CONFIG/sweep_NAME`.
         name: distinguishes sweeps of one config.
-        file: the file of the trainings; default `trials.jsonl` in the folder of the sweep.
         own: your own data.
         on_line: called with a line about each finished training.
 
     Raises:
-        InputError: an error in the arguments, in the data or of the machine, the file belongs to another sweep, or
+        InputError: an error in the arguments, in the data or of the machine, the folder is of another sweep, or
             another command works on it.
         KeyboardInterrupt: a signal stopped the sweep.
     """
@@ -96,14 +94,13 @@ def sweep(
     source = _Source(config, tuple(overrides), None if own is None else own.decided(config, overrides), first)
     base = source.load(first)
     folder = runs / base.name / (f"sweep_{name}" if name else "sweep")
-    file = folder / "trials.jsonl" if file is None else file
+    file = folder / "trials.jsonl"
     sampler_name, count = _plan(space, sampler, trials)
     version = optuna_version() if sampler_name == "tpe" else None  # before any training
     seed = base.config.values["seed"]
     runs_of_trial = [(seed + n, f if folds > 1 else None) for n in range(seeds) for f in range(folds)]
-    points = _checked_points(source, space, _fixed(*runs_of_trial[-1], folds))
     task = base.read_task()
-    _check_on_data(points, task, base)
+    _check_points(source, space, _fixed(*runs_of_trial[-1], folds), task, base)
     if folds > 1 and task.val is not None:
         raise InputError("--folds", str(folds), hint="omit it: these data have a validation split of their own")
     if sampler_name == "tpe" and cluster and processes is None:
@@ -121,9 +118,6 @@ def sweep(
     }
     measure = task.train.labels.measure
     del task
-    notes = []
-    if base.config.parts["training"].options["select"] == "none":
-        notes.append("training.select=none in the config: the trials use select=val, the final training uses none")
     if not file.is_file():
         check_new_folder(folder, _FILES, hint="choose another --name")
     record = _SweepRecord(file, spec, {**spec, "config": base.document.values})
@@ -168,8 +162,8 @@ def sweep(
         on_line(f"trial {item.trial} ({values}), seed {item.seed}{fold}: {outcome(record[item.key], measure)}")
 
     with record.command(str(folder)):
-        for note in notes:
-            on_line(note)
+        if base.config.parts["training"].options["select"] == "none":
+            on_line("training.select=none in the config: the trials use select=val, the final training uses none")
         train_missing(
             plan,
             partial(_train, source),
@@ -186,7 +180,7 @@ def sweep(
         best_first = tuple(ranked([trial(n) for n in range(count)]))
         if best_first[0].error:
             raise InputError(str(folder), f"all {count} trials failed; the first: {best_first[0].error}")
-        return Sweep(folder, file, space, best_first, tuple(source.arguments()), tuple(notes), measure)
+        return Sweep(folder, space, best_first, tuple(source.arguments()), measure)
 
 
 @dataclass(frozen=True)
@@ -242,21 +236,6 @@ class _Training:
         return str(self.folder)
 
 
-class _Line(BaseModel):
-    """The result of a training: of its best weights on the validation split, or an error."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    value: FiniteFloat | None = None
-    metric: str = ""
-    queries: int = 0
-    epoch: float = 0
-    untrained: bool = False
-    run: str = ""
-    error: str = ""
-    seconds: float
-
-
 class _SweepRecord(Record):
     """The file of a sweep: its spec in the first line, then the finished trainings.
 
@@ -275,8 +254,10 @@ class _SweepRecord(Record):
     def parse(self, row: dict[str, Any]) -> tuple[str, Result]:
         """Return the training of a line: it has a finite value, or an error."""
         key, result = super().parse(row)
-        found = _Line.model_validate(result)
-        if bool(found.error) == (found.value is not None):
+        types: dict[str, Any] = {"error": str} if "error" in result else _MEASURED
+        if result.keys() != {*types, "seconds"} or not all(isinstance(result[name], types[name]) for name in types):
+            raise ValueError
+        if not math.isfinite(result.get("value", 0.0)):
             raise ValueError
         return key, result
 
@@ -370,42 +351,36 @@ def _fixed(seed: int, fold: int | None, folds: int) -> list[str]:
     return [f"seed={seed}", "training.select=val", *validation]
 
 
-def _checked_points(source: _Source, space: Space, fixed: Sequence[str]) -> list[Experiment]:
-    """Load the config with the ends of ranges and all choices; values that a part does not accept are refused."""
+def _check_points(source: _Source, space: Space, fixed: Sequence[str], task: Task, base: Experiment) -> None:
+    """Refuse values that a part does not accept, or that do not fit the data, before anything is trained.
+
+    The config is loaded with the ends of ranges and all choices; with the first and the last values, the network and
+    the training step are built.
+
+    Args:
+        source: what is trained.
+        space: what is tried.
+        fixed: the overrides of a training that are not tried.
+        task: the data of `base`.
+        base: the config with the first values.
+    """
     points = [dimension.points for dimension in space]
     if math.prod(map(len, points)) <= _MOST_CHECKED and source.own is None:
         combinations = list(itertools.product(*points))
     else:  # each value once; a table is read each time
         combinations = [tuple(values[n % len(values)] for values in points) for n in range(max(map(len, points)))]
-    found = []
     for values in combinations:
         params = {dimension.key: value for dimension, value in zip(space, values, strict=True)}
-        found.append(source.load([*overrides_of(params), *fixed]))
-        if found[-1].config.parts["training"].options["epochs"] == 0:
+        experiment = source.load([*overrides_of(params), *fixed])
+        if experiment.config.parts["training"].options["epochs"] == 0:
             raise InputError("training.epochs", "0", "must be at least 1 in a sweep")
-    return found
-
-
-def _check_on_data(points: Sequence[Experiment], task: Task, base: Experiment) -> None:
-    """Refuse options that do not fit the data, and networks that are not known, before anything is trained.
-
-    Args:
-        points: the config with all values that are tried.
-        task: the data of `base`.
-        base: the config with the first values.
-    """
-    groups: dict[str, list[Experiment]] = {}  # of the same data and the same network
-    for experiment in points:
         experiment.check_labels(task)
-        values = experiment.values
-        of_data = [values["task"], values["images"], values["training"], values["model"]]
-        groups.setdefault(json.dumps(of_data, default=str), []).append(experiment)
-    for first, *others in groups.values():
-        has_data = first.task is not None or first.values["task"] != base.values["task"]
-        built = (first if has_data else replace(first, task=task)).build_task()
-        network = first.build_network(built, weights=False)
-        for experiment in () if first.is_captioning else (first, *others):  # its words would be counted each time
-            experiment.build_step(built, network, weights=False, quiet=True, search=False)
+        if values in (combinations[0], combinations[-1]):
+            has_data = experiment.task is not None or experiment.values["task"] != base.values["task"]
+            built = (experiment if has_data else replace(experiment, task=task)).build_task()
+            network = experiment.build_network(built, weights=False)
+            if not experiment.is_captioning:  # its words would be counted each time
+                experiment.build_step(built, network, weights=False, quiet=True, search=False)
 
 
 def _comparable(experiment: Experiment) -> dict[str, Any]:

@@ -95,20 +95,16 @@ class Sweep:
 
     Attributes:
         folder: the folder of the sweep, with the run folders of its trials.
-        file: the file of its trainings.
         space: what was tried.
         trials: all trials, from best to worst; failed ones last.
         arguments: the arguments of `contml train` without the chosen values.
-        notes: what to know about the trials.
         measure: how label distances are printed.
     """
 
     folder: Path
-    file: Path
     space: Space
     trials: tuple[Trial, ...]
     arguments: tuple[str, ...]
-    notes: tuple[str, ...] = ()
     measure: Measure = PLAIN
 
     @property
@@ -209,8 +205,6 @@ class Sweep:
             "verdict": self.sentences()[0] if self.chosen is None else self.verdict.sentence,
             "command": self.command,
             "folder": str(self.folder),
-            "file": str(self.file),
-            "notes": list(self.notes),
         }
 
     @property
