@@ -55,7 +55,6 @@ def test_config_takes_a_step(words, tmp_path, monkeypatch):
     """As its head or the page says: on a miniature of the official files in FOLDER."""
     monkeypatch.chdir(tmp_path)
     use_counts_of_miniatures(monkeypatch)
-    monkeypatch.setattr("contml.experiment.checking._STEPS", 1)
     name = words[2]
     if name.startswith("table/"):
         write_items(tmp_path)

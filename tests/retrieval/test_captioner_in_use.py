@@ -99,7 +99,6 @@ def test_a_bundle_of_a_captioner_is_whole(described):
     assert "pipeline_tag: image-to-text" in card
     assert "Captions for images" in card
     assert "captions = model.caption(" in card
-    assert "| decoder | " in card
 
 
 def test_the_width_of_the_beam_is_that_of_the_training_or_the_given_one(lstm):

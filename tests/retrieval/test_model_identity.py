@@ -22,7 +22,7 @@ from support.runs import without_reports
 from support.tables import dials, write_table
 
 import contml
-from contml._support.tensors import load_tensors, load_values, save_tensors
+from contml._support.tensors import load_tensors, save_tensors
 from contml.experiment import OwnData, evaluate_run, extract_features, load, load_table, read_evaluation, train
 from contml.models import EmbeddingModel
 from contml.models.identity import identity
@@ -362,26 +362,6 @@ def test_a_run_that_was_moved_with_its_data_is_evaluated(from_a_home, tmp_path):
         config.write_text(text)
     finally:
         shutil.move(moved, home)
-
-
-def test_weights_of_an_older_version_lose_their_paths_when_they_are_exported(from_a_home, tmp_path):
-    home, run = from_a_home
-    folder = shutil.copytree(run.folder, tmp_path / "old")
-    for path in (folder / "checkpoints").glob("*.safetensors"):
-        tensors, values = load_tensors(path)
-        config = values["config"] if "config" in values else values["numbers"]["config"]
-        config["task"] |= {"data": str(home / "private" / "dials.csv"), "root": str(home)}
-        config["model"]["weights"] = str(home / "start.safetensors")
-        config["loss"]["extra"] = str(home / "table.npz")
-        save_tensors(path, tensors, **values)
-    assert "alice.secret" in json.dumps(load_values(folder / "checkpoints" / "best.safetensors"))
-    contml.load(folder).save(tmp_path / "model")
-    for path in (tmp_path / "model").iterdir():
-        assert b"alice.secret" not in path.read_bytes(), path
-    assert "table.npz" in (tmp_path / "model" / "README.md").read_text()
-    config = load_values(folder / "checkpoints" / "best.safetensors")["config"]
-    del config["loss"]["extra"]
-    assert without_paths(config) == load_values(run.checkpoints / "best.safetensors")["config"]
 
 
 def test_a_config_without_paths():

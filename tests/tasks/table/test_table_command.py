@@ -11,10 +11,8 @@ import yaml
 from PIL import Image
 from support.tables import dials, write_table
 
-import contml as library
 from contml import experiment
-from contml._support.tensors import load_tensors, save_tensors
-from contml.config import dump
+from contml._support.tensors import load_tensors
 
 TINY = [
     *("images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "images.workers=0"),
@@ -137,28 +135,6 @@ def test_the_saved_config_trains_the_same_run(contml, tmp_path):
     assert configs[0] == configs[1] == yaml.safe_load((tmp_path / "mine.yaml").read_text())
     weights = [load_tensors(run / "checkpoints/last.safetensors")[0] for run in (first, second)]
     assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
-
-
-def test_a_run_of_before_labels_were_sections(contml, refused, tmp_path):
-    """Its model still embeds; its config is refused in one line that says what to write."""
-    status, _, err = contml("train", "--data", "items.csv", "--label", "colour=class", "--name", "old", *TINY)
-    assert status == 0, err
-    folder = tmp_path / "runs/table/classes/old"
-    new = library.load(folder).embed(["img/000.png"])
-    values = yaml.safe_load((folder / "config.yaml").read_text())
-    values["task"] |= {"labels": {"colour": "class"}, "scale": "std", "levels": None, "side": 112}
-    (folder / "config.yaml").write_text(dump(values))
-    line = refused("evaluate", folder)
-    assert "config.yaml:" in line
-    assert "write it, and levels, side, in labels: {NAME: {kind: number, scale: 'std'}}" in line
-    for name in ("best", "last"):  # weights hold the config too
-        path = folder / f"checkpoints/{name}.safetensors"
-        tensors, metadata = load_tensors(path)
-        save_tensors(path, tensors, **{**metadata, "config": metadata["config"] | {"task": values["task"]}})
-    old = library.load(folder)
-    assert np.array_equal(old.embed(["img/000.png"]), new)
-    old.save(tmp_path / "bundle")
-    assert "label:class" in (tmp_path / "bundle/README.md").read_text()
 
 
 def test_labels_as_sections_of_a_config(contml, refused, tmp_path):
