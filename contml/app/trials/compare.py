@@ -163,11 +163,12 @@ class RunTable:
 
     @property
     def remarks(self) -> list[str]:
-        """The lines under the table: which row is best, and how to read an entry of several runs."""
+        """The lines under the table: which row is best, how to read several runs, what papers report."""
         lines = [] if self.main_verdict is None else [self.main_verdict.sentence]
         if any(len(row.values(metric)) > 1 for row in self.rows for metric in self.metrics):
             lines.append("±: the standard deviation over the runs of a row")
-        return lines
+        papers = dict.fromkeys(run.published for row in self.rows for run in row.runs if run.published)
+        return [*lines, *(f"published: {paper}" for paper in papers)]
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON."""

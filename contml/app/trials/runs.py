@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from contml._support.errors import InputError
 from contml._support.text import MISSING
 from contml.app.trials.verdict import Key
-from contml.config import flat, read
+from contml.config import Section, flat, read, validate
 from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.metrics import Published
 from contml.evaluation.query_values import QueryValues
 from contml.evaluation.results import Evaluation
 from contml.evaluation.table import scope, value_text
@@ -46,12 +47,14 @@ class EvaluatedRun:
         config: the config as flat keys; "checkpoint" and "split" are the weights and the split of the evaluation.
         evaluated: the metrics, and which weights and split they are of.
         query_values: the file of the main metric of each query.
+        published: the metrics that a paper reports, which the config holds, as a line; empty if there are none.
     """
 
     folder: Path
     config: Values
     evaluated: Evaluated
     query_values: Path
+    published: str = ""
 
     @property
     def evaluation(self) -> Evaluation:
@@ -117,6 +120,10 @@ def _read(run: Run) -> Iterator[EvaluatedRun | str]:
     except (InputError, AttributeError, TypeError, ValueError) as error:
         yield f"cannot be read ({error})"
         return
+    section = replace(document, values={"published": document.values.get("published")})
+    part = validate(section, {"published": Section(Published, required=False)}).parts.get("published")
+    paper = None if part is None else part.build()
+    published = "" if paper is None else f"{paper.source}: " + ", ".join(f"{k} {v:g}" for k, v in paper.metrics.items())
     config = {CONFIG: run.name, **flat({key: v for key, v in document.values.items() if key != "published"})}
     files = sorted(run.folder.glob("evaluation*.json"), key=lambda path: len(path.name))
     total, done = config.get("training.epochs"), max(epochs, default=0.0)
@@ -141,7 +148,7 @@ def _read(run: Run) -> Iterator[EvaluatedRun | str]:
         else:
             run_config = {**config, "checkpoint": evaluated.checkpoint, "split": evaluated.split}
             query_values = run.query_values(evaluated.split, checkpoint)
-            yield EvaluatedRun(run.folder, run_config, evaluated, query_values)
+            yield EvaluatedRun(run.folder, run_config, evaluated, query_values, published)
 
 
 def by_test_set(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:

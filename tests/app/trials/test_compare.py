@@ -441,3 +441,11 @@ def test_a_run_without_a_finite_value_is_not_in_the_verdict(tmp_path):
         write_run(tmp_path / name, replace(poses(0.5), spearman=value), optimizer={"lr": float(name)})
     (table,) = compare([tmp_path], metrics=["spearman"]).tables
     assert table.verdicts["spearman"].best in (None, 1, 2)
+
+
+def test_what_a_paper_reports_is_below_the_table(tmp_path):
+    paper = {"source": "Kim et al. 2020, Table 2", "recall@1": 0.697}
+    write_run(tmp_path / "a", classes(0.5), published=paper)
+    (table,) = compare([tmp_path]).tables
+    assert table.remarks == ["published: Kim et al. 2020, Table 2: recall@1 0.697"]
+    assert "published" not in " ".join(table.keys)
