@@ -84,7 +84,7 @@ def sweep(
         on_line: called with a line about each finished training.
 
     Raises:
-        InputError: an error in the arguments, in the data or of the machine, the folder is of another sweep, or
+        InputError: an error in the arguments, in the data or of the machine, the folder belongs to another sweep, or
             another command works on it.
         KeyboardInterrupt: a signal stopped the sweep.
     """
