@@ -304,12 +304,21 @@ def _run_by_joblib(
 
     stop, running, errors = results.folder.absolute() / "stop", dict[str, ItemT](), list[BaseException]()
 
+    def fail(error: BaseException) -> None:
+        """End the run with an error, when the items that have begun are done or have saved their states."""
+        errors.append(error)
+        stop.touch()
+
     def calls() -> Iterator[Any]:
-        for item in chain([first], items):
-            if stop.exists():
-                return
-            running[item.key] = item
-            yield delayed(_do)(item, log(item))
+        try:
+            for item in chain([first], items):
+                if stop.exists():
+                    return
+                call = delayed(_do)(item, log(item))
+                running[item.key] = item
+                yield call
+        except Exception as error:
+            fail(error)
 
     try:
         results.folder.mkdir(parents=True, exist_ok=True)
@@ -327,9 +336,8 @@ def _run_by_joblib(
                         raise outcome.error
                     results.add(key, outcome)
                     on_done(item)
-                except (InputError, KeyboardInterrupt, RuntimeError) as error:
-                    stop.touch()
-                    errors.append(error)
+                except (Exception, KeyboardInterrupt) as error:
+                    fail(error)
     except BrokenExecutor as error:
         got = f"a process died ({one_line(error).partition('. ')[0]:.120})"
         logs = ", ".join(dict.fromkeys(str(path) for item in running.values() if (path := log(item)) is not None))
@@ -361,7 +369,7 @@ def _pool(processes: int | None, cluster: str, **begin: Any) -> Iterator[Any]:
     from joblib import register_parallel_backend
     from ray.util.joblib.ray_backend import RayBackend
 
-    RayBackend.supports_return_generator = True  # it is, but does not say so
+    RayBackend.supports_return_generator = True  # its pool calls back; the class only does not declare it
     register_parallel_backend("ray", RayBackend)
     found = ray.cluster_resources()
     unit = "GPU" if found.get("GPU", 0) >= 1 else "CPU"

@@ -115,6 +115,25 @@ def test_items_that_save_their_state_when_another_one_fails(tmp_path):
     assert [*Squares(results.path)] == ["number 6"]
 
 
+@pytest.mark.parametrize("where", ["is_needed", "log", "on_done"])
+def test_an_error_beside_the_items_stops_them(tmp_path, where, recwarn):
+    """As of a pipe that is closed while a result is printed: the items end by themselves, and are not killed."""
+    results, calls = Squares(tmp_path / "squares.jsonl"), []
+
+    def closed(item):
+        calls.append(item)
+        if len(calls) == 4:
+            raise BrokenPipeError("closed")
+        return True if where == "is_needed" else None
+
+    items = [Number(value) for value in range(20)]
+    with pytest.raises(BrokenPipeError):
+        work.run(items, partial(square, tmp_path, 0.1), results, processes=2, **{where: closed})
+    assert not recwarn.list
+    assert 3 <= len(results) < len(items)
+    assert len(results) == len(begun(tmp_path))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_asked_to_stop_stops_its_items(tmp_path, number):
     process = start(tmp_path, 7, 0.0, "lines", "--stops")
