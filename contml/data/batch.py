@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.data._resampling import Box, crop_planes
 from contml.data.cache import CachedImages
 from contml.data.decode import PixelArray, cause, resized
 from contml.data.split import Split
-from contml.data.transforms import CropTransform, Transform, centre
+from contml.data.transforms import Box, CropTransform, Transform, centre
 
 #: What training flips with probability 1/2: whole batches, so that label distances in a batch stay valid, or each
 #: image.
@@ -140,6 +139,8 @@ class BatchDecoder:
 
         seed: seed, epoch, step; None: no augmentation.
         """
+        from contml.data._resampling import crop_planes  # here: it imports numba
+
         out: PixelArray = images.numpy()
         decoded = Decoded([], [])
         # Drawn before the first image: between two images, whose pixels fill the processor's cache, it takes longer.
@@ -180,6 +181,13 @@ class BatchDecoder:
             got = f"{pixels.dtype} {list(pixels.shape)}" if is_array else f"a {type(pixels).__name__}"
             raise InputError("transform", f"returned {got}", f"must return a numpy array, uint8 {list(shape)}")
         return pixels
+
+
+def load_compiled() -> None:
+    """Loads what numba compiled, or compiles it."""
+    from contml.data._resampling import resize  # here: it imports numba
+
+    resize(np.zeros((1, 1, 3), np.uint8), 1)
 
 
 def _is_flipped(*seed: int) -> bool:

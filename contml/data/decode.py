@@ -99,7 +99,7 @@ def resized(item: ImageItem, name: str, side: int) -> PixelArray:
         OSError: it cannot be decoded.
         InputError: it is an array of another dtype or shape.
     """
-    from contml.data._resampling import resize  # here: it imports torch
+    from contml.data._resampling import resize  # here: it imports numba
 
     # JPEGs are decoded at no less than twice this size, so that resizing still averages pixels.
     picture = decode(item, name, 2 * side)

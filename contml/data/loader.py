@@ -29,7 +29,7 @@ from contml._support.progress import note, progress_bar
 from contml._support.signals import ignore_in_worker
 from contml._support.validation import NonNegativeInt, PositiveInt, as_rows, check_ranges, check_whole
 from contml.contracts import Rows, Sampler
-from contml.data.batch import Batch, BatchDecoder, BatchResult, Decoded, Flip, Request, SplitFeatures
+from contml.data.batch import Batch, BatchDecoder, BatchResult, Decoded, Flip, Request, SplitFeatures, load_compiled
 from contml.data.cache import CHUNK, CachedImages, CacheKind, CacheReport, ImageCache
 from contml.data.split import Split
 from contml.data.transforms import CropTransform, Transform
@@ -340,6 +340,7 @@ class _Workers:
     """
 
     def __init__(self, decoder: BatchDecoder, workers: int) -> None:
+        load_compiled()  # before the processes are forked, so that each has it
         self._decoder = decoder  # keeps the split alive, whose id is the key of this loader
         self._rows = max(1, min(_PART_ROWS, _PART_BYTES // decoder.empty().nbytes))
         places = workers * _PARTS_PER_WORKER + 1  # and one that is copied

@@ -19,11 +19,11 @@ from torch import Tensor
 from contml._support.errors import InputError, did_you_mean, one_line
 from contml._support.options import options_of
 from contml._support.validation import NonNegativeInt, check_ranges
-from contml.data import _resampling
-from contml.data._resampling import Box
 from contml.data.decode import PixelArray
 
 Transform: TypeAlias = Callable[[PixelArray, np.random.Generator], PixelArray]
+#: What is cut from an image: left, top, side in pixels.
+Box: TypeAlias = "tuple[int, int, int]"
 
 _PREFIX = "torchvision:"
 
@@ -155,6 +155,8 @@ def cut(image: PixelArray, box: Box, crop: int) -> PixelArray:
 
     Outside the image, its edge is repeated.
     """
+    from contml.data import _resampling  # here: it imports numba
+
     return _resampling.crop(image, box, crop)
 
 
