@@ -3,7 +3,7 @@
     python -m benchmarks.batch_distances [--save]
 
 A step is forward, log-ratio loss, backward and SGD on a batch of 150 images that lie in memory; label distances are
-those of 150 random rows of the task's training labels, packed beforehand as in a training. Both run in turn in one
+of 150 random rows of the task's training labels, packed beforehand as in a training. Both run in turn in one
 process. Drawn data always; the real packs where CONTML_DATA, or shared/data beside the checkout, has them.
 """
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.finetuning data=FOLDER weights=FILE [--plan] [--minutes M]
 
-The sets and the weights are those of `benchmarks/presets.py`: houses and poses, MobileNetV2 at 128 pixels. Each method
+Sets and weights are as in `benchmarks/presets.py`: houses and poses, MobileNetV2 at 128 pixels. Each method
 has two learning rates with seed 0; the better one on the validation split is trained with two more seeds. The head is
 the preset `features`; the others have the images of the preset `finetune`, and 5,000 images in place of 50,000, since
 each passes the network. A finished training is a line of `benchmarks/results/raw/finetuning.jsonl`; the same command

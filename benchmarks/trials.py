@@ -1,4 +1,4 @@
-"""Equal trials for every method: options are chosen on the validation split, only those are measured on the test split.
+"""Equal trials for every method: the validation split chooses options, which are then measured on the test split.
 
     for each method, each of its options:   train with seed 0, measure on the validation split
     for seeds 1, 2, 3, for each method:     train its best option, measure on the test split
@@ -134,7 +134,7 @@ class Trials:
         )
 
     def known(self) -> list[Job]:
-        """The trainings that are known so far: the trials, and when they are finished those of the chosen options."""
+        """The trainings that are known so far: the trials, and after them the trainings of the chosen options."""
         trials = self.trial_jobs()
         if any(job.key not in self.record for job in trials):
             return trials

@@ -3,7 +3,7 @@
 It contains config.yaml, data.safetensors (names, label hashes and splits of its items), metrics.jsonl, checkpoints/,
 evaluation.json, calibration.json, labels.safetensors (training items with their embeddings and labels), about.json
 (device, time, versions of the training), seconds.json (its time until the saved state), embeddings/ (of a captioner:
-captions/), report.html and its pictures, card.png (the result on one picture), the log of a tracker, queries.csv (the
+captions/), report.html and its pictures, the log of a tracker, queries.csv (the
 result of each query: score, random, oracle, names of the nearest items), queries/ (the main metric of each query, with
 which runs are compared). One process trains it at a time: that process holds the lock of the folder. Others may read it
 meanwhile, since every file but metrics.jsonl is replaced as a whole, and a last line of metrics.jsonl that is cut short

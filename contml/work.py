@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from filelock import FileLock
 
@@ -201,8 +201,7 @@ class Files(Results[ResultT]):
 
     def remove(self) -> None:
         """Remove `root`: the output is written."""
-        if self._root.is_dir():
-            remove_folder(self._root)
+        remove_folder(self._root)
 
     @abstractmethod
     def load(self, key: str, path: Path) -> ResultT | None:
@@ -247,7 +246,7 @@ def run(
     """Do the items that have no result, in order.
 
     Args:
-        items: all of them, also those that have a result.
+        items: all of them, also the items that have a result.
         function: the result of an item. Another process gets it once.
         results: the finished ones; they have all results of items that are needed when this returns.
         processes: number of items at a time, each in a process of its own. None or 1: in this process; None with a
@@ -332,8 +331,8 @@ def _run_by_joblib(
             for key, outcome in pool(calls()):
                 item = running.pop(key)
                 try:
-                    if isinstance(outcome, _Failed):
-                        raise outcome.error
+                    if isinstance(outcome, BaseException):
+                        raise outcome
                     results.add(key, outcome)
                     on_done(item)
                 except (Exception, KeyboardInterrupt) as error:
@@ -404,34 +403,22 @@ def _connected(address: str) -> Any:
     return ray
 
 
-class _Failed(NamedTuple):
-    """The outcome of an item whose function raised an error."""
-
-    error: InputError | KeyboardInterrupt | RuntimeError
-
-
-class _Worker(NamedTuple):
-    """What a process that does items has got at its beginning."""
-
-    function: Callable[[Any], Any]
-    stop: Path  # exists when the items are to stop
-
-
-_worker: _Worker | None = None
+#: What a process that does items has got at its beginning: the function, and a path that exists when it is to stop.
+_work: tuple[Callable[[Any], Any], Path] | None = None
 _held: list[object] = []
 _is_busy = threading.Event()
 
 
 def _begin(function: Callable[[Any], Any], stop: Path, parent: int, folder: Path) -> None:
     """Prepare a process that does items; `parent` is the process of the command, 0 on a cluster."""
-    global _worker
+    global _work
     if parent:
         _held.append(FileLock(stop.with_name(f"worker-{os.getpid()}")).acquire())  # until this process ends
         if sys.platform != "win32":
             os.setpgrp()  # Ctrl-C reaches the parent alone, which stops its children
     if folder.is_dir():  # on each machine of a cluster
         os.chdir(folder)
-    _worker = _Worker(function, stop)
+    _work = function, stop
     threading.Thread(target=_watch, args=(stop, parent), daemon=True).start()
 
 
@@ -447,23 +434,23 @@ def _watch(stop: Path, parent: int) -> None:
 
 
 def _do(item: Any, log: Path | None) -> tuple[str, Any]:
-    """Return the key of an item, and its result or what went wrong, in a process that `_begin` prepared."""
-    assert _worker is not None
-    if not _worker.stop.parent.is_dir():
+    """Return the key of an item, and its result or its error, in a process that `_begin` prepared."""
+    assert _work is not None
+    function, stop = _work
+    if not stop.parent.is_dir():
         hint = "call the command in a folder that all machines of the cluster share, and write its results there"
-        problem = InputError(f"machine {socket.gethostname()}", f"does not share {_worker.stop.parent}", hint=hint)
-        return item.key, _Failed(problem)
+        return item.key, InputError(f"machine {socket.gethostname()}", f"does not share {stop.parent}", hint=hint)
     if log is not None:
         _print_to(log)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     _is_busy.set()
     try:
-        return item.key, _worker.function(item)
+        return item.key, function(item)
     except (InputError, KeyboardInterrupt) as error:
-        return item.key, _Failed(error)
+        return item.key, error
     except Exception:
         see = "" if log is None else f", see {log}"
-        return item.key, _Failed(RuntimeError(f"{item} failed{see}\n{traceback.format_exc()}"))
+        return item.key, RuntimeError(f"{item} failed{see}\n{traceback.format_exc()}")
     finally:
         _is_busy.clear()
         signal.signal(signal.SIGTERM, before)

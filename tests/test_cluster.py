@@ -66,11 +66,11 @@ def test_a_cluster_needs_a_cache():
 
 def test_a_machine_that_does_not_share_the_folder(tmp_path, monkeypatch):
     """It would train on no data, and the failed trainings would be results."""
-    monkeypatch.setattr(work, "_worker", work._Worker(partial(square, tmp_path, 0), tmp_path / "elsewhere" / "stop"))
+    monkeypatch.setattr(work, "_work", (partial(square, tmp_path, 0), tmp_path / "elsewhere" / "stop"))
     key, failed = work._do(Number(0), None)
     assert key == Number(0).key
     with refuses("machine", got="does not share", hint="call the command in a folder that all machines"):
-        raise failed.error
+        raise failed
 
 
 @pytest.mark.slow

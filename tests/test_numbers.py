@@ -36,7 +36,7 @@ from contml.labels import SegmentationLabels
 from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, margin
 from contml.models import heads
 from contml.models.bn_inception import BNInception
-from contml.report import card, embedding_map, rendering
+from contml.report import embedding_map, rendering
 from contml.retrieval import calibration, graph
 from contml.search import nearest, segments
 from contml.tasks.captions import distance as caption_distance
@@ -763,7 +763,6 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
     "docs/runs.md": [
         (f"the report, one file below {N} MB", lambda: rendering.LIMIT / 1e6),
         (f"without scripts, below {N} MB", lambda: rendering.LIMIT / 1e6),
-        (f"on one picture of {N} x {N}", lambda: card.SIZE),
         (f"shows at most {N} items, a sample", lambda: embedding_map.MAX_TSNE),
         (
             f"a share of which is set aside: `training.val_share={N}`".replace("a share of which", "of which a share"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from contml._support.errors import InputError
 
-#: Endings of tables, in lower case; those of text may be followed by .gz.
+#: Endings of tables, in lower case; .gz may follow the ending of a text file.
 TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".pq", ".xlsx")
 #: That of a file of arrays of joints, which the table task also reads.
 JOINTS = ".npz"

@@ -64,7 +64,8 @@ class Range:
             return
         right_type = is_whole(value) if self.whole else is_finite(value)
         if not right_type or not (self.least <= value <= self.most and self.above < value < self.below):  # type: ignore[operator]
-            article = "" if self.whole or str(self) == "a finite number" else _finite(value)
+            is_said = self.whole or str(self) == "a finite number" or is_finite(value)
+            article = "" if is_said else "finite and " if isinstance(value, Real) else "a number "
             raise InputError(name, str(value), ", or ".join([f"must be {article}{self}", *words]))
 
 
@@ -148,10 +149,6 @@ def check_whole(least: int, **numbers: object) -> None:
 def is_finite(value: object) -> bool:
     """Whether a value is a real number other than NaN and infinity."""
     return isinstance(value, Real) and math.isfinite(value)
-
-
-def _finite(value: object) -> str:
-    return "" if is_finite(value) else "finite and " if isinstance(value, Real) else "a number "
 
 
 def as_rows(rows: Rows, length: int, device: torch.device | str = "cpu") -> Tensor:

@@ -1,1 +1,1 @@
-"""What the commands do beyond one training."""
+"""What the commands do that need several trainings: sweep, benchmark, compare, audit."""

@@ -290,7 +290,7 @@ def _scored(
 
 
 def draw_folds(keys: Sequence[str], folds: int, what: str = "items") -> Tensor:
-    """The fold of each item, or judgment, `[N]`, drawn by its key; those with equal keys are in one fold.
+    """The fold of each item, or judgment, `[N]`, drawn by its key; items with equal keys are in one fold.
 
     Raises:
         InputError: there are fewer different keys than folds, or fewer than two folds.
@@ -375,7 +375,7 @@ class _FoldOutput(NamedTuple):
 
     features: Tensor  # [N,F]; of judgments the embeddings
     missing: Tensor  # rows whose image could not be read
-    untrained: bool  # whether its weights are those at the beginning
+    untrained: bool  # whether its weights are the initial ones
     smaller: bool  # whether it was trained with smaller batches than the run, which its items can fill
 
 
@@ -403,7 +403,7 @@ class _Folds(work.Files[_FoldOutput]):
 
     @cached_property
     def loaded(self) -> _Loaded:
-        """The run and its data, which are those of its training."""
+        """The run and the data of its training."""
         experiment, run = load_run(self.run, trust=self.trust)
         return _Loaded(experiment, run, recorded_task(experiment, run, accept_changes=False)[0])
 

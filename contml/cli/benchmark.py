@@ -44,7 +44,7 @@ def benchmark(
     Options are chosen on the validation split; the test split is measured for the chosen ones alone. The same command
     continues after an interruption. The page shows what is finished.
     """
-    from contml.app.trials.benchmark import Output, benchmark as run_benchmark
+    from contml.app.trials.benchmark import benchmark as run_benchmark, page_of
 
     try:
         finished = run_benchmark(
@@ -63,7 +63,7 @@ def benchmark(
         echo("contml: stopped; the same command continues this benchmark", err=True)
         raise typer.Exit(130) from None
     if not plan:
-        echo(f"{finished}; page: {Output.of(results, suite).page}")
+        echo(f"{finished}; page: {page_of(results, suite)}")
         if len(finished.suite.seeds) == 1:
             from contml.app.trials.page import ONE_SEED
 

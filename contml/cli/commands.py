@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -52,10 +51,9 @@ def main() -> None:
         message = _number_error(error) or " ".join(error.format_message().split()).replace(": Value error, ", ": ")
         command = _called(sys.argv[1:])[0]
         is_unknown = message.startswith("No such option") and "Possible" not in message
-        if found := re.match(r"No such option: (--cluster)\b", message):
-            option = found[1]
-            having = [name for name, each in _commands().items() if any(option in one.opts for one in each.params)]
-            message = f"No such option: {option}; it is an option of {', '.join(having)}"
+        if message.startswith("No such option: --cluster"):
+            having = [name for name, each in _commands().items() if any("--cluster" in one.opts for one in each.params)]
+            message = f"No such option: --cluster; it is an option of {', '.join(having)}"
             message += "; 'accelerate launch' trains one run on several GPUs" * command.startswith("train")
         elif is_unknown and command in CONFIGURED:
             message += "; an option of the config is written as training.epochs=3"

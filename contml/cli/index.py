@@ -19,7 +19,6 @@ from contml.cli.printing import complete, echo, print_table, print_unread, unrea
 
 if TYPE_CHECKING:
     from contml.retrieval.labelled_items import LabelledItems, LabelQuery
-    from contml.search import Index
     from contml.search.results import QueryResult
 
 INDEX_EXAMPLE = """Example: contml index runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out photos.index"""
@@ -212,7 +211,11 @@ def search(
     model = load(run_path, trust=trust).fitted_to(opened.dim)
     made_with.check(model.identity, str(run_path))
     note_on_weights(run_path, model)
-    answering = _answering(model, opened)
+
+    def answering(ids: list[str]) -> Any:
+        """Return the labels of items of the index."""
+        return _answers(model, opened.embeddings(ids))
+
     if labels:
         query = _label_query(model, labels)
         found = opened.search(query.embedding[None], k)
@@ -263,11 +266,6 @@ def _answers(model: Any, embeddings: Any) -> list[list[Any]]:
     if not model.has_labels:
         return [[] for _ in embeddings]
     return [list((answers or {}).values()) for answers in answers_of(model.labelled, embeddings)]
-
-
-def _answering(model: Any, index: Index) -> Any:
-    """The labels of items of an index by their ids."""
-    return lambda ids: _answers(model, index.embeddings(ids))
 
 
 def _print(results: list[QueryResult]) -> None:

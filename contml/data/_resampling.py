@@ -136,26 +136,14 @@ def _together(rows: Bytes, count: int, starts: Places, weights: Words, block: By
 @compiled
 def _across(ring: Bytes, start: int, weights: Words, sums: Words, line: Bytes) -> None:
     """The weighted sum of the lines start, start + 1, ...; line n is in row n modulo the length of the ring."""
-    length = len(ring)
-    first, second = ring[start % length], ring[(start + 1) % length]
-    if len(weights) == 2:
-        a, b = weights[0], weights[1]
+    for i in range(len(line)):
+        sums[i] = _HALF
+    for k in range(len(weights)):
+        a, old = weights[k], ring[(start + k) % len(ring)]
         for i in range(len(line)):
-            line[i] = _U32(a * _U32(first[i]) + b * _U32(second[i]) + _HALF) >> _SHIFT
-    elif len(weights) == 3:
-        a, b, c = weights[0], weights[1], weights[2]
-        third = ring[(start + 2) % length]
-        for i in range(len(line)):
-            line[i] = _U32(a * _U32(first[i]) + b * _U32(second[i]) + c * _U32(third[i]) + _HALF) >> _SHIFT
-    else:
-        for i in range(len(line)):
-            sums[i] = _HALF
-        for k in range(len(weights)):
-            a, first = weights[k], ring[(start + k) % length]
-            for i in range(len(line)):
-                sums[i] = _U32(sums[i] + a * _U32(first[i]))
-        for i in range(len(line)):
-            line[i] = sums[i] >> _SHIFT
+            sums[i] = _U32(sums[i] + a * _U32(old[i]))
+    for i in range(len(line)):
+        line[i] = sums[i] >> _SHIFT
 
 
 @compiled

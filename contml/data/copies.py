@@ -37,8 +37,8 @@ def _stamps(sources: Iterable[ImageSource]) -> list[Stamp | None]:
 def same_images(*parts: Sequence[ImageSource]) -> Array:
     """Returns a number for each image `[N]` of all parts, the same for equal crops of files with equal content.
 
-    An image of no file equals no other, and one whose file is missing only those of its path. Of more than a million
-    files, those of equal paths are equal, and this is printed.
+    An image without a file equals no other image. An image whose file is missing equals images of the same path. Of
+    more than a million files, only the paths are compared, and this is printed.
     """
     pictures = [part.pictures if isinstance(part, Vectors) else part for part in parts]
     packed = [part for part in pictures if isinstance(part, PackedFiles)]
@@ -255,16 +255,6 @@ def _states_in(folder: str, names: Texts) -> Array:
                 status = entry.stat()
                 states[entry.name] = status.st_size, status.st_mtime_ns
     return np.fromiter((states.get(name, (0, 0)) for name in names), np.dtype((np.int64, 2)), len(names))
-
-
-def file_state(path: str | os.PathLike[str]) -> str:
-    """Size and time of change of an image file: another state means that the file has changed.
-
-    Raises:
-        OSError: there is no such file.
-    """
-    status = os.stat(path)  # noqa: PTH116
-    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def digest_of(file: str, last: int | None = None) -> bytes:

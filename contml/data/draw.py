@@ -30,8 +30,9 @@ def positions(keys: Sequence[str], seed: int, purpose: str) -> Array:
     """
     prefix = f"{seed}/{purpose}/".encode()
     different_keys, numbers = as_texts(keys).numbered()
-    contents = (prefix + content for content in different_keys.contents())
-    key_positions: Array = np.fromiter(map(_position, contents), np.float64, len(different_keys))
+    digests = (hashlib.blake2b(prefix + key, digest_size=8).digest() for key in different_keys.contents())
+    positions = (int.from_bytes(digest, "big") / 2**64 for digest in digests)
+    key_positions: Array = np.fromiter(positions, np.float64, len(different_keys))
     return key_positions[numbers]
 
 
@@ -91,7 +92,3 @@ def check_queries(count: int, items: int) -> None:
     if not 0 <= count <= max_queries:
         allowed = f"must be 0 to {max_queries}, so that two of {items} test images are left to find"
         raise InputError("queries", str(count), allowed, "0 uses every image as a query against all others")
-
-
-def _position(content: bytes) -> float:
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") / 2**64

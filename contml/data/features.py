@@ -73,7 +73,7 @@ class Made(NamedTuple):
         """The first setting that differs from others, in words; "" if none does.
 
         Args:
-            settings: those of a command.
+            settings: the settings of a command.
         """
         if not self.settings:
             return "of another model, of other options, or of images that have changed since"
@@ -149,7 +149,7 @@ def finished_file(
         path: a file of features, or of embeddings (`contml embed`).
         key: the key of a file that is complete, called if there is one; None: not known yet.
         settings: what the key depends on but the images; None: they are not recorded.
-        is_same: called for another key with equal settings: whether the images are those of the file all the same.
+        is_same: called for another key with equal settings: whether the file was made from the same images anyway.
 
     Raises:
         InputError: another file has its name, or one of other settings or images.

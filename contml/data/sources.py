@@ -316,7 +316,7 @@ class DatasetImage:
     """The image of an item of a map-style data set.
 
     Args:
-        dataset: gives images, dictionaries with an "image" as those of Hugging Face, or tuples with an image first.
+        dataset: gives images, dictionaries with an "image" (as Hugging Face does), or tuples with an image first.
             An image is a picture, or uint8 `[3, H, W]` or `[H, W, 3]`; without a transform, since contml resizes and
             augments images itself.
         row: the number of the item.

@@ -161,7 +161,7 @@ class Split:
 
     @property
     def feature_dim(self) -> int | None:
-        """The length of the feature vectors, or of those of the feature maps; None if the items are images."""
+        """The length of the feature vectors, or of the vectors of feature maps; None if the items are images."""
         source = self.images[0] if self.images else None
         return source.values.shape[-1] if isinstance(source, Vector) else None
 

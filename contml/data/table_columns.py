@@ -286,7 +286,7 @@ class Table:
         return self.columns[name]
 
     def texts(self, name: str, use: str, option: str = "") -> list[str]:
-        """The cells of a column as texts, "" where one is missing; arguments and errors are those of `column`.
+        """The cells of a column as texts, "" where one is missing; arguments and errors as in `column`.
 
         Raises:
             InputError: there is no such column, or its cells are not texts, numbers or lists.

@@ -123,17 +123,14 @@ def torchvision_transform(name: str) -> type[TorchvisionTransform] | None:
     options = [
         p.replace(kind=p.POSITIONAL_OR_KEYWORD, annotation=_kind(p.default))
         for p in inspect.signature(library).parameters.values()
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and _is_plain(p.default)
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        and (p.default in (p.empty, None) or isinstance(p.default, bool | int | float | str | tuple))
     ]
     options.sort(key=lambda p: p.default is not p.empty)
     sizes = [inspect.Parameter(size, inspect.Parameter.KEYWORD_ONLY, annotation=int) for size in ("resize", "crop")]
     summary = inspect.cleandoc(library.__doc__ or key)
     members = {"library": library, "__signature__": inspect.Signature([*options, *sizes]), "__doc__": summary}
     return type(name, (TorchvisionTransform,), members)
-
-
-def _is_plain(default: Any) -> bool:
-    return default in (inspect.Parameter.empty, None) or isinstance(default, bool | int | float | str | tuple)
 
 
 def _kind(default: Any) -> Any:

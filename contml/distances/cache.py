@@ -91,7 +91,7 @@ class NeighbourCache:
     def _search(
         self, found: _Parts, search: Callable[[_Part], _Found], report: Callable[[int], None], address: str
     ) -> _Found:
-        """The result, from parts of the rows; the arguments are those of `get`."""
+        """The result, from parts of the rows; arguments as in `get`."""
         total, done = len(self.rows), count(1)
         parts = [_Part(start, min(start + _ROWS, total)) for start in range(0, max(1, total), _ROWS)]
         for part in takewhile(lambda part: part.key in found, parts):

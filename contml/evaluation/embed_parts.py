@@ -184,7 +184,7 @@ class Rows:
 
 
 class EmbedRows:
-    """Embeds the rows of a part, in this process or on another machine; the arguments are those of `embed_to`."""
+    """Embeds the rows of a part, in this process or on another machine; arguments as in `embed_to`."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@
 H-AP: Ramzi, Audebert, Thome, Rambour, Bitot: "Hierarchical Average Precision Training for Pertinent Image Retrieval",
 ECCV 2022. Its relevance here is rel = max(0, 1 - D_y / m), m the median label distance above 0, as of the loss
 `SmoothRankLoss`: it needs no unit, one far outlier does not change it, and on labels of 0 and 1 H-AP is average
-precision. Quantiles and median are those of a sample of queries and gallery that depends on their numbers alone.
+precision. Quantiles and median are of a sample of queries and gallery, which depends on their numbers alone.
 
 Items at equal embedding distance: the expectation over their orders; tau-b counts their pairs as neither agreeing nor
 violated; the predicted label is the mean of the predictions of all orders.
@@ -92,7 +92,7 @@ class GradedMetrics:
         self._statistics: list[Tensor] = []  # each [n,4], of `order_statistics`
 
     def prepare(self, part: slice) -> None:
-        """Rank the gallery for those queries of H-AP and Kendall's tau that are in a part."""
+        """Rank the gallery for the queries of H-AP and Kendall's tau that are in a part."""
         data = self.data
         needed, step = int((self._sorted < part.stop).sum()), max(_LEAST_RANKED, _RANKED // data.items)
         while self._num_ranked < needed:

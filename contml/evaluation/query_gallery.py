@@ -95,7 +95,7 @@ class QueryGallery:
     def parts(self, width: int, entries: int | None = None, among: slice | None = None) -> Iterator[slice]:
         """Parts of the queries whose blocks `[part, width]` hold at most `entries` entries.
 
-        Default: what fits memory, of all of them; or only those `among` a larger part.
+        Default: as many as fit memory, of all queries or of the queries `among`.
         """
         start, stop = (0, len(self.queries)) if among is None else (among.start, among.stop)
         step = max(1, (entries or _ENTRIES) // width)

@@ -80,7 +80,7 @@ def evaluate(
             independent, which widens intervals.
         exclude_group: exclude a query's own group from its gallery, if there are groups. False where labels are
             classes, which are groups in any case.
-        places: cut the rankings at so many places, as those of a smaller gallery; default 100.
+        places: cut the rankings at this number of places, as for a smaller gallery; default 100.
 
     Raises:
         InputError: the numbers of embeddings and labels differ, an embedding is not finite, a row does not exist or is
@@ -98,7 +98,9 @@ def evaluate(
     group_ids = None if groups is None else _group_ids(groups, labels, excluded=exclude_group)
     q, g = _asked(queries, gallery, absent, classes if exclude_singletons else None)
     excluded = None if group_ids is None or not exclude_group else (group_ids[q], group_ids[g])
-    data = _query_gallery(x, q, g, excluded, labels.device)
+    is_self_search = all(torch.equal(rows, torch.arange(len(x))) for rows in (q, g))
+    embedded = (x, x) if is_self_search else (x[q], x[g])  # the same tensor is prepared for the search once
+    data = QueryGallery(*embedded, _positions(g, len(x))[q], groups=excluded, device=labels.device)
     k = min(places or LARGEST_K, LARGEST_K, data.available)
     if k < 1:
         raise InputError("groups", "a query's own group is its whole gallery", hint="give it a larger gallery")
@@ -148,17 +150,6 @@ def _asked(
     if classes is not None:
         q = q[relevant_items(classes[q], classes[g], position[q]) > 0]
     return q, g
-
-
-def _query_gallery(
-    x: Tensor, q: Tensor, g: Tensor, groups: tuple[Tensor, Tensor] | None, device: torch.device
-) -> QueryGallery:
-    """The embeddings of queries and gallery, of all embeddings `[N, d]`."""
-    is_self_search = all(torch.equal(rows, torch.arange(len(x))) for rows in (q, g))
-    # The same tensor is prepared for the search once.
-    query_embeddings, gallery_embeddings = (x, x) if is_self_search else (x[q], x[g])
-    self_index = _positions(g, len(x))[q]
-    return QueryGallery(query_embeddings, gallery_embeddings, self_index, groups=groups, device=device)
 
 
 def _ranking(

@@ -160,7 +160,9 @@ def _data(explored: Explored, own_images: str) -> dict[str, Any]:
         "errorK": explored.error_k,
         "names": [page_text(name) for name in split.names],
         "texts": [_lines(text) for text in explored.texts],
-        "metadata": None if metadata is None else [_pairs_of_texts(each) for each in metadata],
+        "metadata": None
+        if metadata is None
+        else [[[page_text(name), page_text(str(value))] for name, value in each.items()] for each in metadata],
         "columns": [] if metadata is None else _columns(metadata, "" if colours is None else colours.title),
         "colour": None
         if colours is None
@@ -258,10 +260,6 @@ def _numbers(values: Tensor, convert: Callable[[float], float] = float) -> list[
         return float(f"{number:.5g}") if math.isfinite(number) else None
 
     return list(rounded(values.tolist()))
-
-
-def _pairs_of_texts(values: Mapping[str, Any]) -> list[list[str]]:
-    return [[page_text(name), page_text(str(value))] for name, value in values.items()]
 
 
 def _lines(text: str) -> str:

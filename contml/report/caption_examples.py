@@ -53,9 +53,7 @@ class CaptionContent:
             "titles": [places[place] for place in first],
             "examples": caption_examples(captions, album, self.attention, self.size),
         }
-        shown = [(int(captions.queries[positions[n]]), captions.texts[positions[n]]) for n in first]
-        lines: list[tuple[Any, list[Any], Any]] = [(album.picture(row), [], words) for row, words in shown]
-        return Page("captions.html", album, {}, lines, {"queries.csv": captions_csv(captions, split)}, values)
+        return Page("captions.html", album, {}, {"queries.csv": captions_csv(captions, split)}, values)
 
 
 def caption_examples(
@@ -71,7 +69,8 @@ def caption_examples(
         try:
             picture = album.split.picture(row)
             if str(row) in attention:
-                words = _words(text, attention[str(row)].numpy(), _seen(picture, size))
+                seen = Image.fromarray(cut(resized(picture, "", size[0]), centre(*size), size[1]))
+                words = _words(text, attention[str(row)].numpy(), seen)
         except Exception as error:  # one bad picture must not lose the report of a whole training
             album.broken[row] = f"{type(error).__name__}: {error}"
         examples.append(
@@ -92,11 +91,6 @@ def captions_csv(captions: Captions, split: Split) -> bytes:
     names = [split.name(row) for row in captions.queries.tolist()]
     columns = [values.tolist() for values in captions.scores.values()]
     return csv_bytes([["image", "caption", *captions.scores], *zip(names, captions.texts, *columns, strict=True)])
-
-
-def _seen(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """The part of an image that the captioner saw: resized to a square, then its centre."""
-    return Image.fromarray(cut(resized(picture, "", size[0]), centre(*size), size[1]))
 
 
 def _words(text: str, attention: np.ndarray[Any, Any], picture: Image.Image) -> list[tuple[str, Image.Image]]:

@@ -114,7 +114,7 @@ def _dots(points: Array, colours: Colours | None, note: str = "") -> tuple[Figur
     bar = figure.colorbar(ScalarMappable(norm, "viridis"), ax=axes, location="bottom", pad=0.02, aspect=36)
     bar.set_label(plain(f"{colours.title}{' (log scale)' if is_log else ''}"))
     bar.ax.xaxis.set_minor_locator(NullLocator())
-    bar.set_ticks(_ticks(low, float(norm.vmax or 0), is_log))
+    bar.set_ticks([*(np.geomspace if is_log else np.linspace)(low, float(norm.vmax or 0), 5)])
     bar.ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _written(value, colours)))
     return figure, axes
 
@@ -127,11 +127,6 @@ def _key(name: str, colour: Any) -> Line2D:
     name = " ".join(name.split())
     name = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
     return Line2D([], [], marker="o", linestyle="", markersize=6, color=colour, label=plain(name))
-
-
-def _ticks(low: float, high: float, is_log: bool) -> list[float]:
-    """Five values at equal places of the scale."""
-    return list((np.geomspace if is_log else np.linspace)(low, high, 5))
 
 
 def _written(value: float, colours: Colours) -> str:

@@ -94,16 +94,11 @@ def drawn(split: Split, row: int, size: int, broken: dict[int, str], *, label: b
         return tile
 
 
-def squared(picture: Image.Image, size: int) -> Image.Image:
-    """A picture in the middle of a square of `size` pixels."""
-    tile = Image.new("RGB", (size, size), EMPTY)
+def draw(split: Split, row: int, size: int, broken: dict[int, str]) -> Image.Image:
+    """What `drawn` returns, in the middle of a square of `size` pixels."""
+    picture, tile = drawn(split, row, size, broken), Image.new("RGB", (size, size), EMPTY)
     tile.paste(picture, ((size - picture.width) // 2, (size - picture.height) // 2))
     return tile
-
-
-def draw(split: Split, row: int, size: int, broken: dict[int, str]) -> Image.Image:
-    """What `drawn` returns, in a square."""
-    return squared(drawn(split, row, size, broken), size)
 
 
 class ShownItem(NamedTuple):

@@ -19,7 +19,7 @@ from contml.labels.rankings import RankingLabels
 from contml.labels.triplets import TripletLabels
 from contml.report.examples import Example
 from contml.report.gallery import Line, ShownItem
-from contml.report.page import About, Page, card_line
+from contml.report.page import About, Page
 from contml.report.pictures import Album
 from contml.report.plots import density_plot
 from contml.report.rendering import interval_rows, texts
@@ -65,7 +65,7 @@ class JudgmentContent:
             points = torch.stack((labels.judged_pairs.distances, judged.distances), 1)
             figures["density"] = density_plot(points, metrics.main.model, None, metrics.measure)
         files = {"queries.csv": judgments_csv(judged, split)}
-        return Page("judgments.html", album, figures, [card_line(album, each) for each in first], files, values)
+        return Page("judgments.html", album, figures, files, values)
 
 
 def judged_examples(judged: Judged) -> tuple[list[Example], list[Example]]:

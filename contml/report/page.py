@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from matplotlib.figure import Figure
 from PIL import Image
@@ -19,8 +19,6 @@ from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.kinds import KINDS
 from contml.evaluation.metrics import title_of
 from contml.evaluation.table import further, headline_words, sentence, shortened, summary
-from contml.report.card import card
-from contml.report.examples import Example
 from contml.report.gallery import Strip
 from contml.report.pictures import Album, panel_pictures
 from contml.report.plots import encode, picture_of, training_plot, watched
@@ -28,10 +26,6 @@ from contml.report.rendering import render, text, texts
 
 #: Plots whose panels are pictures of their own on the page.
 _PANELS = ("curves", "metrics")
-#: The line of a card: a picture, the pictures beside it, and words.
-CardLine: TypeAlias = tuple[Image.Image, list[Image.Image], str]
-#: Items of a query on the card.
-_ON_CARD = 5
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,6 @@ class Page(NamedTuple):
         template: the file of the page.
         album: its pictures of items.
         figures: the plots by the name of their file, beside that of the training.
-        card: the lines of the card.
         files: other files by name.
         values: of the template.
     """
@@ -75,7 +68,6 @@ class Page(NamedTuple):
     template: str
     album: Album
     figures: Mapping[str, Figure]
-    card: Sequence[CardLine]
     files: Mapping[str, bytes]
     values: Mapping[str, Any]
 
@@ -89,7 +81,7 @@ class Content(Protocol):
 
 
 def write_report(folder: Path, content: Content, split: Split, evaluated: Evaluated, about: About) -> Path:
-    """Write `report.html`, its plots as PNG, `card.png` and other files into the folder; returns the page's path.
+    """Write `report.html`, its plots as PNG, and other files into the folder; returns the page's path.
 
     The pictures of the page have the best quality with which it is small enough.
 
@@ -108,7 +100,7 @@ def write_report(folder: Path, content: Content, split: Split, evaluated: Evalua
     figures = {**({"curves": training_plot(about.rows, evaluated)} if trained else {}), **page.figures}
     plots = {name: picture_of(figure) for name, figure in figures.items()}
     files = {f"{name}.png": encode(picture) for name, picture in plots.items()}
-    files |= {"card.png": encode(card(about.title, headline, page.card)), **page.files}
+    files |= page.files
     header, *table = summary(metrics)
     table, rest = shortened(table, str(metrics.k)) if KINDS[metrics.kind].ranked else (table, [])
     files["report.html"] = render(
@@ -140,12 +132,6 @@ def write_report(folder: Path, content: Content, split: Split, evaluated: Evalua
     for name, content_bytes in files.items():
         write(folder / name, methodcaller("write_bytes", content_bytes))
     return folder / "report.html"
-
-
-def card_line(album: Album, each: Example) -> CardLine:
-    """The line of a card for a query, with what was retrieved."""
-    items = each.lines[0][1][:_ON_CARD]
-    return album.picture(each.row), [album.picture(item.row) for item in items], each.details
 
 
 def _sections(figures: Mapping[str, Figure], whole: Mapping[str, Image.Image]) -> dict[str, list[Strip]]:

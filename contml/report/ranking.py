@@ -18,7 +18,7 @@ from contml.report.examples import SHOWN, examples, queries_csv
 from contml.report.explanation import Explanation, explain_pair, explanation_picture
 from contml.report.gallery import Strip, gallery_strips, stack
 from contml.report.label_errors import LabelSuspects, report_errors
-from contml.report.page import About, Page, card_line
+from contml.report.page import About, Page
 from contml.report.pictures import Album
 from contml.report.plots import class_density_plot, density_plot, encode, metrics_plot
 from contml.report.rendering import text, texts
@@ -90,5 +90,4 @@ class RankingContent:
             "group": text("class" if kind.by_class else split.group_name or "group"),
             "named_by_item": not (kind.by_class or has_group_names(split)),
         }
-        lines = [card_line(album, example) for example in shown.first]
-        return Page("report.html", album, figures, lines, files, values)
+        return Page("report.html", album, figures, files, values)

@@ -67,7 +67,7 @@ def embed_to_file(
 
     made, resumed = embed_to(
         out,
-        _settings(embedder, batch_size),
+        {"model or --dim": embedder.identity[:16], "--batch-size": str(batch_size)},
         {_SPLIT: split},
         embedder.model,
         images,
@@ -90,8 +90,3 @@ def check_takes_images(embedder: Embedder) -> None:
         problem = f"the model embeds vectors of {embedder.bundle.feature_dim} features, not images"
         hint = "embed them in Python: contml.load(...).embed(vectors); contml.search.Index keeps such embeddings"
         raise InputError(embedder.bundle.name, problem, hint=hint)
-
-
-def _settings(embedder: Embedder, batch_size: int) -> dict[str, str]:
-    """All that embeddings depend on but the images, by the name of the setting."""
-    return {"model or --dim": embedder.identity[:16], "--batch-size": str(batch_size)}

@@ -1,4 +1,4 @@
-"""Images in an index: add those that are not in it yet, with metadata from a table; the model of an index."""
+"""Images in an index: add the missing ones, with metadata from a table; the model of an index."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: The name under which the path of an image is kept in its metadata.
 FILE = "file"
-#: Images whose paths are compared with those of the index at a time.
+#: Images whose paths are compared with the paths in the index at a time.
 _COMPARED = 4096
 #: A cell of a table that is a number: no leading zeros, which codes have, and no more digits than a float holds.
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,9})?")

@@ -51,7 +51,7 @@ class Removed(NamedTuple):
 
     Attributes:
         items: number of items that were removed.
-        before: number of items among those named that had been removed before.
+        before: number of named items that had been removed before.
     """
 
     items: int
@@ -300,7 +300,7 @@ class Index:
         return last, written
 
     def _widened(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, Kind]:
-        """The types of all keys with those of new items; prints which ones are widened."""
+        """The types of all keys, with the keys of new items; prints which types are widened."""
         columns, new = self.columns, dict[str, Kind]()
         for entry in entries:
             for key, value in entry.items():

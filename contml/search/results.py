@@ -20,7 +20,7 @@ from contml.search.index import SearchResult
 Answering: TypeAlias = "Callable[[list[str]], list[list[Answer]]]"
 #: What a result says of the query's own image.
 SAME = "the same image"
-#: That of an item which is farther away than all pairs that the calibration knows.
+#: What a result says of an item that is farther away than all pairs that the calibration knows.
 FARTHER = "not known: too far"
 
 
@@ -55,7 +55,7 @@ class SearchHit(NamedTuple):
     metadata: dict[str, Any]
     #: Whether it is the query's own image.
     is_same: bool = False
-    #: Its labels by those of training items.
+    #: Its labels, predicted from the labels of training items.
     answers: Sequence[Answer] = ()
 
     @property

@@ -208,7 +208,7 @@ def write_rows(path: Path, columns: Mapping[str, Any], dim: int = 1) -> None:
 
 
 def read_rows(folder: Path, name: str, rows: int, wanted: Sequence[str], dim: int) -> dict[str, Any]:
-    """Return columns of a file of an index, as arrays of Arrow: those of `wanted` that it has.
+    """Return columns of a file of an index, as arrays of Arrow: the columns of `wanted` that the file has.
 
     Args:
         folder: the index.

@@ -80,7 +80,7 @@ class Trainer:
         val: the validation split: it is evaluated during training, and its best weights are kept (`options.select`).
         test: the split that is evaluated during training if there is no validation split; it selects nothing.
         run: the run folder for metrics and checkpoints; default None writes nothing.
-        labels: the labels for the loss if they are not those of the split, such as binarized labels.
+        labels: the labels for the loss, if they differ from the labels of the split, such as binarized labels.
         config: plain values that are saved with state and weights.
         evaluator: evaluates the model on a split; default: as an embedding, by retrieval.
         quiet: show no progress.

@@ -30,8 +30,8 @@ def coco_table(path: Path, content: dict[str, Any], options: TableOptions) -> Ta
     """The images of an annotation file, with the labels of their annotations.
 
     `category` holds the names of the categories of an image, each once; a single one where every image has at most one
-    annotation. `caption` holds its captions, `keypoints` its keypoints [[x, y, v], ...] if no image has those of two
-    persons. Other keys of the images are columns too.
+    annotation. `caption` holds its captions. `keypoints` holds its keypoints [[x, y, v], ...] if no image has keypoints
+    of two persons. Other keys of the images are columns too.
 
     Args:
         path: the file.

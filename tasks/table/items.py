@@ -64,7 +64,7 @@ class Items:
         excluded: how many rows of "train", "val" and "test" were omitted, by reason.
         omitted: all that was omitted, in words; "" for nothing.
         without_file: how many rows have no image file, but features.
-        metadata: the columns of texts or numbers, but for those of the images and of the split.
+        metadata: the columns of texts or numbers, without the columns of images and of the split.
     """
 
     paths: Texts
@@ -200,7 +200,7 @@ def read_items(
 
 
 class _Rows:
-    """The rows that can be used so far, `usable` `[N]`, and those that were omitted, by reason."""
+    """The rows that can be used so far, `usable` `[N]`, and the omitted rows by reason."""
 
     def __init__(self, table: Table, missing: Missing) -> None:
         self.table, self.missing = table, missing
@@ -271,7 +271,7 @@ class _Rows:
             paths: the image of each row.
             labels: the labels.
             shared: the columns that must be equal in all rows of an image.
-            texts: the cells of the labels of each row; those of merged rows are joined, in alphabetical order.
+            texts: the cells of the labels of each row; the cells of merged rows are joined, in alphabetical order.
 
         Raises:
             InputError: a cell of a shared column differs between the rows of an image.
@@ -319,7 +319,7 @@ class _Rows:
         return ", ".join(f"{len(dropped):,} {reason}" for reason, dropped in self._dropped.items())
 
     def check_sizes(self, parts: Parts, named: Parts) -> None:
-        """Refuse fewer than three rows of a part, of those that were named or drawn."""
+        """Refuse fewer than three rows of a part that was named or drawn."""
         counts = {part: len(getattr(parts, part)) for part in named.used}
         if min(counts.values()) < 3:
             names = {"train": "training", "val": "validation"}
@@ -379,7 +379,7 @@ def split_by_column(table: Table, column: str, rows: Array) -> Parts:
 
 
 def _rows_of_parts(table: Table, column: str, rows: Array) -> dict[str, Array]:
-    """The rows that a column names for each part; "test" are all test rows, "query" those that are queries."""
+    """The rows that a column names for each part; "test" are all test rows, "query" the test rows that are queries."""
     texts, numbers = table.packed_texts(column, "split").numbered()
     first_rows = np.unique(numbers, return_index=True)[1]
     parts = np.array(parts_of(texts, lambda number: table.where(int(first_rows[number])), table.path, column))

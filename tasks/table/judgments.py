@@ -74,7 +74,8 @@ def read_judgments(
         )
     if unit and form not in ("scores of pairs", "distances of pairs"):
         raise InputError("unit", f"'{unit}', but the table has {form}", "is an option of judged pairs", "omit it")
-    own = _own_images(table, root, has_features)
+    folder = table.root if root is None else data_folder(root, "the images")
+    own = _Images(CellFiles(folder), None, {}, has_features)
     beside = _items_beside(table, own, names) if items is None else Path(items).expanduser()
     if beside is None or beside.suffix.lower() == ".npz":
         given = {"id_column": id_column, "image": image, **({} if beside is None else {"root": root})}
@@ -366,10 +367,6 @@ def _vectors(file: Path) -> _Vectors:
     if repeated := next((name for name, count in Counter(names).items() if count > 1), None):
         raise InputError(str(file), f"two vectors of '{repeated}'", "must have one per name")
     return _Vectors(file, dict(zip(names, values, strict=True)))
-
-
-def _own_images(table: Table, root: str | None, has_features: bool) -> _Images:
-    return _Images(CellFiles(table.root if root is None else data_folder(root, "the images")), None, {}, has_features)
 
 
 def _items_beside(table: Table, own: _Images, names: Sequence[str]) -> Path | None:

@@ -33,9 +33,9 @@ class PoseLabel(TableLabel):
     Args:
         squared: squared pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
-        joint_names: the name of each joint, as right_knee; null: those of the file, those of LSP for 14 joints, or
+        joint_names: the name of each joint, as right_knee; null: the names in the file, the names of LSP for 14 joints, or
             numbers.
-        skeleton: pairs of joints that a limb connects, counted from 0; null: those of the file, or none.
+        skeleton: pairs of joints that a limb connects, counted from 0; null: the pairs in the file, or none.
     """
 
     squared: bool = False
@@ -146,13 +146,10 @@ def _pose(text: str, where: str) -> Array:
         elif len(joint) in (2, 3):
             values[number, :2] = points(joint[:2], where)
             is_known = bool(np.isfinite(values[number, :2]).all())
-            values[number, 2] = _visible(joint[2], where) if len(joint) == 3 else is_known
+            is_seen = is_known if len(joint) == 2 else joint[2] == 2 or flag(joint[2], where, _CONFIDENCES)  # 2: COCO
+            values[number, 2] = is_seen
             if values[number, 2] and not is_known:
                 raise InputError(where, f"joint {number} is visible and not a number", hint="set the third number to 0")
         else:
             raise InputError(where, f"joint {number} has {len(joint)} numbers", _ALLOWED)
     return values
-
-
-def _visible(value: object, where: str) -> bool:
-    return value == 2 or flag(value, where, _CONFIDENCES)  # 2 as in COCO

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from contml.data.renderers import text as fonts
 from contml.data.renderers.text import font_for, load_font
-from contml.report.card import card
 
 CJK = ("写真", "日本語", "한국어")
 
@@ -36,14 +33,6 @@ def test_words_without_a_font_are_omitted():
     assert font_for("写真", 24)[1] == ""
 
 
-@pytest.mark.usefixtures("no_fonts")
-def test_the_card_without_fonts_draws_no_boxes_and_warns_of_nothing():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with_text, without = card("写真", "写真 4.1 km", []), card("", "4.1 km", [])
-    assert np.array_equal(np.asarray(with_text), np.asarray(without))
-
-
 def test_an_installed_font_that_has_the_characters_is_used(tmp_path, monkeypatch):
     shutil.copy(load_font(24).path, tmp_path / "Other-Sans-Regular.ttf")
     (tmp_path / "A-Sans-Regular.ttf").write_bytes(b"no font")
@@ -60,4 +49,3 @@ def test_cjk_is_drawn_where_a_font_is_installed():
         pytest.skip("no font with Chinese is installed")
     for word in CJK:
         assert font_for(f"{word} model", 24)[1] == f"{word} model"
-    assert not np.array_equal(np.asarray(card("写真", "", [])), np.asarray(card("", "", [])))

@@ -32,7 +32,7 @@ from contml.report.page import About, write_report
 from contml.report.plots import binned_quartiles, density_plot, metrics_plot, png, smooth, training_plot
 from contml.report.ranking import RankingContent
 
-PNGS = ["curves.png", "metrics.png", "gallery.png", "density.png", "map.png", "tsne.png", "card.png", "match.png"]
+PNGS = ["curves.png", "metrics.png", "gallery.png", "density.png", "map.png", "tsne.png", "match.png"]
 HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</script>"
 
 

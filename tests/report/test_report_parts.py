@@ -20,7 +20,6 @@ from contml.evaluation import Evaluated, evaluate
 from contml.evaluation.table import headline_words, shortened, summary
 from contml.labels import ClassLabels, OrdinalLabels, PoseLabels, VectorLabels, WeightedLabels
 from contml.report.breakdown import group_rows, label_rows
-from contml.report.card import SIZE, card
 from contml.report.examples import by_score, examples, queries_csv, surprises, worst
 from contml.report.gallery import drawn
 from contml.report.label_errors import report_errors
@@ -269,14 +268,6 @@ def test_a_label_with_words_is_text_and_not_drawn():
     assert "IndexError" in failing.broken[1]
 
 
-def test_the_card():
-    tile = Image.new("RGB", (50, 50), "red")
-    picture = card("写真" * 60, "The 10 nearest items differ by much; " * 9, [(tile, [tile] * 9, "words " * 60)] * 5)
-    assert picture.size == SIZE == (1200, 630)
-    assert picture.getpixel((100, 250)) == (255, 0, 0)
-    assert card("", "", []).size == SIZE
-
-
 def test_a_page_that_is_too_large_gets_smaller_pictures(tmp_path, monkeypatch):
     split, evaluation, ranking = found()
     found_here = RankingContent(ranking), split, Evaluated(evaluation, "test", "last", epoch=1, epochs=1)
@@ -301,8 +292,6 @@ def test_a_page_that_is_too_large_gets_smaller_pictures(tmp_path, monkeypatch):
     ):
         assert words in page.replace("in proportion to the squared", "to the squared")
     assert headline_words(evaluation) in page.replace("\N{NO-BREAK SPACE}", " ")
-    with Image.open(tmp_path / "b" / "card.png") as picture:
-        assert picture.size == SIZE
 
 
 def test_embedded_pictures_are_webp_of_limited_width():

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from contml import work
 from contml._support.errors import InputError, did_you_mean
@@ -59,17 +58,14 @@ class Benchmark:
         return f"{text}; the other {left:,} take about {hours:.1f} core-hours" if left else text
 
 
-class Output(NamedTuple):
-    """The files of a benchmark."""
+def page_of(results: Path, suite: str) -> Path:
+    """Return the page in a folder of results, of a suite given by name or by file."""
+    return results / f"{Path(suite).name.removesuffix('.yaml').removesuffix('.yml')}.md"
 
-    trainings: Path
-    page: Path
 
-    @classmethod
-    def of(cls, folder: Path, suite: str) -> Output:
-        """The files in a folder, of a suite given by name or by file."""
-        name = Path(suite).name.removesuffix(".yaml").removesuffix(".yml")
-        return cls(folder / "raw" / f"{name}.jsonl", folder / f"{name}.md")
+def trainings_of(results: Path, suite: str) -> Path:
+    """Return the file of the finished trainings in a folder of results."""
+    return results / "raw" / page_of(results, suite).with_suffix(".jsonl").name
 
 
 def benchmark(
@@ -107,11 +103,13 @@ def benchmark(
     deadline = time.monotonic() + 60 * minutes
     suite = read_suite(name)
     places = {} if plan else _parse_places(suite, given, inputs)
-    output = Output.of(results, name)
-    record = Record(output.trainings)
-    chosen = Benchmark(suite, _chosen_cells(suite, places, only), record)
+    out, record = page_of(results, name), Record(trainings_of(results, name))
+    names = [*suite.sets, *suite.methods]
+    if unknown := next((each for each in only if each not in names), None):
+        raise InputError("--only", unknown, hint=did_you_mean(unknown, names, f"choose of {', '.join(names)}"))
+    chosen = Benchmark(suite, cells(suite, places, only), record)
     if not plan:
-        check_new_file(output.page, begins=f"# {suite.title}\n".encode())
+        check_new_file(out, begins=f"# {suite.title}\n".encode())
     from contml.app.trials.measure import check_methods, measure, prepare
 
     check_methods(suite, [(cell.set_name, cell.method_name) for cell in chosen.cells], places)
@@ -135,35 +133,22 @@ def benchmark(
         return items
 
     options = {"processes": processes, "cluster": cluster, "deadline": deadline, "on_done": on_done}
-    with record.command(str(output.trainings)), suppress(work.OutOfTimeError):
+    with record.command(str(record.path)), suppress(work.OutOfTimeError):
         for each in chosen.parts.items():
             train_missing(partial(known, *each), measure, record, **options)
-    write_page(replace(chosen, cells=cells(suite, places)), output)
+    write_page(replace(chosen, cells=cells(suite, places)), out)
     return chosen
 
 
-def write_page(benchmark: Benchmark, output: Output) -> None:
+def write_page(benchmark: Benchmark, out: Path) -> None:
     """Write the page of all sets and methods; its notes are kept."""
     from contml.app.trials.page import page
 
     text = page(benchmark.suite, benchmark.cells, benchmark.results, f"{date.today().isoformat()}. {benchmark}.")
-    if output.page.exists():
-        _, heading, notes = output.page.read_text(encoding="utf-8").partition(NOTES)
+    if out.exists():
+        _, heading, notes = out.read_text(encoding="utf-8").partition(NOTES)
         text += heading + notes
-    write(output.page, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-
-def _chosen_cells(suite: Suite, places: Mapping[str, str], only: Iterable[str]) -> list[Cell]:
-    """The cells of some sets and methods.
-
-    Raises:
-        InputError: a name is neither.
-    """
-    names = [*suite.sets, *suite.methods]
-    for name in only:
-        if name not in names:
-            raise InputError("--only", name, hint=did_you_mean(name, names, f"choose of {', '.join(names)}"))
-    return cells(suite, places, only)
+    write(out, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def _parse_places(suite: Suite, given: Sequence[str], inputs: Path) -> dict[str, str]:

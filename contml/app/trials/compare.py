@@ -81,7 +81,7 @@ class RunTable:
 
     @property
     def evaluation(self) -> Evaluation:
-        """The evaluation of the first run; those of the others have the same unit."""
+        """The evaluation of the first run; the other evaluations have the same unit."""
         return self.rows[0].runs[0].evaluation
 
     def measure(self, metric: str) -> Measure:
@@ -95,7 +95,7 @@ class RunTable:
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
-        """Which row is best by each metric that two rows have; positions are those of `rows`."""
+        """Which row is best by each metric that two rows have, as positions in `rows`."""
         found = {}
         for metric in dict.fromkeys(metric.partition("/")[0] for metric in self.metrics):
             positions = [n for n, row in enumerate(self.rows) if row.values(metric)]

@@ -296,7 +296,7 @@ def _table(suite: Suite, each: SetScores, part: Sequence[Cell], results: Mapping
             failed.append(f"{name} {count}")
     lines = [_markdown(rows), "", f"{queries:,} queries. {_tied(means, [each])}"]
     if chosen_on := suite.sets[each.name].options_of:
-        lines.append(f"Options are those that were chosen on {chosen_on}; the column 'validation' is of that set.")
+        lines.append(f"The options were chosen on {chosen_on}; the column 'validation' is of that set.")
     else:
         lines.append(f"Validation and test scores of the chosen options: {_agreement(pairs)}.")
     if edges:

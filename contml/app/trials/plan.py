@@ -148,7 +148,7 @@ class Cell:
 
     @property
     def chooses(self) -> bool:
-        """Whether it has trials of its own; else those of another set choose its option."""
+        """Whether it has trials of its own; else the trials of another set choose its option."""
         return self._chooser is self
 
     @cached_property
@@ -184,7 +184,7 @@ class Cell:
         return sum(item.key in results for item in self.known(results))
 
     def known(self, results: Mapping[str, Result]) -> list[Item]:
-        """Its trainings as far as they are known: its own trials, and those of the chosen option."""
+        """Its trainings that are known so far: its own trials, and the trainings of the chosen option."""
         return [*(self.trials(results) if self.chooses else ()), *self.tests(results)]
 
     def finished(self, results: Mapping[str, Result]) -> bool:

@@ -1,4 +1,4 @@
-"""The record of finished trainings, and the loop that does those it lacks."""
+"""The record of finished trainings, and the loop that does the missing ones."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def result_of(train: Callable[[], Result]) -> Result:
 
 
 def _is_of_options(error: InputError) -> bool:
-    """Return whether a training diverged, or an option is refused; not where a file or a connection is the cause."""
+    """Return whether a training diverged or an option is refused, and no file or connection is the cause."""
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
         causes.append(cause)

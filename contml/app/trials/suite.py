@@ -19,7 +19,7 @@ from contml._support.errors import InputError, did_you_mean, one_line
 from contml.config import Document, read
 from contml.config.document import show
 
-#: How many numbers beyond the end of an axis are tried.
+#: How many numbers outside of an axis are tried at its end.
 _BEYOND = 2
 
 
@@ -96,7 +96,7 @@ class Method(_Strict):
     Attributes:
         changes: changes to the config.
         grid: the axes of what it tries, all combinations. A list has alternatives, each a change; a mapping of one key
-            has ascending numbers above 0, which the second round of trials goes beyond.
+            has ascending numbers above 0, and the second round of trials also tries numbers outside of them.
         baseline: None: it is trained; "features": the features themselves; "regression": a linear prediction of the
             labels. The grid of a baseline has its own options.
         sets: the data sets on which it is defined; None: all.
@@ -123,7 +123,7 @@ class Method(_Strict):
         """What it tries in the second round: `count` options around the best one of the first round.
 
         Each axis of numbers gets an equal share; the other axes keep their chosen values. Where the chosen number is at
-        an end of its axis, up to two are beyond it, in the ratio of the axis; the others are between it and its
+        an end of its axis, up to two are outside of it, in the ratio of the axis; the others are between it and its
         neighbours. A method without an axis of numbers has none.
 
         Args:
@@ -143,7 +143,8 @@ class Method(_Strict):
     def at_edge(self, option: str, tried: Sequence[str]) -> list[str]:
         """The keys of the axes of numbers on which an option is at an end of all that was tried."""
         keys = [axis.key for axis in self.axes if axis.key]
-        return [key for key in keys if _number(option, key) in _ends([_number(each, key) for each in tried])]
+        numbers = {key: [_number(each, key) for each in tried] for key in keys}
+        return [key for key in keys if _number(option, key) in (min(numbers[key]), max(numbers[key]))]
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ class Axis:
         return f"{self.key}={value:.3g}"
 
     def around(self, position: int, count: int) -> list[float]:
-        """Numbers around the one at a position: at an end two beyond it, the others between it and its neighbours."""
+        """Numbers around the one at a position: at an end two outside, the others between it and its neighbours."""
         values = [float(value) for value in self.values]
         chosen = values[position]
         beyond, inside = list[float](), values[max(0, position - 1) : position + 2]
@@ -176,10 +177,6 @@ class Axis:
 
 def _number(option: str, key: str) -> float:
     return next(float(word.partition("=")[2]) for word in option.split() if word.startswith(f"{key}="))
-
-
-def _ends(numbers: Sequence[float]) -> tuple[float, float]:
-    return min(numbers), max(numbers)
 
 
 class Claim(_Strict):
@@ -306,8 +303,8 @@ def _read(name: str) -> Document:
 def _with_base(document: Document) -> dict[str, Any]:
     """The values of a suite that says how it differs from another one, its base.
 
-    Its own keys replace those of the base. Its changes in `train` follow those of the base. `sets` and `methods` may be
-    lists of names of the base.
+    Its own keys replace the keys of the base. Its changes in `train` come after the changes of the base. `sets` and
+    `methods` may be lists of names of the base.
     """
     name = document.values["base"]
     if not isinstance(name, str):

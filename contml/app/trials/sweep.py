@@ -322,7 +322,7 @@ def _resumed(experiment: Experiment, folder: Path) -> bool:
 
 
 def _remove_weights(folder: Path) -> None:
-    """Delete the weights and embeddings of a finished training: those of many trials would fill the disk."""
+    """Delete the weights and embeddings of a finished training: the files of many trials would fill the disk."""
     for name in ("checkpoints", "embeddings"):
         shutil.rmtree(folder / name, ignore_errors=True)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from support.refusals import refuses
 
-from contml.app.trials.benchmark import Output, benchmark
+from contml.app.trials.benchmark import benchmark, page_of, trainings_of
 from contml.app.trials.measure import query_scores, ridge
 from contml.app.trials.page import ONE_SEED, SetScores, claim_verdicts, set_scores
 from contml.app.trials.suite import Claim, Method, Suite
@@ -37,7 +37,7 @@ def run(folder, **options):
 
 
 def rows(folder):
-    return [json.loads(line) for line in Output.of(folder / "results", "tiny").trainings.read_text().splitlines()]
+    return [json.loads(line) for line in trainings_of(folder / "results", "tiny").read_text().splitlines()]
 
 
 def test_every_training_is_a_line_and_test_lines_have_every_query(finished):
@@ -55,8 +55,7 @@ def test_every_training_is_a_line_and_test_lines_have_every_query(finished):
 
 def test_the_page_has_the_scores_of_the_lines(finished):
     folder, result = finished
-    output = Output.of(folder / "results", "tiny")
-    page = output.page.read_text()
+    page = page_of(folder / "results", "tiny").read_text()
     assert page.startswith("# Two losses on drawn gauges\n")
     by_method = {}
     for row in rows(folder):
@@ -79,7 +78,7 @@ def test_the_page_has_the_scores_of_the_lines(finished):
 def test_a_page_of_one_seed_says_that_its_intervals_are_over_queries_alone(finished, tmp_path):
     (tmp_path / "tiny.yaml").write_text(SUITE.replace("seeds: [1, 2]", "seeds: [1]"))
     run(tmp_path, only=["gauges", "raw"])
-    page, of_two = (Output.of(each / "results", "tiny").page.read_text() for each in (tmp_path, finished[0]))
+    page, of_two = (page_of(each / "results", "tiny").read_text() for each in (tmp_path, finished[0]))
     assert (ONE_SEED in page, ONE_SEED in of_two) == (True, False)
     assert ("intervals over queries" in page, "intervals over seeds and queries" in of_two) == (True, True)
 
@@ -93,10 +92,10 @@ def test_a_stopped_benchmark_goes_on_and_gives_the_same(finished, tmp_path):
     content = {row["key"]: {**row, "seconds": 0} for row in rows(folder)}
     assert len(again) == 8
     assert all({**row, "seconds": 0} == content[row["key"]] for row in again)
-    page = Output.of(tmp_path / "results", "tiny").page.read_text()
+    page = page_of(tmp_path / "results", "tiny").read_text()
     assert ". 8 of 43 trainings are done" in page  # of the whole suite, whatever was asked for
     assert run(tmp_path, only=["gauges", "raw"]).total == 3
-    page = Output.of(tmp_path / "results", "tiny").page.read_text()
+    page = page_of(tmp_path / "results", "tiny").read_text()
     assert ". 11 of 43 trainings are done" in page
     assert "\n| cosent |" in page.split("## wide")[1]
 
@@ -105,7 +104,7 @@ def test_a_finished_benchmark_trains_nothing(finished, monkeypatch):
     folder, _ = finished
     before = rows(folder)
     monkeypatch.setattr("contml.app.trials.measure.measure", None)
-    page = Output.of(folder / "results", "tiny").page
+    page = page_of(folder / "results", "tiny")
     text = page.read_text()
     page.write_text(text + "\n## Notes\n\nBy hand.\n")
     assert run(folder).done == len(before)
@@ -148,7 +147,7 @@ def test_wrong_arguments(tmp_path, given, only, fields):
 
 def test_a_page_of_something_else_is_not_overwritten(tmp_path):
     (tmp_path / "tiny.yaml").write_text(SUITE)
-    page = Output.of(tmp_path / "results", "tiny").page
+    page = page_of(tmp_path / "results", "tiny")
     page.parent.mkdir()
     page.write_text("# My notes\n")
     with refuses(subject=str(page), got="exists already"):
@@ -299,7 +298,7 @@ def test_scores_of_other_labels(tmp_path):
 
 def test_the_page_says_what_holds_of_published_orderings(finished_classes):
     folder, result = finished_classes
-    page = Output.of(folder / "results", "species").page.read_text()
+    page = page_of(folder / "results", "species").read_text()
     scores = {each.name: each for each in set_scores(result.suite, result.cells, result.results, "recall@1")}
     part = page.split("## Published orderings")[1].split("## Overview")[0]
     lines = [line for line in part.splitlines() if line.startswith("| ")]
@@ -379,7 +378,7 @@ def test_whole_networks_and_a_set_whose_options_another_one_chose(tmp_path):
         assert used.total == len(used.known(result.results)) == 2
         values = [[result.results[item.key]["value"] for item in each.tests(result.results)] for each in (chosen, used)]
         assert values[0] != values[1]
-    page = Output.of(tmp_path / "results", "networks").page.read_text()
+    page = page_of(tmp_path / "results", "networks").read_text()
     assert "that were chosen on 4 numbers" in page.split("## 2 numbers")[1]
     assert not list((tmp_path / "inputs").rglob("features.npz"))
     path.write_text(NETWORKS.replace("images.crop=32", "images.crop=30"))
