@@ -33,8 +33,8 @@ class PoseLabel(TableLabel):
     Args:
         squared: squared pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
-        joint_names: the name of each joint, as right_knee; null: the names in the file, the names of LSP for 14 joints, or
-            numbers.
+        joint_names: the name of each joint, as right_knee; null: the names in the file, of LSP for 14
+            joints, or numbers.
         skeleton: pairs of joints that a limb connects, counted from 0; null: the pairs in the file, or none.
     """
 
