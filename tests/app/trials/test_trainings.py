@@ -379,7 +379,7 @@ def test_whole_networks_and_a_set_whose_options_another_one_chose(tmp_path):
         values = [[result.results[item.key]["value"] for item in each.tests(result.results)] for each in (chosen, used)]
         assert values[0] != values[1]
     page = page_of(tmp_path / "results", "networks").read_text()
-    assert "that were chosen on 4 numbers" in page.split("## 2 numbers")[1]
+    assert "The options were chosen on 4 numbers" in page.split("## 2 numbers")[1]
     assert not list((tmp_path / "inputs").rglob("features.npz"))
     path.write_text(NETWORKS.replace("images.crop=32", "images.crop=30"))
     assert benchmark(str(path), [], **folders, minutes=0).done == 0  # other images are another training
