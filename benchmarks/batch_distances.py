@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.measure import FLICKR8K_PACK, alternate, heading, table
-from contml.experiment import load
+from contml.app.experiment import load
 from contml.losses import LogRatioLoss
 from contml.models import EmbeddingModel
 

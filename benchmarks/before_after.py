@@ -45,7 +45,7 @@ def first(*args, **options):
     train_step(*args, **options)
     os._exit(0)
 Trainer.train_step = first
-from contml.cli import main
+from contml.app.cli import main
 sys.argv[0] = "contml"
 main()
 """
@@ -83,8 +83,8 @@ def first_step_of_a_table() -> Measurement:
 
 def report() -> Measurement:
     """The report of a small run."""
-    from contml.experiment import load, train
-    from contml.experiment.train_and_evaluate import report_run
+    from contml.app.experiment import load, train
+    from contml.app.experiment.train_and_evaluate import report_run
 
     run = train(load("pose/synthetic", SMALL), Path(tempfile.mkdtemp()))
     assert run is not None
@@ -140,7 +140,7 @@ def measurements() -> dict[str, Callable[[], Measurement]]:
     from benchmarks.losses import PEERS
 
     return {
-        "contml check pose/synthetic": lambda: command("-m", "contml.cli", "check", "pose/synthetic"),
+        "contml check pose/synthetic": lambda: command("-m", "contml", "check", "pose/synthetic"),
         "first step of contml train pose/synthetic": lambda: command("-c", FIRST_STEP, "train", "pose/synthetic"),
         "first step of a table of 240 images": first_step_of_a_table,
         "report of a small run": report,

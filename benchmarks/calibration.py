@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import FLICKR8K_PACK, heading, table
+from contml.app.experiment import Experiment, OwnData, load, load_table
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluators import RetrievalEvaluator
-from contml.experiment import Experiment, OwnData, load, load_table
 from contml.retrieval.calibration import LEVEL, Check, Pairs, calibrate
 
 DATA_ROOT = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data"))

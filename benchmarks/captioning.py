@@ -36,13 +36,13 @@ from safetensors.torch import save_file
 from benchmarks.measure import table
 from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables, mean_text
 from contml._support.files import write
+from contml.app.experiment import extract_features, load, read_evaluation, resume, train as train_run
 from contml.app.trials.record import Record
 from contml.data.features import read_features
 from contml.data.split import Split, Task
 from contml.evaluation import half_width
 from contml.evaluation.captions import score_captions
 from contml.evaluation.evaluators import evaluate_captions
-from contml.experiment import extract_features, load, read_evaluation, resume, train as train_run
 from contml.runs import Run, create
 
 _SIZES = ("decoder.hidden=256", "decoder.words=256")

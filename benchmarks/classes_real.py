@@ -17,8 +17,8 @@ from pathlib import Path
 
 from benchmarks.classes_synthetic import COLUMNS, remark, train
 from benchmarks.trials import Method, Trials, arguments, main as print_tables
+from contml.app.experiment import extract_features, load
 from contml.app.trials.record import Record
-from contml.experiment import extract_features, load
 
 _TRIAL = ("training.val_share=0.25",)
 _TEST = ("training.select=none",)

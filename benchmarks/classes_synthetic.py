@@ -13,8 +13,8 @@ from __future__ import annotations
 import torch
 
 from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
+from contml.app.experiment import load
 from contml.app.trials.record import Record
-from contml.experiment import load
 
 #: Unnormalized embeddings: for losses whose papers do not normalize them.
 _FREE = "model.normalize=false"

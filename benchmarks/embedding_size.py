@@ -20,11 +20,11 @@ from matplotlib.figure import Figure
 
 from benchmarks import classes_synthetic, synthetic
 from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
+from contml.app.report.plots import BLUE, DPI, STYLE, draw_baselines, png
 from contml.app.trials.record import Record
 from contml.evaluation import half_width
 from contml.evaluation.metrics import title_of
 from contml.evaluation.results import Score
-from contml.report.plots import BLUE, DPI, STYLE, draw_baselines, png
 
 DIMS = (4, 16, 64, 256)
 _OVERVIEW = """\

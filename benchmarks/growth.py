@@ -54,12 +54,12 @@ from torch.nn.functional import normalize
 from benchmarks.measure import heading, table
 from contml._support.texts import Texts
 from contml._support.validation import as_rows
+from contml.app.experiment import OwnData, check, load_table
 from contml.contracts import Rows
 from contml.data import Batch, BoxCrop, Split, cache
 from contml.data.identity import DataRecord
 from contml.data.sources import ImageFiles
 from contml.evaluation import evaluate
-from contml.experiment import OwnData, check, load_table
 from contml.labels import ClassLabels, VectorLabels
 from contml.sampling import BatchSampler, ClassSampler, DenseSampler, TripletSampler, UniformSampler
 from contml.tasks._readers.folders import DiskFiles

@@ -22,10 +22,10 @@ from typing import NamedTuple
 import torch
 
 from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
+from contml.app.experiment import extract_features, load
 from contml.app.trials.measure import write_components
 from contml.app.trials.record import Record
 from contml.evaluation import half_width
-from contml.experiment import extract_features, load
 
 _CONFIG = "classes/omniglot_small"
 _MOBILENET = ("model.backbone=mobilenet_v2", "images.resize=112", "images.crop=104")
@@ -114,7 +114,7 @@ def plot(parts: dict[str, Trials], path: Path) -> None:
     """MAP@R less that of the base loss over alpha, one panel per table."""
     from matplotlib.figure import Figure
 
-    from contml.report.plots import panels, png
+    from contml.app.report.plots import panels, png
 
     figure = Figure(figsize=(4 * len(parts), 3), layout="constrained")
     for axes, (name, trials) in zip(panels(figure, len(parts), len(parts)), parts.items(), strict=True):

@@ -29,11 +29,11 @@ from torch import Tensor, nn
 
 from benchmarks.measure import heading, table
 from contml._support.files import write
+from contml.app.report.plots import BLUE, INK, STYLE, VERMILION, png
 from contml.app.trials.record import Record
 from contml.evaluation import half_width
 from contml.labels import LabelSpace, PairLabels, VectorLabels
 from contml.losses import LOSSES
-from contml.report.plots import BLUE, INK, STYLE, VERMILION, png
 from contml.sampling import JudgedSampler, UniformSampler
 
 TRAIN, TEST, FEATURES = 1000, 300, 64

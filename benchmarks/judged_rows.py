@@ -78,7 +78,7 @@ def main() -> None:
             for rows in given.rows:
                 path = folder / "judgments.csv"
                 write_judgments(path, form, rows, given.items)
-                seconds, gigabytes = measure([sys.executable, "-m", "contml.cli", "check", "--data", str(path)])
+                seconds, gigabytes = measure([sys.executable, "-m", "contml", "check", "--data", str(path)])
                 found.append([form, f"{rows:,}", f"{seconds:.1f} s", f"{gigabytes:.2f} GB"])
                 print(" | ".join(found[-1]), flush=True)
     if given.save is not None:

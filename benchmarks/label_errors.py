@@ -48,13 +48,13 @@ from torch import Tensor
 from benchmarks.measure import FLICKR8K_PACK, heading, table
 from benchmarks.trials import RAW, Metrics
 from contml.app.audit import draw_folds, item_groups, train_part, without
+from contml.app.experiment import Experiment, OwnData, extract_features, load, load_table
 from contml.app.trials.measure import write_components
 from contml.app.trials.record import Record
 from contml.data.split import Task
 from contml.distances.euclidean import pairs
 from contml.evaluation import half_width, label_errors
 from contml.evaluation.embed import embed
-from contml.experiment import Experiment, OwnData, extract_features, load, load_table
 from contml.labels import CaptionLabels, LabelSpace, PoseLabels, SegmentationLabels, VectorLabels
 from contml.losses.driver import PairLoss
 from contml.work import OutOfTimeError, run

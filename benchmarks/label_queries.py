@@ -37,11 +37,11 @@ from torch import Tensor
 
 from benchmarks.measure import FLICKR8K_PACK, heading, table
 from contml._support.text import MISSING, number
+from contml.app.experiment import extract_features, load
 from contml.app.trials.measure import with_matrices, write_components
 from contml.app.trials.statistics import Estimate, estimate
 from contml.data import Split, Task
 from contml.evaluation.evaluators import RetrievalEvaluator
-from contml.experiment import extract_features, load
 from contml.retrieval.answers import ANSWER_KS, AnswerDistance, Errors, Known, _Truth, choose_label_k, label_query
 from contml.retrieval.labelled_items import LabelledItems
 

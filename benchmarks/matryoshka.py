@@ -124,7 +124,7 @@ def plot() -> bytes:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    from contml.report.plots import png
+    from contml.app.report.plots import png
 
     names = [name for name in NAMES if scores(name) is not None]
     figure, axes = pyplot.subplots(1, len(names), figsize=(3.2 * len(names), 3), squeeze=False, layout="constrained")

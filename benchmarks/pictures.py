@@ -19,9 +19,9 @@ from typing import Any
 
 from PIL import Image
 
-from contml.experiment import load, train
-from contml.explore import explore_runs, write_page
-from contml.report.gallery import BETWEEN, QUERIES, WIDTH
+from contml.app.experiment import load, train
+from contml.app.explore import explore_runs, write_page
+from contml.app.report.gallery import BETWEEN, QUERIES, WIDTH
 
 DOCS = Path(__file__).parent.parent / "docs"
 CONFIGS = {"poses": "pose/synthetic", "rooms": "layout/synthetic", "captions": "captions/synthetic"}

@@ -26,12 +26,12 @@ import numpy as np
 import torch
 
 from benchmarks.efficientnet import lite2
+from contml.app.experiment import Experiment, load
+from contml.app.experiment.presets import choose
 from contml.app.trials.statistics import estimate
 from contml.data import Split, Task
 from contml.evaluation.evaluators import Found
 from contml.evaluation.results import Evaluation, Ranking
-from contml.experiment import Experiment, load
-from contml.experiment.presets import choose
 from contml.labels import MatrixLabels
 from contml.models import EmbeddingModel
 from contml.tasks.table.text_labels import CaptionsLabel

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import torch
 
 from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
+from contml.app.experiment import load
 from contml.app.trials.record import Record
 from contml.data import Task
-from contml.experiment import load
 
 #: The K of all metrics.
 _K = 10

@@ -25,11 +25,11 @@ from torch import Tensor
 
 from benchmarks.measure import heading, table
 from benchmarks.presets import SEEDS, SETS, every_query, experiment_of
+from contml.app.experiment import load
 from contml.app.trials.statistics import estimate
 from contml.data import Task
 from contml.distances.vectors import nearest_vectors
 from contml.evaluation.results import Ranking
-from contml.experiment import load
 from contml.labels import TeacherLabels
 from contml.models import EmbeddingModel
 from contml.training import Trainer

@@ -27,9 +27,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from benchmarks.measure import heading, table
 from contml import InputError
+from contml.app.experiment import load
 from contml.app.trials.record import Record, Result, result_of, train_missing
 from contml.evaluation import half_width
-from contml.experiment import load
 from contml.work import OutOfTimeError
 
 TRIAL_SEED, SEEDS = 0, (1, 2, 3)

@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.measure import heading, table
 from contml._support.files import write
-from contml.experiment import load
+from contml.app.experiment import load
 
 _SHORT = ["training.epochs=2", "training.evaluate_every=2", "training.select=none", "sampler.batches=6"]
 _CLASSES = ["task.classes=12", "task.per_class=8", "task.test_classes=5", "task.test_per_class=4"]

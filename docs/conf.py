@@ -74,7 +74,7 @@ loss.backward()
 def weight_plot(name: str) -> str:
     """The plot of `contml weights`, as an image in Markdown; "" for a loss that has none."""
     from contml import InputError
-    from contml.report.weights import curves, weights_plot
+    from contml.app.report.weights import curves, weights_plot
 
     try:
         drawn = curves([name])

@@ -13,8 +13,8 @@ from dials import dial
 from PIL import Image
 
 import contml
+from contml.app.experiment import load
 from contml.data import Split, Task, query_split
-from contml.experiment import load
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from contml.cli import main
+from contml.app.cli import main
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: several processes share the cores
 settings.register_profile("any speed", deadline=None)  # the machine may be busy
@@ -72,7 +72,7 @@ def tiny_run(tmp_path_factory):
     """The folder of a small run of drawn people, with its report. Tests that change a run copy it."""
     from support.miniature import TINY
 
-    from contml.experiment import load, train
+    from contml.app.experiment import load, train
 
     return train(load("pose/synthetic", TINY), tmp_path_factory.mktemp("tiny")).folder
 

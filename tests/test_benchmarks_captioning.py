@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.captioning import NETWORKS, SETUPS, shuffle
-from contml.experiment import load
+from contml.app.experiment import load
 
 TRAINED = {name: start for name, start in NETWORKS.items() if start is not None}
 

@@ -25,10 +25,10 @@ from benchmarks import (
 from benchmarks.trials import RAW, SEEDS, Job, Method, Trials, main, report
 from contml import InputError
 from contml._support.errors import DivergedError
+from contml.app.experiment import load
 from contml.app.trials.record import Record
 from contml.app.trials.suite import suite_names
 from contml.evaluation import half_width
-from contml.experiment import load
 from contml.work import OutOfTimeError
 
 MARGINS = ("loss.margin=0.1", "loss.margin=0.2", "loss.margin=0.3")

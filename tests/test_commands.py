@@ -35,7 +35,7 @@ from support.commands import (
 from support.paths import ROOT
 from torchvision import models
 
-from contml.experiment import config_names, config_text, load, task_table
+from contml.app.experiment import config_names, config_text, load, task_table
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 #: Commands that no test runs, by how they begin, and why.

@@ -20,8 +20,8 @@ from support.commands import (
 from support.paths import ROOT
 from support.tables import write_items, write_judgments
 
+from contml.app.experiment import check, config_names, config_text, load, schema, task_table
 from contml.config import difference, dump, named_parts, options, read, resolved, validate
-from contml.experiment import check, config_names, config_text, load, schema, task_table
 
 #: Further overrides of one config.
 OWN = {

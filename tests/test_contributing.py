@@ -15,19 +15,19 @@ from support.strategies import CLASS_CASES
 
 import contml
 import contml.labels
+from contml.app.experiment import check, config_text, load
+from contml.app.explore.items import Explored
+from contml.app.explore.page import write_page
+from contml.app.report.page import About, write_report
+from contml.app.report.ranking import RankingContent
 from contml.config import options
 from contml.data import Pixels, Split
 from contml.evaluation import Evaluated, class_retrieval, evaluate, metrics
 from contml.evaluation.metrics import Published
 from contml.evaluation.results import usual
 from contml.evaluation.table import summary
-from contml.experiment import check, config_text, load
-from contml.explore.items import Explored
-from contml.explore.page import write_page
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, pair_weights
-from contml.report.page import About, write_report
-from contml.report.ranking import RankingContent
 from contml.tasks.table.kinds import TABLE_LABELS
 from contml.testing import check_loss
 

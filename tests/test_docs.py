@@ -11,9 +11,9 @@ import pytest
 from support.paths import ROOT
 from typer.main import get_command
 
-from contml.cli.commands import app
+from contml.app.cli.commands import app
+from contml.app.experiment import schema
 from contml.config import Section, options
-from contml.experiment import schema
 from contml.labels import BINARY_LABELS, LABELS
 from contml.losses import LOSSES
 from contml.mining import MINERS

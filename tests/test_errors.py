@@ -11,7 +11,7 @@ import pytest
 
 from contml import InputError
 from contml._support.errors import closest, did_you_mean, lost_worker, one_line
-from contml.cli import commands
+from contml.app.cli import commands
 
 FIELDS = ("subject", "got", "allowed", "hint", "origin")
 WHOLE = InputError("batch_size", "1", "must be at least 2", "a batch compares items", "my.yaml:3")

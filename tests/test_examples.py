@@ -52,7 +52,7 @@ def test_example_trains(name, tmp_path):
 @pytest.mark.slow
 def test_own_split_is_a_task_of_the_commands():
     ((_, arguments),) = [step for step in steps("own_split.py") if step[0].startswith("cd")]
-    out = run(["-m", "contml.cli", *arguments], FOLDER)
+    out = run(["-m", "contml", *arguments], FOLDER)
     assert re.search(r"test images +250, of which 50 query", out), out
 
 

@@ -86,7 +86,7 @@ def test_help_and_mistyped_names_do_not_import_torch(tmp_path):
     """One after the other in one process: what a command imports stays imported."""
     code = f"""
 import sys
-from contml.cli import main
+from contml.app.cli import main
 for arguments in {[arguments for arguments, _ in LIGHT]!r}:
     sys.argv = ["contml", *arguments]
     try:
@@ -105,7 +105,7 @@ for arguments in {[arguments for arguments, _ in LIGHT]!r}:
 
 def test_completion_of_configs_and_tasks_does_not_import_torch():
     code = """
-from contml.cli.options import complete_config, complete_config_or_task
+from contml.app.cli.options import complete_config, complete_config_or_task
 assert "pose/synthetic" in complete_config("pose/")
 assert "classes/cub" in complete_config_or_task("classes/")
 """
@@ -114,7 +114,7 @@ assert "classes/cub" in complete_config_or_task("classes/")
 
 def test_a_config_is_read_and_validated_without_heavy_packages():
     """What `contml check` does before it reads data."""
-    code = "from contml.experiment import load\nload('captions/flickr8k')"
+    code = "from contml.app.experiment import load\nload('captions/flickr8k')"
     assert loaded_after(code, set(HEAVY) - {"llvmlite"})[0] == []
 
 
@@ -147,7 +147,7 @@ def test_every_exported_name_exists_and_is_known_to_type_checkers():
 
 def test_a_training_does_not_import_the_compiler_of_torch():
     code = f"""
-from contml.experiment import load
+from contml.app.experiment import load
 experiment = load("pose/synthetic", {TINY!r})
 trainer = experiment.build_trainer(experiment.build_task())
 trainer.fit()

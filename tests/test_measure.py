@@ -8,10 +8,10 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
+from contml.app.report.plots import distance_title
 from contml.contracts import Measure
 from contml.evaluation.results import Evaluation
 from contml.labels import VectorLabels
-from contml.report.plots import distance_title
 
 
 @given(st.floats(0, 1e6), st.floats(1e-3, 1e3))

@@ -17,7 +17,7 @@ from support.tables import dials, write_table
 
 import contml
 from contml import InputError
-from contml.cli import main
+from contml.app.cli import main
 from contml.data import Images
 from contml.evaluation import mean_average_precision_at_r, recall_at_k
 from contml.sampling import ClassSampler, TripletSampler, UniformSampler

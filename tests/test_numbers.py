@@ -23,20 +23,20 @@ from support.paths import ROOT
 
 from benchmarks import captioning, classes_synthetic, finetuning, label_errors as planted, presets
 from contml._support import files
+from contml.app.cli import audit
+from contml.app.cli.commands import app
+from contml.app.experiment import config_names, load
+from contml.app.explore import items as explored, page as explore_page, serving
+from contml.app.report import embedding_map, rendering
 from contml.app.trials.suite import suite_names
-from contml.cli import audit
-from contml.cli.commands import app
 from contml.config import document, options
 from contml.distances import cache as neighbour_cache, search, vectors
 from contml.evaluation import clustering, embed_parts, graded, half_width, metrics, results, retrieval
 from contml.evaluation.captions import scores
-from contml.experiment import config_names, load
-from contml.explore import items as explored, page as explore_page, serving
 from contml.labels import SegmentationLabels
 from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, margin
 from contml.models import heads
 from contml.models.bn_inception import BNInception
-from contml.report import embedding_map, rendering
 from contml.retrieval import calibration, graph
 from contml.search import nearest, segments
 from contml.tasks.captions import distance as caption_distance

@@ -16,7 +16,7 @@ from PIL import Image
 from support.runs import without_reports
 
 from contml._support.tensors import load_tensors
-from contml.cli import main
+from contml.app.cli import main
 from contml.evaluation import Evaluated
 
 #: Folders that no page may show.

@@ -13,7 +13,7 @@ import pytest
 
 from contml._support import texts
 from contml._support.files import shared_folder, write
-from contml.cli import main
+from contml.app.cli import main
 from contml.data import Pixels, Split
 from contml.data.copies import _states
 from contml.labels import VectorLabels

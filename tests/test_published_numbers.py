@@ -9,7 +9,7 @@ import pytest
 from support.commands import protocol_rows
 from support.paths import DATA_ROOT, ROOT
 
-from contml.experiment import config_names, load
+from contml.app.experiment import config_names, load
 
 PUBLISHED = DATA_ROOT.parent / "PUBLISHED.md"
 pytestmark = pytest.mark.skipif(not PUBLISHED.is_file(), reason=f"{PUBLISHED} has the papers' tables, and is absent")

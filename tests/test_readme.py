@@ -6,7 +6,7 @@ import re
 
 from support.paths import ROOT
 
-from contml.experiment import config_names
+from contml.app.experiment import config_names
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 

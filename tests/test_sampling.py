@@ -18,7 +18,7 @@ from support.strategies import label_vectors
 from torch.utils.data import DataLoader
 
 from contml._support.errors import InputError
-from contml.experiment import load
+from contml.app.experiment import load
 from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, TripletLabels, VectorLabels
 from contml.losses.triplet import batch_triplets
 from contml.sampling import (

@@ -34,10 +34,10 @@ PHRASES = {
 ALLOWED = {
     r"\bRegionLabels|PlaceLabels|MultiLabels\b": ("CHANGELOG",),
     r"\bfigures?\b": (
-        "contml/report/",
+        "contml/app/report/",
         "contml/app/",
         "benchmarks/",
-        "tests/report",
+        "tests/app/report",
         "tests/app",
     ),
 }

@@ -8,7 +8,7 @@ import sys
 from support.paths import ROOT
 
 from contml._support.progress import TrainingProgress
-from contml.experiment import load
+from contml.app.experiment import load
 
 STEPS = 12
 

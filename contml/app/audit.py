@@ -30,6 +30,10 @@ from contml._support.errors import InputError
 from contml._support.progress import progress_bar
 from contml._support.tensors import load_values, save_tensors
 from contml._support.text import duration
+from contml.app.experiment.building import Experiment
+from contml.app.experiment.loading import load_run
+from contml.app.experiment.run_results import read_training, title_of_page
+from contml.app.experiment.saved_run import check_config, read_evaluation, recorded_task, saved_numbers, trained_model
 from contml.data import Images
 from contml.data.copies import find_copies, joined, same_images
 from contml.data.draw import positions
@@ -40,10 +44,6 @@ from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import is_untrained
 from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
 from contml.evaluation.label_errors import LabelErrors, label_errors, neighbour_count
-from contml.experiment.building import Experiment
-from contml.experiment.loading import load_run
-from contml.experiment.run_results import read_training, title_of_page
-from contml.experiment.saved_run import check_config, read_evaluation, recorded_task, saved_numbers, trained_model
 from contml.labels.judged_items import JudgedItems
 from contml.models import EmbeddingModel
 from contml.runs import Run

@@ -14,11 +14,11 @@ from support.refusals import refuses
 from support.tables import dials, write_judgments, write_table
 
 from contml.app.audit import audit_run, draw_folds, item_groups
+from contml.app.experiment import OwnData, extract_features, load, load_run, load_table, train
+from contml.app.experiment.saved_run import recorded_task, trained_model
 from contml.data import Task
 from contml.data.identity import DataRecord
 from contml.evaluation import label_errors
-from contml.experiment import OwnData, extract_features, load, load_run, load_table, train
-from contml.experiment.saved_run import recorded_task, trained_model
 from contml.labels import ClassLabels
 from contml.training import Interrupted, Trainer, load_weights
 

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from support.refusals import refuses
 
-from contml.cli.commands import schema_
+from contml.app.cli.commands import schema_
+from contml.app.experiment import config_names, config_text, load, schema
 from contml.config import read, resolved, validate
 from contml.config.json_schema import json_schema
-from contml.experiment import config_names, config_text, load, schema
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 import matplotlib
 from support.paths import ROOT
 
+from contml.app.experiment.parts import schema
 from contml.config import Section, options
-from contml.experiment.parts import schema
 
 #: A text that is a key, or a text that sets one: "loss.margin", "set loss.margin=0.1".
 _KEY = re.compile(r"^([a-z_]+)\.([a-z_]+)$|(?<![\w./])([a-z_]+)\.([a-z_]+)=")

@@ -19,10 +19,10 @@ from contml._support.validation import (
     is_choice,
     range_of,
 )
+from contml.app.experiment import load, schema, task_table
 from contml.config import Section, from_overrides, options
 from contml.config.schema import words
 from contml.config.source import check_numbers
-from contml.experiment import load, schema, task_table
 from contml.labels import PoseLabels
 from contml.losses import GeneralizedContrastiveLoss
 from contml.sampling import UniformSampler
@@ -100,7 +100,7 @@ def test_ranges_are_read_from_the_source_and_checked_by_the_part(section, name, 
         written = "null" if outside is None else f"{outside:g}".replace("nan", ".nan")
         changes = [f"{section}.name={name}"] * bool(name) + [f"{section}.{option}={written}"]
         with refuses(f"{section}.{option}", allowed=str(allowed)):
-            check_numbers(from_overrides(changes), "contml.experiment.parts:schema", task_table().path)
+            check_numbers(from_overrides(changes), "contml.app.experiment.parts:schema", task_table().path)
     if ranges and part is not Training:
         made_by = part.__init__ if inspect.isclass(part) else part
         assert inspect.unwrap(made_by) is not made_by, f"{section} {name} has ranges without @check_ranges"

@@ -14,10 +14,10 @@ from support.tables import dials, write_table
 
 from contml._support.texts import Texts
 from contml.app.audit import audit_run
+from contml.app.experiment import OwnData, check, load_table, train
 from contml.data import BoxCrop, ImageFile, Pixels, Split, Task, Vector, copies
 from contml.data.carve import with_validation
 from contml.data.copies import find_copies, joined, same_files, same_images
-from contml.experiment import OwnData, check, load_table, train
 from contml.labels import ClassLabels, VectorLabels
 from contml.tasks.table.file import file
 

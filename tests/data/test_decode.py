@@ -17,10 +17,10 @@ from PIL import Image, ImageCms
 from support.images import noise, split_of
 from support.refusals import refuses
 
+from contml.app.explore.items import Explored
+from contml.app.explore.page import _picture
 from contml.data import BoxCrop, ImageFile, Images, Pixels, Square, SquareCrop
 from contml.data.decode import IMAGE_SUFFIXES, contained, decode, from_file, resized
-from contml.explore.items import Explored
-from contml.explore.page import _picture
 from contml.search.gallery import _drawing, _tile
 
 SIDE = 16

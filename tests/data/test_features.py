@@ -13,10 +13,10 @@ from support.damage import mutations
 from support.refusals import refuses
 
 from contml import InputError, VectorLabels
+from contml.app.experiment import evaluate_run, extract_features, load, read_evaluation, train
 from contml.data import ImageFile, Images, Pixels, Split, Task, Vector
 from contml.data.features import read_features, with_features, write_features
 from contml.evaluation.embed_parts import Parts
-from contml.experiment import evaluate_run, extract_features, load, read_evaluation, train
 
 SMALL = ["task.train=40", "task.val=20", "task.test=210", "task.size=32", "images.resize=32", "images.crop=32"]
 HEAD = [*SMALL, "model.dim=8", "sampler.batch_size=12", "sampler.anchors_per_batch=2", "sampler.batches=5"]

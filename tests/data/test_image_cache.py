@@ -23,8 +23,8 @@ from support.pose_sets import pose_files
 from support.refusals import refuses
 
 from contml import InputError
+from contml.app.experiment import check, load, resume, train
 from contml.data import BoxCrop, Images, cache
-from contml.experiment import check, load, resume, train
 
 SIDE = AUGMENTED["resize"]
 BYTES = SIDE * SIDE * 3

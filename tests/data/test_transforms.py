@@ -8,10 +8,10 @@ import torch
 from support.refusals import refuses
 
 from contml import VectorLabels
+from contml.app.experiment import load
 from contml.config import options
 from contml.data import TRANSFORMS, CropTransform, Images, Pixels, Split
 from contml.data.transforms import torchvision_transform
-from contml.experiment import load
 from contml.sampling import UniformSampler
 
 

@@ -9,10 +9,10 @@ from support.miniature import TINY
 from support.refusals import refuses
 
 from contml import InputError
+from contml.app.experiment import load, load_run, resume, train
 from contml.config import dump, read
 from contml.evaluation.metrics import Published, metric_of
 from contml.evaluation.retrieval import evaluate
-from contml.experiment import load, load_run, resume, train
 from contml.labels import ClassLabels
 
 TEXT = """

@@ -14,8 +14,8 @@ from hypothesis import given, strategies as st
 from scipy.stats import norm, t, ttest_rel
 from support.fake_runs import poses, write_run
 
+from contml.app.cli.printing import print_evaluation
 from contml.app.trials.compare import compare
-from contml.cli.printing import print_evaluation
 from contml.evaluation import Evaluated, Selection, paired_interval
 
 TEST = Evaluated(poses(0.4), "test", "best", epoch=9, epochs=12)

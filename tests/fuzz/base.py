@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from contml.app.report.gallery import draw
 from contml.data import Images, Task
-from contml.report.gallery import draw
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ import numpy as np
 from PIL import Image
 
 import contml
+from contml.app.explore import explore_index, write_page
 from contml.evaluation import embed_parts
-from contml.explore import explore_index, write_page
 from contml.retrieval.embedding_files import embed_to_file
 from contml.retrieval.images import named_images
 from contml.search import Index

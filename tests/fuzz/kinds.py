@@ -21,9 +21,9 @@ from PIL import Image
 from support import caption_sets, class_layouts, layouts, pose_sets, tables
 
 import contml
+from contml.app.experiment.loading import load
 from contml.config import read
 from contml.data import ImageFile, Images, Split
-from contml.experiment.loading import load
 from contml.labels import ClassLabels, load_word_vectors
 from contml.models import Vocabulary
 from contml.tasks.captions.coco import coco as coco_captions
@@ -106,7 +106,7 @@ def read_vocabulary(folder: Path, random: Random) -> None:
 
 def build_configs(folder: Path) -> None:
     """Configs of several tasks, which come with contml."""
-    from contml.experiment.names import config_path
+    from contml.app.experiment.names import config_path
 
     for name in (
         "pose/synthetic",

@@ -17,6 +17,9 @@ from support.fake_runs import poses, write_run
 from support.miniature import TINY
 
 from contml._support.tensors import save_tensors
+from contml.app.experiment import saved_run, train_and_evaluate
+from contml.app.experiment.loading import load
+from contml.app.report.plots import metrics_plot, training_plot
 from contml.app.trials.compare import compare
 from contml.app.trials.space import parse_space
 from contml.app.trials.sweep import ROUND, _SweepRecord
@@ -28,10 +31,7 @@ from contml.data.identity import DataRecord
 from contml.distances.cache import NeighbourCache
 from contml.evaluation.evaluated import Evaluated, Selection
 from contml.evaluation.table import summary
-from contml.experiment import saved_run, train_and_evaluate
-from contml.experiment.loading import load
 from contml.labels import ClassLabels
-from contml.report.plots import metrics_plot, training_plot
 from contml.runs import open_run
 from contml.training.checkpoint import load_numbers, load_state, load_weights, save_state
 

@@ -9,8 +9,8 @@ from support.refusals import refuses
 from support.strategies import CLASS_CASES
 from torch.nn.functional import normalize
 
+from contml.app.experiment import load
 from contml.config import data_arguments
-from contml.experiment import load
 from contml.labels import ClassLabels, MatrixLabels, ThresholdLabels, VectorLabels
 from contml.losses import (
     LOSSES,

@@ -11,7 +11,7 @@ from support.runs import Killed, from_text
 from torch import nn
 
 from contml import InputError
-from contml.experiment import check, evaluate_run, load, resume, train
+from contml.app.experiment import check, evaluate_run, load, resume, train
 from contml.losses import InstanceCrossEntropyLoss, LogRatioLoss, MarginLoss, ProxyAnchorLoss
 from contml.losses.levels import LevelLosses
 from contml.models import EmbeddingModel

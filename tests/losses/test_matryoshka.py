@@ -15,9 +15,9 @@ from support.runs import from_text, kill_at
 
 import contml as library
 from contml import MatryoshkaLoss
+from contml.app.experiment import load, train
+from contml.app.explore import explore_index
 from contml.data.features import read_features
-from contml.experiment import load, train
-from contml.explore import explore_index
 from contml.labels import ClassLabels, VectorLabels
 from contml.losses import LOSSES, CrossBatchMemory, LogRatioLoss, ProxyAnchorLoss
 from contml.models import EmbeddingModel

@@ -9,8 +9,8 @@ from support.models import images
 from support.refusals import refuses
 from support.runs import kill_at
 
-from contml.experiment import load
-from contml.experiment.presets import choose
+from contml.app.experiment import load
+from contml.app.experiment.presets import choose
 from contml.models import EmbeddingModel
 from contml.runs import create
 

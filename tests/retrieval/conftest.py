@@ -11,7 +11,7 @@ from PIL import Image
 from support.miniature import TINY
 
 from contml._support.tensors import load_tensors
-from contml.experiment import load
+from contml.app.experiment import load
 from contml.runs import Run
 
 

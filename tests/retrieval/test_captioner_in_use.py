@@ -21,7 +21,7 @@ from support.runs import without_reports
 import contml as library
 from contml import InputError
 from contml._support.tensors import load_tensors, save_tensors
-from contml.experiment import extract_features, load as load_config, train
+from contml.app.experiment import extract_features, load as load_config, train
 from contml.models.captioner import Captioner
 from contml.retrieval.bundle import _sha256
 from contml.runs import Run
@@ -293,7 +293,7 @@ def test_commands_say_which_embeddings_are_those_of_a_captioner(contml, lstm):
 def test_a_fresh_process_describes_without_the_data(lstm, tmp_path):
     code = (
         "import sys, json, contml; print(json.dumps(contml.load(sys.argv[1], device='cpu').caption(sys.argv[2])));"
-        "assert not any(name.startswith(('contml.tasks', 'contml.experiment')) for name in sys.modules)"
+        "assert not any(name.startswith(('contml.tasks', 'contml.app.experiment')) for name in sys.modules)"
     )
     found = subprocess.run(
         [sys.executable, "-c", code, lstm.bundle, lstm.images],

@@ -207,7 +207,7 @@ def test_a_killed_command_continues_and_gives_the_same_file(contml, exported, im
         for copy in range(49):
             shutil.copy(path, images / f"{path.stem}-{copy:02d}.png")
     command = ["embed", exported, images, "--batch-size", "8", "--out"]
-    started = [sys.executable, "-m", "contml.cli", *command, tmp_path / "f.npz"]
+    started = [sys.executable, "-m", "contml", *command, tmp_path / "f.npz"]
     process = subprocess.Popen(started, env=script_environment(), stdout=subprocess.DEVNULL)
     end = time.monotonic() + 120
     while not [*tmp_path.glob(".f.npz.parts/*/images-*.safetensors")]:

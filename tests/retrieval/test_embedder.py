@@ -21,8 +21,8 @@ from support.runs import from_text
 import contml
 from contml import InputError
 from contml._support.tensors import load_tensors, save_tensors
+from contml.app.experiment import evaluate_run, extract_features, load as load_config, read_evaluation, train
 from contml.data import BoxCrop, ImageFile
-from contml.experiment import evaluate_run, extract_features, load as load_config, read_evaluation, train
 from contml.models import EmbeddingModel
 from contml.models.pixel_format import PixelFormat
 from contml.retrieval import Calibration
@@ -36,7 +36,7 @@ import numpy as np, contml
 images, *folders = sys.argv[1:]
 for folder in folders:
     np.save(folder + ".npy", contml.load(folder, device="cpu").embed(images))
-assert "contml.experiment" not in sys.modules and not any(name.startswith("contml.tasks") for name in sys.modules)
+assert "contml.app.experiment" not in sys.modules and not any(name.startswith("contml.tasks") for name in sys.modules)
 """
 
 

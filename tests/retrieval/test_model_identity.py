@@ -23,7 +23,7 @@ from support.tables import dials, write_table
 
 import contml
 from contml._support.tensors import load_tensors, save_tensors
-from contml.experiment import OwnData, evaluate_run, extract_features, load, load_table, read_evaluation, train
+from contml.app.experiment import OwnData, evaluate_run, extract_features, load, load_table, read_evaluation, train
 from contml.models import EmbeddingModel
 from contml.models.identity import identity
 from contml.models.pixel_format import PixelFormat
@@ -277,8 +277,8 @@ def test_features_are_not_mixed_with_those_of_other_weights_in_the_same_file(tmp
 
 @pytest.mark.parametrize(("identity", "reason"), [("other", "not the model of"), ("", "made without a model")])
 def test_own_images_are_not_searched_with_another_model(trained, tmp_path, identity, reason):
-    from contml.cli.explore import _models
-    from contml.explore import explore_index
+    from contml.app.cli.explore import _models
+    from contml.app.explore import explore_index
 
     model = contml.load(trained.run)
     files = sorted(trained.images.iterdir())[:12]

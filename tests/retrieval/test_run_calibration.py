@@ -17,9 +17,9 @@ from support.paths import DATA_ROOT
 import contml as library
 from benchmarks.measure import FLICKR8K_PACK
 from contml._support.text import number
+from contml.app.experiment import OwnData, load, load_table, train
 from contml.data import ImageFile, Task
 from contml.evaluation.query_values import QueryValues
-from contml.experiment import OwnData, load, load_table, train
 from contml.retrieval import Calibration
 from contml.runs import Run
 

@@ -18,9 +18,9 @@ from PIL import Image
 from support.paths import ROOT
 from support.refusals import refuses
 
-import contml.cli.index as command
+import contml.app.cli.index as command
 from contml import InputError
-from contml.cli.commands import app
+from contml.app.cli.commands import app
 from contml.contracts import PLAIN, Measure
 from contml.data import Images
 from contml.data.tables import TableOptions

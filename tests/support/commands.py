@@ -22,9 +22,9 @@ import torch
 import typer.main
 from PIL import Image
 
-from contml.cli.commands import app
-from contml.cli.options import load_experiment, own_data
-from contml.experiment import Experiment
+from contml.app.cli.commands import app
+from contml.app.cli.options import load_experiment, own_data
+from contml.app.experiment import Experiment
 from contml.models.backbones import build
 from contml.tasks.layout import lsun
 

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import torch
 
+from contml.app.explore import Explored, ItemNeighbours, ModelView
 from contml.contracts import Colours
 from contml.data import Split
 from contml.data.sources import Pixels
-from contml.explore import Explored, ItemNeighbours, ModelView
 from contml.labels import VectorLabels
 from contml.labels.saved import to_saved
 from contml.retrieval.labelled_items import AnswerRecord, Errors, LabelledItems, Record

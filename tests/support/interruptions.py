@@ -169,8 +169,9 @@ def _train_two(run: Run, epochs: int, seconds: float | None = None) -> int | Non
 #: arguments, seconds], a process runs the command for so many seconds, and its exit status is printed.
 COMMANDS = """
 import json, os, signal, sys, time
-import contml.cli, contml.cli.commands, contml.evaluation.embed_parts, contml.experiment.features, contml.report.plots
-import contml.app.trials.sweep, contml.experiment.train_and_evaluate
+import contml.app.cli, contml.app.cli.commands, contml.evaluation.embed_parts
+import contml.app.experiment.features, contml.app.report.plots
+import contml.app.trials.sweep, contml.app.experiment.train_and_evaluate
 import support.sweeps
 
 contml.evaluation.embed_parts._PART = 8
@@ -183,7 +184,7 @@ for line in sys.stdin:
         output = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, 1), os.dup2(output, 2)
         sys.argv = ["contml", *arguments]
-        contml.cli.main()
+        contml.app.cli.main()
     end = time.monotonic() + seconds
     while time.monotonic() < end and not (ended := os.waitpid(child, os.WNOHANG))[0]:
         time.sleep(0.0005)

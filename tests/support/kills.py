@@ -46,7 +46,7 @@ IMAGES, SEGMENT, PART = 600, 100, 16
 
 def contml(*arguments: str) -> None:
     """Call a command of contml with small segments and parts."""
-    import contml.cli
+    import contml.app.cli
     import contml.evaluation.embed_parts
     import contml.search.images
     import contml.search.index
@@ -54,7 +54,7 @@ def contml(*arguments: str) -> None:
     contml.evaluation.embed_parts._PART = PART
     contml.search.images.ROWS = contml.search.index.ROWS = SEGMENT
     sys.argv = ["contml", *arguments]
-    contml.cli.main()
+    contml.app.cli.main()
 
 
 def images(folder: Path) -> None:
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--only", nargs="*", default=[*CASES], choices=CASES)
     given = parser.parse_args()
-    import contml.cli.commands
+    import contml.app.cli.commands
     import contml.evaluation.embed_parts
     import contml.retrieval
     import contml.search.images

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from contml.app.experiment import load
+from contml.app.experiment.run_results import CaptionResults, RetrievalResults
 from contml.data import Task
-from contml.experiment import load
-from contml.experiment.run_results import CaptionResults, RetrievalResults
 from contml.labels import ClassLabels
 
 from .miniature import squares

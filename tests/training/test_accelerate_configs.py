@@ -18,13 +18,13 @@ from support.paths import ROOT
 from support.processes import script_environment
 from support.refusals import refuses
 
-from contml.experiment import load, train
+from contml.app.experiment import load, train
 from contml.training.setup import _check_launch
 
 FILES = sorted((ROOT / "examples/accelerate").glob("*.yaml"))
 #: Batch norm would normalize by the images of a process; Adam would enlarge differences of rounding.
 CHANGES = [*TINY, "training.epochs=1", "model.freeze_batch_norm=true", "optimizer={name: sgd, lr: 0.01}"]
-CONTML = ["-m", "contml.cli", "train", "pose/synthetic", *CHANGES, "--name", "first"]
+CONTML = ["-m", "contml", "train", "pose/synthetic", *CHANGES, "--name", "first"]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -15,7 +15,7 @@ from support.runs import kill_at
 from test_layer_decay import DRAWN, Deep, check_two_processes
 
 import contml
-from contml.experiment import evaluate_run, load, read_evaluation, train
+from contml.app.experiment import evaluate_run, load, read_evaluation, train
 from contml.models import EmbeddingModel
 from contml.models.adapter import is_adapter, plain_weights
 from contml.runs import create

@@ -16,8 +16,8 @@ from support.processes import run_connected
 from support.refusals import refuses
 from support.runs import from_text, kill_at
 
+from contml.app.experiment import evaluate_run, read_evaluation, report_run, resume, train
 from contml.evaluation.results import Curve, Evaluation
-from contml.experiment import evaluate_run, read_evaluation, report_run, resume, train
 from contml.labels import VectorLabels
 from contml.runs import create
 from contml.training import Training

@@ -13,8 +13,8 @@ from support.runs import kill_at
 from test_layer_decay import DRAWN
 
 import contml
+from contml.app.experiment import evaluate_run, load, read_evaluation, train
 from contml.evaluation.evaluated import AveragingComparison
-from contml.experiment import evaluate_run, load, read_evaluation, train
 from contml.losses import LogRatioLoss
 from contml.runs import create
 from contml.training import EmbeddingStep, Training

@@ -15,11 +15,11 @@ from support.refusals import refuses
 from support.runs import kill_at
 
 import contml
+from contml.app.experiment import OwnData, evaluate_run, load_table, read_evaluation, resume, train
 from contml.data import Split
 from contml.evaluation import evaluate
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import FeatureComparison
-from contml.experiment import OwnData, evaluate_run, load_table, read_evaluation, resume, train
 from contml.labels import VectorLabels
 from contml.models.backbones import SmallCNN
 from contml.runs import create
@@ -185,7 +185,7 @@ from contml.data import Split
 from contml.evaluation import evaluate
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import FeatureComparison
-from contml.experiment import OwnData, load_table
+from contml.app.experiment import OwnData, load_table
 experiment = load_table(OwnData(Path("items.csv"), ["height=number"]), None, {changes!r})
 trainer = experiment.build_trainer(experiment.build_task(), quiet=True)
 trainer.fit()

@@ -18,8 +18,9 @@ from support.strategies import CLASS_CASES, class_ids
 from torch import nn
 from torch.nn import functional as F
 
-from contml import InputError, experiment
+from contml import InputError
 from contml._support.imports import LazyTable
+from contml.app import experiment
 from contml.data import Split, Task
 from contml.labels import ClassLabels
 from contml.losses import NPairsLoss, TripletMarginLoss
@@ -664,7 +665,7 @@ def graded_task() -> Task:
 def config(tmp_path, monkeypatch):
     tasks = LazyTable({"miniature/classes": lambda: class_task, "miniature/graded": lambda: graded_task})
     for module in ("loading", "parts"):
-        monkeypatch.setattr(f"contml.experiment.{module}.task_table", lambda: tasks)
+        monkeypatch.setattr(f"contml.app.experiment.{module}.task_table", lambda: tasks)
     path = tmp_path / "mini.yaml"
     path.write_text(CONFIG.lstrip())
     return path

@@ -13,7 +13,7 @@ from support.refusals import refuses
 from support.runs import kill_at
 from torch import nn
 
-from contml.experiment import load
+from contml.app.experiment import load
 from contml.models import EmbeddingModel
 from contml.runs import create
 from contml.training import OPTIMIZERS, stages_of

@@ -12,8 +12,8 @@ from support.processes import run_connected
 from support.refusals import refuses
 from support.runs import kill_at
 
-from contml.experiment import load, train
-from contml.experiment.building import Experiment
+from contml.app.experiment import load, train
+from contml.app.experiment.building import Experiment
 from contml.runs import Run, create
 from contml.training import Training
 from contml.training.trackers import RunLog

@@ -20,9 +20,9 @@ from support.refusals import refuses
 from support.runs import kill_at
 
 from contml import InputError
+from contml.app.experiment import load, resume, train
 from contml.config import data_arguments
 from contml.data import Images
-from contml.experiment import load, resume, train
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, LogRatioLoss, ProxyAnchorLoss
 from contml.runs import create
@@ -31,7 +31,7 @@ from contml.training.checkpoint import load_state, save_state
 from contml.training.setup import model_groups
 
 TEST = squares(20, seed=1)
-COMMAND = [sys.executable, "-c", "from contml.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from contml.app.cli import main; main()"]
 
 
 def test_it_learns():

@@ -14,10 +14,10 @@ from support.miniature import Flat, small_trainer, squares
 from support.runs import from_text, kill_at, without_reports
 
 from contml import load as load_model
+from contml.app.experiment import evaluate_run, load, read_evaluation, train
+from contml.app.explore import explore_runs
 from contml.evaluation import Evaluated
 from contml.evaluation.evaluated import epoch_text
-from contml.experiment import evaluate_run, load, read_evaluation, train
-from contml.explore import explore_runs
 from contml.losses import LOSSES
 from contml.runs import create
 from contml.training import EmbeddingStep

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.files import write
+from contml.app.experiment import Experiment, extract_features, load
 from contml.app.trials.plan import UNIT, Item, data_key
 from contml.app.trials.record import Result, result_of
 from contml.app.trials.suite import SCORES, Inputs, Suite, filled
@@ -27,7 +28,6 @@ from contml.data.features import read_features, write_features
 from contml.data.sources import Vector
 from contml.evaluation.results import Evaluation, Ranking
 from contml.evaluation.retrieval import evaluate
-from contml.experiment import Experiment, extract_features, load
 from contml.labels import LabelSpace, MatrixLabels, PoseLabels, VectorLabels
 
 

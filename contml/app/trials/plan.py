@@ -20,10 +20,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from contml.app.experiment.names import config_path
 from contml.app.trials.record import Result
 from contml.app.trials.suite import DataSet, Method, Suite, filled
 from contml.config import Document, read
-from contml.experiment.names import config_path
 
 #: The seed of trials.
 TRIAL_SEED = 0

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeAlias
 
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder
+from contml.app.experiment import Experiment, OwnData, load, load_table, resume, train
 from contml.app.trials.record import Record, Result, result_of, train_missing
 from contml.app.trials.space import Choice, Params, Space, draw, optuna_version, overrides_of, parse_space
 from contml.app.trials.sweep_result import Sweep, Trial, better, outcome, ranked
@@ -29,7 +30,6 @@ from contml.config import difference, read
 from contml.data.identity import DataRecord
 from contml.data.split import Task
 from contml.evaluation.evaluated import Evaluated
-from contml.experiment import Experiment, OwnData, load, load_table, resume, train
 from contml.runs import PLACES, Run
 
 Sampler: TypeAlias = Literal["grid", "random", "tpe"]

@@ -94,7 +94,7 @@ class Verdict:
 
     Attributes:
         best: the position of the best result; None: none is the best.
-        tied: the positions of the result with the best mean and of all results that do not differ from it with certainty.
+        tied: the positions of the best mean and of all results that do not differ from it with certainty.
         sentence: this in words; empty if there are fewer than two results.
         equal: whether all results are equal.
         second: how much worse the second result is; None if there is none.

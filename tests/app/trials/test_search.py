@@ -25,8 +25,8 @@ from support.sweeps import Trainings, in_threads, within
 import contml
 from contml import work
 from contml._support.files import unwritable
+from contml.app.experiment import load
 from contml.app.trials.sweep import sweep
-from contml.experiment import load
 from contml.labels import VectorLabels
 from contml.work import run as run_items
 

@@ -18,9 +18,9 @@ from support.miniature import TINY
 from support.paths import ROOT
 from support.refusals import refuses
 
+from contml.app.experiment import load
 from contml.app.trials.compare import compare
 from contml.app.trials.sweep import _Source, _train, _Training, sweep
-from contml.experiment import load
 from contml.runs import Run
 
 TRIES = ["loss.margin=0.01,0.1,0.3", "optimizer.lr=1e-4..1e-1"]

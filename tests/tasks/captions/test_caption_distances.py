@@ -11,8 +11,8 @@ import yaml
 from support.refusals import refuses
 
 from contml._support.text import number
-from contml.experiment import load
-from contml.experiment.loading import load_run
+from contml.app.experiment import load
+from contml.app.experiment.loading import load_run
 from contml.labels import CaptionLabels, CaptionVectorLabels, WeightedLabels, idf_weights
 from contml.runs import create
 from contml.tasks.captions.distance import CaptionDistance, DistanceOptions

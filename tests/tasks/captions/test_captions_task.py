@@ -15,12 +15,12 @@ from PIL import Image
 from support.miniature import TINY
 from support.refusals import refuses
 
-from contml.cli import main
+from contml.app.cli import main
+from contml.app.experiment import load, train
 from contml.data import Pixels, Split, Task
 from contml.data.renderers import caption_explainer as renderer
 from contml.data.renderers.caption_explainer import CaptionExplainer
 from contml.data.renderers.text import READABLE, draw_words, wrapped
-from contml.experiment import load, train
 from contml.labels import CaptionLabels
 from contml.labels.captions import tokens
 from contml.tasks._readers.word_vectors import word_vectors

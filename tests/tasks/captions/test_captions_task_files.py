@@ -14,8 +14,8 @@ from support.caption_sets import TEST, TRAIN, scenes, write_coco, write_flickr, 
 from support.paths import DATA_ROOT
 from support.refusals import refuses
 
+from contml.app.experiment import evaluate_run, load, train
 from contml.data import Images, Split, Task
-from contml.experiment import evaluate_run, load, train
 from contml.tasks.captions.coco import coco
 from contml.tasks.captions.flickr import flickr, read_tokens
 from contml.tasks.table.file import file as table

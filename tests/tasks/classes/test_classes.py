@@ -9,10 +9,10 @@ from PIL import Image
 from support.refusals import refuses
 
 from contml import InputError
+from contml.app.experiment import check, load
 from contml.data import ImageFile, Split, Task
 from contml.data.renderers.text import class_colour, draw_words
 from contml.evaluation.retrieval import evaluate
-from contml.experiment import check, load
 from contml.losses import LOSSES
 from contml.tasks.classes import TASKS
 from contml.tasks.classes.creatures import GENUS, TRAITS, draw_specimen, species

@@ -12,8 +12,8 @@ from support.class_copies import SETS, published, rejected
 from support.class_layouts import write_cub, write_sop
 
 from contml import InputError
+from contml.app.experiment import load
 from contml.data import Split, Task
-from contml.experiment import load
 from contml.tasks.classes import TASKS, cars, cub, inshop, sop
 
 

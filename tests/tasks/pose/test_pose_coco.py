@@ -9,7 +9,7 @@ from support.paths import DATA_ROOT
 from support.pose_sets import COCO_NAMES, COCO_SKELETON, SHORT, write_keypoints
 from support.refusals import refuses
 
-from contml.experiment import check, load, train
+from contml.app.experiment import check, load, train
 from contml.tasks.pose.coco import coco
 
 DATA = DATA_ROOT / "coco_mini_2017"

@@ -9,7 +9,7 @@ from support.paths import DATA_ROOT
 from support.pose_sets import SHORT, write_lsp
 from support.refusals import refuses
 
-from contml.experiment import check, load, train
+from contml.app.experiment import check, load, train
 from contml.tasks.pose.lsp import _people, lsp
 
 DATA = DATA_ROOT

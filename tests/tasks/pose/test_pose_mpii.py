@@ -11,9 +11,9 @@ from support.paths import DATA_ROOT
 from support.pose_sets import EMPTY, annopoints, packed, save_mpii, struct, write_mpii
 from support.refusals import refuses
 
+from contml.app.experiment import check, load, train
+from contml.app.preparation import prepare
 from contml.data.draw import draw, positions
-from contml.experiment import check, load, train
-from contml.preparation import prepare
 from contml.tasks.pose.mpii import mpii, read_release
 
 DATA = DATA_ROOT / "pose_lspet"

@@ -8,7 +8,7 @@ from PIL import Image
 from support.refusals import refuses
 
 from contml import InputError
-from contml.experiment import OwnData, load_table
+from contml.app.experiment import OwnData, load_table
 from contml.tasks.table.file import file
 
 ROWS = [(a, b, abs(a - b)) for a in range(8) for b in range(a)]

@@ -182,7 +182,7 @@ def test_a_folder_trains_and_resumes_from_anywhere(contml, tmp_path, rows, monke
 
 
 def test_the_preset_for_photographs(tmp_path, rows):
-    from contml.experiment import OwnData, load_table
+    from contml.app.experiment import OwnData, load_table
 
     write_table(tmp_path / "items.csv", rows)
     own = OwnData(tmp_path / "items.csv", ["reading=number"], preset="finetune")

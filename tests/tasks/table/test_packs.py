@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.paths import DATA_ROOT
 
-from contml.experiment import load
+from contml.app.experiment import load
 
 #: The file of each config; of each split the number of items, and a hash of their names, after a validation split is
 #: drawn; the number of queries and a hash of their names; the mean label distance of 80 training items.

@@ -16,12 +16,12 @@ from support.tables import SIZES, dials, suggested, write_table
 
 from contml import InputError
 from contml._support.text import number as number_of
+from contml.app.report.explanation import pair_table
 from contml.config import options as options_of
 from contml.data import Images, Split, Task
 from contml.data.renderers.caption_explainer import CaptionExplainer
 from contml.distances import haversine
 from contml.labels import CaptionLabels, ClassLabels, DateLabels, WeightedLabels
-from contml.report.explanation import pair_table
 from contml.tasks.table.file import file
 from contml.tasks.table.kinds import TABLE_LABELS
 from contml.tasks.table.number_labels import NumberLabel

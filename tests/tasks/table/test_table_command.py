@@ -11,8 +11,8 @@ import yaml
 from PIL import Image
 from support.tables import dials, write_table
 
-from contml import experiment
 from contml._support.tensors import load_tensors
+from contml.app import experiment
 
 TINY = [
     *("images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "images.workers=0"),

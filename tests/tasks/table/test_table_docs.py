@@ -10,7 +10,7 @@ import pytest
 import yaml
 from support.paths import ROOT
 
-from contml.cli import main
+from contml.app.cli import main
 from contml.config import options
 from contml.tasks.table.columns import Guess, guess_cells, pair_up
 from contml.tasks.table.file import file

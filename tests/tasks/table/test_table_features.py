@@ -15,10 +15,10 @@ from support.refusals import refuses
 from support.tables import dials, write_table
 
 from contml import InputError
+from contml.app.experiment import OwnData, load_table
 from contml.data.copies import find_copies
 from contml.data.features import read_features, with_features
 from contml.data.renderers.text import name_picture
-from contml.experiment import OwnData, load_table
 from contml.tasks.table.file import file
 
 SMALL = ("model.dim=8", "sampler.batches=2", "training.epochs=1", "images.workers=0")

@@ -9,8 +9,8 @@ from PIL import Image
 from support.refusals import refuses
 
 from contml import InputError
+from contml.app.experiment import load
 from contml.data.features import write_features
-from contml.experiment import load
 from contml.labels import TeacherLabels, WeightedLabels
 from contml.tasks.table.file import file
 

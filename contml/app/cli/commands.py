@@ -1,0 +1,330 @@
+"""The command line: parse, call, print. Results go to stdout, progress and logs to stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from contml._support.endings import check_suffix
+from contml._support.errors import InputError, did_you_mean, lost_worker
+from contml._support.files import check_new_file, write_new
+from contml._support.validation import Range
+from contml.app import experiment
+from contml.app.cli import listing
+from contml.app.cli.audit import AUDIT_EXAMPLE, audit
+from contml.app.cli.benchmark import EXAMPLE as BENCHMARK_EXAMPLE, benchmark
+from contml.app.cli.compare import EXAMPLE as COMPARE_EXAMPLE, compare
+from contml.app.cli.embed import CAPTION_EXAMPLE, EMBED_EXAMPLE, PREDICT_EXAMPLE, caption, embed, export, predict
+from contml.app.cli.explore import EXPLORE_EXAMPLE, explore
+from contml.app.cli.hints import CONFIGURED, fitting
+from contml.app.cli.index import INDEX_EXAMPLE, SEARCH_EXAMPLE, index, search
+from contml.app.cli.options import AcceptChanges, BundledConfig, Json, RunFolder, Trust, complete_config_or_task
+from contml.app.cli.printing import complete, echo, print_broken, print_calibration, print_evaluation, print_table
+from contml.app.cli.sweep import EXAMPLE as SWEEP_EXAMPLE, sweep
+from contml.app.cli.train import check, features, train
+from contml.runs import open_run
+
+app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+#: The error of wrong arguments, in the version of click that typer uses.
+_UsageError: Any = typer.BadParameter.__bases__[0]
+
+
+def main() -> None:
+    """Entry point of the `contml` command. Bad input is reported in one line on stderr, with exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a pipe on Windows may have a code page that lacks characters
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
+    except InputError as error:
+        message = str(fitting(error, *_called(sys.argv[1:])))
+    except _UsageError as error:
+        message = _number_error(error) or " ".join(error.format_message().split()).replace(": Value error, ", ": ")
+        command = _called(sys.argv[1:])[0]
+        is_unknown = message.startswith("No such option") and "Possible" not in message
+        if message.startswith("No such option: --cluster"):
+            having = [name for name, each in _commands().items() if any("--cluster" in one.opts for one in each.params)]
+            message = f"No such option: --cluster; it is an option of {', '.join(having)}"
+            message += "; 'accelerate launch' trains one run on several GPUs" * command.startswith("train")
+        elif is_unknown and command in CONFIGURED:
+            message += "; an option of the config is written as training.epochs=3"
+    except typer.Abort:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of a pipe has closed it
+        sys.stderr.close()
+        sys.exit(1)
+    except OSError as error:
+        message = f"{error.filename or 'a file'}: {error.strerror or error}"
+    except RuntimeError as error:  # of a worker: PyTorch raises it in whatever code runs at that moment
+        if (lost := lost_worker(error)) is None:
+            raise
+        message = str(lost)
+    echo(f"contml: {message}", err=True)
+    sys.exit(2)
+
+
+def _commands() -> dict[str, Any]:
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # it is a group
+    return commands
+
+
+def _called(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The command that was called, and the options that it has."""
+    commands = _commands()
+    name = next((argument for argument in arguments if argument in commands), "")
+    options = [option for parameter in commands[name].params for option in parameter.opts] if name else []
+    is_resumed = name == "train" and any(argument.partition("=")[0] == "--resume" for argument in arguments)
+    return "train --resume" if is_resumed else name, options
+
+
+def _number_error(error: Exception) -> str:
+    """The error of an option that is no number of its range, as of an option of a config; "" of other errors."""
+    from pydantic_core import ValidationError  # here: most errors are none
+
+    cause, parameter = error.__cause__, getattr(error, "param", None)
+    if not isinstance(cause, ValidationError) or parameter is None:
+        return ""
+    details = cause.errors(include_url=False)[0]
+    if details["type"] not in ("int_parsing", "int_parsing_size", "greater_than_equal", "less_than_equal"):
+        return ""
+    least, most = parameter.min, parameter.max
+    allowed = Range(-math.inf if least is None else least, most=math.inf if most is None else most, whole=True)
+    got = repr(details["input"]) if details["type"] == "int_parsing" else str(details["input"])
+    return str(InputError(max(parameter.opts, key=len), got, f"must be {allowed}"))
+
+
+def _version(requested: bool) -> None:
+    if requested:
+        from importlib.metadata import version
+
+        echo(f"contml {version('contml')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Train embeddings whose distances follow the distances between labels."""
+
+
+app.command()(train)
+app.command(epilog=SWEEP_EXAMPLE)(sweep)
+app.command(epilog=BENCHMARK_EXAMPLE)(benchmark)
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    checkpoint: Annotated[
+        Literal["last", "best", "ema"] | None,
+        typer.Option(help="Which weights. Default: those that the run selected."),
+    ] = None,
+    accept_changes: AcceptChanges = False,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Evaluate a run's weights on its test split, beside a random ranking and the oracle.
+
+    The result of other weights than those that the run selected is kept in a file of its own, such as
+    evaluation-last.json.
+    """
+    result = experiment.evaluate_run(run, checkpoint=checkpoint, accept_changes=accept_changes, trust=trust)
+    print_evaluation(result, as_json=as_json)
+    if checkpoint is None and not as_json:
+        print_calibration(open_run(run), result.evaluation.measure)
+
+
+@app.command()
+def report(
+    run: RunFolder,
+    pair: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="IMAGE IMAGE",
+            help="Two test images, by name or by row, whose label distance match.png explains (captions: the words "
+            "that were matched). Default: the first query and its best retrieval.",
+        ),
+    ] = None,
+    accept_changes: AcceptChanges = False,
+    trust: Trust = False,
+) -> None:
+    """Write the report.html of a run again, with its pictures."""
+    echo(experiment.report_run(run, accept_changes=accept_changes, trust=trust, pair=pair))
+
+
+app.command(epilog=COMPARE_EXAMPLE)(compare)
+app.command(epilog=INDEX_EXAMPLE)(index)
+app.command(epilog=SEARCH_EXAMPLE)(search)
+app.command(epilog=EXPLORE_EXAMPLE)(explore)
+app.command(epilog=AUDIT_EXAMPLE)(audit)
+app.command()(check)
+app.command()(features)
+app.command()(export)
+app.command(epilog=EMBED_EXAMPLE)(embed)
+app.command(epilog=PREDICT_EXAMPLE)(predict)
+app.command(epilog=CAPTION_EXAMPLE)(caption)
+
+
+@app.command()
+def prepare(
+    config: Annotated[
+        str,
+        typer.Argument(
+            metavar="CONFIG",
+            help="A config or a YAML file, or a task that reads files, such as 'classes/cub'.",
+            autocompletion=complete_config_or_task,
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ROOT] [KEY=VALUE]...",
+            help="The folder of the data set (task.root), and changes such as 'task.missing=drop'.",
+        ),
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Side of the resized images in pixels. Default: images.resize, or 256.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Processes that decode; 0 decodes in this one. Default: images.workers, or 0."),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep the resized images there, for images.cache=FOLDER."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a data set on disk against the published one: lists, counts, files; decode every image.
+
+    With --cache, or images.cache in the config, the resized images are kept in a folder, from which a training reads
+    them.
+    """
+    from contml.app.preparation import prepare as prepare_data
+
+    root, overrides = None, arguments or []
+    if overrides and "=" not in overrides[0]:
+        root, overrides = Path(overrides[0]), overrides[1:]
+    prepared = prepare_data(config, root, overrides, size=size, workers=workers, cache=cache)
+    from contml.app.experiment.checking import refuse_broken  # here: it imports torch
+
+    if as_json:
+        echo(json.dumps(asdict(prepared)))
+    else:
+        for title, text in prepared.notes:
+            echo(f"{title}: {text}")
+        print_table(prepared.facts)
+    if prepared.skip_broken:
+        for name, cause in prepared.broken:
+            print_broken(name, cause)
+    else:
+        refuse_broken(prepared.broken, prepared.images, print_broken)
+    if not as_json:
+        broken = len(prepared.broken)
+        decoded = f"; {broken:,} cannot be decoded, and training skips them" if broken else " and can be decoded"
+        echo(f"{config}: all {prepared.images:,} images exist{decoded}")
+        if prepared.cache is not None:
+            keys = f"images.cache={prepared.cache} images.resize={prepared.size}"
+            echo(f"{prepared.cache} has {prepared.cache_bytes / 1e9:.3g} GB of resized images; train with {keys}")
+
+
+@app.command(name="list")
+def list_(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[KIND]", help="One kind of part. Default: an overview.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List configs, tasks, losses, samplers, backbones, ..., with their options."""
+    kinds = listing.kinds()
+    if kind is not None and kind not in kinds:
+        raise InputError(f"'{kind}'", "unknown kind", f"must be one of {', '.join(kinds)}", did_you_mean(kind, kinds))
+    if kind is None and not as_json:
+        kinds["backbones"] = listing.own_backbones
+    entries_by_kind = {name: kinds[name]() for name in ([kind] if kind else kinds)}
+    if as_json:
+        echo(json.dumps({name: listing.as_data(entries) for name, entries in entries_by_kind.items()}))
+        return
+    for name, entries in entries_by_kind.items():
+        echo(f"{name}:")
+        for entry, part in entries.items():
+            echo(textwrap.indent(listing.describe(entry, part, full=kind is not None), "  "), lines=True)
+
+
+@app.command(name="schema")
+def schema_(file: Annotated[Path, typer.Argument(metavar="FILE", help="The JSON file to write.")]) -> None:
+    """Write the JSON Schema of configs, by which an editor completes their keys, shows help and marks mistakes.
+
+    The first line of a config names the file: '# yaml-language-server: $schema=FILE'.
+    """
+    from contml.config.json_schema import json_schema
+
+    check_suffix(file, (".json",))
+    before = complete(file)
+    write_new({file: json.dumps(json_schema(experiment.schema()), indent=1).encode()})
+    echo(f"{file}: {before}name it in the first line of a config: '# yaml-language-server: $schema={file}'")
+
+
+@app.command()
+def copy(
+    config: BundledConfig, file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]
+) -> None:
+    """Copy a config that comes with contml, to edit it."""
+    text = experiment.config_text(config)
+    if file.is_dir():
+        file = file / f"{config.split('/')[-1]}.yaml"
+    before = complete(file)
+    write_new({file: text.encode()})
+    echo(f"{file}: {before}train it with 'contml train {file}'")
+
+
+@app.command()
+def weights(
+    losses: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LOSS [KEY=VALUE]...",
+            help="Names of losses, each followed by its options: 'raw raw loss.beta=10 miner=vthm'.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The PNG to write.")] = Path("weights.png"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON instead of plotting.")] = False,
+) -> None:
+    """Plot the weight of a pair against its similarity for some losses, one panel per loss.
+
+    The weight of a pair is dH/ds for negatives and -dH/ds for positives: how strongly the loss H changes the
+    similarity s (cosine of unit vectors), as in Figure 1 of "A Unified View of Deep Metric Learning via Gradient
+    Analysis", without the common divisor of all pairs. Positives are solid green, negatives dotted blue.
+
+    The weight may depend on the other pairs of the anchor: in a batch of 16 classes with 5 items each, one pair of an
+    anchor varies from -1 to 1. Its other positives are evenly spaced from 0.4 to 0.8, its negatives from -0.2 to 0.6;
+    all other anchors have the same pairs. For losses with proxies, proxies take the place of items.
+    """
+    if output.is_dir():
+        output = output / "weights.png"
+    check_suffix(output, (".png",))
+    if not as_json:
+        check_new_file(output, hint="choose another file with --output")
+    from contml.app.report.plots import png
+    from contml.app.report.weights import SETUP, curves, weights_plot
+
+    weight_curves = curves(losses)
+    if as_json:
+        echo(json.dumps({"setup": SETUP, "curves": [curve.as_data() for curve in weight_curves]}))
+        return
+    hint = "choose another file with --output"
+    before = complete(output)
+    write_new({output: png(weights_plot(weight_curves))}, hint=hint)
+    echo(f"{before}{output}")

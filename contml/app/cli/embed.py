@@ -1,0 +1,279 @@
+"""`contml export`, `contml embed` and `contml caption`: a trained model in use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from contml._support.endings import EMBEDDINGS, PREDICTIONS, check_suffix
+from contml._support.errors import InputError
+from contml._support.files import write_new
+from contml.app.cli.options import Cluster, Dim, Json, Tables, Trust, table_options
+from contml.app.cli.printing import complete, echo, print_table, print_unread, unread_data
+
+EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
+PREDICT_EXAMPLE = """Example: contml predict runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out predicted.csv"""
+CAPTION_EXAMPLE = """Example: contml caption runs/captioning/synthetic/2026-11-23_10-00-00 photos/ a.jpg"""
+
+Model = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="A run folder, one of 'contml export', or hf://USER/NAME."),
+]
+Images = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="IMAGES",
+        help="Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'.",
+    ),
+]
+BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time.")]
+Workers = Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")]
+#: Images that are described before progress is shown.
+_CHUNK = 512
+#: The file of a graph by its format.
+_GRAPHS = {"onnx": "model.onnx", "torch": "model.pt2"}
+
+
+def export(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, one of 'contml export', or hf://USER/NAME.")
+    ],
+    target: Annotated[str, typer.Argument(metavar="DIR", help="The folder to write: new, or empty.")],
+    kind: Annotated[
+        Literal["bundle", "onnx", "torch"],
+        typer.Option("--format", help="'onnx' writes DIR/model.onnx, 'torch' DIR/model.pt2 (torch.export)."),
+    ] = "bundle",
+    labels: Annotated[
+        bool,
+        typer.Option(
+            "--labels/--no-labels", help="With embeddings and labels of training items, without their images."
+        ),
+    ] = True,
+    trust: Trust = False,
+) -> None:
+    """Write the model of a run in a folder of its own: weights, transform of the images, calibration, model card.
+
+    It needs neither the data nor the config of the run: contml.load("DIR").embed(images) in Python, or 'contml embed
+    DIR'; of a captioner also contml.load("DIR").caption(images), or 'contml caption DIR'. A network of your own is not
+    part of it. The folder can be uploaded to the Hugging Face hub as it is.
+
+    With --format onnx or torch, it is the network of an embedding alone as a graph, which runs without contml; DIR may
+    hold other files.
+    """
+    folder = Path(target)
+    from contml.retrieval import load
+    from contml.retrieval.bundle import LABELS, RECORD, check_folder
+    from contml.retrieval.graph import check_graph
+
+    if kind == "bundle":
+        check_folder(folder)
+    else:
+        check_graph(folder / _GRAPHS[kind])
+    before = complete(folder / _GRAPHS.get(kind, RECORD))
+    model = load(run, trust=trust)
+    if kind == "bundle":
+        model.save(folder, labels=labels)
+        echo(f"{folder}: {before}{model}")
+        if (folder / LABELS).is_file():
+            what = model.labelled.sample_words or f"{len(model.labelled.labels):,} training items"
+            echo(f"{folder / LABELS} has the labels of {what}: before you publish them, see that you may (--no-labels)")
+        return
+    graph = model.export(folder / _GRAPHS[kind])
+    output = f"embeddings float32 [N, {model.embedding_dim}]"
+    difference = f"at most {graph.difference:.1g} from the embeddings of contml"
+    echo(f"{graph.file}: {before}{graph.input} to {output}; {difference}")
+
+
+def embed(
+    run: Model,
+    images: Images,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .parquet or .npz.")],
+    dim: Dim = None,
+    tables: Tables = None,
+    batch_size: BatchSize = 128,
+    workers: Workers = 0,
+    cluster: Cluster = "",
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Write the embeddings of images, with the transform of the evaluation.
+
+    The file holds the name of each image (its path below the folder that you gave, or as you wrote it) and its
+    embedding. An image that cannot be read is left out and listed at the end. If it is interrupted, the same command
+    continues; if the file is complete, it stays as it is.
+    """
+    check_suffix(out, EMBEDDINGS)
+    from contml._support.progress import progress_bar
+    from contml.retrieval import embed_to_file, load, named_images
+    from contml.retrieval.embedding_files import check_file
+
+    check_file(out)
+    items = named_images(images, table_options(tables), out)
+    before = complete(out)
+    model = load(run, trust=trust)
+    model = model if dim is None else with_dim(model, dim)
+    note_on_model(run, model, "the file holds", as_json=as_json)
+    options: Any = {"batch_size": batch_size, "workers": workers, "cluster": cluster}
+    with progress_bar(len(items), "embeddings") as progress:
+        written = embed_to_file(model, items, out, **options, progress=progress)
+    unread = print_unread(written.broken)
+    if as_json:
+        numbers = {"images": written.images, "dim": written.dim, "resumed": written.resumed}
+        echo(json.dumps({"file": str(out), **numbers, "broken": unread_data(written.broken)}))
+        return
+    resumed = f" ({written.resumed:,} images from an earlier run)" if written.resumed else ""
+    left_out = f"; {unread}" if unread else ""
+    echo(f"{out}: {before}{written.images:,} embeddings of {written.dim:,} numbers{resumed}{left_out}")
+
+
+def predict(
+    run: Model,
+    images: Images,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a table there instead: .csv or .parquet.")
+    ] = None,
+    tables: Tables = None,
+    batch_size: BatchSize = 128,
+    workers: Workers = 0,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Predict the labels of images from the nearest training items, with an interval.
+
+    A number, vector, date or level is the weighted mean of the neighbours' labels; any other label is the most central
+    of them. In brackets is the interval that holds the true label with a probability of 90 %, or how far away it is at
+    most, or the probability of a class. It needs the labels that a run keeps, and a bundle with labels. An image that
+    cannot be read is left out and listed.
+    """
+    if out is not None:
+        check_suffix(out, PREDICTIONS)
+    from contml._support.files import check_new_file
+    from contml._support.progress import progress_bar
+    from contml.retrieval import load, named_images
+    from contml.retrieval.prediction_files import prediction_bytes
+
+    if out is not None:
+        check_new_file(out, begins=b"image," if out.suffix.lower() == ".csv" else b"PAR1")
+    items = named_images(images, table_options(tables), out)
+    model = load(run, trust=trust)
+    labelled = model.labelled
+    note_on_weights(run, model)
+    if labelled.sample_words:
+        echo(f"note: {labelled.sample_words}", err=True)
+    predicted: list[tuple[str, dict[str, Any]]] = []
+    broken: dict[str, str] = {}
+    step = batch_size * max(1, _CHUNK // batch_size)
+    options: Any = {"batch_size": batch_size, "workers": workers, "broken": "skip"}
+    with progress_bar(len(items), "answers") as progress:
+        for start in range(0, len(items), step):
+            chunk = items[start : start + step]
+            answers = model.predict([item.source for item in chunk], **options)
+            for item, answer in zip(chunk, answers, strict=True):
+                if answer is not None:
+                    predicted.append((item.name, answer))
+                else:
+                    stamp = item.source.stamp
+                    broken[item.name] = model.left_out.get(str(stamp.file) if stamp else item.name, "unreadable")
+            progress(min(start + step, len(items)))
+    unread = print_unread(broken)
+    if not predicted:
+        raise InputError(items[0].name, "cannot be decoded, nor can any other image", hint="check the image files")
+    if out is not None:
+        before = complete(out)
+        write_new({out: prediction_bytes(predicted, out.suffix.lower())})
+    if as_json:
+        answers_data = [{"image": name, "answers": [a.as_data() for a in each.values()]} for name, each in predicted]
+        echo(json.dumps({"predictions": answers_data, "broken": unread_data(broken)}))
+    elif out is not None:
+        echo(f"{out}: {before}{len(predicted):,} images")
+    else:
+        rows = [["image", *labelled.titles]]
+        for name, each in predicted:
+            texts = [answer.words + (" *" if answer.same else "") for answer in each.values()]
+            rows.append([name, *texts])
+        print_table(rows, text_columns=len(rows[0]))
+        if any(answer.same for _, each in predicted for answer in each.values()):
+            echo("* a training image, whose own label is left out")
+    if unread:
+        echo(unread, err=as_json)
+
+
+def with_dim(model: Any, dim: int) -> Any:
+    """The model with embeddings of `dim` numbers.
+
+    Raises:
+        InputError: it was not trained for this length.
+    """
+    try:
+        return model.with_dim(dim)
+    except InputError as error:
+        raise InputError("--dim", error.got, error.allowed, error.hint) from None
+
+
+def note_on_model(run: Path, model: Any, holds: str, *, as_json: bool) -> None:
+    """Print that the weights are untrained, and that the model of a captioner gives its embeddings, not captions."""
+    note_on_weights(run, model)
+    if model.captioner is not None:
+        embeddings = "the embeddings of its visual network; 'contml caption' describes images"
+        echo(f"{run} is a captioner: {holds} {embeddings}", err=as_json)
+
+
+def note_on_weights(run: Path, model: Any) -> None:
+    """Print that the weights are the initial ones: distances say nothing about the labels then."""
+    if not model.bundle.epoch:
+        echo(f"note: {run} has its initial weights: no training changed or improved them", err=True)
+
+
+def caption(
+    run: Model,
+    images: Images,
+    beam: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Captions that beam search keeps. Default: captioner.beam of the run."),
+    ] = None,
+    tables: Tables = None,
+    batch_size: BatchSize = 128,
+    workers: Workers = 0,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Describe images in words, with a captioner, as its evaluation does.
+
+    An image that cannot be read is left out and listed.
+    """
+    from contml._support.progress import progress_bar
+    from contml.retrieval import load, named_images
+
+    items = named_images(images, table_options(tables))
+    model = load(run, trust=trust)
+    if model.captioner is not None and (length := model.bundle.feature_dim) is not None:
+        problem = f"the model describes vectors of {length} features, not images"
+        raise InputError(model.bundle.name, problem, hint="in Python: contml.load(...).caption(vectors)")
+    rows: list[tuple[str, str]] = []
+    broken: dict[str, str] = {}
+    step = batch_size * max(1, _CHUNK // batch_size)
+    options: Any = {"beam": beam, "batch_size": batch_size, "workers": workers, "broken": "skip"}
+    with progress_bar(len(items), "captions") as progress:
+        for start in range(0, len(items), step):
+            chunk = items[start : start + step]
+            texts = model.caption([item.source for item in chunk], **options)
+            for item, text in zip(chunk, texts, strict=True):
+                cause = model.left_out.get(str(item.source.stamp.file)) if item.source.stamp is not None else None
+                if cause is None:
+                    rows.append((item.name, text))
+                else:
+                    broken[item.name] = cause
+            progress(min(start + step, len(items)))
+    unread = print_unread(broken)
+    if not rows:
+        raise InputError(items[0].name, "cannot be decoded, nor can any other image", hint="check the image files")
+    if as_json:
+        captions = [{"image": name, "caption": text} for name, text in rows]
+        echo(json.dumps({"captions": captions, "broken": unread_data(broken)}))
+        return
+    print_table([["image", "caption"], *rows], text_columns=2)
+    if unread:
+        echo(unread)

@@ -1,0 +1,111 @@
+"""`contml list`: configs and parts, and the options of each."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from contml._support.imports import import_by_name
+from contml.app import experiment
+
+
+def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
+    """The lists by name. Each returns its entries by name: a class or function, a line of text, or None."""
+    return {
+        "configs": _configs,
+        "tasks": experiment.task_table,
+        "labels": _labels,
+        "label_spaces": _label_spaces,
+        "binarize": partial(import_by_name, "contml.labels:BINARY_LABELS"),
+        "backbones": lambda: dict.fromkeys(import_by_name("contml.models:backbone_names")()),
+        "transforms": partial(import_by_name, "contml.data:TRANSFORMS"),
+        "samplers": partial(import_by_name, "contml.sampling:SAMPLERS"),
+        "losses": partial(import_by_name, "contml.losses:LOSSES"),
+        "regularizers": partial(import_by_name, "contml.losses:REGULARIZERS"),
+        "miners": partial(import_by_name, "contml.mining:MINERS"),
+        "steps": partial(import_by_name, "contml.training:STEPS"),
+        "decoders": partial(import_by_name, "contml.models.decoders:DECODERS"),
+        "optimizers": partial(import_by_name, "contml.training:OPTIMIZERS"),
+        "schedules": partial(import_by_name, "contml.training:SCHEDULES"),
+        "metrics": _metrics,
+        "sections": _sections,
+    }
+
+
+def own_backbones() -> Mapping[str, Any]:
+    """The backbones of contml, without torchvision's, which take a second to list."""
+    from contml.models import BACKBONES
+
+    return {**dict.fromkeys(BACKBONES), "...": "and all of torchvision: 'contml list backbones'"}
+
+
+def _configs() -> Mapping[str, Any]:
+    """The configs that come with contml, each with its first comment line."""
+    texts = {name: experiment.config_text(name) for name in experiment.config_names()}
+    return {name: text.splitlines()[0].lstrip("# ").strip() for name, text in texts.items()}
+
+
+def _labels() -> Mapping[str, Any]:
+    """The kinds of a label of your own table (`--data`)."""
+    from contml.config import named_parts, options
+
+    kinds = map(named_parts, options(experiment.task_table()[experiment.data_task()]))
+    return next(found.parts for found in kinds if found is not None)
+
+
+def _label_spaces() -> Mapping[str, Any]:
+    """The label spaces by the name of their class."""
+    from contml.labels import LABELS
+
+    return {space.__name__: space for space in LABELS.values()}
+
+
+def _metrics() -> Mapping[str, Any]:
+    """What each metric means, and whether higher or lower is better, by the name that `contml compare` takes."""
+    from contml.evaluation.metrics import METRICS, METRICS_AT_K
+
+    return {name: str(metric) for name, metric in ({f"{n}@K": m for n, m in METRICS_AT_K.items()} | METRICS).items()}
+
+
+def _sections() -> Mapping[str, Any]:
+    from contml.config import Section
+
+    sections = {name: section for name, section in experiment.schema().items() if isinstance(section, Section)}
+    return {name: section.parts for name, section in sections.items() if not isinstance(section.parts, Mapping)}
+
+
+def describe(name: str, part: Any, *, full: bool) -> str:
+    """An entry in one line: its name and summary. `full`: its whole documentation, one line per option."""
+    from contml.config import details, options, summary
+
+    if part is None or isinstance(part, str):
+        return f"{name}: {part}" if part else name
+    lines = [f"{name}: {summary(part)}"]
+    if full:
+        if body := details(part):
+            lines.append(textwrap.indent(body, "  "))
+        for option in options(part):
+            default = "required" if option.required else json.dumps(option.default, default=str)
+            lines.append(f"    {option.name} = {default}: {option.help}")
+    return "\n".join(lines)
+
+
+def as_data(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Entries as plain values, for JSON."""
+    from contml.config import options, summary
+
+    return {
+        name: part
+        if part is None or isinstance(part, str)
+        else {
+            "summary": summary(part),
+            "options": {
+                option.name: {"required": option.required, "default": option.default, "help": option.help}
+                for option in options(part)
+            },
+        }
+        for name, part in entries.items()
+    }

@@ -1,0 +1,184 @@
+"""The arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from contml._support.errors import InputError
+from contml.app import experiment
+
+if TYPE_CHECKING:
+    from contml.data.tables import TableOptions
+
+
+def complete_config(incomplete: str) -> list[str]:
+    """The bundled configs whose names start with `incomplete`, for shell completion."""
+    return [name for name in experiment.config_names() if name.startswith(incomplete)]
+
+
+def complete_config_or_task(incomplete: str) -> list[str]:
+    """The bundled configs and the tasks whose names start with `incomplete`, for shell completion."""
+    names = sorted({*experiment.config_names(), *experiment.task_table()})
+    return [name for name in names if name.startswith(incomplete)]
+
+
+Config = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="CONFIG",
+        help="A config that comes with contml ('pose/synthetic'), or a YAML file.",
+        autocompletion=complete_config,
+    ),
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config, such as 'loss.margin=0.1'.")
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="Your own table (.csv, .tsv, .jsonl, .parquet), or a folder of images, instead of CONFIG.",
+    ),
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="NAME[=KIND[:WEIGHT]]",
+        help="A label of --data: 'age=number', 'lat,lon=geo:0.5', or 'age' to guess its kind ('contml list labels'); "
+        "repeatable.",
+    ),
+]
+ImageColumn = Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images in --data.")]
+Pattern = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="What the names of the images in the folder --data mean: '{age}_{sex}_*.jpg' has the columns age and sex.",
+    ),
+]
+Preset = Annotated[
+    Literal["features", "finetune", "quick"] | None,
+    typer.Option(
+        help="For --data: a head on a frozen pretrained network ('features'), all of it trained ('finetune'), or a "
+        "small network from scratch ('quick'). Default: 'features' with --weights, or if torch's cache has its file."
+    ),
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The weights of a pretrained network of torchvision, for --data."),
+]
+BundledConfig = Annotated[
+    str, typer.Argument(metavar="CONFIG", help="A config that comes with contml.", autocompletion=complete_config)
+]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as printed by 'contml train'.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Let the config of the run import code.")]
+DecodedImages = Annotated[
+    Literal["batch", "all"],
+    typer.Option("--images", help="'batch' decodes the images of one batch, 'all' every image of every split."),
+]
+AcceptChanges = Annotated[
+    bool,
+    typer.Option(
+        help="Evaluate data that changed since the run began: its items that are left, with their current labels."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Dim = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Length of the embeddings: one of the run's model.nested_dims. Default: the full length.",
+    ),
+]
+Trainings = Annotated[
+    int | None,
+    typer.Option(
+        "--processes", metavar="P", min=1, help="Trainings at a time. Default: 1; with --cluster, all that fit."
+    ),
+]
+
+Cluster = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Do the work on a Ray cluster: 'auto', HOST:PORT, or 'local' for the processors of this machine.",
+    ),
+]
+
+
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        metavar="KEY=VALUE",
+        help="How a table is read, such as that of '@items.csv:COLUMN': delimiter, encoding, sheet, missing_words, "
+        "max_bytes or max_rows; repeatable.",
+    ),
+]
+
+
+def table_options(changes: list[str] | None) -> TableOptions:
+    """The options that `--table` sets; cells that are not empty have values, unless it says otherwise."""
+    from contml.config import Section, from_overrides, validate
+    from contml.data.tables import TableOptions
+
+    document = from_overrides([f"table.{change}" for change in ("missing_words=[]", *(changes or []))])
+    options: TableOptions = validate(document, {"table": Section(TableOptions)}).parts["table"].build(set_by="--table ")
+    return options
+
+
+def check_run_name(name: str) -> None:
+    """Refuse a name of a run that would be in another folder."""
+    if "/" in name or name.startswith("."):
+        raise InputError("--name", repr(name), "must be a word", "the folder above it is --runs FOLDER")
+
+
+def own_data(
+    data: Path | None,
+    label: list[str] | None,
+    image: str | None,
+    pattern: str | None,
+    preset: str | None,
+    weights: Path | None,
+) -> experiment.OwnData | None:
+    """The data that the options of a command name; None if there are none."""
+    if data is not None:
+        return experiment.OwnData(data, tuple(label or []), image, pattern, preset, weights)
+    options = {"--label": label, "--image": image, "--pattern": pattern, "--preset": preset, "--weights": weights}
+    for option, value in options.items():
+        if option == "--weights" and value:
+            hint = "with a config: model.backbone=NAME model.weights=FILE"
+            raise InputError(option, "used without --data", hint=hint)
+        if value:
+            raise InputError(option, "used without --data", hint="name your table or folder: --data PATH")
+    return None
+
+
+def split_config(
+    config: str | None, overrides: list[str] | None, own: experiment.OwnData | None
+) -> tuple[str | None, list[str]]:
+    """The config, which your own data need not name, and its overrides.
+
+    Raises:
+        InputError: there is no config, and there are no data.
+    """
+    changes = overrides or []
+    # Without a config, the first argument is an override, perhaps without its value: training.epochs
+    if own is not None and config is not None and ("=" in config or not ("/" in config or Path(config).exists())):
+        return None, [config, *changes]
+    if own is None and config is None:
+        raise InputError("CONFIG", "missing", hint="choose one of 'contml list configs', such as pose/synthetic")
+    return config, changes
+
+
+def load_experiment(
+    config: str | None, overrides: list[str] | None, own: experiment.OwnData | None
+) -> experiment.Experiment:
+    """Load the experiment that the arguments of a command name."""
+    config, changes = split_config(config, overrides, own)
+    return experiment.load(str(config), changes) if own is None else experiment.load_table(own, config, changes)

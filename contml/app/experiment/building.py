@@ -1,0 +1,527 @@
+"""Build the parts of a config: task, labels, model, sampler, loss, trainer."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import nn
+
+from contml._support.errors import InputError
+from contml.app.experiment.parts import schema
+from contml.app.experiment.presets import Preset
+from contml.app.experiment.run_results import CaptionResults, JudgmentResults, RetrievalResults, RunEvaluator
+from contml.config import Config, ConfiguredPart, Document, data_arguments, import_user_code, resolved, validate
+from contml.contracts import LabelKind, Loss, Requirement
+from contml.data import Images, refuse_equal
+from contml.data.carve import with_validation
+from contml.data.features import with_features
+from contml.data.identity import item_names
+from contml.data.split import Split, Task
+from contml.labels.base import LabelSpace
+from contml.labels.judged_items import JudgedItems
+from contml.labels.vectors import VectorLabels
+from contml.losses import LOSSES
+from contml.losses.driver import PairLoss
+from contml.losses.inputs import check_loss, check_requirement
+from contml.losses.levels import LevelLosses, MatryoshkaLoss
+from contml.losses.regularized import RegularizedLoss
+from contml.models import EmbeddingModel
+from contml.models.adapter import check_peft
+from contml.models.captioner import Captioner, DecoderFactory
+from contml.models.decoders import DECODERS
+from contml.models.extractor import FeatureExtractor
+from contml.models.identity import identity
+from contml.runs import PLACES, Run, without_paths
+from contml.sampling import SAMPLERS, fitting_options
+from contml.training import Trainer, TrainingStep, stages_of
+from contml.training.trackers import check_installed
+
+#: The words of each caption of each item.
+CaptionWords: TypeAlias = Sequence[Sequence[Sequence[str]]]
+
+
+def _absolute(value: Any) -> Any:
+    """An option with its paths absolute, also those in sections by name (`task.labels`)."""
+    if isinstance(value, Path):
+        return value.expanduser().absolute()
+    return {key: _absolute(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+class BuiltTask(NamedTuple):
+    """What `build_task` returned, the data that it was made of, and the options that it depends on."""
+
+    task: Task
+    source: Task
+    options: tuple[Any, ...]
+
+
+class BuiltStep(NamedTuple):
+    """What `build_step` returned."""
+
+    model: EmbeddingModel | Captioner
+    step: TrainingStep
+    sampler: Any
+    labels: LabelSpace
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A validated config, its name, and its document for the origin of errors.
+
+    `task`: its data if already read. `built`: these with a validation split, if already drawn. `preset`: what was
+    chosen for the user's own data.
+    """
+
+    name: str
+    config: Config
+    document: Document
+    task: Task | None = field(default=None, compare=False, repr=False)
+    built: BuiltTask | None = field(default=None, compare=False, repr=False)
+    preset: Preset = field(default=Preset(), compare=False, repr=False)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The resolved config as plain values, with absolute paths, so that a run can be resumed from anywhere.
+
+        Paths are the options of the type `Path`, and the texts at `PLACES` and `task.vectors` that name a file.
+        """
+        parts = {key: replace(part, options=_absolute(part.options)) for key, part in self.config.parts.items()}
+        values = resolved(replace(self.config, parts=parts))
+        for key in (*PLACES, "task.vectors"):
+            section, _, option = key.partition(".")
+            options = values.get(section)
+            value = options.get(option) if isinstance(options, dict) else None
+            if isinstance(options, dict) and isinstance(value, str) and self._in_current_folder(key, value):
+                options[option] = str(Path(value).expanduser().absolute())
+        return values
+
+    def _in_current_folder(self, key: str, text: str) -> bool:
+        """Whether a text names a file in the current folder; `vectors`, also in a .zip, are in `root` first."""
+        path = Path(text).expanduser()
+        if key != "task.vectors":
+            return path.exists()
+        root = Path(self.root or os.devnull) / path
+        is_below_root, is_here = (any(map(Path.is_file, (place, *place.parents))) for place in (root, path))
+        return is_here and not is_below_root
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The values as weights and embeddings keep them: without paths."""
+        return without_paths(self.values)
+
+    @property
+    def root(self) -> str:
+        """The folder of the data, which names of items may start with; "" if the task names none."""
+        options = self.config.parts["task"].options
+        if options.get("root") is not None:
+            return os.path.expanduser(str(options["root"]))  # noqa: PTH111
+        data = options.get("data")
+        return "" if data is None else str(Path(str(data)).expanduser().parent)
+
+    @property
+    def selected(self) -> Literal["best", "last"]:
+        """The weights that are the result: the best ones on a validation split, or the last ones."""
+        training = self.config.parts["training"].options
+        return "best" if training["select"] == "val" and training["epochs"] > 0 else "last"
+
+    def read_task(self) -> Task:
+        """The data as the task reads them."""
+        if self.task is not None:
+            return self.task
+        part = self.config.parts["task"]
+        distance = part.options.get("distance")
+        for name in distance if isinstance(distance, dict) else [distance]:
+            if isinstance(name, str) and ":" in name:
+                # Checked here, before the task calls it.
+                import_user_code(self.document, ("task", "distance"), name, np.ndarray)
+        task: Task = part.build(has_features=self.config.parts["images"].options["features"] is not None)
+        return task
+
+    def build_task(self) -> Task:
+        """The data to train on: with features in place of images, and with a validation split if one is needed.
+
+        It is drawn from the training split where the data name none.
+        """
+        training = self.config.parts["training"]
+        options = (*self._options_of_splits, self.selected, self.root)
+        if self.built is not None and self.built.source is self.task and self.built.options == options:
+            return self.built.task
+        task = self.read_task()
+        features, share, fold, seed = self._options_of_splits
+        if features is not None:
+            task = with_features(task, features)
+        if self.selected == "last":
+            return task
+        with training.errors():
+            return with_validation(task, item_names(task.train, self.root), share=share, fold=fold, seed=seed)
+
+    def with_built_task(self, task: Task) -> Experiment:
+        """The experiment with data that were read, and what `build_task` makes of them."""
+        read = replace(self, task=task)
+        options = (*self._options_of_splits, self.selected, self.root)
+        return replace(read, built=BuiltTask(read.build_task(), task, options))
+
+    @property
+    def _options_of_splits(self) -> tuple[Any, ...]:
+        """The file of features; share, fold and seed of a drawn validation split."""
+        parts = self.config.parts
+        training = parts["training"].options
+        # The seed of the data: runs that differ in the seed of the training have the same splits.
+        seed = parts["task"].options.get("seed", 0)
+        return parts["images"].options["features"], training["val_share"], training["val_fold"], seed
+
+    @property
+    def is_captioning(self) -> bool:
+        """Whether a captioner is trained, and not an embedding."""
+        return "captioner" in self.config.parts
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether it learns from judgments between items, and not from labels of items."""
+        return _is_judged(self.config) or self.config.parts["sampler"].name == "judged"
+
+    @property
+    def unranked(self) -> str:
+        """Why there are no rankings to compare with labels, in words; "" where there are."""
+        if self.is_captioning:
+            return "trained a captioner, which ranks nothing"
+        return "trained on judgments, so that its items have no labels" if self.is_judged else ""
+
+    def build_model(self, task: Task, weights: bool = True) -> EmbeddingModel | Captioner:
+        """The model of a task: an embedding, or a captioner; `weights` as in `build_network`."""
+        network = self.build_network(task, weights)
+        return self._captioner(network, caption_words(task.train), weights) if self.is_captioning else network
+
+    def evaluator(self, model: Any = None) -> RunEvaluator:
+        """What evaluates a model of this experiment; without one, what reads its results."""
+        if self.is_captioning:
+            return CaptionResults(self, model and model.vocabulary.decode)
+        if self.is_judged:
+            return JudgmentResults(self)
+        return RetrievalResults(self)
+
+    def _captioner(self, network: EmbeddingModel, words: CaptionWords, weights: bool) -> Captioner:
+        part, decoder = self.config.parts["captioner"], self.config.parts["decoder"]
+        options = part.options if weights else {**part.options, "weights": "none"}
+        factory = DecoderFactory.of(decoder.constructor, decoder.build)
+        captioner: Captioner = replace(part, options=options).build(
+            network=network, decoder=factory, captions=itertools.chain.from_iterable(words)
+        )
+        return captioner
+
+    def build_network(self, task: Task, weights: bool = True) -> EmbeddingModel:
+        """The embedding of a task. `weights=False` omits the pretrained weights, because others will be loaded."""
+        part = self.config.parts["model"]
+        backbone = str(part.options["backbone"])
+        if ":" in backbone and not backbone.startswith("timm:"):
+            # Checked here, before the model calls it.
+            import_user_code(self.document, ("model", "backbone"), backbone, nn.Module)
+        torch.manual_seed(self.config.values["seed"])
+        model: EmbeddingModel = part.build(feature_dim=task.train.feature_dim, pretrained=weights)
+        return model
+
+    def identity_of(self, model: nn.Module) -> str:
+        """The identity of a model of this experiment; of a captioner, that of its visual network."""
+        options = self.config.parts["images"].options
+        network = model.network if isinstance(model, Captioner) else model
+        assert isinstance(network, EmbeddingModel)
+        return identity(network, options["resize"], options["crop"])
+
+    def build_images(self, model: nn.Module | None = None) -> Images:
+        """The loader that turns images into batches; of a model with a frozen backbone, of its features if it can."""
+        part = self.config.parts["images"]
+        size = {name: part.options[name] for name in ("resize", "crop")}
+        transform = self.config.parts["transform"].build(**size)
+        extractor = None
+        if isinstance(model, EmbeddingModel) and model.frozen:
+            extractor = FeatureExtractor(model, **size)
+        images: Images = part.build(transform=transform, skip="images.broken=skip", extractor=extractor)
+        return images
+
+    def fitted_to(self, labels: LabelSpace) -> Experiment:
+        """The experiment with batches that these items can fill: for a part of the items of a run."""
+        part = self.config.parts["sampler"]
+        if part.name not in SAMPLERS:  # the user's own sampler
+            return self
+        options = fitting_options(part.options, labels)
+        if options == part.options:
+            return self
+        parts = {**self.config.parts, "sampler": replace(part, options=options)}
+        return replace(self, config=replace(self.config, parts=parts))
+
+    def build_trainer(
+        self, task: Task, run: Run | None = None, *, weights: bool = True, quiet: bool = False
+    ) -> Trainer:
+        """The trainer with all its parts. `weights=False`: a checkpoint will be loaded."""
+        parts, network = self.config.parts, self.build_network(task, weights)
+        images = self.build_images(None if self.is_captioning else network)
+        model, step, sampler, labels = self.build_step(task, network, weights=weights, quiet=quiet)
+        return Trainer(
+            model,
+            step,
+            task.train,
+            sampler,
+            images,
+            parts["training"].build(),
+            optimizer=lambda groups: parts["optimizer"].build(groups=groups, stages=stages_of(model)),
+            schedule=lambda optimizer, steps, total: parts["schedule"].build(
+                optimizer=optimizer, steps_per_epoch=steps, total_steps=total
+            ),
+            val=task.val if self.selected == "best" else None,
+            test=task.test,
+            run=run,
+            labels=labels,
+            config=self.recorded,
+            evaluator=self.evaluator(model),
+            quiet=quiet,
+        )
+
+    def build_step(
+        self, task: Task, network: EmbeddingModel, *, weights: bool = True, quiet: bool = False, search: bool = True
+    ) -> BuiltStep:
+        """What is trained and how, without the trainer: options that do not fit the data are refused.
+
+        Args:
+            task: the data.
+            network: the embedding, of `build_network`.
+            weights: as of `build_network`.
+            quiet: show no progress.
+            search: search the nearest items by label, which may take long. False: they are the next rows, so that the
+                result is good for nothing but to find what does not fit.
+
+        Raises:
+            InputError: an option does not fit the data, or the network.
+        """
+        parts, seed = self.config.parts, self.config.values["seed"]
+        if task.train.feature_dim is None:
+            network.check_size(parts["images"].options["crop"])
+        train = task.train
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        root = train.labels.to(device)
+        quiet_search = quiet or not first_process()  # every process searches neighbours, one shows progress
+        refuse_equal(root)
+        if isinstance(root, JudgedItems) and not self.is_judged:
+            part = parts["sampler"]
+            with part.errors():
+                raise InputError(
+                    "sampler", part.name, "must be judged, since labels are judgments of some items together"
+                )
+        labels: LabelSpace = root
+        if "binarize" in parts:
+            part, space = (parts["binarize"], root) if search else _without_search(parts["binarize"], root)
+            labels = part.build(space=space, quiet=quiet_search)
+        data = {"embedding_dim": network.embedding_dim, "labels": labels, "seed": seed, "quiet": quiet_search}
+        if labels.class_ids is not None:
+            data["num_classes"] = int(labels.class_ids.max()) + 1
+        self._check_classes(labels.kind)  # before num_classes is found missing
+        if "loss" in parts:
+            loss = self._build_losses(data, network)
+            if not _is_judged(self.config):  # else the step checks it
+                self._check_requirement(parts["loss"], loss.requires, labels.kind)
+            data["loss"] = loss
+        # Neighbours are searched by the graded labels, not by the binarized ones.
+        of_sampler = root if labels.class_ids is None else labels
+        part, space = (parts["sampler"], of_sampler) if search else _without_search(parts["sampler"], of_sampler)
+        sampler = part.build(**{**data, "labels": space})
+        data |= {"feature_dim": network.feature_dim, "steps_per_epoch": len(sampler)}
+        model: EmbeddingModel | Captioner = network
+        if self.is_captioning:
+            words = caption_words(train)
+            model = self._captioner(network, words, weights)
+            data |= {"captions": words, "vocabulary": model.vocabulary, "length": model.length}
+        data["epochs"] = parts["training"].options["epochs"]
+        step = parts["step"].build(**data)
+        steps, start = data["epochs"] * len(sampler), parts["memory"].options["start"] if "memory" in parts else 0
+        if start >= steps > 0:
+            allowed = f"must be below {steps}, the number of training steps"
+            raise self.document.error(("memory", "start"), str(start), allowed)
+        return BuiltStep(model, step, sampler, labels)
+
+    def check_labels(self, task: Task) -> None:
+        """Refuse a loss or a step for other labels than those of a task, before anything is built.
+
+        Raises:
+            InputError: they do not fit.
+        """
+        parts = self.config.parts
+        kind: LabelKind = "binary" if "binarize" in parts else task.train.labels.kind
+        self._check_classes(kind)
+        loss = parts["loss"].constructor if "loss" in parts else None
+        # Other losses are checked when they are built; of judgments, the step checks the loss.
+        if isinstance(loss, type) and issubclass(loss, PairLoss) and not _is_judged(self.config):
+            self._check_requirement(parts["loss"], loss.requires, kind)
+
+    def _check_classes(self, kind: LabelKind) -> None:
+        """Refuse a loss or a step that needs the number of classes, of labels that are none."""
+        parts = self.config.parts
+        for part in (parts[name] for name in ("loss", "step") if name in parts):
+            if kind != "classes" and data_arguments(part.constructor).get("num_classes"):
+                self._check_requirement(part, "classes", kind)
+
+    def check_packages(self) -> None:
+        """Refuse a tracker or an adapter whose package is not installed, before data are read."""
+        training, model = self.config.parts["training"], self.config.parts["model"]
+        with training.errors():
+            check_installed(training.options["tracker"])
+        if model.options["adapter"] is not None:
+            with model.errors():
+                check_peft()
+
+    def _check_requirement(self, part: ConfiguredPart, requires: Requirement, kind: LabelKind) -> None:
+        binarize = "'binarize: {name: threshold, threshold: ...}' or 'binarize: {name: nearest, k: ...}'"
+        with part.errors():
+            check_requirement(f"{part.section} {part.name}", requires, kind, binarize)
+
+    def _build_losses(self, data: dict[str, Any], network: EmbeddingModel) -> Loss:
+        """The loss of an embedding: one for each level, or for each of its nested lengths."""
+        dims = network.parts if network.levels else network.nested_dims
+        losses: list[Any] = [self._build_loss({**data, "embedding_dim": dim}) for dim in dims]
+        if network.levels:
+            return LevelLosses(losses, dims)
+        return MatryoshkaLoss(losses, dims, network.normalize) if losses else self._build_loss(data)
+
+    def _build_loss(self, data: dict[str, Any]) -> Loss:
+        """One loss, with its miner, memory and regularizer."""
+        parts = self.config.parts
+        if "miner" in parts:
+            data = {**data, "miner": parts["miner"].build(**data)}
+        loss: Loss = parts["loss"].build(**data)
+        with parts["loss"].errors():
+            check_loss(loss)
+        loss = parts["memory"].build(**data, loss=loss) if "memory" in parts else loss
+        if "regularizer" not in parts:
+            return loss
+        regularizer: Loss = parts["regularizer"].build(**data)
+        with parts["regularizer"].errors():
+            check_loss(regularizer)
+        self._check_requirement(parts["regularizer"], regularizer.requires, data["labels"].kind)
+        return RegularizedLoss(loss, regularizer)
+
+
+def _without_search(part: ConfiguredPart, labels: LabelSpace) -> tuple[ConfiguredPart, LabelSpace]:
+    """A part that searches the nearest items, and labels of which these are found at once; others as they are."""
+    if "cache" not in part.options:
+        return part, labels
+    options = {**part.options, "cache": None}
+    return replace(part, options=options), VectorLabels(torch.arange(len(labels)))
+
+
+def first_process() -> bool:
+    """Whether this is the main one of several training processes, known before they are connected."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def experiment(document: Document, name: str) -> Experiment:
+    """The experiment of a document.
+
+    Raises:
+        InputError: an error in the config, with file and line.
+    """
+    config = validate(document, schema())
+    _check_captioning(config, document)
+    _check_judged(config, document)
+    _check_several_losses(config, document)
+    if "loss" in config.parts:
+        _check_loss(config, document)
+    elif "regularizer" in config.parts:
+        raise document.error(("regularizer",), "there is no loss", hint="remove it, or add the section 'loss'")
+    _check_options(config)
+    return Experiment(name, config, document)
+
+
+def _check_options(config: Config) -> None:
+    """Build the parts that need no data, so that they check their options before data are read."""
+    for section, part in config.parts.items():
+        if section in ("task", "model") or ":" in part.name:  # these read data, or load weights; the user's own code
+            continue
+        data = config.parts["images"].options if section == "transform" else {}
+        if all(name in data for name, required in data_arguments(part.constructor).items() if required):
+            try:
+                part.build(**data)
+            except InputError as error:
+                if section == "published" or error.subject.startswith(f"{section}."):  # not one of what the data add
+                    raise
+
+
+def caption_words(split: Split) -> CaptionWords:
+    """The words of each caption of a split.
+
+    Raises:
+        InputError: its data have no captions, or sentences in a script without spaces between words.
+    """
+    from contml.evaluation.captions import tokenize
+    from contml.labels.words import refuse_unspaced
+
+    captions = split.labels.captions
+    if captions is None:
+        raise InputError("captioner", "the data have no captions", hint="choose a task of captions, or omit it")
+    refuse_unspaced(captions)
+    return [[tokenize(caption) for caption in image] for image in captions]
+
+
+def _check_captioning(config: Config, document: Document) -> None:
+    """A captioner needs its decoder and its step, which takes no loss; other steps need a loss."""
+    parts, step = config.parts, config.parts["step"]
+    captioning = "captions" in data_arguments(step.constructor)
+    if captioning != ("captioner" in parts):
+        if captioning:
+            raise document.error(("captioner",), "missing", hint=f"add it, since step {step.name} trains a captioner")
+        raise document.error(("captioner",), f"step {step.name} trains no captioner", hint="set step=captioning")
+    if captioning != ("decoder" in parts):
+        if captioning:
+            raise document.error(("decoder",), "missing", f"must be one of {', '.join(DECODERS)}")
+        raise document.error(("decoder",), "there is no captioner", hint="remove it, or add the section 'captioner'")
+    if "loss" not in parts and data_arguments(step.constructor).get("loss"):
+        raise document.error(("loss",), "missing", f"must be one of {', '.join(LOSSES)}")
+
+
+def _is_judged(config: Config) -> bool:
+    step = config.parts["step"].constructor
+    return isinstance(step, type) and issubclass(step, TrainingStep) and step.judged
+
+
+def _check_judged(config: Config, document: Document) -> None:
+    """A step for judgments needs whole judgments in a batch; what compares labels of items is refused."""
+    if not _is_judged(config):
+        return
+    parts, step, sampler = config.parts, config.parts["step"], config.parts["sampler"].name
+    if sampler != "judged" and ":" not in sampler:  # the user's own sampler may draw judgments too
+        got = f"{sampler}, but step {step.name} learns from judgments"
+        raise document.error(("sampler",), got, hint="use 'sampler: {name: judged}'")
+    takes_loss = "loss" in data_arguments(step.constructor)
+    unused = ("binarize", "memory", "regularizer", *(() if takes_loss else ("loss", "miner")))
+    if section := next((section for section in unused if section in parts), None):
+        raise document.error((section,), f"step {step.name} does not use it", hint="remove it")
+
+
+def _check_several_losses(config: Config, document: Document) -> None:
+    """Levels and nested lengths have a loss each, which only the default step computes."""
+    model, step = config.parts["model"].options, config.parts["step"].name
+    for option, each in (("levels", "level"), ("nested_dims", "length")):
+        # Without a loss, levels are trained as one embedding.
+        if model[option] is not None and step != "embedding" and (option != "levels" or "loss" in config.parts):
+            got = f"one loss per {each}, but step {step} takes one loss for the whole embedding"
+            raise document.error(("model", option), got, hint="omit one of them")
+
+
+def _check_loss(config: Config, document: Document) -> None:
+    loss = config.parts["loss"]
+    if "miner" in config.parts and "miner" not in data_arguments(loss.constructor):
+        names = ", ".join(name for name, constructor in LOSSES.items() if "miner" in data_arguments(constructor))
+        got, hint = f"loss {loss.name} takes no miner", f"omit miner, or choose one of the losses {names}"
+        raise document.error(("miner",), got, hint=hint)
+    if "regularizer" in config.parts and config.parts["step"].name == "hdml":
+        got = "step hdml takes triplet_margin or n_pairs alone"
+        raise document.error(("regularizer",), got, hint="omit one of them")
+    sampler = config.parts["sampler"].name
+    draws_triplets = sampler == "triplets" or ":" in sampler  # the user's own sampler may draw triplets too
+    if loss.name == "triplet_margin" and loss.options["triplets"] == "batch" and not draws_triplets:
+        got, hint = f"batch, but the sampler is {sampler}", "use 'sampler: {name: triplets}', or omit triplets"
+        raise document.error(("loss", "triplets"), got, hint=hint)

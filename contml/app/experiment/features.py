@@ -1,0 +1,83 @@
+"""`contml features`: the backbone features of all images of an experiment, in a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from contml._support.endings import FEATURES, check_suffix
+from contml._support.errors import InputError
+from contml.app.experiment.building import Experiment
+from contml.data.features import Floats, Made, finished_file, write_features
+from contml.evaluation.embed_parts import device_here, embed_to
+
+
+class Extracted(NamedTuple):
+    """The number and dimension of the features that were written."""
+
+    items: int
+    dim: int
+    resumed: int  # images whose features come from an earlier run
+
+
+def extract_features(
+    experiment: Experiment,
+    out: Path,
+    progress: Callable[[int], None] = lambda _: None,
+    *,
+    maps: bool = False,
+    cluster: str = "",
+) -> Extracted:
+    """Write the backbone features of every image of an experiment's splits: centre crops, no head.
+
+    With `maps`, the last feature maps of the backbone are written, for a captioner that attends to places. With
+    `cluster`, the address of a Ray cluster (`contml.work.run`), its machines extract the features: they share the
+    images too.
+
+    Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
+    that is complete, with these features, stays as it is.
+    `progress` is called with the number of images finished so far.
+
+    Raises:
+        InputError: the file cannot be written there, an image cannot be read, or another command writes the file.
+    """
+    check_suffix(out, FEATURES)
+    finished_file(out)  # before the data are read
+    if experiment.config.parts["images"].options["features"] is not None:
+        raise InputError("images.features", "used with 'contml features', which writes such a file", hint="omit it")
+    task = experiment.read_task()
+    splits = task.splits
+    if task.train.feature_dim is not None:
+        raise InputError("images.features", "the data are features already", hint="omit it")
+    model = experiment.build_network(task)
+    device = device_here()
+    images = experiment.build_images()
+    model.check_size(images.crop)
+    model.head, model.normalize = torch.nn.Identity(), False  # its output is now the features
+    model = model.to(device)
+    content = [maps, experiment.values["task"], experiment.identity_of(model)]
+    key = hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16]
+    split_names = [name for name, split in splits.items() for _ in range(len(split))]
+
+    def write(names: list[str], values: Floats, made: Made) -> None:
+        write_features(out, names, split_names, values, made)
+
+    made, resumed = embed_to(
+        out,
+        {"network, task or options": key},
+        splits,
+        model,
+        images,
+        write,
+        device=device,
+        maps=maps,
+        refuse_broken=True,
+        cluster=cluster,
+        progress=progress,
+    )
+    return Extracted(made.items, made.dim, resumed)

@@ -1,0 +1,200 @@
+"""Load an experiment from the name of a config, a file, your own table, or a run folder.
+
+Mistyped names are found before torch is imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from contml._support.endings import JOINTS, check_table_suffix
+from contml._support.errors import InputError, did_you_mean
+from contml.app.experiment.names import config_names, config_path, data_task, task_table
+from contml.app.experiment.presets import PRESETS, Preset, choose
+from contml.config import Document, check_name, read
+from contml.config.source import check_numbers
+from contml.runs import Run, open_run
+
+if TYPE_CHECKING:
+    from contml.app.experiment.building import Experiment
+
+#: Endings of files that are data, not configs.
+_TABLES = (".csv", ".tsv", ".txt", ".gz", ".jsonl", ".ndjson", ".json", ".parquet", ".pq", ".xlsx", ".zip")
+#: The override that takes the network of a run.
+_NETWORK = "backbone="
+#: The config of your own table if none is named; the task comes from an entry point.
+_TABLE = "table/default"
+#: The sections of a config that say which data are read, and how they are split.
+_OF_DATA = ("task.", "images.", "training.")
+
+
+def load(config: str, overrides: Sequence[str] = ()) -> Experiment:
+    """Load the experiment of a config that comes with contml, by name, or of a YAML file, by path.
+
+    The override `backbone=RUN` takes the trained network of a run: its weights, the options of its model, and the size
+    of its images.
+
+    Raises:
+        InputError: there is no such config or run, or it has an error.
+    """
+    path, overrides = Path(config), _with_network(overrides)
+    if path.suffix in (".yaml", ".yml") or (path.is_file() and not path.name.lower().endswith(_TABLES)):
+        return _experiment(read(path, overrides), path.stem)
+    if path.exists() and config not in config_names():
+        if (path / "config.yaml").is_file():
+            raise InputError(config, "a run, not a config", hint=f"continue it with 'contml train --resume {config}'")
+        kind = "a folder" if path.is_dir() else "a table"
+        raise InputError(config, f"{kind}, not a config", hint=f"your own data are given as --data {config}")
+    return _experiment(read(config_path(config), overrides, f"config {config}", bundled=True), config)
+
+
+#: Options of a run's images that its network expects.
+_IMAGE_OPTIONS = ("resize", "crop", "features")
+
+
+def _with_network(overrides: Sequence[str]) -> list[str]:
+    """The overrides, with those of a run's network in place of `backbone=RUN`."""
+    network_overrides = [override for override in overrides if override.startswith(_NETWORK)]
+    if not network_overrides:
+        return list(overrides)
+    run = open_run(Path(network_overrides[-1].removeprefix(_NETWORK)).expanduser())
+    values = read(run.config).values
+    sections: dict[str, dict[str, Any]] = {}
+    for name in ("model", "images", "training"):
+        section = values.get(name)
+        sections[name] = section if isinstance(section, dict) else {}
+    training = sections["training"]
+    selected = "best" if training.get("select", "val") == "val" and training.get("epochs") != 0 else "last"
+    weights = run.checkpoints / f"{selected}.safetensors"
+    if not weights.is_file():
+        raise InputError(f"backbone={run.folder}", f"no {weights.name}", hint="the run has not been trained to its end")
+    options = {
+        **{f"model.{name}": value for name, value in sections["model"].items()},
+        **{f"images.{name}": sections["images"][name] for name in _IMAGE_OPTIONS if name in sections["images"]},
+        "model.weights": str(weights),
+    }
+    # Before the others, which may change them.
+    return [
+        *(f"{key}={_quoted(value)}" for key, value in options.items()),
+        *(o for o in overrides if o not in network_overrides),
+    ]
+
+
+class OwnData(NamedTuple):
+    """Your own data, as the command line names them.
+
+    Attributes:
+        path: a table, or a folder of images.
+        labels: its labels, as `NAME=KIND`, `NAME=KIND:WEIGHT`, or `NAME` (the kind is guessed).
+        image: the column of images.
+        pattern: what the names of the images in a folder mean.
+        preset: a name of `PRESETS`; None: one is chosen.
+        weights: a file of a pretrained network.
+    """
+
+    path: Path
+    labels: Sequence[str] = ()
+    image: str | None = None
+    pattern: str | None = None
+    preset: str | None = None
+    weights: Path | None = None
+
+    def arguments(self) -> list[str]:
+        """The arguments of a command that name these data."""
+        options = {"--image": self.image, "--pattern": self.pattern, "--preset": self.preset}
+        options["--weights"] = None if self.weights is None else str(self.weights)
+        labels = [word for label in self.labels for word in ("--label", label)]
+        option_arguments = [word for option, value in options.items() if value is not None for word in (option, value)]
+        return ["--data", str(self.path), *labels, *option_arguments]
+
+    def overrides(self) -> list[str]:
+        """The changes to a config of the task that reads such data.
+
+        Raises:
+            InputError: a label appears twice.
+        """
+        parsed_labels = [(label if "=" in label else f"{label}=auto").rpartition("=") for label in self.labels]
+        names = [name.strip() for name, *_ in parsed_labels]
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise InputError("--label", f"{repeated[0]} appears twice", hint="give each label once")
+        kinds = {name.strip(): kind for name, _, kind in parsed_labels} or None
+        options = {"data": str(self.path), "labels": kinds, "image": self.image, "pattern": self.pattern}
+        return [f"task.{name}={_quoted(value)}" for name, value in options.items() if value is not None]
+
+    def decided(self, config: str | None, overrides: Sequence[str]) -> OwnData:
+        """These data with the preset that is chosen for them now."""
+        return self._replace(preset=self.choose_preset(config, overrides).name or None)
+
+    def choose_preset(self, config: str | None, overrides: Sequence[str]) -> Preset:
+        """The preset of these data, as `choose` of `contml.app.experiment.presets`.
+
+        Raises:
+            InputError: there is no such preset, or as `choose`.
+        """
+        if self.preset is not None and self.preset not in PRESETS:
+            allowed = f"must be one of {', '.join(PRESETS)}"
+            raise InputError("--preset", self.preset, allowed, did_you_mean(self.preset, PRESETS))
+        return choose(self.preset, self.weights, config, overrides)
+
+
+def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str] = ()) -> Experiment:
+    """Load the experiment of your own data. If no config is named, one that suits their labels and size is chosen.
+
+    So is a preset, if neither the config nor an override names the network.
+
+    Args:
+        own: the data.
+        config: a config of the task that reads such data.
+        overrides: changes to the config; they override the changes that the data make.
+
+    Raises:
+        InputError: an error in the data, in the labels or in the config.
+    """
+    if own.path.is_file():
+        check_table_suffix(own.path, JOINTS)  # before torch is imported
+    data_overrides, preset = own.overrides(), own.choose_preset(config, overrides)
+    data_overrides += preset.changes
+    if config is not None:
+        experiment = load(config, [*data_overrides, *overrides])
+        return replace(experiment, task=experiment.read_task(), preset=preset)
+
+    def chosen(name: str, changes: Sequence[str], given: Sequence[str] = overrides) -> Experiment:
+        """The experiment of a config that the user did not name, and that errors do not name either."""
+        return _experiment(read(config_path(name), given, "", bundled=True, changes=changes), name)
+
+    data_overrides.insert(0, f"task.name={data_task()}")
+    try:
+        table_experiment = chosen(_TABLE, data_overrides)  # mistyped names are found before the data are read
+    except InputError:  # the override may be of a sampler or a loss that the config for these data has
+        of_data = [override for override in overrides if override.startswith(_OF_DATA)]
+        table_experiment = chosen(_TABLE, data_overrides, of_data)
+    task = table_experiment.read_task()
+    assert task.suggested is not None  # of a table
+    built = table_experiment.with_built_task(task).built
+    assert built is not None
+    suggested, changes = task.suggested(built.task.train)
+    if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
+        changes = [change for change in changes if not change.startswith("sampler")]
+    return replace(chosen(suggested, [*data_overrides, *changes]), task=task, built=built, preset=preset)
+
+
+def _quoted(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
+    """Load the experiment of a run folder; its config may import code only with `trust`."""
+    run = open_run(folder)
+    return _experiment(read(run.config, trusted=trust), run.name), run
+
+
+def _experiment(document: Document, name: str) -> Experiment:
+    check_name(document, "task", task_table())
+    check_numbers(document, "contml.app.experiment.parts:schema", task_table().path)
+    from contml.app.experiment.building import experiment  # here: it imports torch
+
+    return experiment(document, name)

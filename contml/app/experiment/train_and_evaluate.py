@@ -1,0 +1,280 @@
+"""Runs of an experiment: train, resume, evaluate, report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from contml._support.errors import InputError, one_line
+from contml._support.files import write
+from contml._support.progress import note
+from contml._support.text import plain_text
+from contml.app.experiment.building import Experiment, first_process
+from contml.app.experiment.checking import judgments_kept, report_columns
+from contml.app.experiment.loading import load_run
+from contml.app.experiment.run_results import RunEvaluator, RunResult, training_of
+from contml.app.experiment.saved_run import (
+    check_config,
+    how_to_train_longer,
+    read_evaluation,
+    recorded_task,
+    row_of,
+    saved_numbers,
+    trained_model,
+)
+from contml.config import dump
+from contml.data.identity import DataRecord
+from contml.data.split import SPLIT_TITLES, Split, Task
+from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.evaluators import Found
+from contml.evaluation.results import Evaluation
+from contml.retrieval.labelled_items import sample
+from contml.runs import COMMAND, HEAD, PRESET, Run, create
+from contml.training import Trainer, load_weights
+
+
+def train(
+    experiment: Experiment,
+    root: Path,
+    *,
+    on_start: Callable[[Run], None] = lambda _: None,
+    on_columns: Callable[[Sequence[Sequence[str]]], None] = lambda _: None,
+    split: Literal["result", "val"] = "result",
+    folder: Path | None = None,
+    command: str = "",
+) -> Run | None:
+    """Train from the beginning in a new run folder, evaluate, and write the report.
+
+    If several processes train, the main one returns the run; the others return None.
+
+    Args:
+        experiment: what to train.
+        root: the folder in which the run folder is created.
+        on_start: called with the run when its folder is created.
+        on_columns: called with how the columns of a table were read: rows of text, the first one a header.
+        split: "val": only the validation split is evaluated, and no report is written; the test split is not read.
+        folder: the run folder; None: a new one in `root`, named by date and time.
+        command: what the user typed, for the report.
+    """
+    experiment.check_packages()
+    task = experiment.build_task()
+    report_columns(task, on_columns)
+    kept, few = judgments_kept(task)
+    if few:
+        note(f"judgments: {kept}")
+    if split == "val" and "val" not in task.splits:
+        raise InputError("training.select", "none", "the data need a validation split", "set training.select=val")
+    trainer = experiment.build_trainer(task)
+    late_splits = {
+        name: s for name, s in task.splits.items() if name not in ("train", *trainer.watched) and split == "result"
+    }
+    ranked = experiment.evaluator().ranked
+    for name, data_split in {**trainer.watched, **late_splits}.items():
+        _check_size(name, data_split, ranked)  # it would otherwise be found only after the training
+    for data_split in (task.train, *trainer.watched.values(), *late_splits.values()):
+        trainer.images.prepare(data_split)  # errors in a cache or an image are raised before a run folder is created
+    for data_split in late_splits.values():
+        trainer.check_images(data_split)  # a broken image would otherwise be found only after the training
+    with ExitStack() as stack:
+        if trainer.accelerator.is_main_process:
+            trainer.run = create(root, experiment.name, folder)
+            stack.enter_context(trainer.run.lock())
+            header_lines = [f"{HEAD}{experiment.name}", *([f"{COMMAND}{plain_text(command)}"] if command else [])]
+            header_lines += [f"{PRESET}{experiment.preset.name}"] if experiment.preset.name else []
+            text = "".join(f"{line}\n" for line in header_lines) + dump(experiment.values)
+            DataRecord.of(task, experiment.root).save(trainer.run.data)
+            write(trainer.run.config, lambda path: path.write_text(text, encoding="utf-8"))  # last: marks a run folder
+            on_start(trainer.run)
+        stack.callback(trainer.log.close)
+        trainer.fit()
+        return _finish(experiment, trainer, task, split)
+
+
+def resume(
+    folder: Path,
+    *,
+    trust: bool = False,
+    split: Literal["result", "val"] = "result",
+    on_finished: Callable[[str], None] = lambda _: None,
+) -> Run | None:
+    """Resume a run from its last checkpoint; the result equals that of an uninterrupted run.
+
+    Args:
+        folder: the run folder.
+        trust: allow its config to name code to import.
+        split: as in `train`.
+        on_finished: called with a sentence if the run is finished already, so that nothing is trained.
+
+    Raises:
+        InputError: the folder is not a run, another process trains it, its config or its data were changed, or its
+            checkpoints are gone or damaged.
+    """
+    experiment, run = load_run(folder, trust=trust)
+    # Before the state is read, so that no other process writes a newer one meanwhile.
+    with run.lock() if first_process() else nullcontext():
+        state = run.checkpoints / "state.safetensors"
+        if state.exists():
+            numbers = saved_numbers(state)
+            if numbers["finished"]:
+                on_finished(f"{folder} is finished, after {numbers['epoch']} epochs; {how_to_train_longer(run)}")
+            check_config(experiment, run, numbers, longer=numbers["finished"])
+        experiment.check_packages()
+        task, _ = recorded_task(experiment, run, accept_changes=False)
+        trainer = experiment.build_trainer(task, run, weights=not state.exists())
+        try:
+            trainer.resume()
+        except (InputError, torch.OutOfMemoryError):
+            raise
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            hint = "restore it, or start a new run"
+            raise InputError(str(state), f"does not fit this run ({one_line(error)})", hint=hint) from None
+        with closing(trainer.log):
+            trainer.fit()
+            return _finish(experiment, trainer, task, split)
+
+
+def complete_run(folder: Path) -> Run:
+    """A run with a report, whose data are unchanged.
+
+    Raises:
+        InputError: its config or its data were changed.
+    """
+    experiment, run = load_run(folder, trust=True)
+    check_config(experiment, run, saved_numbers(run.checkpoints / "state.safetensors"))
+    recorded_task(experiment, run, accept_changes=False)
+    return run
+
+
+def evaluate_run(
+    folder: Path,
+    *,
+    checkpoint: Literal["last", "best", "ema"] | None = None,
+    accept_changes: bool = False,
+    trust: bool = False,
+) -> Evaluated:
+    """Evaluate the weights of a run, and write the result to its folder.
+
+    Args:
+        folder: the run folder.
+        checkpoint: which weights; None: those that the run selected.
+        accept_changes: evaluate data that changed since the run began: the items of the run that are left, with their
+            current labels.
+        trust: allow its config to name code to import.
+
+    Raises:
+        InputError: the folder is not a run, the weights do not fit, or its config or its data were changed.
+    """
+    experiment, run = load_run(folder, trust=trust)
+    if checkpoint == "ema" and experiment.config.parts["training"].options["ema"] is None:
+        raise InputError("checkpoint", "ema", "must be last or best", "the run was trained without training.ema")
+    name = checkpoint or experiment.selected
+    path = run.checkpoints / f"{name}.safetensors"
+    weights, saved = load_weights(path)
+    check_config(experiment, run, saved)
+    epoch = saved.get("epoch")
+    if not isinstance(epoch, int | float) or not 0 <= epoch < math.inf:
+        raise InputError(str(path), "not the weights of a training", hint="restore it, or resume the run")
+    numbers = saved_numbers(run.checkpoints / "state.safetensors")
+    task, changes = recorded_task(experiment, run, accept_changes)
+    model = trained_model(experiment, run, task, weights, path)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    images, evaluator = experiment.build_images(model), experiment.evaluator(model.to(device))
+
+    def evaluate(split: Split) -> tuple[Evaluation, Found, Tensor]:
+        outputs, missing = evaluator.outputs(model, split, images, device=device)
+        return *evaluator.evaluate(outputs, missing, split), missing
+
+    evaluation, found, missing = evaluate(task.evaluated)
+    about = {"epochs": numbers["epoch"], "selection": numbers["selection"], "trained": numbers["trained"]}
+    about |= {"changes": changes, "identity": experiment.identity_of(model)}
+    evaluated = Evaluated(evaluation, task.evaluated_name, name, epoch, **about)
+    is_calibrated = name == experiment.selected and not changes
+    val = _on_val(evaluator, task, task.evaluated_name, found, evaluate) if is_calibrated else None
+    train = None
+    if is_calibrated and evaluator.ranked:
+        items = _labelled_items(task, model)
+        train = items, *evaluator.outputs(model, items, images, device=device)
+    evaluator.save(run, RunResult(task, evaluated, found, missing, val, train), model)
+    return evaluated
+
+
+def _labelled_items(task: Task, model: Any) -> Split:
+    """The training items that are kept with their embeddings and labels."""
+    return task.train.subset(sample(task.train.labels, model.embedding_dim))
+
+
+def report_run(
+    folder: Path, *, accept_changes: bool = False, trust: bool = False, pair: tuple[str, str] | None = None
+) -> Path:
+    """Write the report of a run from its metrics and saved embeddings.
+
+    Args:
+        folder: the run folder.
+        accept_changes: report on data that changed since the run began, as in `evaluate_run`.
+        trust: allow its config to name code to import.
+        pair: two test images to explain.
+    """
+    experiment, run = load_run(folder, trust=trust)
+    evaluated = read_evaluation(run)
+    evaluator = experiment.evaluator()
+    if pair is not None and experiment.unranked:
+        raise InputError("--pair", f"the run {experiment.unranked}", hint="omit --pair")
+    result = evaluator.read(run, evaluated, accept_changes)
+    rows = None
+    if pair is not None:
+        first, second = (row_of(result.task, evaluated.split, name, "--pair") for name in pair)
+        rows = first, second
+    return evaluator.report(run, result, rows)
+
+
+def _check_size(name: str, split: Split, ranked: bool) -> None:
+    """Refuse a split that is too small to be evaluated."""
+    queries = len(split) if split.queries is None else len(split.queries)
+    gallery = len(split) if split.gallery is None else len(split.gallery)
+    if queries < 1 or (gallery < 2 and ranked):
+        got = f"{queries} queries and {gallery} gallery items"
+        raise InputError(f"{SPLIT_TITLES[name]} split", got, "needs at least 1 query and 2 gallery items")
+
+
+def _on_val(
+    evaluator: RunEvaluator, task: Task, split: str, found: Found, evaluate: Callable[[Split], Sequence[Any]]
+) -> Found | None:
+    """What is found on the validation split, if a calibration is fitted to it; `found` is what was found on `split`."""
+    if not evaluator.ranked or task.val is None:
+        return None
+    return found if split == "val" else evaluate(task.val)[1]
+
+
+def _finish(experiment: Experiment, trainer: Trainer, task: Task, split_name: Literal["result", "val"]) -> Run | None:
+    """Evaluate the selected weights, and save the result and the report."""
+    epoch, selection = trainer.epoch, None
+    trainer.take_best()
+    if trainer.best is not None:
+        epoch, selection = trainer.best.epoch, trainer.best.summary()
+    name: Literal["test", "val"] = "val" if split_name == "val" else task.evaluated_name
+    evaluator = experiment.evaluator(trainer.bare_model)
+    evaluation, found, missing = trainer.evaluate(task.splits[name])
+    val = _on_val(evaluator, task, name, found, trainer.evaluate) if split_name == "result" else None
+    train = None
+    if split_name == "result" and evaluator.ranked:
+        items = _labelled_items(task, trainer.bare_model)
+        train = items, *trainer.outputs(items)
+    trainer.images.close()
+    if trainer.run is None or not trainer.accelerator.is_main_process:
+        return None
+    model, accelerator = trainer.bare_model, trainer.accelerator
+    about: Any = {"trained": trainer.trained, "identity": experiment.identity_of(model)}
+    evaluated = Evaluated(evaluation, name, experiment.selected, epoch, trainer.epoch, selection, **about)
+    result = RunResult(task, evaluated, found, missing, val, train)
+    evaluator.save(trainer.run, result, model)
+    trainer.log.add_result(name, evaluation, trainer.steps_done)
+    training_of(model, accelerator.device, accelerator.num_processes, trainer.seconds).save(trainer.run)
+    if split_name == "result":
+        evaluator.report(trainer.run, result)
+    return trainer.run

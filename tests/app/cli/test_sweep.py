@@ -1,0 +1,132 @@
+"""`contml sweep` as a user types it; its trainings take no time."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+import pytest
+from support import sweeps
+from support.paths import ROOT
+from support.sweeps import Trainings
+
+from contml.app.cli.commands import app
+from contml.app.experiment import load
+
+MARGINS = ["sweep", "own.yaml", "--try", "loss.margin=0.05,0.1,0.2"]
+
+
+@pytest.fixture
+def trainings(monkeypatch, tmp_path):
+    """Trainings that take no time, in the folder of the command, with own.yaml."""
+    fake = Trainings()
+    sweeps.config(tmp_path)
+    monkeypatch.setattr("contml.app.trials.sweep.train", fake.train)
+    return fake
+
+
+def test_table_choice_command_and_plot(contml, trainings, tmp_path):
+    status, out, err = contml(*MARGINS, "model.dim=5", "--try", "optimizer.lr=1e-4..1e-2", "--trials", 4, "--seeds", 2)
+    assert status == 0, err
+    header, *rows = [line.split() for line in out.splitlines()[:5]]
+    assert header == ["trial", "loss.margin", "optimizer.lr", "epoch", "mean", "std"]
+    means = [float(row[4]) for row in rows]
+    assert means == sorted(means)
+    assert len(means) == 4
+    assert "chosen: trial" in out
+    assert "95 %" in out
+    assert len(re.findall(r"^trial \d .* label_distance@10", err, re.MULTILINE)) == 8
+    words = shlex.split(re.search(r"^train it with: (.*)$", out, re.MULTILINE)[1])
+    values = load(words[2], words[3:]).values
+    assert (values["model"]["dim"], values["loss"]["margin"]) == (5, float(rows[0][1]))
+    assert f"{values['optimizer']['lr']:g}" == rows[0][2]
+    assert "runs: contml compare runs/own/sweep" in out
+
+
+def test_json(contml, trainings):
+    status, out, _ = contml(*MARGINS, "--json", "--name", "margins")
+    assert status == 0
+    found = json.loads(out)
+    assert found["chosen"] == {"loss.margin": 0.1}
+    assert [trial["params"]["loss.margin"] for trial in found["trials"]] == [0.1, 0.05, 0.2]
+    assert found["metric"] == "label_distance@10"
+    assert found["better"] == "lower"
+    assert found["second"]["interval"] is None
+    assert found["command"] == "contml train own.yaml loss.margin=0.1"
+
+
+def test_ctrl_c_says_how_to_go_on(contml, trainings):
+    trainings.stop_at = 1
+    status, out, err = contml(*MARGINS)
+    assert status == 130
+    assert out == ""
+    assert err.splitlines()[-1].startswith("contml: stopped")
+    assert "same command" in err.splitlines()[-1]
+    trainings.stop_at = 9
+    assert contml(*MARGINS)[0] == 0
+    assert len(trainings.done) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["sweep", "own.yaml"], "--try"),
+        (["sweep", "pose/synthetc", "--try", "seed=1,2"], "--try seed: cannot be tried; use --seeds"),
+        (["sweep", "pose/synthetc", "--try", "loss.margin=1,2"], "did you mean 'pose/synthetic'?"),
+        (["sweep", "--try", "loss.margin=1,2"], "CONFIG: missing"),
+        (["sweep", "own.yaml", "--try", "loss.margin=1,2", "--label", "age"], "--label: used without --data"),
+        (["sweep", "own.yaml", "--try", "loss.margn=1,2"], "loss.margn: unknown key; did you mean 'margin'?"),
+        ([*MARGINS, "loss.margin=1"], "--try loss.margin: set by loss.margin=1 as well"),
+        ([*MARGINS, "--name", "a/b"], "--name: 'a/b'"),
+        ([*MARGINS, "--sampler", "gird"], "'gird'"),
+        ([*MARGINS, "--processes", "0"], "--processes: 0; must be a whole number of at least 1"),
+    ],
+)
+def test_refused_in_one_line(refused, trainings, tmp_path, arguments, words):
+    assert words in refused(*arguments)
+    assert not trainings.done
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.usefixtures("no_reports")
+def test_your_own_table(contml, tmp_path):
+    from support.tables import dials, write_table
+
+    write_table(tmp_path / "items.csv", dials(tmp_path, 40))
+    small = ["training.epochs=1", "sampler.batch_size=12", "sampler.anchors_per_batch=2", "images.resize=32"]
+    small += ["images.crop=32", "task.queries=0"]
+    tries = ["--try", "model.dim=4,8", "--label", "reading=number"]
+    status, out, err = contml("sweep", "--data", "items.csv", *small, *tries)
+    assert status == 0, err
+    command = shlex.split(re.search(r"^train it with: (.*)$", out, re.MULTILINE)[1])
+    assert command[:6] == ["contml", "train", "--data", "items.csv", "--label", "reading=number"]
+    assert command[-1].startswith("model.dim=")
+    status, _, err = contml(*command[1:])
+    assert status == 0, err
+
+
+def test_every_option_is_on_the_page_and_its_commands_are_understood(contml, trainings):
+    page = (ROOT / "docs/sweep.md").read_text(encoding="utf-8")
+    (command,) = [command for command in app.registered_commands if command.callback.__name__ == "sweep"]
+    status, out, _ = contml("sweep", "--help")
+    assert status == 0
+    assert command.epilog
+    for option in set(re.findall(r"--[a-z]+", out)) - {"--help"}:
+        assert f"`{option}" in page, option
+    commands = re.findall(r"^contml (sweep \S.*?)(?:  #.*)?$", page, re.MULTILINE)
+    assert len(commands) >= 4
+    for line in commands:
+        _, config, *arguments = shlex.split(line)
+        if config != "--data":
+            tried = [
+                arguments[n + 1].partition(",")[0].partition("..")[0] for n, a in enumerate(arguments) if a == "--try"
+            ]
+            load(config, tried)
+
+
+def test_python_of_the_page_runs(trainings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/sweep.md").read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(block.replace('["training', '["task.train=150", "training'), "sweep.md", "exec"), {})
+    assert len(trainings.done) == 4

@@ -1,0 +1,125 @@
+"""No command overwrites a file, except those of its own run, index or sweep; it refuses before it does any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from support.miniature import TINY, assert_equal
+from support.runs import without_reports
+
+from contml._support.files import _clean_once, _machine
+from contml.app.cli.commands import app
+
+SMALL = " ".join(change for change in TINY if change != "model.dim=8")
+#: The commands that write a file or a folder, and what they would overwrite. Nothing else that they name exists.
+OVERWRITING = {
+    "audit --out": ("audit none --out taken.csv", "taken.csv"),
+    "audit --out, the page": ("audit none --out taken.csv", "taken.html"),
+    "benchmark, page": ("benchmark graded_features data=. weights=. --results out", "out/graded_features.md"),
+    "check": ("check none --save-config taken.yaml", "taken.yaml"),
+    "compare --save, others": ("compare none --save out", "out/notes.txt"),
+    "schema": ("schema taken.json", "taken.json"),
+    "copy": ("copy pose/synthetic taken.yaml", "taken.yaml"),
+    "copy to a folder": ("copy pose/synthetic .", "synthetic.yaml"),
+    "embed": ("embed none photos --out taken.npz", "taken.npz"),
+    "explore": ("explore none --export out", "out/notes.txt"),
+    "export": ("export none out", "out/notes.txt"),
+    "export, weights": ("export none out", "out/model.safetensors"),
+    "export to a file": ("export none taken", "taken"),
+    "export --format torch": ("export none out --format torch", "out/model.pt2"),
+    "features": ("features none", "features.npz"),
+    "features --out": ("features none --out taken.npy", "taken.npy"),
+    "index": ("index none photos --out out", "out/notes.txt"),
+    "predict": ("predict none photos --out taken.csv", "taken.csv"),
+    "predict, parquet": ("predict none photos --out taken.parquet", "taken.parquet"),
+    "search": ("search none photo.jpg --gallery taken.png", "taken.png"),
+    "sweep": (f"sweep pose/synthetic {SMALL} --try model.dim=8,16", "runs/pose/synthetic/sweep/notes.txt"),
+    "train": ("train pose/synthetic --name first", "runs/pose/synthetic/first/notes.txt"),
+    "weights": ("weights raw", "weights.png"),
+    "weights --output": ("weights raw --output taken.png", "taken.png"),
+    "weights to a folder": ("weights raw --output .", "weights.png"),
+}
+#: The commands that write only in the folder of a run, an index, a sweep or a cache, which the same command continues.
+OWN_FOLDERS = {"evaluate", "report", "prepare"}
+NO_FILES = {"caption", "list"}
+
+
+@pytest.mark.parametrize("form", ["file", "link"])
+@pytest.mark.parametrize("name", OVERWRITING)
+def test_what_is_there_is_not_overwritten(refused, tmp_path, name, form):
+    command, taken = OVERWRITING[name]
+    file = tmp_path / taken
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if form == "file":
+        file.write_text("mine")
+    else:
+        file.symlink_to(tmp_path / "nowhere")  # a link to nothing: its name is taken too
+    line = refused(*command.split())
+    assert f"{taken}: exists already" in line or f"{Path(taken).parent} exists already" in line.replace(":", "")
+    assert "choose another" in line
+    assert file.is_symlink() if form == "link" else file.read_text() == "mine"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_every_command_is_in_one_of_the_tables():
+    names = {command.name or command.callback.__name__.rstrip("_") for command in app.registered_commands}
+    assert names == {command.split()[0] for command, _ in OVERWRITING.values()} | OWN_FOLDERS | NO_FILES
+
+
+#: Commands that write files from nothing but their arguments, and the same ones with another content.
+AGAIN = {
+    "check": (f"check pose/synthetic {SMALL} --save-config new.yaml", "new.yaml", "seed=1"),
+    "schema": ("schema new.json", "new.json", None),
+    "copy": ("copy pose/synthetic new.yaml", "new.yaml", None),
+    "weights": ("weights raw --output new.png", "new.png", "loss.beta=11"),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_the_same_command_again_is_complete(contml, refused, tmp_path, name):
+    command, file, change = AGAIN[name]
+    assert contml(*command.split())[0] == 0
+    (tmp_path / f".contml-{_machine()}ffffff{'0' * 6}").write_text("half")  # of a process that has ended
+    before = (tmp_path / file).read_bytes()
+    _clean_once.cache_clear()
+    status, out, err = contml(*command.split())
+    assert (status, err) == (0, "")
+    assert "complete already" in out
+    assert "exists already" in refused(*(["copy", "pose/mpii", file] if change is None else [*command.split(), change]))
+    assert (tmp_path / file).read_bytes() == before
+    (tmp_path / file).unlink()
+    assert "complete" not in contml(*command.split())[1]
+    assert [path.name for path in tmp_path.iterdir()] == [file]
+
+
+def test_a_training_with_a_name_goes_on(contml, refused, tmp_path, monkeypatch):
+    def killed(*_):
+        raise SystemExit(9)  # stands for SIGKILL
+
+    command = ["train", "pose/synthetic", *TINY, "--name"]
+    with without_reports():
+        assert contml(*command, "whole")[0] == 0
+    folder = tmp_path / "runs/pose/synthetic/first"
+    steps = [f"train_and_evaluate.{step}" for step in ("DataRecord.save", "write", "Trainer.fit", "_finish")]
+    for step in (*steps, "run_results.RetrievalResults.report"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"contml.app.experiment.{step}", killed)
+            assert contml(*command, "first")[0] == 9, step
+    status, out, err = contml(*command, "first")
+    assert (status, "report: runs/pose/synthetic/first/report.html" in out) == (0, True), err
+    whole, first = (load_file(run / "checkpoints/last.safetensors") for run in (folder.with_name("whole"), folder))
+    assert_equal(whole, first)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    status, out, err = contml(*command, "first")
+    assert (status, err) == (0, "")
+    assert "report: complete already: runs/pose/synthetic/first/report.html" in out
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    assert "first: exists already; choose another name" in refused(*command, "first", "seed=1")
+
+
+def test_a_command_without_a_file_does_not_ask_for_one(contml, tmp_path):
+    (tmp_path / "weights.png").write_text("mine")
+    assert contml("weights", "raw", "--json")[0] == 0
+    assert (tmp_path / "weights.png").read_text() == "mine"

@@ -1,0 +1,162 @@
+"""Configs with a memory, a miner, proxies or an outside loss: they train, resume bit for bit, and report mistakes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.refusals import refuses
+from support.runs import from_text, kill_at
+
+from contml import InputError
+from contml.app.experiment import check, load, load_run, resume, train
+from contml.losses import LogRatioLoss, RankSimLoss
+from contml.losses.memory import CrossBatchMemory
+from contml.runs import create
+
+#: (whether labels are classes, further sections of the config).
+EXPERIMENTS = {
+    "memory of continuous labels": (False, "loss: log_ratio\nmemory: {size: 25, start: 1}"),
+    "memory of a threshold": (
+        False,
+        "binarize: {name: threshold, threshold: 20}\nloss: contrastive\nmemory: {size: 12}",
+    ),
+    "memory, miner and a loss that learns": (
+        True,
+        "loss: {name: margin, per_class: true}\nminer: distance_weighted\nmemory: {size: 20, start: 0}",
+    ),
+    "miner": (True, "loss: raw\nminer: {name: vthm, epsilon: 0.2}"),
+    "triplets": (True, "loss: {name: triplet_margin, margin: 1, distance: squared_euclidean, triplets: batch}"),
+    "regularizer": (False, "loss: log_ratio\nregularizer: {name: rank_sim, weight: 5}"),
+    "regularizer beside proxies": (True, "loss: {name: soft_triple, centers: 2}\nregularizer: rank_sim"),
+    "proxies": (True, "loss: {name: soft_triple, centers: 2}"),
+    "outside": (True, "loss: {name: pml:ProxyAnchorLoss, alpha: 16}"),
+    "outside, at random": (True, "loss: {name: pml:TripletMarginLoss, triplets_per_anchor: 3}"),
+}
+#: Overrides of an experiment.
+OVERRIDES = {"triplets": ["sampler={name: triplets, triplets: 2, batches: 3}"]}
+
+
+def experiment(folder, name, *overrides):
+    classes, parts = EXPERIMENTS[name]
+    return from_text(folder, classes, parts, *OVERRIDES.get(name, []), *overrides)
+
+
+def state(trainer):
+    parts = {"model": trainer.bare_model, "loss": trainer.training_step.loss}
+    return {f"{part}.{key}": value for part, module in parts.items() for key, value in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_it_resumes_bit_for_bit(tmp_path, name):
+    made = experiment(tmp_path, name)
+    task = made.build_task()
+    whole = made.build_trainer(task, quiet=True)
+    whole.fit()
+    expected = state(whole)
+    if "memory" in name:
+        assert isinstance(whole.training_step.loss, CrossBatchMemory)
+        assert whole.training_step.loss.written == 6 * (whole.total_steps - whole.training_step.loss.start)
+    # With a memory: before it is used, and after its buffer is full.
+    for stop in ((0, 1), (1, 1)) if "memory" in name else ((1, 1),):
+        run = create(tmp_path, "killed")
+        killed = made.build_trainer(task, run, quiet=True)
+        kill_at(killed, *stop)
+        rest = made.build_trainer(task, run, weights=False, quiet=True)
+        rest.resume()
+        assert rest.steps_done == 3 * stop[0] + stop[1]
+        rest.fit()
+        found = state(rest)
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            assert torch.equal(found[key], value), key
+
+
+@pytest.mark.slow
+def test_trained_resumed_and_read_back_from_its_folder(tmp_path):
+    made = experiment(tmp_path, "memory, miner and a loss that learns", "training.epochs=1")
+    run = train(made, tmp_path / "runs")
+    again, _ = load_run(run.folder, trust=True)
+    assert again.values == made.values
+    assert again.values["memory"] == {"size": 20, "start": 0}
+    assert again.values["miner"] == {"name": "distance_weighted", "cutoff": 0.5, "upper": 1.4}
+    assert resume(run.folder, trust=True).folder == run.folder
+
+
+def test_an_outside_loss_needs_no_trust(tmp_path):
+    made = experiment(tmp_path, "outside", "training.epochs=1")
+    run = create(tmp_path, "run")
+    text = (tmp_path / "own.yaml").read_text().replace("support.runs:squares_task", "pose/synthetic")
+    run.config.write_text(text.replace(", classes: true", ""))
+    assert load_run(run.folder)[0].values["loss"] == made.values["loss"]
+
+
+def test_an_omitted_part_is_not_in_the_config(tmp_path):
+    values = from_text(tmp_path, True, "loss: raw\nmemory: null").values
+    assert "memory" not in values
+    assert "miner" not in values
+
+
+def test_a_regularizer_is_added_to_the_loss_and_its_memory(tmp_path):
+    parts = "loss: log_ratio\nmemory: {size: 25, start: 0}\nregularizer: {name: rank_sim, weight: 5}"
+    made = from_text(tmp_path, False, parts)
+    assert made.values["regularizer"] == {"name": "rank_sim", "interpolation": 2.0, "weight": 5.0}
+    trainer = made.build_trainer(made.build_task(), quiet=True)
+    both = trainer.training_step.loss
+    first, second = trainer.labels[[0, 4, 9, 12]], trainer.labels[[1, 5, 10, 18]]
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    loss, term = LogRatioLoss(), RankSimLoss(weight=5.0)
+    torch.testing.assert_close(both(x, first), loss(x, first) + term(x, first))
+    assert len(both.loss) == 4  # what the memory holds, the regularizer does not read
+    both.eval()
+    torch.testing.assert_close(both(x, second), both.loss(x, second) + term(x, second))
+    assert float(term(x, second)) > 0
+    assert not torch.isclose(both.loss(x, second), loss(x, second))
+
+
+def test_a_regularizer_needs_a_loss():
+    with refuses("regularizer", got="no loss", hint="'loss'"):
+        load("captioning/synthetic", ["loss=null", "regularizer=rank_sim"])
+
+
+GRADED, CLASSES = False, True
+
+
+@pytest.mark.parametrize(
+    ("classes", "parts", "texts"),
+    [
+        (CLASSES, "loss: proxy_nca\nminer: vthm", ["own.yaml:11: miner", "proxy_nca"]),
+        (CLASSES, "loss: pml:NTXentLoss\nminer: vthm", ["own.yaml:11: miner", "pml:NTXentLoss"]),
+        (CLASSES, "loss: raw\nminer: vtm", ["own.yaml:11: miner", "'vtm'", "'vthm'"]),
+        (CLASSES, "loss: raw\nminer: {name: vthm, epsilon: -1}", ["own.yaml:11: ", "epsilon", "-1"]),
+        (CLASSES, "loss: raw\nmemory: {start: 6}", ["own.yaml:11: memory.start: 6", "below 6"]),
+        (CLASSES, "loss: raw\nmemory: {size: 0}", ["own.yaml:11: ", "size", "0", "at least 1"]),
+        (CLASSES, "loss: raw\nmemory: {szie: 3}", ["own.yaml:11: memory.szie: unknown key", "'size'"]),
+        (CLASSES, "loss: soft_triple\nmemory: {start: 0}", ["own.yaml:11: ", "SoftTripleLoss", "proxies"]),
+        (CLASSES, "loss: pml:NTXentLoss\nmemory: {start: 0}", ["own.yaml:11: ", "pml:NTXentLoss", "pair loss"]),
+        (GRADED, "loss: raw\nmemory: {start: 0}", ["own.yaml:10: ", "raw", "graded", "binarize: {name: threshold"]),
+        (CLASSES, "loss: n_pairs\nstep: hdml\nregularizer: rank_sim", ["own.yaml:12: regularizer", "step hdml"]),
+        (GRADED, "loss: log_ratio\nregularizer: raw", ["own.yaml:11: regularizer", "'raw'", "rank_sim"]),
+        (GRADED, "loss: log_ratio\nregularizer: {name: rank_sim, weight: 0}", ["own.yaml:11: ", "weight", "above 0"]),
+        (GRADED, "loss: log_ratio\nregularizer: {name: rank_sim, wieght: 1}", ["regularizer.wieght", "'weight'"]),
+        (GRADED, "loss: log_ratio\nregularizer: {weight: 1}", ["own.yaml:11: regularizer.name: missing", "rank_sim"]),
+        (GRADED, "loss: log_ratio\nregularizer: contml:RAWLoss", ["own.yaml:11: regularizer", "RAWLoss", "graded"]),
+        (GRADED, "loss: log_ratio\nregularizer: torch.nn:Identity", ["own.yaml:11: ", "Identity", "requires"]),
+        (GRADED, "loss: pml:NTXentLoss", ["own.yaml:10: ", "pml:NTXentLoss", "classes", "graded"]),
+    ],
+)
+def test_bad_combinations_are_refused_before_the_first_step(tmp_path, classes, parts, texts):
+    with pytest.raises(InputError) as error:
+        check(from_text(tmp_path, classes, parts))
+    line = str(error.value)
+    assert "\n" not in line
+    for text in texts:
+        assert text in line
+
+
+def test_an_outside_loss_has_all_items_as_anchors(tmp_path):
+    dense = "sampler={name: dense, batch_size: 6, anchors_per_batch: 3, neighbours: 1, batches: 3}"
+    with pytest.raises(InputError) as error:
+        check(experiment(tmp_path, "outside", dense))
+    assert "3 of 6" in str(error.value)
+    facts = dict(check(experiment(tmp_path, "outside", dense, "sampler.all_anchors=true")))
+    assert float(facts["loss of a batch"]) > 0

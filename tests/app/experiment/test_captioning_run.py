@@ -1,0 +1,181 @@
+"""A captioner from its config: trained, evaluated, reported, compared, resumed; with the network of another run."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import torch
+from support.captioning import LSTM, TINY, without
+from support.miniature import assert_equal
+from support.refusals import refuses
+from support.runs import kill_at
+
+from contml import InputError
+from contml.app import experiment
+from contml.app.experiment import evaluate_run, load, report_run, resume, train
+from contml.app.trials.compare import compare
+from contml.runs import Run, create
+from contml.training import load_weights
+
+ATTENTION = ["decoder={name: attention, hidden: 16, words: 8, attention: 6}"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of each decoder."""
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        name: train(load("captioning/synthetic", [*without(changes), *changes]), folder, folder=folder / name)
+        for name, changes in (("lstm", LSTM), ("attention", ATTENTION))
+    }
+
+
+@pytest.mark.parametrize("name", ["lstm", "attention"])
+def test_a_run_has_captions_and_a_report(runs, name):
+    run = runs[name]
+    captions = json.loads(run.captions("test").read_text())
+    assert [set(entry) for entry in captions] == [{"image", "caption", "cider_d"}] * 16
+    assert len({entry["image"] for entry in captions}) == 16
+    result = experiment.read_evaluation(run)
+    assert result.evaluation.main.model == pytest.approx(sum(entry["cider_d"] for entry in captions) / 16)
+    page = (run.folder / "report.html").read_text()
+    assert "CIDEr-D is" in page
+    assert page.count('class="sample"') == 8
+    assert ("where the captioner looked" in page) == (name == "attention")
+    rows = [row for row in run.rows() if row["event"] == "evaluation"]
+    assert [row["epoch"] for row in rows] == [0, 2, 4]
+    assert {row["metric"] for row in rows} == {"cider_d"}
+
+
+def body(run):
+    """The report of a run without its header and the date of the page, which are those of the command."""
+    page = (run.folder / "report.html").read_text().split("</header>")[1]
+    page, dates = re.subn("<dt>Report</dt><dd>.*?</dd>", "", page)
+    assert dates == 1
+    return page
+
+
+def test_evaluate_and_report_give_the_same_again(runs):
+    run = runs["attention"]
+    before = run.evaluation().read_text(), run.captions("test").read_text(), load_weights(run.attention("test"))[0]
+    page = body(run)
+    evaluate_run(run.folder)
+    assert run.captions("test").read_text() == before[1]
+    assert json.loads(run.evaluation().read_text()) == json.loads(before[0])
+    assert_equal(load_weights(run.attention("test"))[0], before[2])
+    report_run(run.folder)
+    assert body(run) == page
+    last = evaluate_run(run.folder, checkpoint="last")
+    assert last.checkpoint == "last"
+    assert run.captions("test", "last").exists()
+
+
+def test_runs_of_captioners_are_compared(runs):
+    comparison = compare([run.folder for run in runs.values()])
+    assert comparison.tables[0].metrics == ("bleu@1", "bleu@4", "cider_d", "cider", "rouge_l")
+    with refuses("--pair", got="captioner"):
+        report_run(runs["lstm"].folder, pair=("0", "1"))
+
+
+@pytest.mark.usefixtures("no_reports")
+def test_killed_it_resumes_bit_for_bit(runs, tmp_path):
+    config = load("captioning/synthetic", [*without(LSTM), *LSTM, "training.checkpoint_minutes=0"])
+    for epoch, step in ((1, 2), (3, 1)):
+        run = create(tmp_path, f"{epoch}")
+        killed = _started(config, run)
+        kill_at(killed, epoch, step)
+        resume(run.folder)
+        assert_equal(*(load_weights(each.checkpoints / "last.safetensors")[0] for each in (run, runs["lstm"])))
+        assert run.captions("test").read_text() == runs["lstm"].captions("test").read_text()
+
+
+def build(config):
+    return config.build_trainer(config.build_task(), quiet=True)
+
+
+def _started(config, run):
+    from contml.config import dump
+    from contml.data.identity import DataRecord
+
+    task = config.build_task()
+    DataRecord.of(task, config.root).save(run.data)
+    run.config.write_text(dump(config.values))
+    return config.build_trainer(task, run, quiet=True)
+
+
+@pytest.mark.usefixtures("no_reports")
+def test_the_network_of_a_run_is_taken(runs, tmp_path):
+    first = [each for each in TINY if not each.startswith(("captioner", "decoder", "step"))]
+    first += ["sampler.anchors_per_batch=2", "sampler.neighbours=2"]
+    embedding = train(load("captions/synthetic", first), tmp_path)
+    changes = [f"backbone={embedding.folder}", *TINY[:6], "captioner.frozen=true", "training.epochs=2"]
+    changes += ["step.embedding_epochs=0", "step.cross_entropy_epochs=null", "loss=null", "sampler.batch_size=10"]
+    run = train(load("captioning/synthetic", [*TINY, *changes]), tmp_path)
+    weights = load_weights(embedding.checkpoints / "best.safetensors")[0]
+    found = load_weights(run.checkpoints / "last.safetensors")[0]
+    for name, value in weights.items():
+        assert torch.equal(found[f"network.{name}"], value), name
+    again = load("captioning/synthetic", [*TINY, *changes, f"backbone={run.folder}"])  # that of a captioner
+    network = again.build_network(again.build_task())
+    assert_equal(network.state_dict(), weights)
+    with refuses(str(tmp_path / "nothing"), got="no such run folder"):
+        load("captioning/synthetic", [f"backbone={tmp_path / 'nothing'}"])
+    unfinished = Run(tmp_path / "unfinished")
+    unfinished.folder.mkdir()
+    unfinished.config.write_text(embedding.config.read_text())
+    with refuses(f"backbone={unfinished.folder}", got="no best.safetensors"):
+        load("captioning/synthetic", [f"backbone={unfinished.folder}"])
+
+
+@pytest.mark.usefixtures("no_reports")
+def test_a_frozen_network_on_features(tmp_path):
+    config = load("captioning/synthetic", TINY)
+    changes = ["model.backbone=features", "model.dim=null", "training.epochs=2", "training.evaluate_every=2"]
+    changes += ["step=captioning", "loss=null"]
+    for maps, decoder in ((False, LSTM), (True, LSTM), (True, ATTENTION)):
+        file = tmp_path / f"{maps}.npz"
+        if not file.exists():
+            experiment.extract_features(config, file, maps=maps)
+        run = train(
+            load(
+                "captioning/synthetic", [*without([*changes, *decoder]), *changes, *decoder, f"images.features={file}"]
+            ),
+            tmp_path,
+        )
+        assert run.captions("test").exists()
+    with refuses("images.features", hint="--maps"):
+        path = tmp_path / "False.npz"
+        changes += [*ATTENTION, f"images.features={path}"]
+        train(load("captioning/synthetic", [*without(changes), *changes]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "subject", "text"),
+    [
+        (["step=embedding", "decoder=null"], "captioner", "set step=captioning"),
+        (["captioner=null", "decoder=null"], "captioner", "missing"),
+        (["decoder=null"], "decoder", "must be one of lstm, attention"),
+        (["step=embedding", "captioner=null"], "decoder", "there is no captioner"),
+        (["loss=null"], "step.embedding_epochs", "without a loss"),
+        (["step.embedding_epochs=0"], "step.embedding_epochs", "with a loss"),
+        (["captioner=null", "decoder=null", "step=embedding", "loss=null"], "loss", "missing"),
+        (["decoder.dropout=2"], "decoder.dropout", "below 1"),
+        (["captioner.threshold=100000"], "captioner.threshold", "most frequent word"),
+        (["captioner.weights=nothing.pt"], "weights nothing.pt", "no such file"),
+        (["decoder=lstmm"], "decoder", "did you mean 'lstm'?"),
+    ],
+)
+def test_a_wrong_config_is_one_line(changes, subject, text):
+    with pytest.raises(InputError) as error:
+        build(load("captioning/synthetic", [*without(changes), *changes]))
+    assert error.value.subject == subject
+    assert text in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_data_without_captions_are_refused():
+    changes = ["task={name: pose/synthetic, train: 40, val: 12, test: 16, queries: 4}", "sampler.batch_size=10"]
+    with refuses("captioner", got="the data have no captions"):
+        build(load("captioning/synthetic", [*TINY[6:], *changes]))

@@ -1,0 +1,621 @@
+"""A run whose data change: reordered data give the same numbers to the last bit; other changes are refused and counted.
+
+Each kind of data is trained once, as a user does it. Each case copies the folder, changes the data, and evaluates,
+reports and resumes. With `accept_changes`, the metrics equal those of a slow loop over the items that are left.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from support.caption_sets import write_csv
+from support.refusals import refuses
+from support.runs import without_reports
+from support.tables import dials, write_table
+
+from contml import InputError
+from contml.app.experiment import evaluate_run, load, load_run, read_evaluation, report_run, resume, train
+from contml.app.experiment.run_results import RetrievalResults
+from contml.data.identity import DataRecord, item_names
+from contml.runs import Run
+from contml.training import Trainer
+
+DENSE = "{name: dense, batch_size: 6, anchors_per_batch: 3, neighbours: 1, batches: 3}"
+CLASSES = "{name: classes, classes: 3, instances: 2, batches: 3}"
+CONFIG = """
+task: {%(task)s}
+model: {backbone: small_cnn, dim: 4}
+images: {resize: 16, crop: 16}
+transform: {scale_jitter: 0, shift: 0}
+sampler: %(sampler)s
+loss: %(loss)s
+optimizer: {name: adamw, lr: 0.001}
+training: {epochs: 2, evaluate_every: 1, val_share: 0.3, checkpoint_minutes: 0.0}
+"""
+TABLE = "name: table/file, data: data/items.csv"
+
+
+# -- the data before they change ---------------------------------------------------------------------------------------
+
+
+def write_numbers(data):
+    write_table(data / "items.csv", dials(data), ["image", "reading", "colour", "size"])
+
+
+def write_makers(data):
+    rows = dials(data, 72)
+    for number, row in enumerate(rows):
+        row["maker"] = f"maker {number % 12}"
+    write_table(data / "items.csv", rows, ["image", "maker"])
+
+
+def write_parts(data):
+    rows = dials(data, 50)
+    for number, row in enumerate(rows):
+        row["split"] = ["train", "train", "train", "val", "test" if number % 3 else "query"][number % 5]
+    write_table(data / "items.csv", rows, ["image", "reading", "split"])
+
+
+def write_folders(data):
+    for number, row in enumerate(dials(data, 60)):
+        part, name = ("train", number % 8) if number < 40 else ("test", 8 + number % 4)
+        place = data / part / f"maker {name}" / Path(row["image"]).name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (data / row["image"]).rename(place)
+    shutil.rmtree(data / "img")
+    shutil.rmtree(data / "maps")
+
+
+def write_captions(data):
+    path = write_csv(data)
+    (data / "items.csv").write_text("".join(f"images/{line}" for line in path.read_text().splitlines(True))[7:])
+    path.unlink()
+
+
+#: How the data of each kind are written, and its config.
+KINDS = {
+    "numbers": (
+        write_numbers,
+        {"task": f"{TABLE}, labels: {{reading: number, colour: class}}, test: 0.3", "sampler": DENSE},
+    ),
+    "makers": (
+        write_makers,
+        {"task": f"{TABLE}, labels: {{maker: class}}, group: maker, test: 0.4", "sampler": CLASSES},
+    ),
+    "parts": (write_parts, {"task": f"{TABLE}, labels: {{reading: number}}", "sampler": DENSE}),
+    "captions": (
+        write_captions,
+        {"task": f"{TABLE}, labels: {{caption: {{kind: captions, dim: 8}}}}", "sampler": DENSE},
+    ),
+    "folders": (write_folders, {"task": "name: table/file, data: data", "sampler": CLASSES}),
+}
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A function: the folder of a kind of data with data/, runs/whole and runs/killed, trained when first needed."""
+    folders: dict[str, Path] = {}
+
+    def get(kind):
+        if kind in folders:
+            return folders[kind]
+        folder = folders[kind] = tmp_path_factory.mktemp(kind)
+        write, values = KINDS[kind]
+        (folder / "data").mkdir()
+        with pytest.MonkeyPatch.context() as patch, without_reports():
+            patch.chdir(folder)
+            write(Path("data"))
+            loss = "{name: log_ratio, squared: false}" if values["sampler"] == DENSE else "contrastive"
+            Path("own.yaml").write_text(CONFIG % {"loss": loss, **values})
+            train(load("own.yaml"), Path("runs"), folder=Path("runs/whole"))
+            step = Trainer.train_step
+
+            def step_or_die(trainer, batch):
+                if trainer.steps_done == 4:
+                    raise Killed
+                return step(trainer, batch)
+
+            patch.setattr(Trainer, "train_step", step_or_die)
+            with pytest.raises(Killed):
+                train(load("own.yaml"), Path("runs"), folder=Path("runs/killed"))
+        shutil.copytree(folder, folder.with_name(f"{folder.name}-kept"))
+        return folder
+
+    return get
+
+
+# -- changes of the data -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Data:
+    """The data of a run and its record; a change edits the files of `folder`."""
+
+    folder: Path
+    record: DataRecord
+
+    def name(self, split: str, place: int = 0) -> str:
+        """The name of an item in the record."""
+        return self.record.names[split][place]
+
+    @property
+    def path(self) -> Path:
+        """The table."""
+        (path,) = self.folder.glob("*.csv")
+        return path
+
+    def rows(self) -> list[dict[str, str]]:
+        """The rows of the table."""
+        with self.path.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def write(self, rows: list[dict[str, str]], **options) -> None:
+        """Write the table."""
+        write_table(self.path, rows, **options)
+
+    def edit(self, names: list[str], **cells: str | Callable[[dict[str, str]], str]) -> None:
+        """Set cells in the rows of some items."""
+        rows = self.rows()
+        for row in rows:
+            if any(name.endswith(row["image"]) for name in names):
+                row.update({k: value(row) if callable(value) else value for k, value in cells.items()})
+        self.write(rows)
+
+    def remove(self, *names: str) -> None:
+        """Remove the rows of some items."""
+        self.write([row for row in self.rows() if not any(name.endswith(row["image"]) for name in names)])
+
+    def append(self, count: int = 1, **cells: str) -> None:
+        """Append rows with images of their own."""
+        rows = self.rows()
+        for number in range(count):
+            image = f"img/new {number}.png"
+            Image.new("RGB", (32, 32), (9 * number, 99, 200)).save(self.folder / image)
+            rows.append({**rows[number], "image": image, **cells})
+        self.write(rows)
+
+
+def shuffled(rows, seed=0):
+    return random.Random(seed).sample(rows, len(rows))
+
+
+def swap(data, split, column):
+    """Exchange the labels of two items."""
+    items, labels = data.record.names[split], data.record.labels[split]
+    names = [items[0], next(name for name, label in zip(items, labels, strict=True) if label != labels[0])]
+    cells = {row["image"]: row[column] for row in data.rows()}
+    for name, other in (names, names[::-1]):
+        data.edit([name], **{column: next(cell for image, cell in cells.items() if other.endswith(image))})
+
+
+def rename(data, split):
+    old = data.name(split)
+    (data.folder / old).rename(data.folder / "img/renamed.png")
+    data.edit([old], image="img/renamed.png")
+
+
+def move_image(data):
+    """Put an image into the folder of another class."""
+    old = data.folder / data.name("test")
+    other = next(path for path in sorted((data.folder / "test").iterdir()) if path != old.parent)
+    old.rename(other / old.name)
+
+
+def replaced(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def columns_reversed(data):
+    data.write(data.rows(), columns=[*data.rows()[0]][::-1])
+
+
+def written(data, **options):
+    data.write(data.rows(), **options)
+
+
+#: Changes after which every number is the same, by kind: name -> change.
+SAME = {
+    "numbers": {
+        "nothing": lambda data: None,
+        "reversed": lambda data: data.write(data.rows()[::-1]),
+        "shuffled": lambda data: data.write(shuffled(data.rows())),
+        "another column": lambda data: data.write([{**row, "note": "x"} for row in data.rows()]),
+        "a column less": lambda data: written(data, columns=["image", "reading", "colour"]),
+        "columns reversed": columns_reversed,
+        "semicolons": lambda data: written(data, delimiter=";"),
+        "with a byte order mark": lambda data: written(data, encoding="utf-8-sig"),
+        "a cell of another column": lambda data: data.edit([data.name("test")], size="huge"),
+    },
+    "makers": {
+        "reversed": lambda data: data.write(data.rows()[::-1]),
+        "sorted by class": lambda data: data.write(sorted(data.rows(), key=lambda row: row["maker"])),
+    },
+    "parts": {
+        "reversed": lambda data: data.write(data.rows()[::-1]),
+        "sorted by split": lambda data: data.write(sorted(data.rows(), key=lambda row: row["split"])),
+        "an unused row": lambda data: data.append(split=""),
+        "another spelling of the split": lambda data: data.write(
+            [
+                {**row, "split": {"val": "dev", "train": "Training"}.get(row["split"], row["split"])}
+                for row in data.rows()
+            ]
+        ),
+    },
+    "captions": {
+        "reversed": lambda data: data.write(data.rows()[::-1]),
+        "shuffled": lambda data: data.write(shuffled(data.rows())),
+    },
+    "folders": {
+        "a hidden file": lambda data: (data.folder / "test" / ".DS_Store").write_text("x"),
+        "a file that is no image": lambda data: (data.folder / "train/maker 0/notes.txt").write_text("x"),
+    },
+}
+
+#: Changes that are refused, by kind: name -> (change, what the message says).
+CHANGED = {
+    "numbers": {
+        "a row more": (lambda data: data.append(), ["1 added (img/new 0.png)"]),
+        "many rows more": (lambda data: data.append(15), ["training items: ", "test items: ", " added (img/new "]),
+        "a test row less": (lambda data: data.remove(data.name("test")), ["test items: 1 removed (img/"]),
+        "a training row less": (lambda data: data.remove(data.name("train", 3)), ["training items: 1 removed"]),
+        "a validation row less": (lambda data: data.remove(data.name("val", 1)), ["validation items: 1 removed"]),
+        "five test rows less": (lambda data: data.remove(*data.record.names["test"][2:7]), ["test items: 5 removed"]),
+        "another label in test": (
+            lambda data: data.edit([data.name("test", 2)], reading="55"),
+            ["test items: 1 with another label"],
+        ),
+        "another label in training": (
+            lambda data: data.edit([data.name("train")], reading="55"),
+            ["training items: 1 with another label"],
+        ),
+        "all labels": (
+            lambda data: data.write([{**row, "reading": str(100 - float(row["reading"]))} for row in data.rows()]),
+            ["training items: ", "validation items: ", "test items: ", " with another label"],
+        ),
+        "two labels swapped": (
+            lambda data: swap(data, "test", "reading"),
+            ["test items: 2 with another label"],
+        ),
+        "labels shuffled": (
+            lambda data: data.write(
+                [{**a, "reading": b["reading"]} for a, b in zip(data.rows(), shuffled(data.rows()), strict=True)]
+            ),
+            ["test items: ", " with another label"],
+        ),
+        "an image with another name": (lambda data: rename(data, "test"), ["test items: ", "1 removed", "1 added"]),
+        "reversed, with a row more and a row less": (
+            lambda data: (data.append(), data.remove(data.name("test")), data.write(data.rows()[::-1])),
+            ["1 added (img/new 0.png)", "1 removed"],
+        ),
+    },
+    "makers": {
+        "another class of an item": (
+            lambda data: swap(data, "test", "maker"),
+            ["test items: 2 with another label"],
+        ),
+        "a class more": (lambda data: data.append(6, maker="maker new"), ["items: 6 added (img/new 0.png)"]),
+        "a class less": (
+            lambda data: data.write(
+                [
+                    row
+                    for row in data.rows()
+                    if row["maker"] != next(r["maker"] for r in data.rows() if r["image"] in data.record.names["test"])
+                ]
+            ),
+            ["test items: 6 removed"],
+        ),
+        "a class with another name": (
+            lambda data: data.write([{**r, "maker": r["maker"].replace("maker 3", "maker X")} for r in data.rows()]),
+            ["6 "],
+        ),
+        "an item of a known class more": (
+            lambda data: data.append(maker="maker 3"),
+            ["items: 1 added (img/new 0.png)"],
+        ),
+        "a training item less": (lambda data: data.remove(data.name("train")), ["training items: 1 removed"]),
+    },
+    "parts": {
+        "a validation row more": (lambda data: data.append(split="val"), ["validation items: 1 added"]),
+        "a test row more": (lambda data: data.append(split="test"), ["test items: 1 added"]),
+        "a training row more": (lambda data: data.append(split="train"), ["training items: 1 added"]),
+        "from training to test": (
+            lambda data: data.edit([data.name("train")], split="test"),
+            ["training items: 1 moved to another split", "test items: 1 moved from another split"],
+        ),
+        "from test to validation": (
+            lambda data: data.edit([data.name("test", 1)], split="val"),
+            ["validation items: 1 moved from another split", "test items: 1 moved to another split"],
+        ),
+        "no longer used": (lambda data: data.edit([data.name("train")], split=""), ["training items: 1 removed"]),
+        "a query that is no query": (
+            lambda data: data.edit([data.name("test", int(data.record.queries["test"][0]))], split="test"),
+            ["test items: 1 moved between queries and gallery"],
+        ),
+    },
+    "captions": {
+        "a word of a test caption": (
+            lambda data: replaced_in_first(data, "test"),
+            ["test items: 1 with another label"],
+        ),
+        "a caption less": (
+            lambda data: data.write(data.rows()[1:]),
+            ["training items: 1 with another label"],
+        ),
+        "a test image less": (lambda data: data.remove(data.name("test", 2)), ["test items: 1 removed"]),
+    },
+    "folders": {
+        "an image more": (
+            lambda data: shutil.copy(data.folder / data.name("test"), data.folder / "test/maker 9/z.png"),
+            ["test items: 1 added (test/maker 9/z.png)"],
+        ),
+        "an image less": (lambda data: (data.folder / data.name("train")).unlink(), ["training items: 1 removed"]),
+        "an image in another class": (move_image, ["test items: 1 added", "1 removed"]),
+        "a class with another name": (
+            lambda data: (data.folder / "test/maker 9").rename(data.folder / "test/maker 99"),
+            ["test items: 5 added (test/maker 99/", "5 removed (test/maker 9/"],
+        ),
+        "a class more": (
+            lambda data: shutil.copytree(data.folder / "train/maker 1", data.folder / "train/maker 1b"),
+            ["items: 5 added (train/maker 1b/"],
+        ),
+        "a class less": (
+            lambda data: shutil.rmtree(data.folder / "train/maker 1"),
+            ["items: 5 removed (train/maker 1/"],
+        ),
+    },
+}
+
+#: Changes that the reader of the data refuses: (kind, change, subject, what the message says).
+BROKEN = {
+    "an image is gone": ("numbers", lambda data: (data.folder / data.name("test")).unlink(), "items.csv", "no image"),
+    "a label is gone": ("numbers", lambda data: data.edit([data.name("test")], reading="", colour=""), "items.csv", ""),
+    "an unknown split": ("parts", lambda data: data.edit([data.name("test")], split="trial"), "items.csv", "trial"),
+    "the column of the label is gone": (
+        "numbers",
+        lambda data: written(data, columns=["image", "colour"]),
+        "items.csv",
+        "reading",
+    ),
+}
+
+
+def replaced_in_first(data, split):
+    """Another word in one caption of an item."""
+    rows = data.rows()
+    row = next(row for row in rows if data.name(split).endswith(row["image"]))
+    words = row["caption"].split()
+    row["caption"] = " ".join(["two" if words[0] != "two" else "one", *words[1:]])
+    data.write(rows)
+
+
+# -- the tests ---------------------------------------------------------------------------------------------------------
+
+
+def restored(folder, monkeypatch):
+    """Go to a folder as it was after the training: a run has absolute paths, so a copy could not be elsewhere."""
+    shutil.rmtree(folder)
+    shutil.copytree(folder.with_name(f"{folder.name}-kept"), folder)
+    monkeypatch.chdir(folder)
+
+
+@pytest.fixture
+def copied(trained, monkeypatch):
+    """A function: the folder of a kind as it was after the training, in which the test goes on; reports are caught."""
+
+    def get(kind):
+        restored(trained(kind), monkeypatch)
+        return Data(Path("data"), DataRecord.load(Path("runs/whole/data.safetensors")))
+
+    reports = []
+    monkeypatch.setattr(RetrievalResults, "report", lambda *arguments: reports.append(arguments[2].evaluated))
+    get.reports = reports
+    return get
+
+
+def contents(run):
+    return {path.name: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+
+
+def without_speed(run):
+    return [{name: value for name, value in row.items() if name != "images_per_second"} for row in run.rows()]
+
+
+def assert_same(copied, *, exact=True):
+    """Evaluated, reported and resumed, the run has the numbers that it had."""
+    whole, killed = Run(Path("runs/whole")), Run(Path("runs/killed"))
+    before, expected = contents(whole), read_evaluation(whole)
+    embeddings = load_file(whole.embeddings("test"))
+    assert evaluate_run(whole.folder) == expected
+    for name, tensor in load_file(whole.embeddings("test")).items():
+        assert torch.equal(tensor, embeddings[name])
+    report_run(whole.folder)
+    assert copied.reports[-1] == expected
+    if exact:
+        assert contents(whole) == before
+    assert resume(killed.folder) is not None
+    assert copied.reports[-1] == expected == read_evaluation(killed)
+    assert without_speed(killed) == without_speed(whole)
+    for name in ("best", "last"):
+        tensors = load_file(whole.checkpoints / f"{name}.safetensors")
+        for key, value in load_file(killed.checkpoints / f"{name}.safetensors").items():
+            assert torch.equal(value, tensors[key])
+
+
+@pytest.mark.parametrize(("kind", "change"), [(kind, change) for kind in SAME for change in SAME[kind]])
+def test_the_same_numbers_to_the_last_bit(copied, kind, change):
+    SAME[kind][change](copied(kind))
+    assert_same(copied)
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        *((kind, "elsewhere") for kind in KINDS),
+        *(("numbers", place) for place in ("./data", "absolute", "link")),
+        ("folders", "absolute"),
+    ],
+)
+def test_a_moved_data_set_is_the_same(copied, tmp_path, monkeypatch, kind, place):
+    copied(kind)
+    old = Path("data").absolute()
+    if place == "link":
+        Path("data").rename("real")
+        Path("data").symlink_to("real")
+    elif place == "absolute":
+        (tmp_path / "far").mkdir()
+        Path("data").rename(tmp_path / "far/away")
+    elif place == "elsewhere":
+        Path("data").rename("elsewhere")
+    new = {"absolute": str(tmp_path / "far/away"), "link": "data"}.get(place, place)
+    for run in ("whole", "killed"):
+        end = "/items.csv" if "items.csv" in Path(f"runs/{run}/config.yaml").read_text() else ""
+        replaced(Path(f"runs/{run}/config.yaml"), f"data: {old}{end}", f"data: {new}{end}")
+    assert_same(copied, exact=False)
+    if place == "elsewhere":  # the run moves too
+        Path("runs").rename("results")
+        report_run(Path("results/whole"))
+
+
+@pytest.mark.parametrize(("kind", "change"), [(kind, change) for kind in CHANGED for change in CHANGED[kind]])
+def test_changed_data_are_refused_or_accepted(copied, kind, change):
+    make, texts = CHANGED[kind][change]
+    make(copied(kind))
+    whole, killed = Run(Path("runs/whole")), Run(Path("runs/killed"))
+    before = contents(whole), contents(killed)
+    for command, run in ((evaluate_run, whole), (report_run, whole), (resume, killed)):
+        with pytest.raises(InputError) as error:
+            command(run.folder)
+        assert error.value.subject == str(run.folder)
+        assert "--accept-changes" in error.value.hint
+        assert "\n" not in str(error.value)
+        for text in texts:
+            assert text in error.value.got
+    assert (contents(whole), contents(killed)) == before
+    assert copied.reports == []
+    names, scores = slow_metrics(whole)
+    report_run(whole.folder, accept_changes=True)
+    result = evaluate_run(whole.folder, accept_changes=True)
+    for found in (copied.reports[-1], result):
+        assert found.evaluation.queries == scores.pop("queries", found.evaluation.queries)
+        for name, values in scores.items():
+            assert found.evaluation.curves[name].model == pytest.approx(values, rel=1e-5)
+    tensors = load_file(whole.embeddings("test"))
+    assert len(tensors["embeddings"]) == len(names)
+
+
+def slow_metrics(run):
+    """Label distance@K of the recorded test items that are left, by a loop over queries."""
+    experiment, _ = load_run(run.folder)
+    record = DataRecord.load(run.data)
+    split = experiment.read_task().test
+    row_of = {name: row for row, name in enumerate(item_names(split, experiment.root))}
+    names = [name for name in record.names["test"] if name in row_of]
+    rows = [row_of[name] for name in names]
+    distances = split.labels.pairwise(rows, rows).double().numpy()
+    embeddings = load_file(run.embeddings("test"))["embeddings"].double().numpy()
+    embeddings = embeddings[[record.names["test"].index(name) for name in names]]
+    is_query = np.ones(len(names), bool) if split.queries is None else np.isin(rows, split.queries.numpy())
+    curves = []
+    for query in np.flatnonzero(is_query):
+        gallery = [
+            item for item in range(len(names)) if item != query and (split.queries is None or not is_query[item])
+        ]
+        far = ((embeddings[gallery] - embeddings[query]) ** 2).sum(1).astype(np.float32)
+        values, groups = np.unique(far, return_inverse=True)  # ties are expectations
+        near = distances[query][gallery]
+        ranked = np.concatenate([np.full((groups == g).sum(), near[groups == g].mean()) for g in range(len(values))])
+        curves.append(np.cumsum(ranked) / np.arange(1, len(ranked) + 1))
+    length = min(100, min(map(len, curves)))
+    mean = np.mean([curve[:length] for curve in curves], axis=0)
+    return names, {"queries": len(curves), "label_distance": mean.tolist()}
+
+
+@pytest.mark.parametrize("change", BROKEN)
+def test_broken_data_are_refused_by_their_reader(copied, change):
+    kind, make, subject, text = BROKEN[change]
+    make(copied(kind))
+    before = contents(Run(Path("runs/whole")))
+    for command in (evaluate_run, report_run, resume):
+        with pytest.raises(InputError) as error:
+            command(Path("runs/whole"))
+        assert subject in str(error.value)
+        assert text in str(error.value)
+    assert contents(Run(Path("runs/whole"))) == before
+
+
+def test_no_validation_item_is_left(copied):
+    data = copied("parts")
+    data.write([row for row in data.rows() if row["split"] != "val"])  # another one is drawn from the training rows
+    whole = Path("runs/whole")
+    for command in (evaluate_run, report_run, resume):
+        with refuses(str(whole), got="10 removed (img/"):
+            command(whole)
+    before = read_evaluation(Run(whole))
+    result = evaluate_run(whole, accept_changes=True)
+    assert result.changes
+    assert before.changes == []
+    assert result.evaluation == before.evaluation  # of the test split, which did not change
+
+
+def test_nothing_is_left(copied):
+    data = copied("parts")
+    other = {"train": "test", "test": "train", "query": "train", "val": "val"}
+    data.write([{**row, "split": other[row["split"]]} for row in data.rows()])
+    whole = Path("runs/whole")
+    with refuses(str(whole), got="training items: 30 moved to another split"):
+        evaluate_run(whole)
+    for command in (evaluate_run, report_run):
+        with refuses("training items", got="none", hint="restore"):
+            command(whole, accept_changes=True)
+
+
+def test_test_labels_shuffled_at_random_choose_the_same_weights(copied, monkeypatch):
+    data = copied("parts")
+    rows = data.rows()
+    tested = [row for row in rows if row["split"] in ("test", "query")]
+    evaluations = set()
+    for seed in range(2):
+        for row, other in zip(tested, shuffled(tested, seed), strict=True):
+            row["new"] = other["reading"]
+        data.write([{**row, "reading": row.get("new", row["reading"])} for row in rows], columns=[*rows[0]][:3])
+        run = train(load("own.yaml", ["training.epochs=4"]), Path("runs"), folder=Path(f"runs/{seed}"))
+        evaluations.add(json.dumps(read_evaluation(run).evaluation.to_dict()))
+        for name in ("best", "last", "state"):
+            path = Path(f"checkpoints/{name}.safetensors")
+            assert (run.folder / path).read_bytes() == (Path("runs/0") / path).read_bytes()
+        assert without_speed(run) == without_speed(Run(Path("runs/0")))
+    assert len(evaluations) == 2
+
+
+def test_a_run_without_a_record_is_refused(copied):
+    copied("numbers")
+    Path("runs/whole/data.safetensors").unlink()
+    for command in (evaluate_run, report_run, resume):
+        with refuses("data.safetensors", got="no such file", hint="train again"):
+            command(Path("runs/whole"))
+
+
+def test_a_report_with_pictures_of_accepted_changes(trained, monkeypatch):
+    restored(trained("numbers"), monkeypatch)
+    data = Data(Path("data"), DataRecord.load(Path("runs/whole/data.safetensors")))
+    data.remove(data.name("test"))
+    data.write(data.rows()[::-1])
+    page = report_run(Path("runs/whole"), accept_changes=True)
+    assert page.exists()

@@ -1,0 +1,126 @@
+"""What the page searches by label with: when it is there, and why it is not."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import numpy as np
+import pytest
+import torch
+from support.explored import hostile, searchable
+from support.label_spaces import SPACES
+
+from contml._support.tensors import load_tensors, save_tensors
+from contml.app.explore import explore_index, explore_runs, write_page
+from contml.app.explore.label_search import can_search, training_items
+from contml.labels import DateLabels, PoseLabels, VectorLabels
+from contml.retrieval import load
+from contml.search import Index
+
+
+def labels_of(folder):
+    text = (folder / "labels.js").read_text(encoding="ascii")
+    assert text.startswith("const LABELS = ")
+    return json.loads(text.removeprefix("const LABELS = ").rstrip().rstrip(";"))
+
+
+def numbers(text, kind):
+    return np.frombuffer(base64.b64decode(text), kind)
+
+
+def test_poses_single_numbers_and_dates_are_searched_by(tmp_path):
+    found = {name for name, make in SPACES.items() if can_search(make(tmp_path))}
+    assert found == {"poses", "poses, plain", "vectors, plain", "dates", "dates, years"}
+
+
+def test_the_file_has_training_items_and_the_labels_of_the_page(explored, runs, tmp_path):
+    write_page(tmp_path / "page", explored, parquet=False)
+    data = labels_of(tmp_path / "page")
+    labels = explored.split.labels
+    assert np.allclose(numbers(data["items"]["values"], "<f4").reshape(24, 14, 2), labels.joints, rtol=1e-6)
+    assert data["items"]["visible"] is None
+    assert data["gallery"] == explored.gallery.tolist()
+    assert [tuple(limb) for limb in data["skeleton"]] == list(labels.skeleton)
+    assert data["joints"] == list(labels.part_names)
+    for folder, view, written in zip(runs, explored.views, data["views"], strict=True):
+        labelled = load(folder).labelled
+        assert np.array_equal(numbers(written["embeddings"], "<f4").reshape(40, 8), labelled.embeddings)
+        assert np.array_equal(numbers(written["items"], "<f4").reshape(24, 8), view.embeddings)
+        assert np.allclose(numbers(written["values"], "<f4").reshape(40, 14, 2), labelled.labels.joints, rtol=1e-6)
+        assert written["k"] == labelled.record.label_neighbours
+    write_page(tmp_path / "page", explored, parquet=False)  # the same page
+
+
+def test_joints_that_are_not_visible_are_marked(tmp_path):
+    labels = SPACES["poses"](None)
+    write_page(tmp_path / "page", searchable(labels, labels), parquet=False)
+    data = labels_of(tmp_path / "page")
+    for part in (data["items"], data["views"][0]):
+        assert np.array_equal(numbers(part["visible"], "u1").reshape(20, 6), labels.visible)
+    assert data["joints"] == [f"joint {n}" for n in range(1, 7)]
+    assert data["skeleton"] == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "printed"),
+    [
+        (VectorLabels([1.0, 2, 3], unit="years"), {"factor": 1.0, "ratio": False, "after": " years"}),
+        (VectorLabels([1.0, 2, 3], scales=[250.0]), {"factor": 250.0, "ratio": False, "after": ""}),
+        (DateLabels(["2020-01-01", "2021-01-01", "2022-01-01"], scale=7), {"factor": 7.0, "ratio": False}),
+    ],
+)
+def test_numbers_are_printed_in_their_unit(labels, printed, tmp_path):
+    write_page(tmp_path / "page", searchable(labels, labels, k=1), parquet=False)
+    data = labels_of(tmp_path / "page")
+    assert {name: data["printed"][name] for name in printed} == printed
+    assert numbers(data["items"]["values"], "<f8").tolist() == labels.values[:, 0].tolist()
+    assert (data["low"], data["high"]) == (float(labels.values.min()), float(labels.values.max()))
+
+
+def test_other_labels_have_no_file(tmp_path):
+    write_page(tmp_path / "page", hostile(), parquet=False)
+    assert not (tmp_path / "page" / "labels.js").exists()
+    assert '"searchesLabels":false' in (tmp_path / "page" / "data.js").read_text()
+
+
+def test_why_a_page_does_not_search_is_said(explored, copied):
+    labels, embeddings = explored.split.labels, [view.embeddings for view in explored.views[:1]]
+    (labelled, _) = explored.labelled
+    assert training_items([lambda: labelled], labels, embeddings) == ([labelled], [])
+    assert training_items([lambda: labelled], SPACES["tags"](None), embeddings) == ([], [])
+    found, (note,) = training_items([lambda: labelled], labels, embeddings, limit=10_000)
+    assert found == []
+    assert note == "No search by pose: its data have 0 MB, more than 0 MB."
+    found, (note,) = training_items([lambda: labelled], PoseLabels(torch.rand(24, 9, 2)), embeddings)
+    assert (found, note.startswith("No search by pose: ")) == ([], True)
+    # a run from before there were labels, and a damaged file
+    (copied / "labels.safetensors").rename(copied / "other")
+    shown = explore_runs([copied])
+    assert shown.labelled == []
+    assert "'contml evaluate' adds them" in shown.notes[-1]
+    (copied / "labels.safetensors").write_bytes((copied / "other").read_bytes()[:-1])
+    assert "labels.safetensors: damaged" in explore_runs([copied]).notes[-1]
+
+
+def test_a_sample_of_training_items_is_said(explored, copied):
+    path = copied / "labels.safetensors"
+    tensors, values = load_tensors(path)
+    values.pop("crc32", None)
+    save_tensors(path, tensors, record={**values["record"], "total": 50})
+    assert "40 of 50 training items, drawn at random (seed 0)" in explore_runs([copied]).notes[-1]
+
+
+def test_an_index_is_searched_with_the_labels_of_its_model(contml, runs, explored, tmp_path):
+    (tmp_path / "photos").mkdir()
+    for row in range(5):
+        explored.split.picture(row).save(tmp_path / "photos" / f"{row}.png")
+    contml("index", runs.first, "photos", "--out", "i")
+    shown = explore_index(tmp_path / "i")
+    assert len(shown.labelled) == 1
+    write_page(tmp_path / "page", shown, parquet=False)
+    data = labels_of(tmp_path / "page")
+    assert data["items"] is None
+    assert data["gallery"] == list(range(5))
+    index = Index.open(tmp_path / "i")
+    assert np.array_equal(numbers(data["views"][0]["items"], "<f4").reshape(5, 8), index.embeddings(index.ids))

@@ -1,0 +1,281 @@
+"""Search by label on the page, in Chromium: as in Python, by mouse, by touch and by keys."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from support.browser import opened, query, rows
+from support.explored import searchable
+
+import contml as library
+from contml.app.explore import write_page
+from contml.labels import DateLabels, PoseLabels, VectorLabels
+
+pytestmark = pytest.mark.slow
+
+JOINTS = ("head", "neck", "left_hand", "right_hand", "hip", "left_foot", "right_foot")
+LIMBS = [(0, 1), (1, 2), (1, 3), (1, 4), (4, 5), (4, 6)]
+
+
+def poses(count, seed, axes=2, hidden=False, **options):
+    generator = torch.Generator().manual_seed(seed)
+    visible = torch.ones(count, 7, dtype=torch.bool)
+    if hidden:
+        visible = torch.rand(count, 7, generator=generator) > 0.25
+        visible[visible.sum(1) <= 3] = True
+    labels = PoseLabels(90 * torch.rand(count, 7, axes, generator=generator), visible, skeleton=LIMBS, **options)
+    labels.part_names = JOINTS
+    return labels
+
+
+def numbers(count, seed, **options):
+    return VectorLabels(torch.randn(count, generator=torch.Generator().manual_seed(seed)), **options)
+
+
+def dates(count, seed):
+    days = np.random.default_rng(seed).choice(4000, count, replace=False)
+    return DateLabels(np.datetime64("2015-01-01") + days, scale=365.25)
+
+
+SPACES = {
+    "poses": lambda count, seed: poses(count, seed),
+    "poses, some joints hidden": lambda count, seed: poses(count, seed, hidden=True),
+    "poses, normalized": lambda count, seed: poses(count, seed, hidden=True, normalize=True, squared=False),
+    "poses, in space": lambda count, seed: poses(count, seed, axes=3, squared=False),
+    "numbers": lambda count, seed: numbers(count, seed),
+    "numbers, with a scale": lambda count, seed: numbers(count, seed, squared=False, unit="USD", scales=[12345.0]),
+    "numbers with ties": lambda count, seed: VectorLabels(numbers(count, seed).values.round()),
+    "dates": dates,
+}
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_a_label_finds_what_it_finds_in_python(chromium, name, tmp_path):
+    train, items, others = (SPACES[name](count, seed) for count, seed in ((40, 0), (21, 1), (6, 2)))
+    explored = searchable(train, items)
+    (labelled,), (view,) = explored.labelled, explored.views
+    write_page(tmp_path / "page", explored, parquet=False)
+    with opened(chromium, f"file://{tmp_path}/page/index.html") as page:
+        page.locator("#own-label:not([hidden])").wait_for()
+        for row in range(6):
+            values = others.joints[row] if isinstance(others, PoseLabels) else others.values[row]
+            visible = others.visible[row].tolist() if isinstance(others, PoseLabels) else [True]
+            asked = "{ values: Float64Array.from(at[0]), visible: Uint8Array.from(at[1]) }"
+            given = [values.flatten().tolist(), visible]
+            found = page.evaluate(f"(at) => answersTo({asked})", given)[0]
+            embedding = page.evaluate(f"(at) => [...embedLabel(LABELS.views[0], {asked}).target]", given)
+            wanted = labelled.query(others.plain(row)).embedding
+            assert np.allclose(embedding, wanted, atol=1e-6)
+            gallery = explored.gallery.tolist()
+            distances = (view.embeddings[gallery].double() - wanted.double()).norm(dim=1)
+            best = distances.argsort(stable=True)[:4].tolist()
+            assert found["near"]["rows"] == [gallery[at] for at in best]
+            assert np.allclose(found["near"]["distances"], distances[best], atol=1e-5)
+            joined = items.joined(labelled.labels.item(others.plain(row)))
+            distances = joined.pairwise([len(items)], gallery)[0]
+            best = distances.argsort(stable=True)[:4].tolist()
+            assert found["best"]["rows"] == [gallery[at] for at in best]
+            shown = [items.measure.of(each) for each in distances[best].tolist()]
+            assert np.allclose(found["best"]["labels"], shown, rtol=1e-5)
+            means = [items.measure.of(float(distances[best[:2]].mean()))]
+            assert np.allclose(found["means"][1:], means, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def folder(explored, tmp_path_factory):
+    return write_page(tmp_path_factory.mktemp("page"), explored, parquet=False).parent
+
+
+def label_of(page):
+    """The joints of the skeleton `[J, 2]`, and which are shown."""
+    values, visible = page.evaluate("[[...label.values], [...label.visible]]")
+    return np.array(values).reshape(len(visible), -1), np.array(visible, bool)
+
+
+def place_of(page, joint):
+    """Where a joint is on the screen, and the pixels of the screen per unit of the labels."""
+    box, joints = page.locator("#skeleton").bounding_box(), label_of(page)[0]
+    read = "(dots) => dots.map((dot) => [dot.getAttribute('cx'), dot.getAttribute('cy')].map(Number))"
+    dots = np.array(page.eval_on_selector_all("#skeleton .dot", read)) * box["width"] / 240
+    per_unit = np.linalg.norm(dots[0] - dots[1]) / np.linalg.norm(joints[0] - joints[1])
+    return (box["x"] + dots[joint, 0], box["y"] + dots[joint, 1]), per_unit
+
+
+def assert_answers(page, explored, models):
+    """The first items are those that Python finds for the pose of the skeleton."""
+    joints, shown = label_of(page)
+    for number, (view, model) in enumerate(zip(explored.views, models, strict=True), start=1):
+        target = torch.from_numpy(model.embed_label({"joints": joints.tolist(), "visible": shown.tolist()})).double()
+        gallery = explored.gallery
+        distances = (view.embeddings[gallery].double() - target).norm(dim=1)
+        wanted = gallery[distances.argsort(stable=True)[:10]].tolist()
+        assert rows(page, f".run:nth-of-type({number}) .by-embedding") == wanted
+
+
+def test_a_pose_is_dragged_and_the_right_items_answer(chromium, explored, runs, folder):
+    models = [library.load(run) for run in runs]
+    names = list(explored.split.labels.part_names)
+    elbow, wrist = names.index("right_elbow"), names.index("right_wrist")
+    with opened(chromium, f"file://{folder}/index.html#3") as page:
+        page.locator("#own-label:not([hidden])").wait_for()
+        start, shown = label_of(page)
+        assert shown.all()
+        assert np.allclose(start, explored.split.labels.joints[3], atol=1e-5)
+        before = rows(page, ".run:nth-of-type(1) .by-embedding")
+        (x, y), per_unit = place_of(page, elbow)
+        page.mouse.move(x, y)
+        page.mouse.down()
+        for step in range(1, 9):  # answers while it moves
+            page.mouse.move(x - 1.5 * step, y - 3 * step)
+        page.locator("#query h2", has_text="Your pose").wait_for()
+        page.evaluate("new Promise(requestAnimationFrame)")
+        assert_answers(page, explored, models)
+        page.mouse.up()
+        moved = label_of(page)[0] - start
+        assert np.allclose(moved[elbow], np.array([-12, -24]) / per_unit, atol=0.5 / per_unit)
+        assert np.allclose(moved[wrist], moved[elbow])  # it follows
+        others = [at for at in range(14) if at not in (elbow, wrist)]
+        assert np.allclose(moved[others], 0)
+        assert_answers(page, explored, models)
+        assert rows(page, ".run:nth-of-type(1) .by-embedding") != before
+        text = page.inner_text("#query")
+        assert f"begun with {explored.split.names[3]}" in text
+        assert "mean label distance" in text
+        # keys: an arrow moves, the space bar leaves a joint out
+        joint = page.locator(f"#skeleton [data-joint='{wrist}']")
+        joint.focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Shift+ArrowDown")
+        step = label_of(page)[0] - start - moved
+        assert step[wrist, 0] > 0
+        assert step[wrist, 1] == pytest.approx(5 * step[wrist, 0], rel=1e-6)
+        assert np.allclose(step[elbow], 0)
+        page.keyboard.press("Space")
+        assert not label_of(page)[1][wrist]
+        assert "left out" in joint.get_attribute("aria-label")
+        assert_answers(page, explored, models)
+        for other in range(6):  # 7 of 14 joints are too few
+            page.locator(f"#skeleton [data-joint='{[at for at in range(14) if at != wrist][other]}']").focus()
+            page.keyboard.press("Space")
+        assert label_of(page)[1].sum() == 8
+        assert "More than half of the 14 joints are needed" in page.inner_text("#own-label-help")
+        assert_answers(page, explored, models)
+        # the whole pose, its mirror image, and the start
+        page.click("text=Reset")
+        assert query(page) == explored.split.names[3]
+        assert np.allclose(label_of(page)[0], start)
+        assert rows(page, ".run:nth-of-type(1) .by-embedding") == before
+        page.locator("#skeleton .limbs").focus()
+        page.keyboard.press("ArrowLeft")
+        step = label_of(page)[0] - start
+        assert step[0, 0] < 0
+        assert np.allclose(step, step[0])
+        page.click("text=Reset")
+        page.click("text=Mirror")
+        mirrored, (low, high) = label_of(page)[0], (start[:, 0].min(), start[:, 0].max())
+        swap = [names.index(n.replace("left", "X").replace("right", "left").replace("X", "right")) for n in names]
+        assert np.allclose(mirrored, np.stack([low + high - start[swap, 0], start[swap, 1]], 1))
+        assert_answers(page, explored, models)
+        # a click on an item takes its pose; a double click on a joint leaves it out
+        page.click(".run .by-label li:nth-child(3) button")
+        row = page.evaluate("query")
+        assert np.allclose(label_of(page)[0], explored.split.labels.joints[row], atol=1e-5)
+        page.mouse.dblclick(*place_of(page, wrist)[0])
+        assert not label_of(page)[1][wrist]
+        page.keyboard.press("Tab")
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("ArrowDown")
+        assert query(page) in explored.split.names
+
+
+def test_a_pose_is_dragged_by_a_finger(chromium, explored, runs, folder):
+    context = chromium.new_context(viewport={"width": 400, "height": 800}, has_touch=True, color_scheme="dark")
+    page = context.new_page()
+    page.goto(f"file://{folder}/index.html#3")
+    page.locator("#own-label:not([hidden])").wait_for()
+    page.locator("#skeleton").scroll_into_view_if_needed()
+    start, scrolled = label_of(page)[0], page.evaluate("scrollY")
+    wrist = list(explored.split.labels.part_names).index("left_wrist")
+    (x, y), per_unit = place_of(page, wrist)
+    touch, way = context.new_cdp_session(page), 1 if x < 200 else -1  # to the middle
+    for kind, shift in (
+        ("touchStart", 0),
+        *(("touchMove", 4 * way * step) for step in range(1, 6)),
+        ("touchEnd", None),
+    ):
+        points = [] if shift is None else [{"x": x + shift, "y": y}]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    page.locator("#query h2", has_text="Your pose").wait_for()
+    moved = label_of(page)[0] - start
+    assert np.allclose(moved[wrist], np.array([20 * way, 0]) / per_unit, atol=1.5 / per_unit)
+    assert page.evaluate("scrollY") == scrolled
+    assert_answers(page, explored, [library.load(run) for run in runs])
+    (x, y), _ = place_of(page, wrist)
+    page.touchscreen.tap(x, y)
+    page.touchscreen.tap(x, y)
+    assert not label_of(page)[1][wrist]
+    assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+    context.close()
+
+
+def test_hidden_joints_of_an_item_have_a_place_and_can_be_shown(chromium, tmp_path):
+    explored = searchable(poses(40, 0, hidden=True), poses(21, 1, hidden=True))
+    visible = explored.split.labels.visible
+    row = int((~visible).sum(1).argmax())
+    write_page(tmp_path / "page", explored, parquet=False)
+    with opened(chromium, f"file://{tmp_path}/page/index.html#{row}") as page:
+        page.locator("#own-label:not([hidden])").wait_for()
+        assert np.array_equal(label_of(page)[1], visible[row])
+        hidden = int((~visible[row]).nonzero()[0])
+        assert np.isfinite(label_of(page)[0]).all()
+        page.locator(f"#skeleton [data-joint='{hidden}']").focus()
+        page.keyboard.press("Space")
+        assert label_of(page)[1].sum() == visible[row].sum() + 1
+        assert rows(page, ".by-label")
+
+
+def test_a_number_is_searched_by_a_slider(chromium, tmp_path):
+    train, items = (numbers(40, seed, unit="USD", scales=[1e6]) for seed in (0, 1))
+    explored = searchable(train, items)
+    write_page(tmp_path / "page", explored, parquet=False)
+    with opened(chromium, f"file://{tmp_path}/page/index.html#4", 400) as page:
+        page.locator("#own-label:not([hidden])").wait_for()
+        assert page.inner_text("#slider-value") == items.text(4)
+        page.locator("#slider").focus()
+        page.keyboard.press("ArrowRight")
+        value = page.evaluate("label.values[0]")
+        assert value == pytest.approx(float(items.values[4]) + float(train.values.max() - train.values.min()) / 100)
+        assert query(page) == f"number: {page.inner_text('#slider-value')}"
+        assert page.inner_text("#slider-value") == items.of_vectors(torch.tensor([[value]])).text(0)
+        wanted = explored.labelled[0].query(1e6 * value).embedding.double()
+        gallery = explored.gallery
+        distances = (explored.views[0].embeddings[gallery].double() - wanted).norm(dim=1)
+        found = gallery[distances.argsort()[:4]].tolist()
+        assert rows(page, ".by-embedding") == found
+        page.click("text=Reset")
+        assert query(page) == "item 4"
+
+
+def test_images_without_labels_are_searched_by_a_pose(chromium, tmp_path):
+    explored = searchable(poses(40, 0), poses(21, 1), unit="", metadata=[{}] * 21, colours=None)
+    (view,) = explored.views
+    bare = replace(view, by_label=None, means=None, by_embedding=replace(view.by_embedding, label_distances=None))
+    write_page(tmp_path / "page", replace(explored, views=[bare]), parquet=False)
+    data = json.loads((tmp_path / "page" / "labels.js").read_text().removeprefix("const LABELS = ").rstrip(";\n"))
+    assert data["items"] is None
+    with opened(chromium, f"file://{tmp_path}/page/index.html") as page:
+        page.locator("#own-label:not([hidden])").wait_for()
+        start = label_of(page)[0]
+        assert (np.abs(start - explored.labelled[0].labels.joints.numpy()).max((1, 2)) < 1e-4).any()
+        page.locator("#skeleton [data-joint='2']").focus()
+        page.keyboard.press("ArrowUp")
+        assert len(rows(page, ".by-embedding")) == 4
+        assert page.query_selector(".by-label") is None
+        changed = label_of(page)[0]
+        page.click(".by-embedding li:nth-child(2) button")  # it has no pose of its own: the skeleton starts again
+        assert np.allclose(label_of(page)[0], start)
+        assert not np.allclose(changed, start)

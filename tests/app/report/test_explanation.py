@@ -1,0 +1,76 @@
+"""Explanations of a pair: pictures, and the table of the parts of its label distance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from contml.app.report.explanation import Explanation, explain_pair, explanation_picture, pair_table
+from contml.data import Pixels, Split
+from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer
+from contml.data.renderers.poses import PoseExplainer, PoseRenderer
+from contml.evaluation import evaluate
+from contml.labels import (
+    ClassLabels,
+    PoseLabels,
+    SegmentationLabels,
+    VectorLabels,
+    WeightedLabels,
+)
+
+GREY = Image.new("RGB", (30, 30), "#808080")
+YEARS = VectorLabels([20.0, 24.1], squared=False, unit="years")
+
+
+def test_the_table_ends_with_the_label_distance():
+    header = ["label", "query", "item", "difference"]
+    rows = [["number", "20 years", "24.1 years", "4.10 years"], ["label distance", "", "", "4.10 years"]]
+    assert pair_table(YEARS, 0, 1) == [header, *rows]
+    present = torch.tensor([[True, True], [True, False]])
+    labels = WeightedLabels({YEARS: 1.0, ClassLabels(["cat", "dog"]): 2.0}, present=present)
+    assert pair_table(labels, 0, 1) == [
+        [*header, "part of the sum"],
+        ["number", "20 years", "24.1 years", "4.10 years", "12.3"],
+        ["class", "cat", "missing", "-", "0"],
+        ["label distance", "", "", "", "12.3"],
+    ]
+
+
+def poses():
+    joints = np.array([[[5, 5], [10, 5], [20, 25]], [[5, 5], [10, 9], [23, 29]]], float)
+    labels, names = PoseLabels(joints, squared=True), ["head", "left_hand", "right_hand"]
+    return PoseExplainer(labels, PoseRenderer(joints, None, [(0, 1), (1, 2)], names))
+
+
+def test_poses_over_each_other_have_lines_between_their_joints():
+    explainer = poses()
+    pictures = explainer((0, 1), (GREY, GREY), 900)
+    overlay = np.asarray(pictures[2][1], int)
+    for colour in ((0, 114, 178), (224, 112, 0), (154, 154, 154)):
+        assert (np.abs(overlay - colour).sum(2) < 12).sum() > 20, colour
+    alone = np.asarray(explainer((0, 0), (GREY, GREY), 900)[2][1], int)
+    assert (np.abs(alone - (154, 154, 154)).sum(2) < 12).sum() == 0  # no joint has moved
+
+
+def test_label_maps_show_where_they_differ():
+    maps = np.zeros((2, 8, 8), np.int64)
+    maps[0, :, 4:] = 1
+    maps[1, :, 6:] = 1
+    maps[:, 0] = 9
+    labels = SegmentationLabels(maps, 2, 9, side=None)
+    pictures = LabelMapExplainer(LabelMapRenderer(labels, 8, 8))((0, 1), (GREY, GREY), 900)
+    orange = (np.asarray(pictures[2][1]) == (224, 112, 0)).all(2)
+    assert orange.mean() == pytest.approx(2 / 8 * 7 / 8, abs=0.02)
+
+
+def test_a_split_without_an_explainer_is_explained_by_its_labels(tmp_path):
+    values = torch.arange(12.0)[:, None]
+    split = Split([Pixels(GREY)] * 12, [f"写真{row}" for row in range(12)], VectorLabels(values, squared=False))
+    _, ranking = evaluate(values, split.labels)
+    found = explain_pair(split, ranking, {}, (0, 5))
+    assert found.names == "query 写真0 and 写真5"
+    assert found.table[1] == ["number", "0", "5", "5.00"]
+    assert explanation_picture(found).height > 400
+    assert explanation_picture(Explanation("", [("", GREY)], ())).size[0] > GREY.width

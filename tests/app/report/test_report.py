@@ -1,0 +1,677 @@
+"""The report: self-contained, escaped, with the right numbers, whatever files a run holds."""
+
+from __future__ import annotations
+
+import html.parser
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.refusals import refuses
+
+from contml._support.text import interval_texts, number, percent
+from contml.app.report.embedding_map import main_direction, map_plots, principal_components, tsne
+from contml.app.report.gallery import choose_queries, draw, gallery_strips, stack
+from contml.app.report.page import About, write_report
+from contml.app.report.plots import binned_quartiles, density_plot, metrics_plot, png, smooth, training_plot
+from contml.app.report.ranking import RankingContent
+from contml.contracts import Measure
+from contml.data import Pixels, Split
+from contml.data.split import TitledPictures, View
+from contml.evaluation import evaluate
+from contml.evaluation.evaluated import Evaluated, Selection
+from contml.evaluation.results import Curve, Evaluation, Ranking, headline_k
+from contml.evaluation.table import further, sentence, summary
+from contml.labels import ClassLabels, DateLabels, VectorLabels
+
+PNGS = ["curves.png", "metrics.png", "gallery.png", "density.png", "map.png", "tsne.png", "match.png"]
+HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</script>"
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plots of few pixels: half the time."""
+    monkeypatch.setattr("contml.app.report.plots.DPI", 60)
+    monkeypatch.setattr("contml.app.report.embedding_map.DPI", 60)
+
+
+def colours(n: int = 60, prefix: str = "images/", **parts: Any) -> Split:
+    """A split of images of one random colour."""
+    images = [
+        Pixels(Image.new("RGB", (32, 32), tuple(np.random.default_rng(row).integers(0, 256, 3)))) for row in range(n)
+    ]
+    labels = VectorLabels(torch.arange(n + 1.0))[:n].as_root()
+    return Split(images, [f"{prefix}{row:04d}.jpg" for row in range(n)], labels, **parts)
+
+
+def broken_renderer(picture: Image.Image, row: int, size: int) -> Image.Image:
+    """Some pictures fail, the others come in any size and mode."""
+    if row % 4 == 0:
+        raise OSError(f"cannot identify {HOSTILE}\n")
+    mode = ("L", "RGBA", "P", "RGB", "1", "CMYK", "I;16", "LA")[row % 8]
+    return Image.new(mode, ((size, 2 * size), (3 * size, size), (1, 1), (7, size))[row % 4])
+
+
+def fake(n: int = 60, k: int = 20, d: int = 4, *, unit: str = "torso lengths") -> tuple[Evaluation, Ranking]:
+    """Embeddings that are noisy labels: an evaluation and a ranking of all rows against all others."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randn(n, 2, generator=generator)
+    embeddings = torch.cat([labels, torch.zeros(n, max(d - 2, 0))], dim=1)[:, :d]
+    embeddings = embeddings + 0.3 * torch.randn(n, d, generator=generator)
+    label = torch.cdist(labels, labels).fill_diagonal_(math.inf)
+    embedding = torch.cdist(embeddings, embeddings).fill_diagonal_(math.inf)
+    k = min(k, n - 1)
+    model, oracle = embedding.argsort(1)[:, :k], label.argsort(1)[:, :k]
+    ranking = Ranking(
+        queries=torch.arange(n),
+        model=model,
+        oracle=oracle,
+        label_distances=label.gather(1, model),
+        oracle_label_distances=label.gather(1, oracle),
+        pairs=torch.stack([label, embedding], dim=2)[~torch.eye(n, dtype=torch.bool)],
+        embeddings=embeddings,
+        values=label.gather(1, model)[:, : headline_k(k)].double().mean(1),
+        random_values=label.nan_to_num(posinf=0.0).double().sum(1) / max(n - 1, 1),
+        oracle_values=label.gather(1, oracle)[:, : headline_k(k)].double().mean(1),
+        label_distance_at_k=torch.stack([label.gather(1, x)[:, :10].double().mean(1) for x in (model, oracle)], 1),
+        scores={},
+    )
+    over_k = torch.arange(1, k + 1)
+    lines = [(x.cumsum(1) / over_k).mean(0).tolist() for x in (ranking.label_distances, ranking.oracle_label_distances)]
+    curves = {
+        "label_distance": Curve("Mean label distance", "lower", lines[0], [1.77] * k, lines[1]),
+        "ndcg": Curve("NDCG", "higher", [0.731] * k, [0.312] * k, [1.0] * k),
+    }
+    return Evaluation(unit, n, n - 1, curves, 0.8125), ranking
+
+
+def no_ranking() -> Ranking:
+    """The ranking of no queries."""
+    none, rows, values = torch.zeros(0, 10), torch.zeros(0, 10, dtype=torch.long), torch.zeros(0)
+    pairs, embeddings = torch.zeros(0, 2), torch.zeros(0, 8)
+    return Ranking(rows[:, 0], rows, rows, none, none, pairs, embeddings, values, values, values, none, {})
+
+
+def of_test(evaluation: Evaluation | None = None) -> Evaluated:
+    """An evaluation of the last weights on the test split."""
+    return Evaluated(evaluation or fake()[0], "test", "last", epoch=5, epochs=5)
+
+
+def evaluation_row(step: int = 0, split: str = "test", **metrics: Any) -> dict[str, Any]:
+    return {"event": "evaluation", "split": split, "epoch": step / 10, "step": step, **metrics}
+
+
+def train_rows(n: int = 50) -> list[dict[str, Any]]:
+    return [
+        {
+            "event": "train",
+            "epoch": i // 10,
+            "step": i,
+            "loss": 1 / (i + 1),
+            "learning_rate": 1e-4,
+            "images_per_second": 812.0,
+        }
+        for i in range(n)
+    ]
+
+
+def write(folder: Path, *, without: Sequence[str] = (), **change: Any) -> str:
+    evaluation, ranking = fake()
+    rows = [*train_rows(), evaluation_row(10, **{"label_distance@10": 0.9, "spearman": 0.5})]
+    arguments: dict[str, Any] = {
+        "title": "pose",
+        "config": "loss: log_ratio\n",
+        "rows": rows,
+        "evaluation": of_test(evaluation),
+        "ranking": ranking,
+        "split": colours(),
+        **change,
+    }
+    about = About(arguments["title"], arguments["config"], arguments["rows"])
+    content = RankingContent(arguments["ranking"])
+    path = write_report(folder, content, arguments["split"], arguments["evaluation"], about)
+    assert path == folder / "report.html"
+    absent = [*without, *([] if arguments["rows"] else ["curves.png"])]  # no curves of no training
+    pictures = [name for name in PNGS if name not in absent]
+    assert sorted(p.name for p in folder.iterdir()) == sorted([*pictures, "queries.csv", "report.html"])
+    for name in pictures:
+        with Image.open(folder / name) as picture:
+            picture.load()
+            assert picture.format == "PNG"
+            assert min(picture.size) > 100
+    return path.read_text(encoding="utf-8")
+
+
+class Page(html.parser.HTMLParser):
+    """Tags, attributes and text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.anchors: list[str] = []
+        self.handlers: list[str] = []
+        self.alts: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        links = [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+        self.links += [link for link in links if not link.startswith("#")]
+        self.anchors += [link for link in links if link.startswith("#")]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+        self.alts += [value or "" for name, value in attrs if name == "alt"]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def check_self_contained(text: str) -> Page:
+    page = Page(text)
+    assert not {"script", "link", "iframe", "object", "base", "form"} & set(page.tags)
+    assert not page.handlers
+    assert all(link.startswith("data:image/webp;base64,") for link in page.links)
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "url(" not in text
+    return page
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of the usual arguments."""
+    return write(tmp_path_factory.mktemp("usual") / "new" / "folder")
+
+
+def test_page_is_self_contained_and_holds_every_picture(usual: str) -> None:
+    page = check_self_contained(usual)
+    # Panels of two plots, three other plots; queries with 4 and 4 items, or with 5 and 5; pairs, and the explained one;
+    # items that may have a wrong label, with 5 each.
+    assert len(page.links) == 3 + 2 + 3 + 3 * 9 + (6 + 3) * 11 + 3 * 2 + 2 + 3 * 6
+    assert page.anchors == [f"#s{n}" for n in range(page.tags.count("h2"))]
+    assert len(page.alts) == len(page.links)
+    assert page.text.count("60 queries \u00d7 59 gallery items") == 1
+    assert "torso lengths" in page.text
+    assert "loss: log_ratio" in page.text
+
+
+def curve_titles(rows: list[dict[str, Any]], evaluated: Evaluated) -> tuple[str, int]:
+    """The title of the curve of the evaluations, and how many lines it has."""
+    axes = training_plot(rows, evaluated).axes[1]
+    return axes.get_title(loc="left"), len(axes.get_lines())
+
+
+def test_split_and_weights_are_named_in_the_header(usual: str, tmp_path: Path) -> None:
+    page = Page(usual)
+    assert "test split, last weights (epoch 5)" in page.text
+    assert "on the test split, which should fall from the random ranking (dotted)" in page.text
+    assert "Each dot is an item of the test split" in page.text
+    chosen = Selection("label_distance@10", queries=300, best=0.41, last=0.42, difference=-0.01, interval=0.02)
+    best = replace(of_test(), checkpoint="best", epoch=3, selection=chosen)
+    rows = [*train_rows(), evaluation_row(10, "val", **{"label_distance@10": 0.9})]
+    page = Page(write(tmp_path / "best", evaluation=best, rows=rows))
+    assert f"{best.description}. Note: {best.doubt}" in page.text
+    assert "on the validation split, which should fall. Right" in page.text
+    on_val = replace(best, split="val", selection=replace(chosen, interval=0.001))
+    page = Page(write(tmp_path / "val", evaluation=on_val, rows=rows))
+    assert "validation split (no test split was evaluated; the weights were chosen on it), best weights" in page.text
+    assert "Note" not in page.text
+    assert "Each dot is an item of the validation split" in page.text
+    assert "test split," not in page.text
+
+
+def test_the_curve_of_the_evaluations_names_its_split() -> None:
+    values: dict[str, Any] = {"metric": "label_distance@10", "label_distance@10": 0.9}
+    rows = [evaluation_row(step, "val", **values) for step in (0, 10)]
+    assert curve_titles(rows, replace(of_test(), split="val")) == ("Validation split: Mean label distance@10", 3)
+    # The metrics of a random ranking and of the oracle on the test split are no baselines of the validation split.
+    assert curve_titles(rows, of_test()) == ("Validation split: Mean label distance@10", 1)
+    assert curve_titles([evaluation_row(**values)], of_test())[0] == "Test split: Mean label distance@10"
+
+
+def beside(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> TitledPictures:
+    """An explainer: the two pictures beside each other."""
+    both = Image.new("RGBA", (size, size // 2))
+    for place, picture in enumerate(pictures):
+        both.paste(picture.resize((size // 2, size // 2)), (place * (size // 2), 0))
+    return [("both", both)]
+
+
+def test_a_split_that_explains_gets_a_picture_of_the_first_query_and_its_best(tmp_path: Path) -> None:
+    _, ranking = fake()
+    split = colours(prefix=HOSTILE, view=View(explainer=beside))
+    split.labels.title = f"1.5 <b>px</b>{HOSTILE}"
+    page = check_self_contained(write(tmp_path, split=split))
+    assert "1.5 <b>px</b>" in page.text
+    assert "The first query and its nearest item" in page.text
+    first = int(choose_queries(ranking.label_distances, 6)[0])
+    query, best = int(ranking.queries[first]), int(ranking.model[first, 0])
+    assert any(f"{query:04d}.jpg" in alt and f"{best:04d}.jpg, explained: both" in alt for alt in page.alts)
+    with Image.open(tmp_path / "match.png") as picture:
+        assert picture.mode == "RGB"
+        assert picture.getpixel((10, 10)) == split.draw(query, 1).getpixel((0, 0))
+        assert picture.getpixel((picture.width - 10, 10)) == split.draw(best, 1).getpixel((0, 0))
+
+
+def test_an_explanation_that_fails_is_omitted_and_noted(tmp_path: Path) -> None:
+    def failing(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> TitledPictures:
+        raise ValueError("no words")
+
+    page = check_self_contained(
+        write(tmp_path / "failing", without=["match.png"], split=colours(view=View(explainer=failing)))
+    )
+    assert "ValueError: no words" in page.text
+    assert "The first query and its nearest item" not in page.text
+    write(tmp_path / "nothing", without=["match.png"], ranking=no_ranking(), split=colours(view=View(explainer=beside)))
+
+
+def test_page_holds_every_number_of_the_table(usual: str) -> None:
+    evaluation, _ = fake()
+    page = Page(usual)
+    for line in summary(evaluation):
+        for cell in line:
+            assert cell in page.text
+    assert sentence(evaluation) in page.text
+
+
+def test_everything_is_escaped(tmp_path: Path) -> None:
+    evaluation, ranking = fake(unit=HOSTILE + "$x^$ 漢 \U0001f600")
+    curve = replace(evaluation.curves["ndcg"], title=HOSTILE + r"$\frac{$ 漢 $", better="<script>")
+    page = check_self_contained(
+        write(
+            tmp_path,
+            title=HOSTILE + "\udcff\x00",
+            config=HOSTILE + "\nlone: \udcff\x00",
+            evaluation=of_test(replace(evaluation, curves={**evaluation.curves, "ndcg": curve})),
+            split=colours(prefix=HOSTILE + "\n\udcff", view=View(broken_renderer)),
+            ranking=ranking,
+        )
+    )
+    assert page.text.count(HOSTILE) >= 4  # title twice, unit, table, config
+    assert any(HOSTILE in alt for alt in page.alts)
+    assert page.tags.count("img") == len(page.links)
+    assert "could not be drawn" in page.text
+    assert "and " in page.text.split("could not be drawn")[1]
+
+
+def test_page_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = write(tmp_path)
+
+    def fail(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    evaluation, ranking = of_test(), fake()[1]
+    with refuses(str(tmp_path / "metrics.png"), got="no space left"):
+        write_report(tmp_path, RankingContent(ranking), colours(), evaluation, About("b"))
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*PNGS, "queries.csv", "report.html"])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        train_rows(1),
+        [evaluation_row(**{"label_distance@10": 1.0})],
+        [evaluation_row(**{"label_distance@5": 1.0, "label_distance@x": 2.0})],
+        [{"event": "train", "epoch": 0, "step": 0, "loss": math.nan, "learning_rate": None}],
+        [{"event": "train", "step": 3, "loss": math.inf}, {"event": "train"}, {"event": "train", "loss": "much"}, {}],
+        [*train_rows(3), {"event": "train", "epoch": 0, "step": 3, "loss": math.nan}, {"event": "note", "step": 4}],
+        [{"event": "train", "epoch": 0, "step": i, "loss": 0.0, "learning_rate": 0.0} for i in range(4)],
+        [{"event": "train", "epoch": 0, "step": i, "loss": 10.0**i, "learning_rate": 0.1} for i in range(38)],
+    ],
+)
+def test_the_training_plot_takes_any_rows(rows: list[dict[str, Any]]) -> None:
+    evaluation, _ = fake()
+    assert png(training_plot(rows, of_test()))
+    assert png(training_plot(rows, of_test(replace(evaluation, curves={}))))
+
+
+def test_a_step_that_a_resumed_run_repeats_is_drawn_once() -> None:
+    rows = [*train_rows(30), *train_rows(40)[20:]]
+    line = training_plot(rows, of_test()).axes[0].get_lines()[0]
+    assert np.asarray(line.get_xdata()).tolist() == list(range(40))
+
+
+def test_smooth_is_a_centred_mean() -> None:
+    values = np.arange(20.0) ** 2
+    expected = [values[max(0, i - 2) : i + 3].mean() for i in range(20)]
+    np.testing.assert_allclose(smooth(values, 5), expected)
+    np.testing.assert_allclose(smooth(values, 1), values)
+    assert smooth(np.zeros(0), 3).shape == (0,)
+
+
+@pytest.mark.parametrize("k", [1, 3, 7])
+def test_short_curves_and_few_neighbours(tmp_path: Path, k: int) -> None:
+    evaluation, ranking = fake(k=k)
+    page = Page(write(tmp_path, evaluation=of_test(evaluation), ranking=ranking))
+    assert "Mean label distance@1 is" in page.text
+
+
+@pytest.mark.parametrize(("n", "d"), [(2, 3), (3, 1), (60, 1), (60, 2)])
+def test_few_items_and_one_dimension(tmp_path: Path, n: int, d: int) -> None:
+    evaluation, ranking = fake(n=n, d=d)
+    write(tmp_path, evaluation=of_test(evaluation), ranking=ranking, split=colours(n))
+
+
+@pytest.mark.parametrize("value", [0.0, 1e6, math.nan])
+def test_constant_embeddings(tmp_path: Path, value: float) -> None:
+    evaluation, ranking = fake()
+    pairs = ranking.pairs.clone()
+    pairs[:, 1] = 0 if math.isfinite(value) else value
+    ranking = replace(ranking, embeddings=torch.full((60, 5), value), pairs=pairs)
+    write(tmp_path, evaluation=of_test(replace(evaluation, spearman=math.nan)), ranking=ranking)
+
+
+def test_nothing_to_show(tmp_path: Path) -> None:
+    ranking = no_ranking()
+    curve = Curve("mean label distance", "lower", [math.nan], [math.nan], [math.nan])
+    evaluation = Evaluation("", 0, 0, {"label_distance": curve}, math.nan, skipped=12)
+    changes: dict[str, Any] = {"rows": [], "config": "", "ranking": ranking, "split": colours(0)}
+    page = Page(write(tmp_path, without=["match.png"], evaluation=of_test(evaluation), **changes))
+    assert "12 images skipped" in page.text
+
+
+def test_groups_have_the_name_of_their_column(tmp_path: Path) -> None:
+    groups = torch.arange(60) // 2
+    houses = {"house <1>": [f"H{row // 2}" for row in range(60)]}
+    page = write(tmp_path / "a", split=colours(groups=groups, group_name="house <1>", metadata=houses))
+    assert "By house &lt;1&gt;: the worst" in page
+    assert "mean over the queries of a group; 10 of" in page
+    page = write(tmp_path / "b", split=colours(groups=groups))
+    assert "By group: the worst" in page
+    assert "mean over the queries of a group, named by its first item; 10 of" in page
+
+
+def test_the_numbers_of_possible_label_errors_are_explained(usual: str) -> None:
+    _, _, section = usual.partition("Possible label errors</h2>")
+    assert " times that of the mean label (mean of its " in section
+    assert "1 is no better than the mean label" in section
+    assert "The number under a picture is " in section
+
+
+def test_missing_label_distances_and_classes(tmp_path: Path) -> None:
+    evaluation, ranking = fake()
+    binary, oracle = (ranking.label_distances > 0.5).float(), torch.zeros_like(ranking.label_distances)
+    binary[:10] = math.nan
+    pairs = torch.stack([(ranking.pairs[:, 0] > 1).float(), ranking.pairs[:, 1]], dim=1)
+    curve = Curve("Mean label distance", "lower", [math.nan] * 20, [0.5] * 20, [0.5] * 20)
+    evaluation = replace(evaluation, curves={"label_distance": curve})
+    ranking = replace(ranking, label_distances=binary, oracle_label_distances=oracle, pairs=pairs)
+    write(tmp_path, evaluation=of_test(evaluation), ranking=ranking)
+
+
+def test_gallery_spreads_over_the_quality_and_is_reproducible() -> None:
+    quality = torch.arange(100.0)[torch.randperm(100, generator=torch.Generator().manual_seed(1))]
+    distances = quality[:, None].expand(-1, 10).clone()
+    distances[:, 5:] = 1e9  # only the top five count
+    chosen = choose_queries(distances, 5)
+    assert quality[torch.from_numpy(chosen)].tolist() == [10, 30, 50, 70, 90]
+    ties = torch.zeros(50, 5)
+    assert choose_queries(ties, 6).tolist() == choose_queries(ties, 6).tolist()
+    assert len(set(choose_queries(ties, 6).tolist())) == 6
+    assert sorted(choose_queries(ties[:3], 6).tolist()) == [0, 1, 2]
+    holes = torch.tensor([[math.nan, math.nan], [1.0, math.nan], [0.5, 3.0]])
+    assert choose_queries(holes, 3).tolist() == [1, 2, 0]
+
+
+def test_broken_pictures_keep_the_layout() -> None:
+    _, ranking = fake()
+    noted: dict[int, str] = {}
+    whole, holes = (
+        gallery_strips(colours(), ranking, {}),
+        gallery_strips(colours(view=View(broken_renderer)), ranking, noted),
+    )
+    assert stack(whole).size == stack(holes).size
+    assert noted
+    assert all(row % 4 == 0 and text.startswith("OSError") for row, text in noted.items())
+    for row in range(8):
+        picture = draw(colours(view=View(broken_renderer)), row, 40, {})
+        assert (picture.size, picture.mode) == ((40, 40), "RGB")
+
+
+def test_pictures_are_at_the_right_places() -> None:
+    split, (_, ranking) = colours(), fake()
+    q = int(choose_queries(ranking.label_distances, 1)[0])
+    picture = gallery_strips(split, ranking, {}, count=1)[0].picture
+
+    def color(row: int) -> tuple[int, ...]:
+        value = split.draw(row, 1).getpixel((0, 0))
+        assert isinstance(value, tuple)
+        return value
+
+    assert picture.getpixel((100, 200)) == color(q)
+    for line, rows in ((140, ranking.model[q]), (140 + picture.height // 2, ranking.oracle[q])):
+        for place in range(5):
+            assert picture.getpixel((picture.width - 100 - 214 * (4 - place), line)) == color(int(rows[place]))
+
+
+def test_principal_components_equal_the_svd() -> None:
+    x = torch.randn(50, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * torch.arange(1.0, 7.0)
+    points, shares = principal_components(x)
+    u, s, _ = torch.linalg.svd(x - x.mean(0), full_matrices=False)
+    np.testing.assert_allclose(np.abs(points), (u[:, :2] * s[:2]).abs().numpy(), atol=1e-10)
+    np.testing.assert_allclose(shares, (s[:2] ** 2 / (s**2).sum()).numpy())
+    again, _ = principal_components(x + 100)
+    np.testing.assert_allclose(again, points, atol=1e-9)  # signs included
+    direction = torch.linalg.lstsq(x - x.mean(0), torch.from_numpy(points)).solution
+    largest = direction.gather(0, direction.abs().argmax(0, keepdim=True))
+    assert bool((largest > 0).all())
+
+
+def test_tsne_keeps_neighbours_and_is_fixed_by_its_seed() -> None:
+    generator = torch.Generator().manual_seed(0)
+    groups = torch.arange(4).repeat_interleave(15)
+    x = 5 * torch.randn(4, 6, generator=generator)[groups] + 0.1 * torch.randn(60, 6, generator=generator)
+    points = torch.from_numpy(tsne(x))
+    nearest = torch.cdist(points, points).fill_diagonal_(math.inf).argmin(1)
+    assert torch.equal(groups[nearest], groups)
+    assert np.array_equal(tsne(x), points.numpy())
+    assert not np.array_equal(tsne(x, seed=1), points.numpy())
+
+
+@pytest.mark.parametrize("x", [torch.zeros(40, 3), torch.randn(40, 1), 1e30 * torch.randn(40, 3), torch.ones(10, 2)])
+def test_tsne_takes_degenerate_embeddings(x: torch.Tensor) -> None:
+    assert np.isfinite(tsne(x)).all()
+
+
+def test_tsne_of_a_sample_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("contml.app.report.embedding_map.MAX_TSNE", 20)
+    _, ranking = fake()
+    ranking.embeddings[7] = math.nan
+    axes = map_plots(colours().labels, ranking.embeddings)["tsne"].axes[0]
+    assert axes.get_xlabel() == "t-SNE of 20 of 59 items, drawn at random (seed 0)"
+
+
+@pytest.mark.parametrize("n", [1, 3, 9])
+def test_tsne_of_few_items_is_a_note(n: int) -> None:
+    axes = map_plots(colours(n).labels, torch.randn(n, 4))["tsne"].axes[0]
+    assert [text.get_text() for text in axes.texts] == ["t-SNE needs at least 10 items"]
+    assert axes.get_xlabel().startswith(f"t-SNE of {n} item")
+
+
+def dot_colours(labels: Any, count: int = 40) -> tuple[list[tuple[float, ...]], list[str]]:
+    """The colour of each dot of a map, and the texts of its legend."""
+    figure = map_plots(labels, torch.randn(count, 4, generator=torch.Generator().manual_seed(0)))["map"]
+    png(figure)
+    dots = figure.axes[0].collections[-1]
+    legend = [text.get_text() for each in figure.legends for text in each.get_texts()]
+    legend += [axes.get_xlabel() for axes in figure.axes[1:]] + [
+        text.get_text() for axes in figure.axes[1:] for text in axes.get_xticklabels()
+    ]
+    return [tuple(colour[:3]) for colour in dots.get_facecolors().tolist()], legend
+
+
+def test_dots_of_a_map_have_the_colours_of_the_labels() -> None:
+    """Numbers have a scale, with places by ratio where ratios count; classes a key each; dates are dates."""
+    numbers = VectorLabels([10.0**row for row in range(40)], squared=False)
+    numbers.title = "price $"
+    numbers.measure = replace(numbers.measure, kind="linear")
+    linear, legend = dot_colours(numbers)
+    assert legend[0] == r"price \$"
+    numbers.values = numbers.values.log()
+    numbers.measure = replace(numbers.measure, kind="ratio")
+    by_ratio, legend = dot_colours(numbers)
+    assert legend[0] == r"price \$ (log scale)"
+    assert len(set(linear)) < len(set(by_ratio))  # of 10^0 to 10^39, all but the last have one colour on a linear scale
+    classes, legend = dot_colours(ClassLabels([row % 12 for row in range(40)]))
+    assert len(set(classes)) == 12
+    assert legend[-1] == "and 3 more"
+    assert len(legend) == 10
+    assert classes[0] == classes[12] != classes[1]
+    _, legend = dot_colours(DateLabels([datetime(2020 + row // 12, row % 12 + 1, 1) for row in range(40)]))
+    assert legend[1].startswith("2020-01")
+
+
+def test_other_labels_have_colours_along_their_main_direction() -> None:
+    vectors = VectorLabels(torch.stack((torch.arange(40.0), torch.zeros(40)), 1))
+    assert vectors.colours() is None
+    places = main_direction(vectors).values
+    in_order = [row / 39 for row in range(40)]
+    assert places.tolist() == pytest.approx(in_order) or places.tolist() == pytest.approx(in_order[::-1])
+    colours_of_dots, legend = dot_colours(vectors)
+    assert len(set(colours_of_dots)) > 30
+    assert "main direction" in legend[0]
+
+
+def test_density_takes_few_and_degenerate_pairs() -> None:
+    for pairs in (
+        torch.zeros(0, 2),
+        torch.ones(1, 2),
+        torch.zeros(500, 2),
+        torch.tensor([[0.0, math.nan], [math.inf, 1.0]]),
+        torch.rand(5, 2),
+        torch.rand(500, 2) * 1e-12,
+        torch.rand(500, 2) * 1e12,
+    ):
+        assert png(density_plot(pairs, 0.5))
+
+
+def test_binned_quartiles_find_the_line() -> None:
+    x = np.linspace(0, 1, 4001)
+    centres, quartiles = binned_quartiles(x, 2 * x)
+    np.testing.assert_allclose(quartiles[1], 2 * centres, atol=1e-3)
+    assert (quartiles[0] < quartiles[2]).all()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "texts"),
+    [
+        ((412_345.678, 310_000, 520_000), ("410,000", "310,000", "520,000")),
+        ((412_345.678, 412_000.5, 412_700), ("412,350", "412,000", "412,700")),
+        ((3.2349, -0.7759, 7.246), ("3.2", "-0.8", "7.2")),
+        ((2012.345, 2010.1, 2014.9), ("2012.3", "2010.1", "2014.9")),
+        ((0.001234, 0.001, 0.0015), ("0.00123", "0.00100", "0.00150")),
+        ((2, 2, 4), ("2.0", "2.0", "4.0")),
+        ((5, 5, 5), ("5", "5", "5")),
+        ((1e16, 0, 1e17), ("1e+16", "0", "1e+17")),
+    ],
+)
+def test_numbers_are_rounded_in_proportion_to_their_interval(
+    numbers: tuple[float, float, float], texts: tuple[str, str, str]
+) -> None:
+    assert interval_texts(*numbers) == texts
+
+
+def test_plots_leave_no_global_state() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    _, ranking = fake()
+    png(training_plot(train_rows(), of_test()))
+    png(density_plot(ranking.pairs, 0.5))
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.38123, "0.381"),
+        (0.9996, "1.00"),
+        (12.345, "12.3"),
+        (999.6, "1,000"),
+        (123456.0, "123,456"),
+        (0.000123456, "0.000123"),
+        (1.234e-7, "1.23e-07"),
+        (-0.5, "-0.500"),
+        (math.nan, "-"),
+        (math.inf, "-"),
+    ],
+)
+def test_number(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_percent() -> None:
+    assert [percent(x) for x in (0.734, 0, -0.001, -0.3, 1.2, math.nan)] == [
+        "73 %",
+        "0 %",
+        "0 %",
+        "-30 %",
+        "120 %",
+        "-",
+    ]
+
+
+def test_further_metrics_are_folded(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    values = torch.randn(60, 2)
+    found, _ = evaluate(values + torch.randn(60, 2), VectorLabels(values))
+    rows = further(found)
+    assert [row[0] for row in rows] == ["recall area"] * 5 + ["k-NN regression error"] * 5
+    assert rows[5][2] == number(found.curves["knn_error"].model[0])
+    titles = [row[0] for row in summary(found)]
+    assert titles[-4:-1] == ["area under the label distance", "H-AP", "Kendall's tau"]
+    assert not {"recall area", "k-NN regression error"} & set(titles)
+    page = write(tmp_path / "all", evaluation=of_test(found))
+    assert page.index("All metrics") < page.index("k-NN regression error")
+    assert "of the 60 queries" not in page
+    axes = metrics_plot(found).axes
+    assert len([each for each in axes if each.get_title(loc="left")]) == 5
+    assert axes[4].get_title(loc="left").startswith("Recall@5 within a label distance")
+    assert list(axes[4].get_lines()[2].get_ydata()) == found.recall_within.model
+    page = write(tmp_path / "sample", evaluation=of_test(replace(found, sorted_queries=20)))
+    assert "20 of the 60 queries" in page
+
+
+def test_summary_and_sentence() -> None:
+    curve = Curve("Mean label distance", "lower", [0.38] * 20, [1.0] * 20, [0.15] * 20)
+    evaluation = Evaluation("metres", 10, 100, {"label_distance": curve}, 0.5)
+    table = summary(evaluation)
+    assert table[0] == ["metric", "K", "model", "random", "oracle", "normalized"]
+    assert [line[1] for line in table[1:]] == ["1", "5", "10", "20", "-"]
+    assert table[3] == ["Mean label distance", "10", "0.380", "1.00", "0.150", "73 %"]
+    assert table[-1][2] == "0.500"
+    text = "Evaluation(label_distance@2=0.380, random=1.00, oracle=0.150, queries=10, gallery=100)"
+    assert repr(evaluation) == text
+    expected = "0.38 times that of a random ranking; normalized score 73 % (0 %: random ranking, 100 %: oracle)."
+    assert sentence(evaluation) == f"Mean label distance@2 is {expected}"
+
+    def changed_sentence(**lines: Any) -> str:
+        return sentence(replace(evaluation, curves={"label_distance": replace(curve, **lines)}))
+
+    for kind, words in (("linear", " is 0.38"), ("root", ", squared, is 0.38"), ("ratio", ", in logarithms, is 0.38")):
+        assert sentence(replace(evaluation, measure=Measure("px", 4, kind))).startswith(f"Mean label distance@2{words}")
+    assert "worse than random" in changed_sentence(model=[1.2] * 20)
+    assert changed_sentence(oracle=[1.0] * 20).endswith("is 0.380; random: 1.00; oracle: 1.00.")
+    assert changed_sentence(random=[0.0] * 20, oracle=[0.0] * 20).startswith("Mean label distance@2 is 0.380; ")
+
+
+def test_png_takes_characters_that_the_font_lacks() -> None:
+    evaluation, _ = fake()
+    curve = replace(evaluation.curves["ndcg"], title="漢 $ \\frac{")
+    from contml.app.report.plots import metrics_plot
+
+    picture = Image.open(io.BytesIO(png(metrics_plot(replace(evaluation, curves={"x": curve})))))
+    picture.load()

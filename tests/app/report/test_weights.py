@@ -1,0 +1,353 @@
+"""Pair weights against the closed forms of the unified view, and the curves drawn from them."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.refusals import refuses
+from support.strategies import CLASS_CASES
+from torch import nn
+
+from contml.app.report.plots import png
+from contml.app.report.weights import SETUP, curves, weights_plot
+from contml.config import data_arguments
+from contml.labels import ClassLabels
+from contml.losses import LOSSES, MarginLoss, ProxyAnchorLoss, TripletMarginLoss, pair_weights
+from contml.losses.proxies import ProxyLoss
+from contml.mining import MINERS
+
+CASE = CLASS_CASES[1]  # classes of 4, 2 and 3 items
+
+
+def cosines(embeddings=CASE.embeddings):
+    x = torch.nn.functional.normalize(embeddings, dim=1)
+    return x @ x.T
+
+
+def by_pair(weight, s=None, classes=CASE.classes):
+    """`[B, B]` of weight(s, i, j, P_i, N_i) over all pairs; 0 for self."""
+    s, size = cosines() if s is None else s, len(classes)
+    w = torch.zeros(size, size, dtype=torch.float64)
+    for i in range(size):
+        p = [j for j in range(size) if j != i and classes[j] == classes[i]]
+        n = [j for j in range(size) if classes[j] != classes[i]]
+        for j in p + n:
+            w[i, j] = weight(s[i], j, p, n)
+    return w
+
+
+def contrastive(s, j, p, n):
+    return 1.0 if j in p else float(s[j] > 0.5)
+
+
+def triplet(s, j, p, n):
+    """Violated triplets with i as anchor that the pair is in."""
+    partners = [(j, k) for k in n] if j in p else [(k, j) for k in p]
+    return float(sum(s[b] - s[a] + 0.1 > 0 for a, b in partners))
+
+
+def lifted(s, j, p, n):
+    pull, push = sum(math.exp(-s[k]) for k in p), sum(math.exp(s[k]) for k in n)
+    if not p or not n or math.log(pull) + math.log(push) + 1 <= 0:
+        return 0.0
+    return math.exp(-s[j]) / pull if j in p else math.exp(s[j]) / push
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def binomial(s, j, p, n, alpha=2.0, beta=50.0, base=0.5):
+    if j in p:
+        return alpha / len(p) * sigmoid(alpha * (base - s[j]))
+    return beta / len(n) * sigmoid(beta * (s[j] - base))
+
+
+def raw(s, j, p, n, alpha=2.0, beta=50.0, base=0.5):
+    if j in p:
+        return 1 / (math.exp(alpha * (s[j] - base)) + sum(math.exp(alpha * (s[j] - s[k])) for k in p))
+    return 1 / (math.exp(beta * (base - s[j])) + sum(math.exp(beta * (s[k] - s[j])) for k in n))
+
+
+def multi_similarity(s, j, p, n):
+    kept_p = [k for k in p if n and s[k] < max(s[b] for b in n) + 0.1]
+    kept_n = [k for k in n if p and s[k] > min(s[b] for b in p) - 0.1]
+    return raw(s, j, kept_p, kept_n) if j in kept_p + kept_n else 0.0
+
+
+CLOSED = {
+    "contrastive": contrastive,
+    "triplet_margin": triplet,
+    "lifted_structure": lifted,
+    "binomial_deviance": binomial,
+    "raw": raw,
+    "multi_similarity": multi_similarity,
+}
+
+
+@pytest.mark.parametrize("name", CLOSED)
+@pytest.mark.parametrize("block_rows", [None, 1, 4])
+def test_weights_are_the_closed_forms(name, block_rows):
+    loss = LOSSES[name]()
+    loss.block_rows = block_rows
+    w = pair_weights(loss, CASE.embeddings, CASE.classes)
+    torch.testing.assert_close(w, by_pair(CLOSED[name]), rtol=1e-10, atol=1e-12)
+    assert not w.requires_grad
+    assert not torch.signbit(w).any()
+
+
+def test_an_anchor_without_positives_or_negatives_has_weights():
+    embeddings, classes = CLASS_CASES[2].embeddings, CLASS_CASES[2].classes  # classes of one
+    for name, weight in CLOSED.items():
+        w = pair_weights(LOSSES[name](), embeddings, classes)
+        torch.testing.assert_close(w, by_pair(weight, cosines(embeddings), classes), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name].requires != "graded"])
+def test_weights_give_the_gradient_of_the_embeddings(name):
+    """dL/df by the chain rule through the similarities: w is all there is to a pair loss."""
+    torch.manual_seed(0)
+    loss = construct(name).double()
+    x = nn.functional.normalize(torch.randn(12, 6, dtype=torch.float64), dim=1).requires_grad_()
+    classes = torch.tensor([0, 1, 2, 0, 3, 1, 0, 2, 3, 1, 0, 1])
+    labels = ClassLabels.from_ids(classes)
+    values, _ = loss.sums(loss.compare(x, labels))
+    (expected,) = torch.autograd.grad(values.sum(), x)
+    w = pair_weights(loss, x, labels)
+    comparison, proxies = loss.comparison(x, labels, None), isinstance(loss, ProxyLoss)
+    rows, cols = (comparison.x, comparison.y) if proxies else (x, x)
+    same = comparison.label_distances(slice(0, len(rows))) == 0 if proxies else classes[:, None] == classes
+    sign = torch.where(same, -1.0, 1.0)
+    if loss.on_sphere:
+        rows, cols = nn.functional.normalize(rows, dim=1), nn.functional.normalize(cols, dim=1)
+    s = rows @ cols.T
+    if loss.distance not in ("cosine", "dot") and not loss.normalize:
+        d = (rows[:, None] - cols).square().sum(-1)
+        s = -d if loss.distance == "squared_euclidean" else -(d + torch.eye(12)).sqrt()
+    (slope,) = torch.autograd.grad((w * sign * s).sum(), x)
+    torch.testing.assert_close(slope, expected, rtol=1e-9, atol=1e-9)
+
+
+def construct(name):
+    data = {"num_classes": 4, "embedding_dim": 6}
+    takes = data_arguments(LOSSES[name])
+    return LOSSES[name](**{key: value for key, value in data.items() if key in takes})
+
+
+def test_on_unit_vectors_a_squared_distance_weighs_twice_a_cosine():
+    x = nn.functional.normalize(CASE.embeddings, dim=1)
+    d = (2 - 2 * cosines()).clamp(min=0).sqrt()  # an item with itself may round to below 0
+    triplets = TripletMarginLoss(distance="squared_euclidean", margin=0.2)
+    torch.testing.assert_close(pair_weights(triplets, x, CASE.classes), by_pair(triplet))  # by minus D
+    margin = MarginLoss().double()
+    w = pair_weights(margin, CASE.embeddings, CASE.classes)
+
+    def margin_weight(row, j, p, n):
+        """d hinge / dd is 1, dd / ds is -1/d; a pair counts once for each partner."""
+        far = math.sqrt(2 - 2 * row[j])
+        active = far > 1.0 if j in p else far < 1.4
+        return active / far * len(n if j in p else p)
+
+    torch.testing.assert_close(w, by_pair(margin_weight), rtol=1e-6, atol=0)
+    assert d.max() > 1.4
+
+
+def test_of_unnormalized_embeddings_the_similarity_is_minus_the_distance():
+    loss = LOSSES["contrastive"](distance="euclidean", margin=3.0)
+    d = torch.cdist(CASE.embeddings, CASE.embeddings)
+    w = pair_weights(loss, CASE.embeddings, CASE.classes)
+    expected = by_pair(lambda row, j, p, n: 2 * row[j] if j in p else 2 * max(3 - row[j], 0), d)
+    torch.testing.assert_close(w, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_proxies_are_columns_or_rows():
+    x, classes = CASE.embeddings, CASE.classes
+    softmax = LOSSES["normalized_softmax"](0.2, num_classes=3, embedding_dim=4).double()
+    proxies = nn.functional.normalize(softmax.proxies.detach(), dim=1)
+    p = (nn.functional.normalize(x, dim=1) @ proxies.T / 0.2).softmax(1)  # [A,P]
+    own = nn.functional.one_hot(classes, 3).bool()
+    torch.testing.assert_close(pair_weights(softmax, x, classes), torch.where(own, 1 - p, p) / 0.2)
+    torch.testing.assert_close(
+        pair_weights(softmax, x, classes, anchors=torch.tensor([4, 1])), (torch.where(own, 1 - p, p) / 0.2)[[4, 1]]
+    )
+    anchor = ProxyAnchorLoss(num_classes=3, embedding_dim=4).double()
+    w = pair_weights(anchor, x, classes)
+    s = nn.functional.normalize(anchor.proxies.detach(), dim=1) @ nn.functional.normalize(x, dim=1).T
+    pull, push = (-32 * (s - 0.1)).exp() * own.T, (32 * (s + 0.1)).exp() * ~own.T
+    expected = 32 * (pull / (1 + pull.sum(1, keepdim=True)) + push / (1 + push.sum(1, keepdim=True)))
+    torch.testing.assert_close(w, expected)
+    triple = LOSSES["soft_triple"](4, num_classes=3, embedding_dim=4).double()
+    assert pair_weights(triple, x, classes).shape == (9, 12)
+
+
+def test_n_pairs_reads_only_some_pairs():
+    x = CASE.embeddings  # classes 0 1 1 2 0 0 0 2 2: the pairs are (0, 4), (1, 2), (3, 7)
+    w = pair_weights(LOSSES["n_pairs"](), x, CASE.classes)
+    assert w.shape == (9, 9)
+    read = torch.zeros(9, 9, dtype=torch.bool)
+    for a in (0, 1, 3):
+        read[a, [4, 2, 7]] = True
+    assert torch.equal(w > 0, read)
+    logits = torch.stack([x[1] @ x[4] - x[1] @ x[2], x[1] @ x[7] - x[1] @ x[2]])
+    shares = logits.exp() / (1 + logits.exp().sum())
+    torch.testing.assert_close(w[1, [4, 7]], shares)
+    torch.testing.assert_close(w[1, 2], shares.sum())
+    some = torch.tensor([8, 3, 2, 0])
+    torch.testing.assert_close(pair_weights(LOSSES["n_pairs"](), x, CASE.classes, anchors=some)[[0, 2]], 0 * w[:2])
+    angular = pair_weights(LOSSES["angular"](), x, CASE.classes, anchors=some)
+    assert angular.shape == (4, 9)
+    assert (angular.abs().sum(1) > 0).tolist() == [False, True, True, True]
+
+
+def test_some_anchors_are_some_rows():
+    some = torch.tensor([7, 0, 7])
+    for name in CLOSED:
+        whole = pair_weights(LOSSES[name](), CASE.embeddings, CASE.classes)
+        torch.testing.assert_close(
+            pair_weights(LOSSES[name](), CASE.embeddings, CASE.classes, anchors=some), whole[some]
+        )
+    nothing = pair_weights(LOSSES["raw"](), CASE.embeddings, CASE.classes, anchors=torch.tensor([], dtype=torch.int64))
+    assert nothing.shape == (0, 9)
+
+
+def test_pair_weights_do_not_change_the_loss():
+    loss = LOSSES["raw"](miner=MINERS["distance_weighted"]())
+    x = CASE.embeddings.clone().requires_grad_()
+    loss(x, CASE.classes)
+    calls = loss.miner.calls.clone()
+    first = pair_weights(loss, x, CASE.classes)
+    assert torch.equal(first, pair_weights(loss, x, CASE.classes))
+    assert loss.miner.calls == calls
+    assert loss.miner.training
+    assert x.grad is None
+
+
+def test_weights_have_the_precision_of_the_loss():
+    assert pair_weights(LOSSES["raw"](), CASE.embeddings.bfloat16(), CASE.classes).dtype == torch.float32
+
+
+def test_what_has_no_pairs_is_refused():
+    for given, name in ((nn.CrossEntropyLoss(), "CrossEntropyLoss"), (LOSSES["raw"], "RAWLoss")):
+        with refuses(name, allowed="pair loss", hint="RAWLoss()"):
+            pair_weights(given, CASE.embeddings, CASE.classes)
+    with refuses("RAWLoss", allowed="0 and 1"):
+        pair_weights(LOSSES["raw"](), CASE.embeddings, torch.full((9, 9), 0.5).fill_diagonal_(0))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# curves
+
+
+DRAWN = [name for name in LOSSES if LOSSES[name].requires != "graded"]
+GRID = torch.arange(-0.995, 1, 0.01, dtype=torch.float64)
+FIXED = {True: torch.linspace(0.4, 0.8, 3).double(), False: torch.linspace(-0.2, 0.6, 74).double()}
+
+
+@pytest.mark.parametrize("name", ["contrastive", "triplet_margin", "lifted_structure", "binomial_deviance", "raw"])
+def test_curves_are_the_closed_forms(name):
+    (curve,) = curves([name])
+    torch.testing.assert_close(torch.from_numpy(curve.similarity), GRID)
+    for positive, line in ((True, curve.positive), (False, curve.negative)):
+        for value, weight in zip(GRID, line, strict=True):
+            near = [value if positive else 0.6, *FIXED[True]]
+            far = [0.2 if positive else value, *FIXED[False]]
+            s = torch.tensor([*near, *far], dtype=torch.float64)
+            expected = CLOSED[name](s, 0 if positive else 4, range(4), range(4, 79))
+            assert math.isclose(weight, expected, rel_tol=1e-6, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_every_loss_that_takes_classes_has_curves(name):
+    (curve,) = curves([name])
+    assert curve.loss == name
+    for line in (curve.positive, curve.negative):
+        assert line.shape == (200,)
+        assert np.isfinite(line).all()
+    # It pulls a positive that is far, and pushes a negative that is near.
+    assert curve.negative[-10:].min() > 0
+    assert curve.positive[140:170].max() > 0 or curve.positive[:100].max() > 0
+    weights_plot([curve])
+
+
+def test_a_distance_is_drawn_by_the_cosine_of_unit_vectors():
+    plain, squared = curves(["triplet_margin", "triplet_margin", "loss.distance=squared_euclidean", "loss.margin=0.2"])
+    np.testing.assert_allclose(squared.positive, 2 * plain.positive)
+    np.testing.assert_allclose(squared.negative, 2 * plain.negative)
+    (euclidean,) = curves(["contrastive", "loss.distance=euclidean"])
+    np.testing.assert_allclose(euclidean.positive, 2)  # of d^2 = 2 - 2 s
+
+
+def test_a_miner_weighs_the_pairs_first():
+    mined, vthm = curves(["raw", "miner=vthm", "miner.epsilon=0.2", "multi_similarity", "loss.epsilon=0.2"])
+    assert mined.options == {"miner": "vthm", "miner.epsilon": 0.2}
+    np.testing.assert_array_equal(mined.positive, vthm.positive)
+    np.testing.assert_array_equal(mined.negative, vthm.negative)
+    assert (vthm.positive[GRID > 0.8] == 0).all()
+    assert (vthm.negative[GRID < 0.2] == 0).all()
+
+
+def test_plots_have_a_panel_per_loss():
+    drawn = curves(["raw", "raw", "loss.beta=10", "triplet_margin"])
+    for count in (1, 2, 3, 4, 10):
+        figure = weights_plot((4 * drawn)[:count])
+        titles = [axes.get_title(loc="left") for axes in figure.axes if axes.axison and axes.get_title(loc="left")]
+        assert len(titles) == count
+    assert png(weights_plot(drawn)).startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def weights(contml):
+    """Runs `contml weights` in an empty folder: (exit status, stdout, stderr)."""
+    return lambda *arguments: contml("weights", *arguments)
+
+
+def test_the_command_writes_a_picture_and_prints_its_path(weights, tmp_path):
+    assert weights("raw", "contrastive", "loss.margin=0.2") == (0, "weights.png\n", "")
+    with Image.open("weights.png") as picture:
+        assert picture.width > picture.height > 300
+    assert weights("raw", "--output", str(tmp_path / "deep" / "raw.png"))[0] == 0
+    assert (tmp_path / "deep" / "raw.png").exists()
+
+
+def test_the_command_prints_json(weights, tmp_path):
+    status, out, err = weights("raw", "raw", "loss.beta=10", "--json")
+    assert (status, err) == (0, "")
+    data = json.loads(out)
+    assert [(curve["loss"], curve["options"]) for curve in data["curves"]] == [("raw", {}), ("raw", {"beta": 10.0})]
+    (expected,) = curves(["raw"])
+    np.testing.assert_allclose(data["curves"][0]["negative"], expected.negative, rtol=1e-5)
+    assert data["setup"] == SETUP
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_help_describes_the_fixed_pairs(weights):
+    _, out, _ = weights("--help")
+    text = " ".join(out.split())
+    for words in ("16 classes with 5 items each", "evenly spaced from 0.4 to 0.8", "negatives from -0.2 to 0.6"):
+        assert words in text
+        assert words in SETUP
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values"),
+    [
+        (["raww"], ["command line", "'raww'", "did you mean 'raw'?"]),
+        (["raw", "loss.bta=1"], ["command line", "loss.bta", "did you mean 'beta'?"]),
+        (["raw", "loss.beta=soft"], ["command line", "loss.beta", "soft", "must be a number"]),
+        (["raw", "loss.beta=-1"], ["command line: loss", "beta", "-1", "must be above 0"]),
+        (["loss.beta=1"], ["loss.beta=1", "before any loss", "after the loss"]),
+        (["raw", "miner=vthmm"], ["command line", "'vthmm'", "did you mean 'vthm'?"]),
+        (["proxy_nca", "loss.scale=3", "miner=vthm"], ["miner=vthm", "proxy_nca", "omit"]),
+        (["log_ratio"], ["LogRatioLoss", "0 / 1 or classes"]),
+        (["raw", "--output", "raw.pdf"], ["raw.pdf", ".png"]),
+    ],
+)
+def test_mistakes_are_one_line(refused, arguments, values):
+    line = refused("weights", *arguments)
+    for value in values:
+        assert value in line
