@@ -25,7 +25,7 @@ from benchmarks.measure import FLICKR8K_PACK, heading, table
 from contml.app.experiment import Experiment, OwnData, load, load_table
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluators import RetrievalEvaluator
-from contml.retrieval.calibration import LEVEL, Check, Pairs, calibrate
+from contml.search.calibration import LEVEL, Check, Pairs, calibrate
 
 DATA_ROOT = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data"))
 RESAMPLES, HALVES = 200, 100

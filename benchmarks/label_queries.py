@@ -42,8 +42,8 @@ from contml.app.trials.measure import with_matrices, write_components
 from contml.app.trials.statistics import Estimate, estimate
 from contml.data import Split, Task
 from contml.evaluation.evaluators import RetrievalEvaluator
-from contml.retrieval.answers import ANSWER_KS, AnswerDistance, Errors, Known, _Truth, choose_label_k, label_query
-from contml.retrieval.labelled_items import LabelledItems
+from contml.search.answers import ANSWER_KS, AnswerDistance, Errors, Known, _Truth, choose_label_k, label_query
+from contml.search.labelled_items import LabelledItems
 
 _MOBILENET = ("model.backbone=mobilenet_v2", "images.resize=128", "images.crop=128", "images.workers=0")
 _COMPONENTS, _K, _SEEDS = 512, 10, (1, 2, 3)

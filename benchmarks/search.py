@@ -36,7 +36,7 @@ folder = Path(sys.argv[1])
 try:
     from contml.search import Index
 except ImportError:
-    from contml.retrieval import Index
+    from contml.search import Index
 faiss.omp_set_num_threads(threads), torch.set_num_threads(threads)
 rng = np.random.default_rng(0)
 centers = rng.standard_normal((max(1, items // 50), dim), np.float32)

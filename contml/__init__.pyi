@@ -7,7 +7,6 @@ from contml import (
     labels as labels,
     losses as losses,
     models as models,
-    retrieval as retrieval,
     sampling as sampling,
     search as search,
     testing as testing,
@@ -81,11 +80,11 @@ from contml.losses import (
     kl_robust as kl_robust,
     pair_weights as pair_weights,
 )
-from contml.retrieval import (
+from contml.search import (
     Embedder as Embedder,
+    Index as Index,
     load as load,
 )
-from contml.search import Index as Index
 from contml.training import (
     HDML as HDML,
     EmbeddingStep as EmbeddingStep,

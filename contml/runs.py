@@ -119,12 +119,12 @@ class Run:
 
     @property
     def calibration(self) -> Path:
-        """The file that says what an embedding distance means (`contml.retrieval.Calibration`)."""
+        """The file that says what an embedding distance means (`contml.search.Calibration`)."""
         return self.folder / "calibration.json"
 
     @property
     def labels(self) -> Path:
-        """The file of training items with embeddings and labels (`contml.retrieval.labelled_items`)."""
+        """The file of training items with embeddings and labels (`contml.search.labelled_items`)."""
         return self.folder / "labels.safetensors"
 
     @property

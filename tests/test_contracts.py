@@ -22,7 +22,7 @@ ALLOWED = {
     # Models are any torch.nn.Module.
     "models/backbones.py:build: backbone": "a network may say which pixels it expects",
     "training/hdml.py:HDML.check: model": "refuses a model without the head that it needs",
-    "cli/commands.py:_number_error: error": "errors of typer: those of a parameter alone have one",
+    "app/cli/commands.py:_number_error: error": "errors of typer: those of a parameter alone have one",
     "config/source.py:_file: sys.modules.get(package)": "a module of Python is a package if it has a path",
     "training/setup.py:model_groups: model": "a model may list the parameters of its head",
     "models/stages.py:stage_of: backbone": "networks of timm say what their stages are",

@@ -28,9 +28,9 @@ ROWS = {
 ELSEWHERE = {
     "README.md": "test_readme.py",
     "CONTRIBUTING.md": "test_contributing.py",
-    "docs/sweep.md": "cli/test_sweep.py",
+    "docs/sweep.md": "app/cli/test_sweep.py",
     "docs/table.md": "tasks/table/test_table_docs.py",
-    "docs/using_a_model.md": "retrieval/test_page.py",
+    "docs/using_a_model.md": "search/test_page.py",
 }
 
 

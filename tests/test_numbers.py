@@ -37,8 +37,7 @@ from contml.labels import SegmentationLabels
 from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, margin
 from contml.models import heads
 from contml.models.bn_inception import BNInception
-from contml.retrieval import calibration, graph
-from contml.search import nearest, segments
+from contml.search import calibration, graph, nearest, segments
 from contml.tasks.captions import distance as caption_distance
 from contml.tasks.classes import cars, cub, inshop, sop
 from contml.tasks.layout import lsun

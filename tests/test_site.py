@@ -17,7 +17,7 @@ import contml
 from contml.losses import LOSSES
 
 #: Packages and modules that are not part of the reference: a config's reading, drawing, and what commands share.
-INTERNAL = {"_support", "cli", "config", "configs", "preparation", "processes", "report", "tasks"}
+INTERNAL = {"__main__", "_support", "config", "configs", "processes", "tasks"}
 
 
 def public_names(module):

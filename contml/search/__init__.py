@@ -1,5 +1,11 @@
-"""An index of vectors: exact search, removal, metadata; and the images in one."""
+"""A trained model in use: load it, embed images, index and search them, say what embedding distances mean.
 
-from contml.search.index import Index, SearchResult
+`__init__.pyi` lists the names. Each is imported on first use: an index of vectors needs no model.
+"""
 
-__all__ = ["Index", "SearchResult"]
+from contml._support.imports import lazy_names, names_in_stub
+
+_MODULES = names_in_stub(__file__)
+__all__ = [name for names in _MODULES.values() for name in names]
+
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -11,10 +11,10 @@ import numpy as np
 
 from contml._support.text import percent
 from contml.labels.base import LabelSpace
-from contml.retrieval.images import NamedImage
-from contml.retrieval.labelled_items import Answer
+from contml.search.image_inputs import NamedImage
 from contml.search.images import FILE
 from contml.search.index import SearchResult
+from contml.search.labelled_items import Answer
 
 #: The labels of items by their ids.
 Answering: TypeAlias = "Callable[[list[str]], list[list[Answer]]]"

@@ -57,7 +57,7 @@ class TeacherLabel(TableLabel):
 
 def _embedded(folder: Path, images: Sequence[str]) -> Array:
     """The embeddings of a model; NaN for rows without an image, and for images that cannot be read."""
-    from contml.retrieval import load  # here: it imports torch and more
+    from contml.search import load  # here: it imports torch and more
 
     model, rows = load(folder), [row for row, image in enumerate(images) if image]
     if model.bundle.feature_dim is not None:

@@ -22,9 +22,9 @@ from PIL import Image
 import contml
 from contml.app.explore import explore_index, write_page
 from contml.evaluation import embed_parts
-from contml.retrieval.embedding_files import embed_to_file
-from contml.retrieval.images import named_images
 from contml.search import Index
+from contml.search.embedding_files import embed_to_file
+from contml.search.image_inputs import named_images
 from contml.search.images import FILE
 
 from .base import Kind

@@ -26,11 +26,11 @@ from contml.data import Images
 from contml.data.tables import TableOptions
 from contml.evaluation import embed_parts
 from contml.labels import VectorLabels
-from contml.retrieval.images import NamedImage
-from contml.retrieval.labelled_items import Answer
 from contml.search import Index, images as images_module
 from contml.search.gallery import write_gallery
+from contml.search.image_inputs import NamedImage
 from contml.search.images import add_images, read_metadata
+from contml.search.labelled_items import Answer
 from contml.search.results import QueryResult, SearchHit, TypedLabel
 
 
@@ -86,7 +86,7 @@ class Colours:
 @pytest.fixture
 def model(monkeypatch):
     made = Colours()
-    monkeypatch.setattr("contml.retrieval.load", lambda run, trust: made)
+    monkeypatch.setattr("contml.search.load", lambda run, trust: made)
     return made
 
 
@@ -335,7 +335,7 @@ def test_wrong_arguments_are_one_line(contml, model, photos, tmp_path, arguments
 
 def test_the_model_of_an_index_is_that_of_its_queries(contml, refused, model, photos, monkeypatch):
     contml("index", "run", "photos", "--out", "i")
-    monkeypatch.setattr("contml.retrieval.load", lambda run, trust: Colours("def"))
+    monkeypatch.setattr("contml.search.load", lambda run, trust: Colours("def"))
     for arguments in (["search", "i", "photos/00.png", "--run", "other"], ["index", "other", "photos", "--out", "i"]):
         line = refused(*arguments)
         assert f"other: not the model of i; the index was made with {Path.cwd() / 'run'}: use it, or make a new" in line
@@ -349,7 +349,7 @@ def test_the_model_of_an_index_is_that_of_its_queries(contml, refused, model, ph
 def test_the_run_is_found_from_another_folder(contml, model, photos, monkeypatch, tmp_path):
     contml("index", "run", "photos", "--out", "i")
     loaded = []
-    monkeypatch.setattr("contml.retrieval.load", lambda run, trust: loaded.append(run) or model)
+    monkeypatch.setattr("contml.search.load", lambda run, trust: loaded.append(run) or model)
     contml("search", "i", "photos/00.png")
     contml("search", "i", "photos/00.png", "--run", "moved")
     assert loaded == [tmp_path / "run", Path("moved")]
@@ -358,7 +358,7 @@ def test_the_run_is_found_from_another_folder(contml, model, photos, monkeypatch
 @pytest.mark.parametrize("kind", ["probability", None])
 def test_models_of_classes_and_without_calibration(contml, photos, model, monkeypatch, kind):
     contml("index", "run", "photos", "--out", "i")
-    monkeypatch.setattr("contml.retrieval.load", lambda run, trust: Colours(kind=kind))
+    monkeypatch.setattr("contml.search.load", lambda run, trust: Colours(kind=kind))
     out = contml("search", "i", "photos/04.png", "-k", "2")[1].splitlines()
     data = json.loads(contml("search", "i", "photos/04.png", "-k", "2", "--json")[1])[0]["found"][1]
     if kind is None:
@@ -379,7 +379,7 @@ PRICES = "image,price_usd,built\n04.png,100,2001-01-01\nsub/03.png,200,2002-01-0
 def searched(contml, monkeypatch, photos, measure, *options, table=PRICES):
     """The lines that a search with 04.png prints; its nearest are itself, 03, 05."""
     (photos / "table.csv").write_text(table)
-    monkeypatch.setattr("contml.retrieval.load", lambda run, trust: Colours(measure=measure))
+    monkeypatch.setattr("contml.search.load", lambda run, trust: Colours(measure=measure))
     contml("index", "run", "photos", "--out", "i", "--metadata", "photos/table.csv")
     status, out, err = contml("search", "i", "photos/04.png", "-k", "3", *options)
     assert (status, err) == (0, "")

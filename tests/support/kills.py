@@ -212,7 +212,7 @@ def main() -> None:
     given = parser.parse_args()
     import contml.app.cli.commands
     import contml.evaluation.embed_parts
-    import contml.retrieval
+    import contml.search
     import contml.search.images
 
     assert contml

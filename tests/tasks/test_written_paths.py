@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from support.refusals import refuses
 
-from contml.retrieval.images import NamedImage, named_images
+from contml.search.image_inputs import NamedImage, named_images
 from contml.search.images import read_metadata
 from contml.tasks.table.file import file as table
 

@@ -64,9 +64,9 @@ def export(
     hold other files.
     """
     folder = Path(target)
-    from contml.retrieval import load
-    from contml.retrieval.bundle import LABELS, RECORD, check_folder
-    from contml.retrieval.graph import check_graph
+    from contml.search import load
+    from contml.search.bundle import LABELS, RECORD, check_folder
+    from contml.search.graph import check_graph
 
     if kind == "bundle":
         check_folder(folder)
@@ -107,8 +107,8 @@ def embed(
     """
     check_suffix(out, EMBEDDINGS)
     from contml._support.progress import progress_bar
-    from contml.retrieval import embed_to_file, load, named_images
-    from contml.retrieval.embedding_files import check_file
+    from contml.search import embed_to_file, load, named_images
+    from contml.search.embedding_files import check_file
 
     check_file(out)
     items = named_images(images, table_options(tables), out)
@@ -152,8 +152,8 @@ def predict(
         check_suffix(out, PREDICTIONS)
     from contml._support.files import check_new_file
     from contml._support.progress import progress_bar
-    from contml.retrieval import load, named_images
-    from contml.retrieval.prediction_files import prediction_bytes
+    from contml.search import load, named_images
+    from contml.search.prediction_files import prediction_bytes
 
     if out is not None:
         check_new_file(out, begins=b"image," if out.suffix.lower() == ".csv" else b"PAR1")
@@ -245,7 +245,7 @@ def caption(
     An image that cannot be read is left out and listed.
     """
     from contml._support.progress import progress_bar
-    from contml.retrieval import load, named_images
+    from contml.search import load, named_images
 
     items = named_images(images, table_options(tables))
     model = load(run, trust=trust)

@@ -90,7 +90,7 @@ def _announce(items: int) -> None:
 
 def _models(explored: Explored, trust: bool) -> tuple[list[Any], str]:
     """The models that embed own images; none, and why."""
-    from contml.retrieval import load
+    from contml.search import load
 
     models = []
     try:

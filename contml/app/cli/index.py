@@ -18,7 +18,7 @@ from contml.app.cli.options import Cluster, Dim, Json, Tables, Trust, table_opti
 from contml.app.cli.printing import complete, echo, print_table, print_unread, unread_data
 
 if TYPE_CHECKING:
-    from contml.retrieval.labelled_items import LabelledItems, LabelQuery
+    from contml.search.labelled_items import LabelledItems, LabelQuery
     from contml.search.results import QueryResult
 
 INDEX_EXAMPLE = """Example: contml index runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out photos.index"""
@@ -98,9 +98,8 @@ def _add(
 ) -> None:
     from contml._support.files import check_new_folder
     from contml._support.progress import progress_bar
-    from contml.retrieval import load, named_images
-    from contml.retrieval.embedding_files import check_takes_images
-    from contml.search import Index
+    from contml.search import Index, load, named_images
+    from contml.search.embedding_files import check_takes_images
     from contml.search.images import IndexModel, add_images, create, read_metadata
     from contml.search.segments import MANIFEST
 
@@ -187,8 +186,7 @@ def search(
     if gallery is not None:
         check_suffix(gallery, GALLERIES)
     from contml.evaluation.kinds import unit_of_distances
-    from contml.retrieval import load, named_images
-    from contml.search import Index
+    from contml.search import Index, load, named_images
     from contml.search.gallery import check_gallery, write_gallery
     from contml.search.images import IndexModel, pending_text
     from contml.search.results import TypedLabel, label_results, results_of
@@ -249,7 +247,7 @@ def search(
 
 def _label_query(model: Any, labels: list[str]) -> LabelQuery:
     """A typed label as a query; prints what is unusual about it."""
-    from contml.retrieval.typed_labels import typed_label
+    from contml.search.typed_labels import typed_label
 
     labelled: LabelledItems = model.labelled
     query = labelled.query(typed_label(labelled.labels, labels))
@@ -261,7 +259,7 @@ def _label_query(model: Any, labels: list[str]) -> LabelQuery:
 
 def _answers(model: Any, embeddings: Any) -> list[list[Any]]:
     """The labels of embeddings; none if the model has no labels."""
-    from contml.retrieval.embedder import answers_of
+    from contml.search.embedder import answers_of
 
     if not model.has_labels:
         return [[] for _ in embeddings]

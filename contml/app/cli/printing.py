@@ -63,8 +63,8 @@ def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
 
 def print_calibration(run: Run, measure: Measure) -> None:
     """Print how well the embedding distances of a run predict label distances, and how well it answers with labels."""
-    from contml.retrieval import Calibration
-    from contml.retrieval.labelled_items import LabelledItems
+    from contml.search import Calibration
+    from contml.search.labelled_items import LabelledItems
 
     calibration = Calibration.read(run.calibration)
     if calibration is not None:

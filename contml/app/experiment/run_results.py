@@ -29,9 +29,9 @@ from contml.evaluation.evaluators import CaptionEvaluator, Evaluator, RetrievalE
 from contml.evaluation.judgments import JudgmentEvaluator
 from contml.evaluation.query_values import QueryValues
 from contml.evaluation.table import value_text
-from contml.retrieval.calibration import Calibration, save_calibration
-from contml.retrieval.labelled_items import LabelledItems
 from contml.runs import Run
+from contml.search.calibration import Calibration, save_calibration
+from contml.search.labelled_items import LabelledItems
 
 if TYPE_CHECKING:
     from contml.app.experiment.building import Experiment

@@ -34,8 +34,8 @@ from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import Found
 from contml.evaluation.results import Evaluation
-from contml.retrieval.labelled_items import sample
 from contml.runs import COMMAND, HEAD, PRESET, Run, create
+from contml.search.labelled_items import sample
 from contml.training import Trainer, load_weights
 
 

@@ -28,12 +28,12 @@ from contml.distances.exact import squared_distances_to
 from contml.evaluation import evaluate
 from contml.evaluation.kinds import unit_of_distances
 from contml.evaluation.table import unit_words
-from contml.retrieval.bundle import LABELS
-from contml.retrieval.images import SourceItem, split_of
-from contml.retrieval.labelled_items import LabelledItems
 from contml.runs import Run
 from contml.search import Index
+from contml.search.bundle import LABELS
+from contml.search.image_inputs import SourceItem, split_of
 from contml.search.images import FILE, IndexModel, pending_text
+from contml.search.labelled_items import LabelledItems
 
 #: Neighbours of each item.
 NEIGHBOURS = 10

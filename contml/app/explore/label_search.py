@@ -19,7 +19,7 @@ from contml._support.errors import InputError
 from contml._support.text import page_text
 from contml.labels import DateLabels, PoseLabels, VectorLabels
 from contml.labels.base import LabelSpace
-from contml.retrieval.labelled_items import LabelledItems
+from contml.search.labelled_items import LabelledItems
 
 #: The largest size of the data in bytes.
 LIMIT = 32 << 20

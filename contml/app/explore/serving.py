@@ -23,7 +23,7 @@ from contml.app.explore.items import NEIGHBOURS, Explored
 from contml.app.explore.page import DATA, LABELS, PAGE, PICTURES
 from contml.data.decode import cause, decode
 from contml.distances import nearest_vectors
-from contml.retrieval import Embedder
+from contml.search import Embedder
 from contml.search.results import SAME
 
 #: The largest image that is accepted, in bytes, and the seconds that a client may be silent.

@@ -22,8 +22,8 @@ from contml.evaluation.kinds import KINDS
 from contml.evaluation.label_errors import FITTED
 from contml.evaluation.results import Ranking
 from contml.evaluation.table import unit_words
-from contml.retrieval.calibration import Calibration
-from contml.retrieval.labelled_items import LabelledItems
+from contml.search.calibration import Calibration
+from contml.search.labelled_items import LabelledItems
 
 
 @dataclass(frozen=True)

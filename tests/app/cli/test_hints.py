@@ -155,7 +155,7 @@ def test_a_word_that_is_right_is_not_suggested(tmp_path):
     assert did_you_mean("number", ["number"], "otherwise") == "otherwise"
     (tmp_path / "photo.jpg").symlink_to(tmp_path / "gone.jpg")
     with pytest.raises(InputError) as raised:
-        library.retrieval.named_images([str(tmp_path / "photo.jpg")])
+        library.search.named_images([str(tmp_path / "photo.jpg")])
     assert raised.value.hint == ""
 
 

@@ -15,8 +15,7 @@ from contml._support.tensors import load_tensors, save_tensors
 from contml.app.explore import explore_index, explore_runs, write_page
 from contml.app.explore.label_search import can_search, training_items
 from contml.labels import DateLabels, PoseLabels, VectorLabels
-from contml.retrieval import load
-from contml.search import Index
+from contml.search import Index, load
 
 
 def labels_of(folder):

@@ -23,8 +23,8 @@ from contml import InputError
 from contml._support.tensors import load_tensors, save_tensors
 from contml.app.experiment import extract_features, load as load_config, train
 from contml.models.captioner import Captioner
-from contml.retrieval.bundle import _sha256
 from contml.runs import Run
+from contml.search.bundle import _sha256
 
 TINY = [
     *("task.train=40", "task.val=12", "task.test=16", "task.queries=0", "task.size=32", "task.dim=8"),

@@ -25,8 +25,8 @@ from contml.app.experiment import evaluate_run, extract_features, load as load_c
 from contml.data import BoxCrop, ImageFile
 from contml.models import EmbeddingModel
 from contml.models.pixel_format import PixelFormat
-from contml.retrieval import Calibration
 from contml.runs import Run
+from contml.search import Calibration
 
 OLD = Path(__file__).parent / "format_1"
 
@@ -318,7 +318,7 @@ def test_weights_that_are_not_those_of_the_bundle(bundle, trained, tmp_path):
 
 def with_options(bundle, change):
     """The bundle with changed options of the model, and the hash of the new file."""
-    from contml.retrieval.bundle import _sha256
+    from contml.search.bundle import _sha256
 
     weights = bundle / "model.safetensors"
     tensors, values = load_tensors(weights)

@@ -21,7 +21,7 @@ import contml as library
 from contml._support.tensors import load_tensors, save_tensors
 from contml.data.features import finished_file, read_features, write_features
 from contml.evaluation.embed_parts import Parts
-from contml.retrieval import embed_to_file, named_images
+from contml.search import embed_to_file, named_images
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_why_a_file_is_another_one(contml, refused, exported, images, monkeypatc
     contml(*command)
     assert f"{out}made with --batch-size 128; choose another file, or remove it" in refused(*command, "--batch-size", 5)
     with monkeypatch.context() as patch:
-        patch.setattr(library.retrieval.Embedder, "identity", "of another model")
+        patch.setattr(library.search.Embedder, "identity", "of another model")
         assert f"{out}of another model or --dim" in refused(*command)
     os.utime("photos/0001.png", ns=(1, 1))
     assert f"f{suffix}: complete already: " in contml(*command)[1]

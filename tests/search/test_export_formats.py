@@ -19,9 +19,9 @@ from support.refusals import refuses
 
 from contml import InputError
 from contml.models import EmbeddingModel
-from contml.retrieval import Embedder
-from contml.retrieval.bundle import Bundle, Transform
-from contml.retrieval.graph import KEY, write_graph
+from contml.search import Embedder
+from contml.search.bundle import Bundle, Transform
+from contml.search.graph import KEY, write_graph
 
 for package in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(package, reason=f"needs {package}: pip install 'contml[onnx]'")
@@ -221,7 +221,7 @@ def test_a_wrong_suffix(tmp_path, name):
 
 
 def test_a_package_that_is_missing(refused, trained, monkeypatch):
-    monkeypatch.setattr("contml.retrieval.graph.find_spec", lambda name: None if name == "onnxscript" else name)
+    monkeypatch.setattr("contml.search.graph.find_spec", lambda name: None if name == "onnxscript" else name)
     message = refused("export", trained.run, "model", "--format", "onnx")
     assert ".onnx needs onnxscript" in message
     assert 'pip install "contml[onnx]"' in message
@@ -266,7 +266,7 @@ def test_a_network_that_cannot_be_exported_is_one_line(tmp_path, capfd, backbone
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_graph_with_other_embeddings_is_not_written(tmp_path, monkeypatch, form):
     """As if the library had translated a layer wrongly: noise on the check alone."""
-    from contml.retrieval import graph
+    from contml.search import graph
 
     real = graph._WRITERS[form]
 

@@ -18,8 +18,8 @@ from contml.contracts import Measure
 from contml.data import Pixels, Split
 from contml.evaluation import evaluate
 from contml.labels import ClassLabels, VectorLabels
-from contml.retrieval import Calibration
-from contml.retrieval.calibration import Pairs, calibrate
+from contml.search import Calibration
+from contml.search.calibration import Pairs, calibrate
 
 
 def draw(queries, k=10, seed=0, spread=0.3, units=None):

@@ -11,7 +11,7 @@ from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.table import sentence
 
 if TYPE_CHECKING:
-    from contml.retrieval.bundle import Bundle
+    from contml.search.bundle import Bundle
 
 CARD = "README.md"
 #: The place of the model on the hub, until it is known.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 from torch import Tensor, nn
 
 from contml._support.errors import InputError, one_line
-from contml.retrieval.bundle import LABELS, RECORD, WEIGHTS
-from contml.retrieval.model_card import CARD, PLACE
+from contml.search.bundle import LABELS, RECORD, WEIGHTS
+from contml.search.model_card import CARD, PLACE
 
 try:
     from huggingface_hub import PyTorchModelHubMixin, errors, snapshot_download
@@ -18,7 +18,7 @@ except ImportError:
     raise InputError("hub", "needs huggingface_hub", hint='pip install "contml[hub]"') from None
 
 if TYPE_CHECKING:
-    from contml.retrieval.embedder import Embedder
+    from contml.search.embedder import Embedder
 
 _ADDRESS = re.compile(r"hf:/{1,2}([^/@]+/[^/@]+)(?:@(.+))?")  # a Path has lost a slash
 
@@ -102,7 +102,7 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
         Raises:
             InputError: as `contml.load`.
         """
-        from contml.retrieval.embedder import load
+        from contml.search.embedder import load
 
         folder = Path(pretrained_model_name_or_path)
         if not folder.is_dir():

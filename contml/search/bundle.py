@@ -26,10 +26,10 @@ from contml.contracts import PLAIN, Measure
 from contml.evaluation.evaluated import Evaluated
 from contml.models.backbones import FEATURES
 from contml.models.weights import is_captioner, names_a_file
-from contml.retrieval.calibration import STRICT, Calibration
-from contml.retrieval.labelled_items import LabelledItems
-from contml.retrieval.model_card import CARD, PLACE, make_card, read_card
 from contml.runs import Run
+from contml.search.calibration import STRICT, Calibration
+from contml.search.labelled_items import LabelledItems
+from contml.search.model_card import CARD, PLACE, make_card, read_card
 
 #: The number of the format: it rises when an older version of contml could not read the file.
 FORMAT: Literal[1] = 1

@@ -27,9 +27,9 @@ from contml.data import Pixels, Split
 from contml.data.renderers.labels import label_picture
 from contml.labels import ClassLabels, MatrixLabels, OrdinalLabels, TagLabels, VectorLabels, WeightedLabels
 from contml.labels.saved import to_saved
-from contml.retrieval.answers import ANSWER_KS, LABEL_KS, Known, answer, choose_label_k, fit, label_query, nearest
-from contml.retrieval.labelled_items import MAX_ITEMS, AnswerRecord, Errors, LabelledItems, Record, sample
 from contml.search import Index, SearchResult
+from contml.search.answers import ANSWER_KS, LABEL_KS, Known, answer, choose_label_k, fit, label_query, nearest
+from contml.search.labelled_items import MAX_ITEMS, AnswerRecord, Errors, LabelledItems, Record, sample
 from contml.search.results import TypedLabel, label_results
 
 OF_DATA = [name for name in SPACES if not name.startswith(("threshold", "nearest", "pairs"))]
@@ -234,7 +234,7 @@ def test_k_of_a_label_query_is_chosen_on_the_validation_split():
 
 
 def test_most_predicted_labels_against_the_label_that_was_searched_for_are_said():
-    from contml.retrieval import Calibration
+    from contml.search import Calibration
 
     numbers = {"distances": (0.0,), "estimates": (1.0,), "margins": (1.0,)}
     bound = Calibration(kind="bound", nearest=1, level=0.9, queries=20, **numbers)
@@ -296,7 +296,7 @@ def test_k_of_answers_is_chosen_by_the_validation_queries():
 
 def test_a_bound_covers_what_it_promises():
     """On average over many draws, at least 90 %, and not much more."""
-    from contml.retrieval.calibration import Pairs, calibrate
+    from contml.search.calibration import Pairs, calibrate
 
     generator, observed = np.random.default_rng(0), []
     for _ in range(60):
@@ -368,7 +368,7 @@ def test_what_is_unusual_about_a_label_is_said():
 
 
 def test_intervals_are_in_the_unit_of_the_labels():
-    from contml.retrieval import Calibration
+    from contml.search import Calibration
 
     numbers = {"distances": (0.0,), "estimates": (0.5,), "margins": (0.5,)}
     bound = Calibration(kind="bound", nearest=1, level=0.9, queries=20, **numbers)
@@ -407,7 +407,7 @@ def test_many_items_are_a_sample_that_a_seed_draws():
 
 
 def test_the_file_has_a_largest_size(monkeypatch):
-    from contml.retrieval import labelled_items
+    from contml.search import labelled_items
 
     labels = TagLabels([[f"a long tag of item {n}"] for n in range(500)])
     monkeypatch.setattr(labelled_items, "MAX_BYTES", 6_000)
@@ -471,7 +471,7 @@ def test_a_file_of_another_model_is_refused(saved):
 
 def pose_file(trained, row=2):
     path = trained.images.parent / "pose.json"
-    test = library.experiment.load("pose/synthetic", TINY).build_task().test
+    test = library.app.experiment.load("pose/synthetic", TINY).build_task().test
     path.write_text(json.dumps(test.labels.plain(row)))
     return path
 

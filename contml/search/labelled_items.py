@@ -28,7 +28,8 @@ from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.results import Ranking
 from contml.labels.base import LabelSpace
 from contml.labels.saved import SavedLabels, from_saved, to_saved
-from contml.retrieval.answers import (
+from contml.runs import Run
+from contml.search.answers import (
     SAME,
     AnswerDistance,
     Answers,
@@ -42,8 +43,7 @@ from contml.retrieval.answers import (
     nearest,
     shares_of_nearest,
 )
-from contml.retrieval.calibration import STRICT, Calibration
-from contml.runs import Run
+from contml.search.calibration import STRICT, Calibration
 
 #: The most training items that are kept, the most bytes of the file, and the seed of a sample of more.
 MAX_ITEMS, MAX_BYTES, SEED = 10_000, 1 << 26, 0

@@ -20,8 +20,8 @@ from contml._support.text import number
 from contml.app.experiment import OwnData, load, load_table, train
 from contml.data import ImageFile, Task
 from contml.evaluation.query_values import QueryValues
-from contml.retrieval import Calibration
 from contml.runs import Run
+from contml.search import Calibration
 
 
 def test_a_training_prints_and_reports_it_and_evaluate_gives_it_again(contml, tmp_path):

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from contml.retrieval.labelled_items import Answer
+from contml.search.labelled_items import Answer
 
 #: What is written of each answer, after the title of the label: the label itself has the title alone.
 _FIELDS = ("text", "low", "high", "bound", "level", "same_image")

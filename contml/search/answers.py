@@ -7,7 +7,7 @@
     spread: the root of the weighted mean of |y_j - answer|^2, or that least sum
 
 The spread is large where the neighbours disagree, and the answer is then farther from the true label: a calibration
-turns it into a bound (`contml.retrieval.calibration`).
+turns it into a bound (`contml.search.calibration`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from contml.distances.exact import squared_distances_to
 from contml.distances.unit_vectors import normalize
 from contml.evaluation.intervals import items_of_queries
 from contml.labels.base import LabelSpace
-from contml.retrieval.calibration import Calibration, Pairs, calibrate
+from contml.search.calibration import Calibration, Pairs, calibrate
 
 #: Numbers of neighbours that are tried, of an answer and of a label query.
 ANSWER_KS, LABEL_KS = (1, 2, 3, 5, 10, 20, 50), (1, 2, 5, 10, 20, 50, 100)

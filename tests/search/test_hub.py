@@ -17,7 +17,7 @@ import torch
 from support.refusals import refuses
 
 import contml
-from contml.retrieval.bundle import LABELS, RECORD, WEIGHTS, read
+from contml.search.bundle import LABELS, RECORD, WEIGHTS, read
 
 hub = pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: pip install 'contml[hub]'")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -87,7 +87,7 @@ def test_nothing_but_the_bundle_is_asked_for_and_only_on_demand(exported, cache,
         asked.append((name, options))
         return str(exported)
 
-    monkeypatch.setattr("contml.retrieval.hub.snapshot_download", download)
+    monkeypatch.setattr("contml.search.hub.snapshot_download", download)
     contml.load(exported)
     assert asked == []
     contml.load("hf://user/name@v2")
@@ -149,7 +149,7 @@ def test_a_refusal_of_the_server_is_one_line(monkeypatch, exported, kind, got):
     def fail(*_, **__):
         raise refusal(kind)
 
-    monkeypatch.setattr("contml.retrieval.hub.snapshot_download", fail)
+    monkeypatch.setattr("contml.search.hub.snapshot_download", fail)
     with refuses("hf://user/name@v1", got=got):
         contml.load("hf://user/name@v1")
     monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi.create_repo", fail)
@@ -192,7 +192,7 @@ def test_the_command_line(contml, exported, trained, cache, tmp_path):
 
 
 def test_a_package_that_is_missing(refused, monkeypatch, tmp_path):
-    monkeypatch.delitem(sys.modules, "contml.retrieval.hub", raising=False)
+    monkeypatch.delitem(sys.modules, "contml.search.hub", raising=False)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     message = refused("export", "hf://user/name", "model")
     assert 'needs huggingface_hub; pip install "contml[hub]"' in message
@@ -241,7 +241,7 @@ def test_push_and_load_again(trained, exported, uploads, cache, pictures):
 
 
 def test_the_module_of_huggingface_hub(trained, exported, uploads, tmp_path, pictures):
-    from contml.retrieval.hub import HubModel
+    from contml.search.hub import HubModel
 
     model = HubModel.from_pretrained(exported, device="cpu")
     assert isinstance(model, hub.PyTorchModelHubMixin)

@@ -29,7 +29,7 @@ from contml._support.files import check_new_file, temporary_folder, write_new
 from contml.data.features import Floats
 
 if TYPE_CHECKING:
-    from contml.retrieval.embedder import Embedder
+    from contml.search.embedder import Embedder
 
 #: The key of the description: of ONNX's metadata_props; of the extra files of torch.export, with ".json".
 KEY = "contml"

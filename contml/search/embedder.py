@@ -28,13 +28,13 @@ from contml.models import DECODERS, Decoder, EmbeddingModel, Vocabulary
 from contml.models.captioner import Captioner, DecoderFactory
 from contml.models.identity import identity
 from contml.models.pixel_format import PixelFormat
-from contml.retrieval import bundle as bundles
-from contml.retrieval.bundle import Bundle, SavedModel, Transform
-from contml.retrieval.calibration import Array, Calibration, LabelDistance
-from contml.retrieval.graph import Graph, write_graph
-from contml.retrieval.images import ImageInput, SourceItem, items_of, split_of
-from contml.retrieval.labelled_items import Answer, LabelledItems, no_labels_of_shorter
-from contml.retrieval.model_card import PLACE, make_card
+from contml.search import bundle as bundles
+from contml.search.bundle import Bundle, SavedModel, Transform
+from contml.search.calibration import Array, Calibration, LabelDistance
+from contml.search.graph import Graph, write_graph
+from contml.search.image_inputs import ImageInput, SourceItem, items_of, split_of
+from contml.search.labelled_items import Answer, LabelledItems, no_labels_of_shorter
+from contml.search.model_card import PLACE, make_card
 
 
 def load(
@@ -59,7 +59,7 @@ def load(
             backbone or the decoder is code and `trust` is False.
     """
     if on_hub(source):
-        from contml.retrieval.hub import download  # here: the import is slow, and the package optional
+        from contml.search.hub import download  # here: the import is slow, and the package optional
 
         source = download(str(source), local_files_only=local_files_only)
     loaded = bundles.read(Path(source).expanduser())
@@ -394,7 +394,7 @@ class Embedder:
     @classmethod
     def from_pretrained(cls, source: str | Path, **options: Any) -> Embedder:
         """Load a folder, or "user/name" on the Hugging Face hub, with the options of `HubModel.from_pretrained`."""
-        from contml.retrieval.hub import HubModel
+        from contml.search.hub import HubModel
 
         return HubModel.from_pretrained(source, **options).embedder
 
@@ -409,7 +409,7 @@ class Embedder:
         Raises:
             InputError: it is no name of a repository, or cannot be uploaded.
         """
-        from contml.retrieval.hub import HubModel
+        from contml.search.hub import HubModel
 
         module = HubModel(self)
         module.labels = labels

@@ -27,9 +27,8 @@ from contml.app.experiment import OwnData, evaluate_run, extract_features, load,
 from contml.models import EmbeddingModel
 from contml.models.identity import identity
 from contml.models.pixel_format import PixelFormat
-from contml.retrieval import embed_to_file, named_images
 from contml.runs import Run, without_paths
-from contml.search import Index, images as index_images
+from contml.search import Index, embed_to_file, images as index_images, named_images
 
 FRESH = "import sys, contml; print(contml.load(sys.argv[1], device='cpu').identity)"
 
@@ -53,7 +52,7 @@ def test_run_bundle_and_copies_are_one_model(trained, exported, tmp_path):
 
 def test_a_folder_of_the_hub_is_the_same_model(trained, exported, tmp_path, monkeypatch):
     pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: pip install 'contml[hub]'")
-    from contml.retrieval import hub
+    from contml.search import hub
 
     snapshot = shutil.copytree(exported, tmp_path / "snapshot")
     monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: str(snapshot))
@@ -62,7 +61,7 @@ def test_a_folder_of_the_hub_is_the_same_model(trained, exported, tmp_path, monk
 
 def test_the_order_of_the_weights_is_no_part_of_it(trained, exported, tmp_path):
     """The file as another program writes it: other order, the same tensors."""
-    from contml.retrieval.bundle import _sha256
+    from contml.search.bundle import _sha256
 
     folder = shutil.copytree(exported, tmp_path / "model")
     tensors, values = load_tensors(folder / "model.safetensors")
