@@ -26,7 +26,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
 from benchmarks.measure import alternate, heading, table
-from contml.evaluation.captions import CiderDReward, score_captions, tokenize
+from contml.captioning import CiderDReward, score_captions, tokenize
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data"))
 COCO = DATA / "coco_mini_2017" / "captions_val2017.full.json.gz"

@@ -1,6 +1,7 @@
 # Every name of the package, once: type checkers read it, and __init__.py imports each name on first use.
 
 from contml import (
+    captioning as captioning,
     data as data,
     distances as distances,
     evaluation as evaluation,

@@ -29,10 +29,10 @@ from contml.app.experiment import config_names, load
 from contml.app.explore import items as explored, page as explore_page, serving
 from contml.app.report import embedding_map, rendering
 from contml.app.trials.suite import suite_names
+from contml.captioning import scores
 from contml.config import document, options
 from contml.distances import cache as neighbour_cache, search, vectors
 from contml.evaluation import clustering, embed_parts, graded, half_width, metrics, results, retrieval
-from contml.evaluation.captions import scores
 from contml.labels import SegmentationLabels
 from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, margin
 from contml.models import heads

@@ -140,7 +140,7 @@ def evaluate_captions(texts: Sequence[str], split: Split, rows: Tensor) -> tuple
     Raises:
         InputError: the split has no captions.
     """
-    from contml.evaluation.captions import score_captions  # here: it compiles code
+    from contml.captioning import score_captions  # here: it compiles code
 
     captions = split.labels.captions
     if captions is None:

@@ -18,14 +18,15 @@ from contml._support.errors import InputError, one_line
 from contml._support.tensors import check_weights
 from contml._support.validation import check_whole
 from contml._support.versions import versions
+from contml.captioning import DECODERS, Decoder, Vocabulary
+from contml.captioning.captioner import Captioner, DecoderFactory
 from contml.config import Document, Section, import_user_code, validate
 from contml.contracts import Measure
 from contml.data import Images, Pixels
 from contml.data.decode import resized
 from contml.data.features import Floats
 from contml.evaluation.embed import BATCH, embed_rows
-from contml.models import DECODERS, Decoder, EmbeddingModel, Vocabulary
-from contml.models.captioner import Captioner, DecoderFactory
+from contml.models import EmbeddingModel
 from contml.models.identity import identity
 from contml.models.pixel_format import PixelFormat
 from contml.search import bundle as bundles

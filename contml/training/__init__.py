@@ -1,6 +1,5 @@
 """Training: the trainer, its steps, optimizers and schedules, checkpoints."""
 
-from contml.training.captioning import CaptioningStep as CaptioningStep
 from contml.training.checkpoint import load_weights as load_weights
 from contml.training.hdml import HDML as HDML
 from contml.training.judgments import RankingStep as RankingStep, TripletStep as TripletStep
@@ -14,7 +13,6 @@ from contml.training.trainer import Interrupted as Interrupted, Trainer as Train
 STEPS = {
     "embedding": EmbeddingStep,
     "hdml": HDML,
-    "captioning": CaptioningStep,
     "triplets": TripletStep,
     "rankings": RankingStep,
 }

@@ -22,6 +22,8 @@ from contml._support.progress import TrainingProgress
 from contml._support.signals import StopRequest
 from contml._support.tensors import save_tensors
 from contml._support.versions import versions
+from contml.captioning.captioner import Captioner
+from contml.captioning.step import CaptioningStep
 from contml.contracts import Sampler
 from contml.data import Batch, Images
 from contml.data.split import SPLIT_TITLES, Split, check_split
@@ -32,7 +34,6 @@ from contml.evaluation.results import Evaluation, QueryMetric
 from contml.labels.base import LabelSpace
 from contml.models import EmbeddingModel
 from contml.models.adapter import plain_weights
-from contml.models.captioner import Captioner
 from contml.models.heads import FROM_FEATURES, head_rows
 from contml.processes import (
     any_process,
@@ -46,7 +47,6 @@ from contml.processes import (
 )
 from contml.runs import Run
 from contml.sampling import BatchSampler
-from contml.training.captioning import CaptioningStep
 from contml.training.checkpoint import load_state, load_weights, save_state
 from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training

@@ -8,8 +8,8 @@ from support.captioning import described_squares, small_captioner
 from support.fake_runs import classes, poses
 from support.refusals import refuses
 
+from contml.captioning import score_captions
 from contml.data import Images
-from contml.evaluation.captions import score_captions
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import CaptionEvaluator, evaluate_captions
 from contml.evaluation.results import Evaluation, measurable, measured, usual

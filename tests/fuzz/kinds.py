@@ -22,10 +22,10 @@ from support import caption_sets, class_layouts, layouts, pose_sets, tables
 
 import contml
 from contml.app.experiment.loading import load
+from contml.captioning import Vocabulary
 from contml.config import read
 from contml.data import ImageFile, Images, Split
 from contml.labels import ClassLabels, load_word_vectors
-from contml.models import Vocabulary
 from contml.tasks.captions.coco import coco as coco_captions
 from contml.tasks.captions.flickr import flickr
 from contml.tasks.classes.cars import cars

@@ -22,7 +22,7 @@ import contml as library
 from contml import InputError
 from contml._support.tensors import load_tensors, save_tensors
 from contml.app.experiment import extract_features, load as load_config, train
-from contml.models.captioner import Captioner
+from contml.captioning.captioner import Captioner
 from contml.runs import Run
 from contml.search.bundle import _sha256
 
@@ -105,7 +105,7 @@ def test_the_width_of_the_beam_is_that_of_the_training_or_the_given_one(lstm):
     model = library.load(lstm.bundle)
     captioner, widths = model.captioner, []
     assert isinstance(captioner, Captioner)
-    import contml.models.captioner as module
+    import contml.captioning.captioner as module
 
     search = module.beam_search
     module.beam_search = lambda decoder, features, width, length: (
@@ -217,7 +217,7 @@ def test_a_damaged_captioner_is_one_line(bundle, name):
 def test_a_decoder_of_the_user_is_imported_only_with_trust(bundle, tmp_path, monkeypatch):
     changed(bundle, lambda _, config: config["decoder"].update(name="own_decoder:Own"))
     (tmp_path / "own_decoder.py").write_text(
-        "open('imported', 'w').close()\nfrom contml.models import LSTMDecoder\nclass Own(LSTMDecoder):\n    pass\n"
+        "open('imported', 'w').close()\nfrom contml.captioning import LSTMDecoder\nclass Own(LSTMDecoder):\n    pass\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

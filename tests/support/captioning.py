@@ -8,16 +8,16 @@ from functools import partial
 import numpy as np
 import torch
 
+from contml.captioning import CaptioningStep, tokenize
+from contml.captioning.captioner import Captioner, DecoderFactory
+from contml.captioning.decoders import DECODERS
 from contml.data import Vector
-from contml.evaluation.captions import tokenize
 from contml.evaluation.evaluators import CaptionEvaluator
 from contml.labels import VectorLabels
 from contml.losses import LogRatioLoss
 from contml.models import EmbeddingModel
-from contml.models.captioner import Captioner, DecoderFactory
-from contml.models.decoders import DECODERS
 from contml.sampling import DenseSampler
-from contml.training import CaptioningStep, Trainer, Training
+from contml.training import Trainer, Training
 from contml.training.optimizers import adamw
 
 from .miniature import augmented, squares

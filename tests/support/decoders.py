@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from contml.models import DECODERS, Decoder, Vocabulary
+from contml.captioning import DECODERS, Decoder, Vocabulary
 
 PAD, BEGIN, END, UNKNOWN = Vocabulary.PAD, Vocabulary.BEGIN, Vocabulary.END, Vocabulary.UNKNOWN
 FEATURE_DIM, PLACES = 6, 3

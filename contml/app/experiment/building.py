@@ -17,6 +17,8 @@ from contml._support.errors import InputError
 from contml.app.experiment.parts import schema
 from contml.app.experiment.presets import Preset
 from contml.app.experiment.run_results import CaptionResults, JudgmentResults, RetrievalResults, RunEvaluator
+from contml.captioning.captioner import Captioner, DecoderFactory
+from contml.captioning.decoders import DECODERS
 from contml.config import Config, ConfiguredPart, Document, data_arguments, import_user_code, resolved, validate
 from contml.contracts import LabelKind, Loss, Requirement
 from contml.data import Images, refuse_equal
@@ -34,8 +36,6 @@ from contml.losses.levels import LevelLosses, MatryoshkaLoss
 from contml.losses.regularized import RegularizedLoss
 from contml.models import EmbeddingModel
 from contml.models.adapter import check_peft
-from contml.models.captioner import Captioner, DecoderFactory
-from contml.models.decoders import DECODERS
 from contml.models.extractor import FeatureExtractor
 from contml.models.identity import identity
 from contml.runs import PLACES, Run, without_paths
@@ -456,7 +456,7 @@ def caption_words(split: Split) -> CaptionWords:
     Raises:
         InputError: its data have no captions, or sentences in a script without spaces between words.
     """
-    from contml.evaluation.captions import tokenize
+    from contml.captioning import tokenize
     from contml.labels.words import refuse_unspaced
 
     captions = split.labels.captions

@@ -11,6 +11,9 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from contml._support.validation import Range
 from contml.app.experiment.names import task_table
+from contml.captioning.captioner import Captioner
+from contml.captioning.decoders import DECODERS, Decoder
+from contml.captioning.step import CaptioningStep
 from contml.config import Option, Section
 from contml.contracts import Sampler
 from contml.data import TRANSFORMS, Images, Task
@@ -22,10 +25,11 @@ from contml.losses.memory import CrossBatchMemory
 from contml.losses.pml import pml_loss
 from contml.mining import MINERS, Miner
 from contml.models import EmbeddingModel
-from contml.models.captioner import Captioner
-from contml.models.decoders import DECODERS, Decoder
 from contml.sampling import SAMPLERS
-from contml.training import OPTIMIZERS, SCHEDULES, STEPS, Training, TrainingStep
+from contml.training import OPTIMIZERS, SCHEDULES, STEPS as CORE_STEPS, Training, TrainingStep
+
+#: Every training step by its name in a config.
+STEPS = {**CORE_STEPS, "captioning": CaptioningStep}
 
 #: A transform is anything that can be called with an image and a generator.
 _CALLABLE: Any = Callable

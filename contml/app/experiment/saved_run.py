@@ -14,12 +14,12 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.files import read_bytes, unreadable
+from contml.captioning.captioner import Captioner
 from contml.config import difference
 from contml.data.identity import DataRecord, with_recorded_items
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.evaluated import Evaluated, Selection
 from contml.models import EmbeddingModel
-from contml.models.captioner import Captioner
 from contml.runs import PLACES, Run, without_paths
 from contml.training import load_weights
 from contml.training.checkpoint import load_numbers

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, strategies as st
 from support.refusals import refuses
 
-from contml.models import Vocabulary
+from contml.captioning import Vocabulary
 
 CAPTIONS = [["a", "red", "dog"], ["a", "cat", "a", "red"], ["the", "cat"], []]
 WORDS = st.text(st.characters(exclude_characters="\n", exclude_categories=()), min_size=1, max_size=4)

@@ -11,8 +11,8 @@ from scipy.stats import chisquare
 from support.decoders import BEGIN, END, PAD, UNKNOWN, features_of, forced, make, next_words
 from support.refusals import refuses
 
-from contml.models import DECODERS, beam_search, greedy, sample
-from contml.models.decoders import generated
+from contml.captioning import DECODERS, beam_search, greedy, sample
+from contml.captioning.decoders import generated
 
 NAMES = [*DECODERS]
 IMAGES, LENGTH = 20, 6

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 from support.refusals import refuses
 
-from contml.evaluation.captions import CiderDReward, cider_d
+from contml.captioning import CiderDReward, cider_d
 
 words = st.lists(st.integers(0, 6), max_size=8)
 images = st.lists(st.tuples(words, st.lists(words, min_size=1, max_size=4)), min_size=1, max_size=6)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.refusals import refuses
 
-from contml.evaluation.captions import meteor, spice
+from contml.captioning import meteor, spice
 
 EXPECTED = json.loads(Path(__file__).with_name("expected.json").read_text(encoding="utf-8"))
 TEXTS = [row[0] for row in EXPECTED["tokens"]]

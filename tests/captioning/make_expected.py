@@ -1,6 +1,6 @@
 """Writes `expected.json`: tokens and scores by `pycocoevalcap` 1.2 (needs Java), so that the tests need none.
 
-python tests/evaluation/captions/make_expected.py
+python tests/captioning/make_expected.py
 """
 
 from __future__ import annotations

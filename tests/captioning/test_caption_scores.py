@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 from support.refusals import refuses
 
-from contml.evaluation.captions import bleu, cider, cider_d, rouge_l, score_captions, tokenize
+from contml.captioning import bleu, cider, cider_d, rouge_l, score_captions, tokenize
 
 EXPECTED = json.loads(Path(__file__).with_name("expected.json").read_text(encoding="utf-8"))
 TEXTS = [row[0] for row in EXPECTED["tokens"]]

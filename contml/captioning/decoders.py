@@ -1,6 +1,6 @@
 """Decoders: networks that write a caption, word after word, from the features of an image.
 
-`contml.models.decoding` has the search for captions: greedy, sampled, beam search.
+`contml.captioning.decoding` has the search for captions: greedy, sampled, beam search.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from contml._support.validation import PositiveInt, Range, check_ranges, check_whole
-from contml.models.vocabulary import Vocabulary
+from contml.captioning.vocabulary import Vocabulary
 
 
 class DecoderState(NamedTuple):

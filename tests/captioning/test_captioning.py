@@ -13,11 +13,11 @@ from support.refusals import refuses
 from support.runs import kill_at
 
 from contml._support.tensors import save_tensors
+from contml.captioning import CiderDReward
+from contml.captioning.vocabulary import Vocabulary
 from contml.data import Vector
-from contml.evaluation.captions import CiderDReward
 from contml.evaluation.evaluators import CaptionEvaluator
 from contml.losses import LogRatioLoss
-from contml.models.vocabulary import Vocabulary
 from contml.runs import create
 from contml.training import EmbeddingStep, Trainer, Training
 from contml.training.optimizers import adamw, sgd

@@ -23,9 +23,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from contml._support.errors import InputError
 from contml._support.validation import NonNegativeInt, PositiveInt, Range, check_ranges
+from contml.captioning.captioner import Captioner
+from contml.captioning.vocabulary import Vocabulary
 from contml.labels.base import LabelSpace
-from contml.models.captioner import Captioner
-from contml.models.vocabulary import Vocabulary
 from contml.processes import gather_rows, world
 from contml.training.step import TrainingStep
 
@@ -105,7 +105,7 @@ class CaptioningStep(TrainingStep):
         self._targets = _padded(ids)
         self._reward: Any = None
         if self.critical < epochs * steps_per_epoch:
-            from contml.evaluation.captions import CiderDReward  # here: it compiles code
+            from contml.captioning import CiderDReward  # here: it compiles code
 
             self._reward = CiderDReward(ids)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from contml._support.errors import InputError
-from contml.evaluation.captions.scores import Tokenized
+from contml.captioning.scores import Tokenized
 
 if TYPE_CHECKING:
-    from contml.evaluation.captions._ngrams import Doubles
+    from contml.captioning._ngrams import Doubles
 
 #: What SPICE parses with; `pycocoevalcap` downloads it.
 _PARSER = "stanford-corenlp-3.6.0"

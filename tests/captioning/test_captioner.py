@@ -6,8 +6,8 @@ from support.refusals import refuses
 from torch import nn
 
 from contml._support.tensors import save_tensors
+from contml.captioning.vocabulary import Vocabulary
 from contml.models import EmbeddingModel
-from contml.models.vocabulary import Vocabulary
 
 
 def features(split):

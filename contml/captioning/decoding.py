@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from contml._support.validation import PositiveFloat, PositiveInt, check_ranges, check_whole
-from contml.models.decoders import Decoder, draw, generated
-from contml.models.vocabulary import Vocabulary
+from contml.captioning.decoders import Decoder, draw, generated
+from contml.captioning.vocabulary import Vocabulary
 
 PAD, BEGIN, END = Vocabulary.PAD, Vocabulary.BEGIN, Vocabulary.END
 

@@ -13,10 +13,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 from contml._support.errors import InputError
 from contml._support.validation import PositiveInt, check_ranges
-from contml.models.decoders import AttentionDecoder, Decoder, attention_of
-from contml.models.decoding import beam_search, greedy, sample
+from contml.captioning.decoders import AttentionDecoder, Decoder, attention_of
+from contml.captioning.decoding import beam_search, greedy, sample
+from contml.captioning.vocabulary import Vocabulary
 from contml.models.embedding import EmbeddingModel
-from contml.models.vocabulary import Vocabulary
 from contml.models.weights import read
 
 

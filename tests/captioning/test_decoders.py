@@ -11,9 +11,9 @@ from support.decoders import BEGIN, END, FEATURE_DIM, PAD, PLACES, UNKNOWN, feat
 from support.refusals import refuses
 from torch.nn import functional as F
 
+from contml.captioning import DECODERS, attention_of
+from contml.captioning.decoders import draw, generated
 from contml.config.schema import data_arguments, options
-from contml.models import DECODERS, attention_of
-from contml.models.decoders import draw, generated
 
 NAMES = [*DECODERS]
 TOKENS = torch.tensor([[BEGIN, 4, 9, 6, END], [BEGIN, 11, UNKNOWN, END, PAD], [BEGIN, END, PAD, PAD, PAD]])

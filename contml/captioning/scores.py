@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from contml._support.errors import InputError
-from contml.evaluation.captions.tokenizer import tokenize_all
+from contml.captioning.tokenizer import tokenize_all
 
 if TYPE_CHECKING:
-    from contml.evaluation.captions._ngrams import Captions, Doubles, Longs
+    from contml.captioning._ngrams import Captions, Doubles, Longs
 
 _BETA = 1.2  # of ROUGE-L
 
@@ -183,7 +183,7 @@ class _Vectors:
     """The tf-idf vectors of references: document frequencies and norms."""
 
     def __init__(self, references: _References) -> None:
-        from contml.evaluation.captions import _ngrams  # here: it imports numba
+        from contml.captioning import _ngrams  # here: it imports numba
 
         self.references = references
         table, images, ngrams = _ngrams.count_images(references.captions, references.images)
@@ -194,14 +194,14 @@ class _Vectors:
 
     def ciders(self, captions: Captions, rows: Longs) -> tuple[Doubles, Doubles]:
         """Returns CIDEr and CIDEr-D of captions of images `[N]`."""
-        from contml.evaluation.captions import _ngrams  # here: it imports numba
+        from contml.captioning import _ngrams  # here: it imports numba
 
         references = self.references
         return _ngrams.ciders(captions, rows, references.captions, self._norms, references.reference_starts, self._tree)
 
 
 def _bleu(captions: Captions, references: _References) -> tuple[Doubles, Doubles]:
-    from contml.evaluation.captions import _ngrams  # here: it imports numba
+    from contml.captioning import _ngrams  # here: it imports numba
 
     correct, closest = _ngrams.matches(captions, references.captions, references.reference_starts)
     lengths = captions[2] - captions[1]

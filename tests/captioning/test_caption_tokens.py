@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 from support.paths import DATA_ROOT
 
-from contml.evaluation.captions import tokenize, tokenizer
+from contml.captioning import tokenize, tokenizer
 
 EXPECTED = json.loads(Path(__file__).with_name("expected.json").read_text(encoding="utf-8"))
 PIECES = [
