@@ -22,8 +22,6 @@ from contml._support.progress import TrainingProgress
 from contml._support.signals import StopRequest
 from contml._support.tensors import save_tensors
 from contml._support.versions import versions
-from contml.captioning.captioner import Captioner
-from contml.captioning.step import CaptioningStep
 from contml.contracts import Sampler
 from contml.data import Batch, Images
 from contml.data.split import SPLIT_TITLES, Split, check_split
@@ -583,6 +581,9 @@ class Trainer:
 
     def _start_decoder(self) -> None:
         """Standardize the features of a frozen network if the decoder of a captioner now begins to learn."""
+        from contml.captioning.captioner import Captioner
+        from contml.captioning.step import CaptioningStep
+
         model, step = self.whole_model(), self.training_step
         if not (isinstance(model, Captioner) and isinstance(step, CaptioningStep)):
             return

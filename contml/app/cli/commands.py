@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
@@ -38,8 +40,26 @@ app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
 
+#: The processor time that a container may use in a period, both in microseconds: "200000 100000" or "max 100000".
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def _set_threads() -> None:
+    """Set how OpenMP's threads wait, and how many there are, unless the user did. Torch reads it when it is imported.
+
+    Waiting threads sleep, since spinning ones take the time of other work: beside a load, a training is several times
+    slower with them. A container with a quota of processor time gets one thread per processor of its quota.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    with suppress(OSError, ValueError):
+        quota, period = map(int, _QUOTA.read_text().split())
+        if (allowed := max(1, round(quota / period))) < (os.cpu_count() or 1):
+            os.environ.setdefault("OMP_NUM_THREADS", str(allowed))
+
+
 def main() -> None:
     """Entry point of the `contml` command. Bad input is reported in one line on stderr, with exit status 2."""
+    _set_threads()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a pipe on Windows may have a code page that lacks characters
             stream.reconfigure(errors="backslashreplace")

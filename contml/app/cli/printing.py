@@ -15,7 +15,7 @@ from typer import echo as write_line
 from contml._support.text import plain_text
 
 if TYPE_CHECKING:
-    from contml.app.trials.compare import Cell
+    from contml.app.trials.table import Cell
     from contml.contracts import Measure
     from contml.evaluation.evaluated import Evaluated
     from contml.runs import Run

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from contml._support.errors import InputError
-from contml._support.text import MISSING
 from contml.app.trials.runs import (
     ABSENT,
     CONFIG,
@@ -29,18 +28,12 @@ from contml.app.trials.runs import (
     test_set_title,
     title_of_key,
 )
+from contml.app.trials.table import Cell, escaped, markdown, mean_text
 from contml.app.trials.verdict import Key, SettingResult, Verdict, verdict
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.evaluated import epoch_text
 from contml.evaluation.metrics import metric_of, title_of
 from contml.evaluation.results import Evaluation, Score, measurable, measured, split_form, usual
-
-
-class Cell(NamedTuple):
-    """A text of a table, and whether it is the best of its column."""
-
-    text: str
-    best: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,19 +140,9 @@ class RunTable:
             score, found = self.score(metric), self.verdicts.get(metric.partition("/")[0])
             title = metric if score is None else self.evaluation.titled(metric, score.title)
             best = None if found is None else found.best
-            values = (Cell(self._text(metric, row.values(metric)), n == best) for n, row in enumerate(rows))
-            cells.append([Cell(title), *values])
+            texts = [mean_text(row.values(metric), self.measure(metric)) for row in rows]
+            cells.append([Cell(title), *(Cell(text, n == best) for n, text in enumerate(texts))])
         return [list(line) for line in zip(*cells, strict=True)]
-
-    def _text(self, metric: str, values: Sequence[float]) -> str:
-        """The mean, and of several runs the standard deviation with as many decimals; a dash without a value."""
-        if not values:
-            return MISSING
-        mean = self.evaluation.text(metric, statistics.fmean(values), unit=False)
-        if len(values) == 1:
-            return mean
-        deviation = statistics.stdev(map(self.measure(metric).of, values))
-        return f"{mean} ± {deviation:,.{len(mean.partition('.')[2])}f}"
 
     @property
     def remarks(self) -> list[str]:
@@ -225,10 +208,7 @@ class Comparison:
             scores = [score for metric in table.metrics if (score := table.score(metric))]
             arrows = {score.title: " ↓" if score.better == "lower" else " ↑" for score in scores}
             titles = [cell.text + arrows.get(cell.text, "") for cell in table.lines[0]]
-            lines = [titles, ["---"] * len(titles)]
-            lines += [[f"**{cell.text}**" if cell.best else cell.text for cell in line] for line in table.lines[1:]]
-            blocks.append(_escaped(table.title))
-            blocks.append("\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines))
+            blocks += [escaped(table.title), markdown([titles, *table.lines[1:]])]
             blocks += _markdown_list(table.remarks)
         for name, entries in (("Notes:", self.notes), ("Not in the table:", self.left_out)):
             if entries:
@@ -242,11 +222,7 @@ class Comparison:
 
 
 def _markdown_list(entries: Sequence[str]) -> list[str]:
-    return ["\n".join(f"- {_escaped(entry)}" for entry in entries)] if entries else []
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    return ["\n".join(f"- {escaped(entry)}" for entry in entries)] if entries else []
 
 
 def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> Comparison:

@@ -12,6 +12,7 @@ from contml.app.trials.plan import UNIT, Cell, value
 from contml.app.trials.record import Result
 from contml.app.trials.statistics import Array, Estimate, critical_difference, estimate, friedman, holm, mean_ranks
 from contml.app.trials.suite import SCORES, Suite
+from contml.app.trials.table import markdown
 
 #: What a page of a suite with one seed says of its intervals.
 ONE_SEED = "There is one seed: what another seed would change is not in the intervals."
@@ -159,7 +160,7 @@ def _claims(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result]) 
         "methods on each finished set, and the interval of the mean over these. An ordering holds if the mean "
         f"difference is above 0 with p < 0.05 by Holm's correction over all orderings; it does not hold if it is below "
         f"0 with such a p; else it is undecided: the difference may be chance.\n\n"
-        f"{_markdown(rows)}\n\nOf all orderings: {'; '.join(counts)}."
+        f"{markdown(rows)}\n\nOf all orderings: {'; '.join(counts)}."
     )
 
 
@@ -215,7 +216,7 @@ def _overview(suite: Suite, sets: Sequence[SetScores]) -> str:
     for name in somewhere:
         shown = [f"{each.scores[name].mean():.3f}" if name in each.scores else "-" for each in sets]
         rows.append([name, *shown, "-", "-", "-", "-"])
-    lines = [_markdown(rows), "", _tied(means, sets)]
+    lines = [markdown(rows), "", _tied(means, sets)]
     p = friedman(table)
     if p == p:  # not NaN
         distance = critical_difference(len(everywhere), len(sets))
@@ -294,7 +295,7 @@ def _table(suite: Suite, each: SetScores, part: Sequence[Cell], results: Mapping
             edges.append(f"{name} ({', '.join(at_edge)})")
         if count := sum("error" in results[item.key] for item in trials):
             failed.append(f"{name} {count}")
-    lines = [_markdown(rows), "", f"{queries:,} queries. {_tied(means, [each])}"]
+    lines = [markdown(rows), "", f"{queries:,} queries. {_tied(means, [each])}"]
     if chosen_on := suite.sets[each.name].options_of:
         lines.append(f"The options were chosen on {chosen_on}; the column 'validation' is of that set.")
     else:
@@ -319,9 +320,3 @@ def _agreement(pairs: Sequence[tuple[float, float]]) -> str:
 def _mean(found: Sequence[Result], metric: str) -> str:
     known = [float(result[metric]) for result in found if metric in result]
     return f"{statistics.mean(known):.3f}" if known else "-"
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table; the first row is the header."""
-    header, *body = rows
-    return "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *body])

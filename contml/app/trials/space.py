@@ -56,14 +56,14 @@ class Choice:
 
     def index(self, value: Any) -> int:
         """Return the index of a value; by text, since 1 == True."""
-        return [value_text(each) for each in self.values].index(value_text(value))
+        return [written_value(each) for each in self.values].index(written_value(value))
 
     def value(self, drawn: Any) -> Any:
         """Return the value of an index."""
         return self.values[drawn]
 
     def __str__(self) -> str:
-        return ",".join(value_text(value) for value in self.values)
+        return ",".join(written_value(value) for value in self.values)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Range:
         return float(min(max(short, self.low), self.high))
 
     def __str__(self) -> str:
-        return f"{value_text(self.low)}..{value_text(self.high)}"
+        return f"{written_value(self.low)}..{written_value(self.high)}"
 
 
 Space: TypeAlias = "Sequence[Choice | Range]"
@@ -142,8 +142,8 @@ def parse_space(tries: Sequence[str], overrides: Sequence[str] = (), **numbers: 
     return space
 
 
-def value_text(value: Any) -> str:
-    """A value as it is written in YAML, by itself or in a list: text without quotes where it reads back."""
+def written_value(value: Any) -> str:
+    """Return a value as it is written in YAML, by itself or in a list: text without quotes where it reads back."""
     if isinstance(value, str):
         try:
             plain = _values("x", value) == [value] and from_overrides([f"x={value}"]).values["x"] == value
@@ -155,7 +155,7 @@ def value_text(value: Any) -> str:
 
 def overrides_of(params: Params) -> list[str]:
     """The overrides that set the values of a trial."""
-    return [f"{key}={value_text(value)}" for key, value in params.items()]
+    return [f"{key}={written_value(value)}" for key, value in params.items()]
 
 
 def grid(space: Space) -> list[dict[str, Any]]:
@@ -259,7 +259,7 @@ def _parse(text: str) -> Choice | Range:
             raise _refusal(key, raw_values, f"must be within {_LARGEST:g}")
         return Range(key, *ends)
     values = _values(key, raw_values)
-    texts = [value_text(value) for value in values]
+    texts = [written_value(value) for value in values]
     if range_texts := [text for text in texts if _is_range(key, text)]:
         raise _refusal(key, f"{range_texts[0]} among other values", "must be a range or values, not both")
     if len(values) < 2:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from contml._support.errors import InputError
-from contml._support.text import MISSING, number
+from contml._support.text import MISSING
 from contml.app.trials.record import Result
 from contml.app.trials.space import Params, Space, overrides_of
+from contml.app.trials.table import mean_text
 from contml.app.trials.verdict import Key, SettingResult, Verdict, verdict
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.evaluated import epoch_text
@@ -148,18 +148,16 @@ class Sweep:
     def table(self) -> list[list[str]]:
         """Return the trials as rows of text, a header first."""
         keys = [dimension.key for dimension in self.space]
-        is_averaged = len(self.trials[0].results) > 1
-        name = "mean" if is_averaged else self.metric.replace("_", " ")
+        name = "mean ± std" if len(self.trials[0].results) > 1 else self.metric.replace("_", " ")
         title = f"{name}, {self.unit.distance_unit}" if self.unit.distance_unit else name
-        rows = [["trial", *keys, "epoch", title, *(["std"] if is_averaged else [])]]
+        rows = [["trial", *keys, "epoch", title]]
         for trial in self.trials:
             cells = [str(trial.number), *(value_text(trial.params[key]) for key in keys)]
             if trial.error:
-                cells += [MISSING, "failed", *([MISSING] if is_averaged else [])]
+                rows.append([*cells, MISSING, "failed"])
             else:
-                cells += [epoch_text(trial.epochs, trial.untrained), self.unit.text(trial.mean, unit=False)]
-                cells += [number(statistics.stdev(map(self.unit.of, trial.values.values())))] if is_averaged else []
-            rows.append(cells)
+                epoch = epoch_text(trial.epochs, trial.untrained)
+                rows.append([*cells, epoch, mean_text([*trial.values.values()], self.unit)])
         return rows
 
     def sentences(self) -> list[str]:

@@ -30,7 +30,7 @@ def test_table_choice_command_and_plot(contml, trainings, tmp_path):
     status, out, err = contml(*MARGINS, "model.dim=5", "--try", "optimizer.lr=1e-4..1e-2", "--trials", 4, "--seeds", 2)
     assert status == 0, err
     header, *rows = [line.split() for line in out.splitlines()[:5]]
-    assert header == ["trial", "loss.margin", "optimizer.lr", "epoch", "mean", "std"]
+    assert header == ["trial", "loss.margin", "optimizer.lr", "epoch", "mean", "±", "std"]
     means = [float(row[4]) for row in rows]
     assert means == sorted(means)
     assert len(means) == 4

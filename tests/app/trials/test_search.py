@@ -67,7 +67,7 @@ def test_a_grid_trains_each_combination_and_chooses_the_best(trainings):
     assert result.better == "lower"
     assert result.metric == "label_distance@10"
     assert result.params["loss.margin"] == 0.1
-    assert result.table()[0] == ["trial", "loss.margin", "optimizer.lr", "epoch", "mean", "std"]
+    assert result.table()[0] == ["trial", "loss.margin", "optimizer.lr", "epoch", "mean ± std"]
     assert result.table()[1][3] == "2"
     for trial in result.trials:
         assert trial.mean == pytest.approx(sum(trial.values.values()) / 2)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 from support.refusals import refuses
 
-from contml.app.trials.space import Choice, Range, draw, grid, overrides_of, parse_space, value_text
+from contml.app.trials.space import Choice, Range, draw, grid, overrides_of, parse_space, written_value
 from contml.config import from_overrides
 
 numbers = st.one_of(st.integers(-(10**9), 10**9), st.floats(-1e9, 1e9).map(lambda x: x + 0.0))
@@ -31,9 +31,9 @@ def the_only(text):
     return part
 
 
-@given(st.lists(values, min_size=2, max_size=5, unique_by=value_text))
+@given(st.lists(values, min_size=2, max_size=5, unique_by=written_value))
 def test_any_values_of_a_choice_are_read_back(chosen):
-    text = "loss.margin=" + ",".join(map(value_text, chosen))
+    text = "loss.margin=" + ",".join(map(written_value, chosen))
     part = the_only(text)
     assert isinstance(part, Choice)
     assert list(part.values) == chosen
@@ -49,7 +49,7 @@ def test_a_range_is_read_back_and_its_values_lie_within(a, b):
     if a == b:
         return
     low, high = sorted((a, b))
-    part = the_only(f"loss.margin={value_text(low)}..{value_text(high)}")
+    part = the_only(f"loss.margin={written_value(low)}..{written_value(high)}")
     assert part == Range("loss.margin", low, high)
     assert part.is_integer == (isinstance(low, int) and isinstance(high, int))
     assert part.log == (low > 0 and high >= 10 * low)
