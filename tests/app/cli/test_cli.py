@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from support.pose_sets import pose_files
 from support.processes import restore_ctrl_c
 from support.runs import without_reports
 
+from contml.app.cli.commands import _set_threads
 from contml.evaluation.metrics import METRICS, METRICS_AT_K
 from contml.labels import LABELS
 
@@ -406,3 +408,22 @@ def test_help_of_everything(contml):
         assert status == 0
         assert "Usage" in out
     assert contml()[:2] == contml("--help")[:2]
+
+
+@pytest.mark.parametrize(
+    ("quota", "processors", "threads"),
+    [("200000 100000", 8, "2"), ("50000 100000", 8, "1"), ("max 100000", 8, None), ("800000 100000", 2, None)],
+)
+def test_waiting_threads_sleep_and_a_container_has_as_many_as_its_quota(
+    monkeypatch, tmp_path, quota, processors, threads
+):
+    monkeypatch.setattr("contml.app.cli.commands._QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    (tmp_path / "cpu.max").write_text(f"{quota}\n")
+    environment = {}
+    monkeypatch.setattr(os, "environ", environment)
+    _set_threads()
+    assert environment == {"OMP_WAIT_POLICY": "PASSIVE"} | ({"OMP_NUM_THREADS": threads} if threads else {})
+    environment.update(OMP_WAIT_POLICY="ACTIVE", OMP_NUM_THREADS="5")
+    _set_threads()
+    assert environment == {"OMP_WAIT_POLICY": "ACTIVE", "OMP_NUM_THREADS": "5"}
