@@ -73,7 +73,8 @@ def size_plot(trials: dict[str, Trials]) -> Figure:
                 draw_baselines(axes, score, None)
             axes.set_xscale("log", base=2)
             axes.set_xticks(sizes, [str(size) for size in sizes])
-            axes.set_title(f"{kind.config}, test split\n{title_of(kind.metric)}", fontsize=10)
+            title = title_of(kind.metric) + (" / random" if kind.better == "lower" else "")
+            axes.set_title(f"{kind.config}, test split\n{title}", fontsize=10)
             axes.set_xlabel("model.dim")
             axes.set_ylabel(f"{kind.better} is better")
             if kind.better == "lower":
