@@ -175,3 +175,14 @@ def test_the_page_on_security_names_every_command_and_section_that_may_import_co
     for name, section in schema().items():
         if isinstance(section, Section) and section.contract is not None:
             assert f"`{name}`" in sections, name
+
+
+def test_the_files_of_the_architecture_exist_and_the_reading_list_is_short():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:contml|tasks|configs)/[\w/.]*)`", text):
+        assert (ROOT / name).exists(), name
+    first = re.findall(r"^\| `(contml/[\w/]+\.py)` \|", text.split("## Read")[1].split("## Where")[0], re.MULTILINE)
+    assert len(first) == 9
+    lines = runpy.run_path(str(ROOT / ".ci" / "size"))["code_lines"]
+    assert sum(lines((ROOT / name).read_text(encoding="utf-8")) for name in first) < 2100
+    assert len(text.splitlines()) <= 120
