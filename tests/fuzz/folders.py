@@ -32,7 +32,7 @@ from .base import Kind
 ITEMS, DIM = 420, 6
 VECTORS = np.random.default_rng(0).standard_normal((ITEMS, DIM)).astype(np.float32)
 #: Bundles that the repository keeps: of images, and of features.
-BUNDLES = Path(__file__).parents[1] / "retrieval" / "format_1"
+BUNDLES = Path(__file__).parents[1] / "search" / "format_1"
 
 
 # indexes
