@@ -282,6 +282,7 @@ def test_what_is_not_hostile_is_read(index):
     assert len(CASES) >= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["a bomb of equal texts", "a bomb of a compressed text", "a huge dimension"])
 def test_the_memory_of_a_bomb_is_limited(index, tmp_path, case):
     healthy = shutil.copytree(index, tmp_path / "healthy")
