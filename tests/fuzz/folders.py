@@ -24,8 +24,8 @@ from contml.app.explore import explore_index, write_page
 from contml.evaluation import embed_parts
 from contml.search import Index
 from contml.search.embedding_files import embed_to_file
-from contml.search.image_inputs import named_images
 from contml.search.images import FILE
+from contml.search.inputs import named_images
 
 from .base import Kind
 

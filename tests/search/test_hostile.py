@@ -318,7 +318,7 @@ def test_metadata_of_any_type_are_texts_where_they_are_used(index):
     """The path of an image may be a number, or no path at all."""
     column(FILE, pa.array(range(6)))(index)
     changed(columns={"year": "int", "note": "text", FILE: "int"})(index)
-    from contml.search.image_inputs import NamedImage
+    from contml.search.inputs import NamedImage
     from contml.search.results import SearchHit, is_same_image
 
     for value in (Index.open(index).metadata(["i3"])[0][FILE], "\0", "x" * 5000, "/dev/zero"):
