@@ -14,9 +14,9 @@ from support.runs import kill_at
 
 from contml._support.tensors import save_tensors
 from contml.captioning import CiderDReward
+from contml.captioning.evaluator import CaptionEvaluator
 from contml.captioning.vocabulary import Vocabulary
 from contml.data import Vector
-from contml.evaluation.evaluators import CaptionEvaluator
 from contml.losses import LogRatioLoss
 from contml.runs import create
 from contml.training import EmbeddingStep, Trainer, Training
