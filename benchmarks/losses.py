@@ -28,7 +28,7 @@ from contml.losses import LOSSES
 
 DIM, PER_CLASS = 512, 4
 #: The losses that take classes.
-NAMES = [name for name, loss in LOSSES.items() if loss.requires != "graded"]
+NAMES = [name for name, loss in LOSSES.items() if getattr(loss, "requires", "any") != "graded"]
 #: The largest batch for peers that list triplets.
 LISTED = 1024
 #: Batch sizes whose peak memory is measured too, in a new process.
