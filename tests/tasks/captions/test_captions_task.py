@@ -23,14 +23,11 @@ from contml.data.renderers.caption_explainer import CaptionExplainer
 from contml.data.renderers.text import READABLE, draw_words, wrapped
 from contml.labels import CaptionLabels
 from contml.labels.captions import tokens
-from contml.tasks._readers.word_vectors import word_vectors
 from contml.tasks.captions import TASKS
-from contml.tasks.captions.distance import CaptionDistance, DistanceOptions
-from contml.tasks.captions.grammar import COLOURS, NOUNS, write_captions
-from contml.tasks.captions.painting import paint_scene
-from contml.tasks.captions.scenes import KINDS, PLACES, choose_scene
+from contml.tasks.captions.distance import CaptionDistance, DistanceOptions, word_vectors
+from contml.tasks.captions.drawn_scenes import COLOURS, NOUNS, draw_scene, synthetic, write_captions
+from contml.tasks.captions.painting import KINDS, PLACES, choose_scene, paint_scene
 from contml.tasks.captions.split import make_split
-from contml.tasks.captions.synthetic import draw_scene, synthetic
 from contml.testing import check_label_space
 from contml.transport import word_movers_distance
 
