@@ -39,10 +39,10 @@ from contml._support.files import write
 from contml.app.experiment import extract_features, load, read_evaluation, resume, train as train_run
 from contml.app.trials.record import Record
 from contml.captioning import score_captions
+from contml.captioning.evaluator import evaluate_captions
 from contml.data.features import read_features
 from contml.data.split import Split, Task
 from contml.evaluation import half_width
-from contml.evaluation.evaluators import evaluate_captions
 from contml.runs import Run, create
 
 _SIZES = ("decoder.hidden=256", "decoder.words=256")

@@ -22,12 +22,14 @@ def test_times_grow_linearly(name):
     assert growth.exponent(items, times) < 1.5  # 2 is comparing all pairs
 
 
+@pytest.mark.slow
 def test_an_evaluation_costs_a_few_matrix_products():
     growth.evaluation(300)  # compiles machine code
     product, spent = growth.evaluation(6000)
     assert spent < 30 * product  # 5 products for 30,000 items; what grows with the items is more for few of them
 
 
+@pytest.mark.slow
 def test_memory_of_the_index_of_a_cache():
     on_disk, kept, most, _ = growth.cache_index(10**5)
     assert on_disk == 32
@@ -62,6 +64,7 @@ assert before + 0.05 < growth._process_memory()[1]
 """
 
 
+@pytest.mark.slow
 def test_a_file_of_features_is_checked_without_keeping_it_in_memory(tmp_path):
     """In a process of its own: one of many tests has free memory, in which a copy does not show."""
     script = [sys.executable, "-c", CHECKED, str(tmp_path / "features.npy")]

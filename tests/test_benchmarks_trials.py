@@ -234,6 +234,7 @@ def test_the_options_of_every_benchmark_are_valid(methods, changes):
     assert len({job.key for job in jobs}) == len(jobs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("train", "method", "changes"),
     [

@@ -113,6 +113,7 @@ def test_there_are_six_notebooks_and_the_site_has_them():
         assert f"\n{page.removeprefix('docs/').removesuffix('.md')}\n" in index
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", NOTEBOOKS)
 def test_a_notebook_is_its_page_and_its_code_trains_an_embedding(page, tmp_path, monkeypatch):
     """The cells of the notebook that the site offers are run in order, as Jupyter does."""

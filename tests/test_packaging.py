@@ -86,6 +86,7 @@ def test_a_source_distribution_has_the_pages_tests_and_data_files(checkout, tmp_
     assert "\nAuthor: contml developers\n" in metadata
 
 
+@pytest.mark.slow
 def test_an_editable_install_is_imported_from_the_folder_above_the_clone(checkout, tmp_path):
     """There, `contml` is the clone itself: a folder without `__init__.py`, which must not hide the package."""
     environment = tmp_path / "environment"

@@ -271,6 +271,7 @@ def test_levels_of_packed_texts_are_those_of_a_list(names):
     assert packed.arguments() == listed.arguments()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "cell", "most"),
     [

@@ -83,6 +83,7 @@ def pages(made):
     return {name: words(work / name) for name in names} | {"report.html": words(run / "report.html")}
 
 
+@pytest.mark.slow
 def test_no_page_shows_the_private_folders(made):
     for name, text in pages(made).items():
         for folder in PRIVATE:

@@ -145,6 +145,7 @@ def test_a_command_that_is_asked_to_stop_stops_its_items(tmp_path, number):
     assert not [path for path in tmp_path.rglob("*") if path.name == "stop"]
 
 
+@pytest.mark.slow
 def test_items_end_with_their_command(tmp_path):
     process = start(tmp_path, 7, 0.0, "lines", "--stops")
     wait_until(lambda: (tmp_path / "5").exists() and (tmp_path / "6").exists())
@@ -231,7 +232,10 @@ def test_a_second_command_is_refused(tmp_path):
     assert {len(processes) for processes in begun(tmp_path).values()} == {1}
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(
+    "store",
+    [pytest.param(store, marks=[pytest.mark.slow] * (store in ("embeddings", "maps"))) for store in STORES],
+)
 def test_a_command_that_is_killed_goes_on(tmp_path, store):
     choice, count, killed = random.Random(0), 8, set()
     for _ in range(3):

@@ -27,7 +27,7 @@ from contml.captioning.captioner import Captioner
 from contml.captioning.vocabulary import Vocabulary
 from contml.labels.base import LabelSpace
 from contml.processes import gather_rows, world
-from contml.training.step import TrainingStep
+from contml.training.step import Outputs, TrainingStep
 
 _Share: TypeAlias = Annotated[float, Range(0, most=1)]
 
@@ -123,6 +123,15 @@ class CaptioningStep(TrainingStep):
             raise InputError("captions", f"of {len(self._targets):,} images", f"must be of {len(labels):,}")
         super().check(model, labels)
         model.network.requires_grad_(not model.frozen or self.begin > 0)
+
+    def before_epoch(self, done: int, models: Sequence[Any], outputs: Outputs) -> None:
+        """Standardize the features of a frozen network if the decoder now begins to learn."""
+        model = models[0]
+        if not model.frozen or done != self.begin or (model.is_loaded and not self.begin):
+            return
+        moments = outputs(model.feature_moments)
+        for captioner in models:
+            captioner.standardize(moments)
 
     def logs(self) -> dict[str, float]:
         """In self-critical training, the mean reward of the captions drawn in the last step."""

@@ -22,21 +22,25 @@ from torch import Tensor
 from contml._support.errors import InputError, one_line
 from contml._support.files import check_new_folder, read_bytes, unreadable, write, write_folder
 from contml._support.tensors import load_tensors, save_tensors
+from contml._support.text import page_text
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.table import sentence
 from contml.models.backbones import FEATURES
 from contml.models.weights import is_captioner, names_a_file
 from contml.runs import Run
 from contml.search.calibration import STRICT, Calibration
 from contml.search.labelled_items import LabelledItems
-from contml.search.model_card import CARD, PLACE, make_card, read_card
 
 #: The number of the format: it rises when an older version of contml could not read the file.
 FORMAT: Literal[1] = 1
 RECORD, WEIGHTS, LABELS = "bundle.json", "model.safetensors", "labels.safetensors"
+CARD = "README.md"
 _FILES = (WEIGHTS, LABELS, CARD, RECORD)
-#: Largest bundle.json in bytes, and largest side of an image in pixels.
-_LIMIT, _LARGEST_SIDE = 1 << 24, 1 << 13
+#: The place of the model on the hub, until it is known.
+PLACE = "USER/NAME"
+#: Largest bundle.json and largest card in bytes, and largest side of an image in pixels.
+_LIMIT, _CARD_LIMIT, _LARGEST_SIDE = 1 << 24, 1 << 20, 1 << 13
 
 _Channels: TypeAlias = tuple[float, float, float]
 _DAMAGED = "export the run again"
@@ -284,3 +288,68 @@ def save(source: SavedModel, folder: Path, *, labels: LabelledItems | None = Non
         write(temporary / RECORD, lambda path: path.write_text(text, encoding="utf-8"))
 
     write_folder(folder, build, own=_FILES, kept=[CARD], last=RECORD)
+
+
+_TEXT = """---
+# license: (choose one, such as apache-2.0)
+library_name: contml
+pipeline_tag: {pipeline}
+tags:
+- contml
+---
+
+# {name}
+
+{what}, trained with contml. Label distance: {unit}.
+{results}
+```python
+import contml  # pip install "contml[hub]"
+
+model = contml.load("hf://{place}")
+{use}
+```
+"""
+
+
+def read_card(folder: Path) -> str | None:
+    """The card in the folder of a bundle; None if there is none.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return read_bytes(folder / CARD, _CARD_LIMIT).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def make_card(bundle: Bundle, *, captions: bool, evaluated: Evaluated | None = None) -> str:
+    """The card of a trained model.
+
+    Args:
+        bundle: what is known about the model.
+        captions: whether it is a captioner.
+        evaluated: the result of the run; None if it is not known.
+    """
+    inputs, code, pipeline = "images", '"photos"', "image-feature-extraction"
+    if bundle.feature_dim is not None:
+        inputs, code, pipeline = f"vectors of {bundle.feature_dim} numbers", "vectors", "feature-extraction"
+    lines = []
+    if evaluated is not None:
+        lines = [f"{evaluated.description}: {sentence(evaluated.evaluation)}"]
+        lines += [f"{note}." for note in evaluated.notes]
+    return _TEXT.format(
+        pipeline="image-to-text" if captions else pipeline,
+        name=_inline(bundle.name),
+        what=f"{'Captions for' if captions else 'An embedding of'} {inputs}",
+        unit=_inline(bundle.unit),
+        results="".join(f"\n{_inline(line)}\n" for line in lines),
+        place=PLACE,
+        use=f"captions = model.caption({code})" if captions else f"embeddings = model.embed({code})",
+    )
+
+
+def _inline(text: str) -> str:
+    """Text on one line in which nothing is Markdown or HTML."""
+    plain = page_text(" ".join(text.split()))
+    return "".join(f"\\{c}" if c in "\\|<>`*_[]" else c for c in plain)

@@ -30,12 +30,11 @@ from contml.models import EmbeddingModel
 from contml.models.identity import identity
 from contml.models.pixel_format import PixelFormat
 from contml.search import bundle as bundles
-from contml.search.bundle import Bundle, SavedModel, Transform
+from contml.search.bundle import PLACE, Bundle, SavedModel, Transform, make_card
 from contml.search.calibration import Array, Calibration, LabelDistance
 from contml.search.graph import Graph, write_graph
-from contml.search.image_inputs import ImageInput, SourceItem, items_of, split_of
+from contml.search.inputs import ImageInput, SourceItem, items_of, split_of
 from contml.search.labelled_items import Answer, LabelledItems, no_labels_of_shorter
-from contml.search.model_card import PLACE, make_card
 
 
 def load(

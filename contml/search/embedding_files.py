@@ -12,7 +12,7 @@ from contml.data.features import Floats, Made, finished_file, write_features
 from contml.evaluation.embed import BATCH
 from contml.evaluation.embed_parts import embed_to
 from contml.search.embedder import Embedder
-from contml.search.image_inputs import NamedImage, NamedImages, SourceItem, split_of
+from contml.search.inputs import NamedImage, NamedImages, SourceItem, split_of
 
 #: The name of the images among the parts.
 _SPLIT = "images"

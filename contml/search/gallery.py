@@ -18,8 +18,8 @@ from contml.data.decode import contained, decode
 from contml.data.renderers.labels import label_drawing, label_picture
 from contml.data.renderers.text import load_font, shorten
 from contml.labels.base import LabelSpace
-from contml.search.image_inputs import NamedImage
 from contml.search.images import FILE
+from contml.search.inputs import NamedImage
 from contml.search.labelled_items import Answer
 from contml.search.results import QueryResult, SearchHit, TypedLabel
 

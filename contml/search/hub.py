@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from torch import Tensor, nn
 
 from contml._support.errors import InputError, one_line
-from contml.search.bundle import LABELS, RECORD, WEIGHTS
-from contml.search.model_card import CARD, PLACE
+from contml.search.bundle import CARD, LABELS, PLACE, RECORD, WEIGHTS
 
 try:
     from huggingface_hub import PyTorchModelHubMixin, errors, snapshot_download

@@ -19,8 +19,8 @@ from contml.data.copies import digest_of
 from contml.data.text_files import written_path
 from contml.evaluation.embed_parts import EmbedRows, Mask, Parts, Rows
 from contml.search.embedder import Embedder, on_hub
-from contml.search.image_inputs import NamedImage, NamedImages, changed, split_of
 from contml.search.index import Index
+from contml.search.inputs import NamedImage, NamedImages, changed, split_of
 from contml.search.segments import ROWS, Value
 
 if TYPE_CHECKING:

@@ -1,8 +1,11 @@
-"""What a search found: items with what their distances mean, and the labels that are predicted for them."""
+"""What a search found: items with what their distances mean, and their predicted labels; predictions as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
 from filecmp import cmp
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -11,9 +14,9 @@ import numpy as np
 
 from contml._support.text import percent
 from contml.labels.base import LabelSpace
-from contml.search.image_inputs import NamedImage
 from contml.search.images import FILE
 from contml.search.index import SearchResult
+from contml.search.inputs import NamedImage
 from contml.search.labelled_items import Answer
 
 #: The labels of items by their ids.
@@ -194,3 +197,41 @@ def is_same_image(query: NamedImage, hit: SearchHit, farthest: float) -> bool:
         return query.file.is_file() and hit.file.is_file() and cmp(query.file, hit.file, shallow=False)
     except (OSError, ValueError):  # a name with a null character
         return False
+
+
+#: What is written of each answer, after the title of the label: the label itself has the title alone.
+_FIELDS = ("text", "low", "high", "bound", "level", "same_image")
+
+
+def prediction_bytes(predicted: Sequence[tuple[str, Mapping[str, Answer]]], suffix: str) -> bytes:
+    """A table with a row for each image: its name, and for each label the columns of its answer that are not empty.
+
+    Args:
+        predicted: the name of each image, and its answers by title.
+        suffix: ".csv" or ".parquet".
+    """
+    columns: dict[str, list[Any]] = {"image": [name for name, _ in predicted]}
+    for title in predicted[0][1]:
+        answers = [each[title].as_data() for _, each in predicted]
+        columns[title] = [_cell(answer["value"]) for answer in answers]
+        for field in _FIELDS:
+            values = [_cell(answer[field]) for answer in answers]
+            if any(value is not None for value in values):
+                columns[f"{title} {field}"] = values
+    if suffix == ".parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        buffer = io.BytesIO()
+        pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
+        return buffer.getvalue()
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue().encode(errors="backslashreplace")
+
+
+def _cell(value: Any) -> Any:
+    """A number or a text; a list as JSON."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value

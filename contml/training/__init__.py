@@ -8,11 +8,3 @@ from contml.training.options import Training as Training
 from contml.training.setup import stages_of as stages_of
 from contml.training.step import EmbeddingStep as EmbeddingStep, TrainingStep as TrainingStep
 from contml.training.trainer import Interrupted as Interrupted, Trainer as Trainer
-
-#: Every training step by its name in a config.
-STEPS = {
-    "embedding": EmbeddingStep,
-    "hdml": HDML,
-    "triplets": TripletStep,
-    "rankings": RankingStep,
-}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,9 @@ from contml.labels.base import LabelSpace
 from contml.losses.inputs import check_loss, check_requirement
 from contml.processes import gather_rows
 from contml.training.chunks import embed_in_chunks
+
+#: From a function of images to its outputs for some training images.
+Outputs: TypeAlias = "Callable[[Callable[[Tensor], Tensor]], Tensor]"
 
 
 class TrainingStep(nn.Module):
@@ -72,6 +76,15 @@ class TrainingStep(nn.Module):
 
     def use_average(self, average: AveragedModel | None) -> None:
         """Called by the trainer before the first step: the moving average of the weights, or None."""
+
+    def before_epoch(self, done: int, models: Sequence[Any], outputs: Outputs) -> None:
+        """Called by the trainer before each epoch, and after the last one.
+
+        Args:
+            done: number of finished steps.
+            models: the model, and the moving average of its weights if there is one.
+            outputs: returns what a function of the first model gives for some training images `[N, ...]`.
+        """
 
     def embed(self, model: nn.Module, images: Tensor, **options: Any) -> Any:
         """What the model returns for images, `chunk_size` of them at a time."""

@@ -215,7 +215,7 @@ class Trainer:
             self._compile(progress)
             if not self._started:
                 self._start_head()
-                self._start_decoder()
+                self._before_epoch()
                 self._evaluate(progress)
                 self._evaluate_features(progress)
                 self._started = True
@@ -223,7 +223,7 @@ class Trainer:
             while not self.finished:
                 self._train_epoch(progress)
                 self.epoch, self.step = self.epoch + 1, 0
-                self._start_decoder()
+                self._before_epoch()
                 if self.epoch == 1 and not self.trained:
                     progress.line(f"after epoch 1: {NO_GRADIENT}")
                 is_last_epoch = self.epoch == self.options.epochs
@@ -571,29 +571,24 @@ class Trainer:
             name, cause = next(iter(self.images.left_out.items()))
             progress.line(f"broken images skipped so far: {num_broken}; the first: {name} ({cause})")
 
+    def _outputs_of_some(
+        self, function: Callable[[Tensor], Tensor] | None = None, model: nn.Module | None = None
+    ) -> Tensor:
+        """Return the outputs for some training images, drawn with a fixed seed `[N, ...]`; arguments as `outputs`."""
+        rows = head_rows(len(self.split))
+        outputs, missing = self.outputs(self.split, model, rows, function)
+        return outputs[~torch.isin(rows, missing)]
+
     def _start_head(self) -> None:
         """Start the head from features of training images, if it does."""
         model = self.whole_model()
         if isinstance(model, EmbeddingModel) and model.head_start in FROM_FEATURES:
-            rows = head_rows(len(self.split))
-            features, missing = self.outputs(self.split, model.bare_backbone(), rows)
-            model.start_head(features[~torch.isin(rows, missing)])
+            model.start_head(self._outputs_of_some(model=model.bare_backbone()))
 
-    def _start_decoder(self) -> None:
-        """Standardize the features of a frozen network if the decoder of a captioner now begins to learn."""
-        from contml.captioning.captioner import Captioner
-        from contml.captioning.step import CaptioningStep
-
-        model, step = self.whole_model(), self.training_step
-        if not (isinstance(model, Captioner) and isinstance(step, CaptioningStep)):
-            return
-        if not model.frozen or self.steps_done != step.begin or (model.is_loaded and not step.begin):
-            return
-        rows = head_rows(len(self.split))
-        moments, missing = self.outputs(self.split, model, rows, model.feature_moments)
-        moments = moments[~torch.isin(rows, missing)]
-        for captioner in (model, *(() if self.average is None else (self.average.module,))):
-            captioner.standardize(moments)
+    def _before_epoch(self) -> None:
+        """Let the step prepare the network for the epoch."""
+        models = [self.whole_model(), *(() if self.average is None else (self.average.module,))]
+        self.training_step.before_epoch(self.steps_done, models, self._outputs_of_some)
 
     def _evaluate_features(self, progress: TrainingProgress) -> None:
         """Evaluate the features of a pretrained backbone on the validation split, without a head, as a candidate."""

@@ -104,6 +104,7 @@ def test_untrained_networks_of_judgments_are_named(contml, tmp_path):
     assert "1. Score" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["items", "classes", "judgments"])
 def test_folds_of_few_items_have_smaller_batches(contml, tmp_path, kind):
     """A batch of the run has all its items, or classes; a network without a fold has fewer, and the page says so."""

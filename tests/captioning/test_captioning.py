@@ -14,9 +14,9 @@ from support.runs import kill_at
 
 from contml._support.tensors import save_tensors
 from contml.captioning import CiderDReward
+from contml.captioning.evaluator import CaptionEvaluator
 from contml.captioning.vocabulary import Vocabulary
 from contml.data import Vector
-from contml.evaluation.evaluators import CaptionEvaluator
 from contml.losses import LogRatioLoss
 from contml.runs import create
 from contml.training import EmbeddingStep, Trainer, Training
@@ -97,6 +97,7 @@ def test_self_critical_training_equals_a_slow_loop_without_dropout(samples, comp
         torch.testing.assert_close(own, other, rtol=1e-7, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["lstm", "attention"])
 def test_it_learns_the_captions_and_then_their_reward(tmp_path, decoder):
     run = create(tmp_path, "run")
@@ -164,6 +165,7 @@ for frozen in (True, False):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(tmp_path):
     from safetensors.torch import load_file
 

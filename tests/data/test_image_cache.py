@@ -306,6 +306,7 @@ def test_filling_resumes_after_a_kill(files, folder, tmp_path):
     assert_same(batches(files, folder), batches(files))
 
 
+@pytest.mark.slow
 def test_two_processes_fill_one_folder(files, folder, tmp_path):
     plain = batches(files)
     first = other_process(tmp_path, files, folder, gate="closed")
@@ -320,6 +321,7 @@ def test_two_processes_fill_one_folder(files, folder, tmp_path):
     assert_same(batches(files, folder), plain)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits of processes")
 @pytest.mark.parametrize("limit", [BYTES * 5 // 2, 200])
 def test_a_disk_that_fills_up(files, folder, tmp_path, limit):
@@ -441,6 +443,7 @@ def test_an_image_that_only_begins_like_another_is_not_taken_for_it(files, folde
         assert_same(batches(files, folder), plain)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits of processes")
 def test_an_index_that_fills_up_a_disk(folder, tmp_path):
     """The kernel refuses to write more, in the middle of an entry: entries are larger than these arrays."""

@@ -371,6 +371,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals to a process group")
 def test_ctrl_c_prints_no_tracebacks(tmp_path):
     script = tmp_path / "run.py"

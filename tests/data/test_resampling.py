@@ -282,6 +282,7 @@ print(resized(np.full((9, 7, 3), 5, np.uint8), "image", 4).sum())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits of processes")
 def test_images_are_read_where_nothing_can_be_kept(tmp_path):
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]

@@ -26,6 +26,7 @@ from contml.losses import TripletMarginLoss
 from contml.runs import create
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(case=retrieval_cases())
 def test_recall_and_map_at_r_equal_their_loops(case):

@@ -9,9 +9,9 @@ from support.fake_runs import classes, poses
 from support.refusals import refuses
 
 from contml.captioning import score_captions
+from contml.captioning.evaluator import CaptionEvaluator, evaluate_captions
 from contml.data import Images
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.evaluators import CaptionEvaluator, evaluate_captions
 from contml.evaluation.results import Evaluation, measurable, measured, usual
 from contml.evaluation.table import scope, sentence, summary
 from contml.labels import VectorLabels

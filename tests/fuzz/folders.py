@@ -24,15 +24,15 @@ from contml.app.explore import explore_index, write_page
 from contml.evaluation import embed_parts
 from contml.search import Index
 from contml.search.embedding_files import embed_to_file
-from contml.search.image_inputs import named_images
 from contml.search.images import FILE
+from contml.search.inputs import named_images
 
 from .base import Kind
 
 ITEMS, DIM = 420, 6
 VECTORS = np.random.default_rng(0).standard_normal((ITEMS, DIM)).astype(np.float32)
 #: Bundles that the repository keeps: of images, and of features.
-BUNDLES = Path(__file__).parents[1] / "retrieval" / "format_1"
+BUNDLES = Path(__file__).parents[1] / "search" / "format_1"
 
 
 # indexes

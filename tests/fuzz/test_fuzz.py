@@ -72,6 +72,7 @@ def large():
     return len(bytearray(3 << 29))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("read", "result", "words"),
     [

@@ -180,6 +180,7 @@ PARTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARTS)
 def test_training_resumes_bit_for_bit(tmp_path, name):
     made = from_text(tmp_path, True, PARTS[name], LEVELS, "model.normalize=true")

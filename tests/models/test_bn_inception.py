@@ -65,6 +65,7 @@ def test_the_published_file_loads(tmp_path, file, leading):
         assert same(model.backbone, EmbeddingModel("bn_inception", weights=file).backbone)
 
 
+@pytest.mark.slow
 def test_files_of_other_networks_are_refused(tmp_path):
     state = published()
     del state["inception_4e_3x3_bn.running_var"]

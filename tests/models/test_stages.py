@@ -59,7 +59,9 @@ def test_timm_names_its_stages(name):
     }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "vit_b_16")) for name in NETWORKS]
+)
 def test_the_first_stages_are_frozen(name):
     if name.startswith("timm:"):
         pytest.importorskip("timm")

@@ -94,6 +94,7 @@ def trainer_of(changes, run=None, **options):
     return experiment.build_trainer(experiment.build_task(), run, quiet=True, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

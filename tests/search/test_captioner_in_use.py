@@ -290,6 +290,7 @@ def test_commands_say_which_embeddings_are_those_of_a_captioner(contml, lstm):
     assert contml("export", lstm.run, "model")[1] == f"model: {library.load(lstm.run)}\n"
 
 
+@pytest.mark.slow
 def test_a_fresh_process_describes_without_the_data(lstm, tmp_path):
     code = (
         "import sys, json, contml; print(json.dumps(contml.load(sys.argv[1], device='cpu').caption(sys.argv[2])));"

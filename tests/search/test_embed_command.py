@@ -201,6 +201,7 @@ def test_killed_when_its_file_was_whole(contml, refused, exported, images, tmp_p
     assert out.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_killed_command_continues_and_gives_the_same_file(contml, exported, images, tmp_path):
     """1,200 images: three parts. It is killed as soon as the first is on disk."""
     for path in sorted(images.iterdir()):

@@ -40,6 +40,7 @@ assert "contml.app.experiment" not in sys.modules and not any(name.startswith("c
 """
 
 
+@pytest.mark.slow
 def test_a_fresh_process_without_the_data_has_the_embeddings_of_the_run(trained, exported, tmp_path):
     run, bundle = (shutil.copytree(folder, tmp_path / folder.name) for folder in (trained.run, exported))
     for name in ("data.safetensors", "metrics.jsonl", "embeddings"):  # not needed

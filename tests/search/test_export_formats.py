@@ -180,6 +180,7 @@ assert "contml" not in sys.modules
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["onnx", "torch"])
 def test_the_command_and_a_process_without_contml(contml, refused, trained, bundle, pictures, tmp_path, form):
     name = {"onnx": "model.onnx", "torch": "model.pt2"}[form]

@@ -282,6 +282,7 @@ def test_what_is_not_hostile_is_read(index):
     assert len(CASES) >= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["a bomb of equal texts", "a bomb of a compressed text", "a huge dimension"])
 def test_the_memory_of_a_bomb_is_limited(index, tmp_path, case):
     healthy = shutil.copytree(index, tmp_path / "healthy")
@@ -317,7 +318,7 @@ def test_metadata_of_any_type_are_texts_where_they_are_used(index):
     """The path of an image may be a number, or no path at all."""
     column(FILE, pa.array(range(6)))(index)
     changed(columns={"year": "int", "note": "text", FILE: "int"})(index)
-    from contml.search.image_inputs import NamedImage
+    from contml.search.inputs import NamedImage
     from contml.search.results import SearchHit, is_same_image
 
     for value in (Index.open(index).metadata(["i3"])[0][FILE], "\0", "x" * 5000, "/dev/zero"):

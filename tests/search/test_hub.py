@@ -55,6 +55,7 @@ np.save("found.npy", [contml.load(source, device="cpu").embed(images) for source
 """
 
 
+@pytest.mark.slow
 def test_a_fresh_process_has_the_same_embeddings_bit_for_bit(exported, trained, tmp_path):
     cached(tmp_path / "cache", exported)
     environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}

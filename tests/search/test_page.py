@@ -13,6 +13,7 @@ from support.paths import ROOT
 TEXT = (ROOT / "docs" / "using_a_model.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_runs(contml, trained, tmp_path, capsys):
     pytest.importorskip("onnxscript", reason="needs onnxscript: pip install 'contml[onnx]'")
     shutil.copytree(trained.run, tmp_path / "RUN")

@@ -11,8 +11,8 @@ import torch
 from contml.captioning import CaptioningStep, tokenize
 from contml.captioning.captioner import Captioner, DecoderFactory
 from contml.captioning.decoders import DECODERS
+from contml.captioning.evaluator import CaptionEvaluator
 from contml.data import Vector
-from contml.evaluation.evaluators import CaptionEvaluator
 from contml.labels import VectorLabels
 from contml.losses import LogRatioLoss
 from contml.models import EmbeddingModel

@@ -59,7 +59,7 @@ def contml(*arguments: str) -> None:
 
 def images(folder: Path) -> None:
     """A model, and images to add."""
-    shutil.copytree(Path(__file__).parents[1] / "retrieval" / "format_1" / "images", folder / "model")
+    shutil.copytree(Path(__file__).parents[1] / "search" / "format_1" / "images", folder / "model")
     (folder / "photos").mkdir()
     for number, pixels in enumerate(np.random.default_rng(0).integers(0, 255, (IMAGES, 16, 16, 3), np.uint8)):
         Image.fromarray(pixels).save(folder / "photos" / f"{number:04d}.png")

@@ -191,6 +191,7 @@ def test_variables_that_no_reader_wants_are_left_out(tmp_path):
     assert list(read_mat(tmp_path / "a.mat")) == ["joints"]
 
 
+@pytest.mark.slow
 def test_damaged_matlab_files_do_not_end_the_process(tmp_path):
     """scipy itself crashes on some of these: they are read in another process."""
     savemat(

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 from support.refusals import refuses
 
-from contml.search.image_inputs import NamedImage, named_images
 from contml.search.images import read_metadata
+from contml.search.inputs import NamedImage, named_images
 from contml.tasks.table.file import file as table
 
 NAMES = [f"ä/{number}.png" for number in range(20)]

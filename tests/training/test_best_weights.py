@@ -211,6 +211,7 @@ class Killed(BaseException):
     """Stands for SIGKILL."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 9))
 def test_killed_while_it_writes_a_checkpoint(tmp_path, monkeypatch, number):
     """Also between best.safetensors and the state, which are two files."""

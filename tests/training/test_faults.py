@@ -357,6 +357,7 @@ print(dist.is_initialized())
 """
 
 
+@pytest.mark.slow
 def test_the_process_group_is_closed_at_the_end():
     """Threads of gloo that still run would abort the process: "terminate called without an active exception"."""
     for process in start(CLOSED):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.processes import run_connected
 
 GATHERED = """
@@ -25,6 +26,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_items_of_all_processes_are_gathered():
     run_connected(GATHERED, seconds=300)
 
@@ -50,5 +52,6 @@ for broken in ((3, 8), odd):
 """
 
 
+@pytest.mark.slow
 def test_the_first_process_evaluates_what_all_embedded():
     run_connected(EVALUATED, seconds=300)

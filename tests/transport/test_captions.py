@@ -119,6 +119,7 @@ def test_caption_sets_equal_the_slow_loop(seed):
     assert torch.equal(caption_distance(x, y, vectors), caption_distance(y, x, vectors).T)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), words=st.integers(1, 40), dim=st.integers(1, 3), grid=st.booleans())
 def test_symmetry_identity_triangle_inequality_and_pruning(seed, words, dim, grid):

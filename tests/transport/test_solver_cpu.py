@@ -67,6 +67,7 @@ def wide(random, shape):
     return 10 ** random.uniform(-3, 3, shape)  # at (-12, 6) POT itself stops short of the optimum, by up to 6e-4 of it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("costs", [generic, tied, metric, wide], ids=lambda f: f.__name__)
 def test_a_hundred_thousand_small_problems_equal_pot(costs):
     random = np.random.default_rng(0)
@@ -117,6 +118,7 @@ def test_costs_that_are_not_finite_are_gone_round_and_it_ends(bad):
     assert 100 < infeasible < 1_900
 
 
+@pytest.mark.slow
 def test_a_bound_stops_a_solve_below_the_optimum_and_never_drops_it():
     """In one piece of memory, where a stopped solve leaves its traces, as in a fresh one."""
     random = np.random.default_rng(0)

@@ -36,6 +36,7 @@ def test_in_the_interpreter():
     assert "skipped" not in run.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile", [8, 16, 32])
 def test_compiles_for_hopper_without_spills(tile, tmp_path, monkeypatch):
     from triton.backends.compiler import GPUTarget

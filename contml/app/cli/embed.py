@@ -154,7 +154,7 @@ def predict(
         check_suffix(out, PREDICTIONS)
     from contml._support.files import check_new_file
     from contml.search import load, named_images
-    from contml.search.prediction_files import prediction_bytes
+    from contml.search.results import prediction_bytes
 
     if out is not None:
         check_new_file(out, begins=b"image," if out.suffix.lower() == ".csv" else b"PAR1")

@@ -244,7 +244,7 @@ def search(
 
 def _label_query(model: Any, labels: list[str]) -> LabelQuery:
     """A typed label as a query; prints what is unusual about it."""
-    from contml.search.typed_labels import typed_label
+    from contml.search.inputs import typed_label
 
     labelled: LabelledItems = model.labelled
     query = labelled.query(typed_label(labelled.labels, labels))

@@ -26,10 +26,25 @@ from contml.losses.pml import pml_loss
 from contml.mining import MINERS, Miner
 from contml.models import EmbeddingModel
 from contml.sampling import SAMPLERS
-from contml.training import OPTIMIZERS, SCHEDULES, STEPS as CORE_STEPS, Training, TrainingStep
+from contml.training import (
+    HDML,
+    OPTIMIZERS,
+    SCHEDULES,
+    EmbeddingStep,
+    RankingStep,
+    Training,
+    TrainingStep,
+    TripletStep,
+)
 
 #: Every training step by its name in a config.
-STEPS = {**CORE_STEPS, "captioning": CaptioningStep}
+STEPS = {
+    "embedding": EmbeddingStep,
+    "hdml": HDML,
+    "captioning": CaptioningStep,
+    "triplets": TripletStep,
+    "rankings": RankingStep,
+}
 
 #: A transform is anything that can be called with an image and a generator.
 _CALLABLE: Any = Callable

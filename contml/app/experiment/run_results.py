@@ -21,11 +21,12 @@ from contml._support.tensors import load_tensors, save_tensors
 from contml._support.text import duration
 from contml._support.versions import versions
 from contml.app.experiment.saved_run import read_captions, recorded_task, saved_embeddings
+from contml.captioning.evaluator import CaptionEvaluator, evaluate_captions
 from contml.config import dump
 from contml.data.identity import DataRecord, item_names
 from contml.data.split import Split, Task
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.evaluators import CaptionEvaluator, Evaluator, RetrievalEvaluator, evaluate_captions
+from contml.evaluation.evaluators import Evaluator, RetrievalEvaluator
 from contml.evaluation.judgments import JudgmentEvaluator
 from contml.evaluation.query_values import QueryValues
 from contml.evaluation.table import value_text

@@ -31,8 +31,8 @@ from contml.evaluation.table import unit_words
 from contml.runs import Run
 from contml.search import Index
 from contml.search.bundle import LABELS
-from contml.search.image_inputs import SourceItem, split_of
 from contml.search.images import FILE, IndexModel, pending_text
+from contml.search.inputs import SourceItem, split_of
 from contml.search.labelled_items import LabelledItems
 
 #: Neighbours of each item.

@@ -13,11 +13,11 @@ from torch import Tensor
 from contml._support.text import csv_bytes, score_text
 from contml.app.report.page import About, Page
 from contml.app.report.pictures import Album, interval_rows, narrowed, texts
+from contml.captioning.evaluator import Captions
 from contml.data.decode import resized
 from contml.data.split import Split
 from contml.data.transforms import centre, cut
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.evaluators import Captions
 from contml.evaluation.intervals import half_width
 
 _PICTURE, _WORD = 448, 176  # pixels; the page shows them at half of that

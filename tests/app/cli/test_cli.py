@@ -344,6 +344,7 @@ def test_a_run_without_embeddings_or_with_foreign_weights(refused, tiny_run, tmp
     assert f"contml evaluate {folder}" in refused("report", folder)
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_and_reports_how_to_continue(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "contml", "train", "pose/synthetic", *TINY, "training.epochs=5000"],

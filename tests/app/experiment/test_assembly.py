@@ -46,6 +46,7 @@ def state(trainer):
     return {f"{part}.{key}": value for part, module in parts.items() for key, value in module.state_dict().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_it_resumes_bit_for_bit(tmp_path, name):
     made = experiment(tmp_path, name)

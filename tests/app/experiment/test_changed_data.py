@@ -458,6 +458,7 @@ def assert_same(copied, *, exact=True):
             assert torch.equal(value, tensors[key])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "change"), [(kind, change) for kind in SAME for change in SAME[kind]])
 def test_the_same_numbers_to_the_last_bit(copied, kind, change):
     SAME[kind][change](copied(kind))

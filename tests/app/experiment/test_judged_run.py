@@ -78,6 +78,7 @@ def test_commands_on_a_run(contml, refused, short, tmp_path, kind):
     assert contml("evaluate", first, "--accept-changes")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "roles", "judgments"),
     [("triplets", "anchor,x,y", 24), ("rankings", "query,item", 32), ("pairs", "a,b", 40)],
@@ -180,6 +181,7 @@ def test_judgments_and_steps_of_another_kind_are_refused_before_training(short, 
         check("rankings", "loss={name: multi_similarity}")
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_one_that_was_not_stopped(short, tmp_path, no_reports):
     from safetensors.torch import load_file
     from support.miniature import assert_equal

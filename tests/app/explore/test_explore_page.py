@@ -371,6 +371,7 @@ def test_mistakes_are_one_line(refused, runs, tmp_path):
         assert "in use" in refused("explore", runs.first, "--port", used.getsockname()[1])
 
 
+@pytest.mark.slow
 def test_serve_until_ctrl_c(runs, tmp_path):
     command = [sys.executable, "-m", "contml", "explore", str(runs.first), "--port", "0"]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}

@@ -122,6 +122,7 @@ def test_the_default_sampler(trainings):
     assert len(trainings.done) == 8 + 8 + 3 + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tries", "options"),
     [
@@ -198,6 +199,7 @@ def _finished(folder, written):
 STATES = [_nothing, _half_a_trial, _half, _whole_round, _leftovers, _folders_gone, _finished]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "state", "processes"),
     pairwise(["grid", "random", "tpe"], STATES, [1, 2]),

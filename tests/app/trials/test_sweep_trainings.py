@@ -59,6 +59,7 @@ def test_the_test_split_is_not_read(folder):
     assert not list(result.folder.glob("**/report.html"))
 
 
+@pytest.mark.slow
 def test_folds_have_different_queries_that_cover_all_training_items(folder):
     result = sweep("own.yaml", [], ["loss.margin=0.01,0.1"], folds=3)
     assert sum(each["queries"] for each in result.chosen.results) == 100

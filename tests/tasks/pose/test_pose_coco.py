@@ -315,6 +315,7 @@ def test_real_people():
     assert 4_000 < distances.mean() < 30_000
 
 
+@pytest.mark.slow
 @needs_pack
 def test_real_people_train_and_are_reported(tmp_path):
     changes = [

@@ -235,6 +235,7 @@ def test_real_lspet():
     assert task.train.labels.pairwise().isfinite().all()
 
 
+@pytest.mark.slow
 @needs_pack
 def test_real_lspet_trains_and_is_reported(tmp_path):
     changes = ["task=pose/lsp", f"task.root={LAYOUT}", "task.lsp=null", "task.side=36", *SHORT]

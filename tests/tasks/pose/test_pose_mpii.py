@@ -423,6 +423,7 @@ def test_real_joints_in_the_official_structs():
     assert used == {"num", "char", "none", "mixed"}
 
 
+@pytest.mark.slow
 @needs_sample
 def test_real_people_through_engine_training_and_report(tmp_path):
     (tmp_path / "images").mkdir()

@@ -60,6 +60,7 @@ def hashed(names):
     return hashlib.sha1("\n".join(sorted(names)).encode()).hexdigest()[:10]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", PACKS)
 def test_rows_are_those_of_the_readers_before(command):
     data, sizes, queries, mean = PACKS[command]
