@@ -253,7 +253,7 @@ class Task:
         val: the validation split, which selects a checkpoint or an option; None: one can be drawn from `train`.
         val_groups: the group of each training item, which a drawn validation split does not divide; None: its class, if
             no class is both in training and in testing, else the item alone.
-        summary: what was found and what was left out, as (label, text); `contml check` and `prepare` print it.
+        summary: what was found and what was left out, as (label, text); `contml check` prints it.
         columns: how the columns of a table were read: rows of text, a header first.
         suggested: returns a config that suits a training split of the data, and changes to it.
     """
