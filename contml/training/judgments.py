@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from contml._support.errors import InputError
 from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
 from contml.contracts import Requirement
-from contml.distances.unit_vectors import normalize
+from contml.distances.euclidean import normalize
 from contml.labels.base import LabelSpace
 from contml.labels.matrices import MatrixLabels
 from contml.labels.rankings import RankingLabels
