@@ -36,7 +36,7 @@ from contml.evaluation import clustering, embed_parts, graded, half_width, metri
 from contml.labels import SegmentationLabels
 from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, margin
 from contml.models import heads
-from contml.models.bn_inception import BNInception
+from contml.models.backbones import BNInception
 from contml.search import calibration, graph, nearest, segments
 from contml.tasks.captions import distance as caption_distance
 from contml.tasks.classes import cars, cub, inshop, sop

@@ -31,8 +31,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers
 from contml._support.errors import InputError
 from contml._support.validation import check_whole
-from contml.evaluation.inputs import as_class_ids, as_embeddings, as_row_numbers
-from contml.evaluation.query_gallery import QueryGallery
+from contml.evaluation.query_gallery import QueryGallery, as_class_ids, as_embeddings, as_row_numbers
 from contml.labels.base import LabelSpace, check_label_space
 
 #: Neighbours of an item, at most one in so many of the items; folds of items that one network embeds.

@@ -1,7 +1,7 @@
 """Evaluation of retrieval: the model's ranking of a gallery beside a random ranking and the oracle's.
 
 All labels have metrics of label distances. If labels are classes, Recall@K, MAP@R, R-precision, NMI and F1 come
-first. Neighbours are exact, ties are expectations (`contml.evaluation.ties`).
+first. Neighbours are exact, ties are expectations (`contml.evaluation.metrics`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,17 @@ from contml.distances.vectors import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.graded import GradedMetrics, NearestItems
-from contml.evaluation.inputs import as_class_ids, as_embeddings, as_ks, as_row_numbers
-from contml.evaluation.intervals import half_width, items_of_queries
-from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
-from contml.evaluation.query_gallery import QueryGallery
+from contml.evaluation.metrics import (
+    Ties,
+    discounts,
+    gains,
+    half_width,
+    items_of_queries,
+    mean_label_distance_at,
+    ndcg_at,
+    spearman,
+)
+from contml.evaluation.query_gallery import QueryGallery, as_class_ids, as_embeddings, as_ks, as_row_numbers
 from contml.evaluation.results import (
     RECALL_AT,
     Curve,
@@ -34,7 +41,6 @@ from contml.evaluation.results import (
     headline_k,
     score_of,
 )
-from contml.evaluation.ties import Ties
 from contml.labels.base import LabelSpace, check_label_space
 
 #: The largest K of the curves, except Recall's.
@@ -406,7 +412,7 @@ def ndcg_at_k(distances: Numbers, label_distances: Numbers, k: int) -> float:
 
 def _sums_of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int]) -> Tensor:
     """Sums over the lists of mean label distance@K and nDCG@K, `[K, 2]`."""
-    from contml.evaluation._order import order_by_distance  # here: it imports numba
+    from contml.evaluation._compiled import order_by_distance  # here: it imports numba
 
     near, labels = (_to_numpy(x) for x in (distances, label_distances))
     sorted_distances, sorted_labels = np.sort(near, axis=1), np.sort(labels, axis=1)

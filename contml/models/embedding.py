@@ -22,11 +22,8 @@ from contml.distances.unit_vectors import normalize
 from contml.models.adapter import AdapterKind, add_lora, is_adapter, merge
 from contml.models.backbones import build, flat_features, name_of
 from contml.models.heads import FROM_FEATURES, HeadKind, HeadStart, build_head, check_nested, cut_head, start_heads
-from contml.models.levels import at_levels, pooled, widths_of
-from contml.models.maps import last_maps
-from contml.models.network import Network
-from contml.models.pooling import TOKENS, Pooling, set_pooling
-from contml.models.stages import stage_of
+from contml.models.maps import TOKENS, Pooling, at_levels, last_maps, pooled, set_pooling, widths_of
+from contml.models.network import Network, stage_of
 from contml.models.weights import check_options, load_backbone, load_head, names_a_file, network_of, read
 
 # A config can only name a backbone, so this option is a str at run time; Python code may pass the module itself.

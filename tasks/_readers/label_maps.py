@@ -10,9 +10,8 @@ import numpy as np
 
 from contml import InputError
 from contml.data.decode import from_file, orientation
-from contml.data.label_maps import read_image_map as read_image_map
 from contml.data.tables import TableOptions, read_table
-from contml.data.values import whole_number
+from contml.data.values import read_image_map as read_image_map, whole_number
 
 from .mat import read_variable
 

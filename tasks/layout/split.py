@@ -9,7 +9,7 @@ import numpy as np
 
 from contml import InputError
 from contml.data import ImageSource, Split, View
-from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer, map_legend
+from contml.data.renderers.labels import LabelMapExplainer, LabelMapRenderer, map_legend
 from contml.labels import SegmentationLabels
 
 from .._readers.splits import kept_split

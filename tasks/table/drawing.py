@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from contml.data.renderers.label_maps import LabelMapRenderer, map_colours
+from contml.data.renderers.labels import LabelMapRenderer, map_colours
 from contml.data.renderers.text import READABLE, draw_words
 from contml.labels import WeightedLabels
 

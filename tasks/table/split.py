@@ -10,8 +10,7 @@ import torch
 from contml._support.text import number
 from contml._support.texts import Texts
 from contml.data import Split, View, query_split
-from contml.data.renderers.caption_explainer import CaptionExplainer
-from contml.data.renderers.label_maps import LabelMapRenderer
+from contml.data.renderers.labels import CaptionExplainer, LabelMapRenderer
 from contml.data.sources import ImageFiles
 from contml.labels import CaptionLabels, LabelSpace, WeightedLabels
 

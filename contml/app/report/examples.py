@@ -12,8 +12,7 @@ from contml._support.text import csv_bytes, unbroken
 from contml.app.report.gallery import QUERIES, TOP, Indices, Line, choose_queries, finite_mean, line_of, ranking_lines
 from contml.data.split import Split
 from contml.distances import squared_distances_of
-from contml.evaluation.kinds import KINDS
-from contml.evaluation.results import Evaluation, Ranking
+from contml.evaluation.results import KINDS, Evaluation, Ranking
 
 #: Queries of a kind, and pairs, that a page shows.
 SHOWN = 3

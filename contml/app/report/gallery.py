@@ -14,8 +14,7 @@ from contml.app.report.plots import BLUE, INK, VERMILION, Array
 from contml.data.decode import contained
 from contml.data.renderers.text import font_for
 from contml.data.split import Split
-from contml.evaluation.kinds import kind_of
-from contml.evaluation.results import Ranking
+from contml.evaluation.results import Ranking, kind_of
 from contml.labels.base import LabelSpace
 
 Indices: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

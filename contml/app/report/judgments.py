@@ -17,9 +17,8 @@ from contml.app.report.pictures import Album
 from contml.app.report.plots import density_plot
 from contml.app.report.rendering import interval_rows, texts
 from contml.data.split import Split
-from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.evaluated import Evaluated, scope
 from contml.evaluation.judgments import Judged
-from contml.evaluation.table import scope
 from contml.labels.pairs import PairLabels
 from contml.labels.rankings import RankingLabels
 from contml.labels.triplets import TripletLabels

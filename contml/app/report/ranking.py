@@ -17,11 +17,9 @@ from contml.app.report.pictures import Album
 from contml.app.report.plots import class_density_plot, density_plot, encode, metrics_plot
 from contml.app.report.rendering import text, texts
 from contml.data.split import Split
-from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.kinds import KINDS
+from contml.evaluation.evaluated import Evaluated, unit_words
 from contml.evaluation.label_errors import FITTED
-from contml.evaluation.results import Ranking
-from contml.evaluation.table import unit_words
+from contml.evaluation.results import KINDS, Ranking
 from contml.search.calibration import Calibration
 from contml.search.labelled_items import LabelledItems
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from contml.app.report.explanation import Explanation, explain_pair, explanation_picture, pair_table
 from contml.data import Pixels, Split
-from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer
+from contml.data.renderers.labels import LabelMapExplainer, LabelMapRenderer
 from contml.data.renderers.poses import PoseExplainer, PoseRenderer
 from contml.evaluation import evaluate
 from contml.labels import (

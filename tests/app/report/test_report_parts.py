@@ -26,7 +26,7 @@ from contml.app.report.rendering import LIMIT
 from contml.contracts import Measure
 from contml.data import Pixels, Split, View
 from contml.evaluation import Evaluated, evaluate
-from contml.evaluation.table import headline_words, shortened, summary
+from contml.evaluation.evaluated import headline_words, shortened, summary
 from contml.labels import ClassLabels, OrdinalLabels, PoseLabels, VectorLabels, WeightedLabels
 
 

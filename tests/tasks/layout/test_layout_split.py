@@ -6,7 +6,7 @@ from PIL import Image
 from support.refusals import refuses
 
 from contml.data import ImageFile, Pixels, Split
-from contml.data.renderers.label_maps import class_colours, draw_label_map
+from contml.data.renderers.labels import class_colours, draw_label_map
 from contml.labels import SegmentationLabels
 from contml.tasks.layout.interiors import draw_room
 from contml.tasks.layout.split import make_split
