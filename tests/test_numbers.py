@@ -31,12 +31,12 @@ from contml.app.report import embedding_map, pictures
 from contml.app.trials.suite import suite_names
 from contml.captioning import scores
 from contml.config import document, options
-from contml.distances import cache as neighbour_cache, search, vectors
+from contml.distances import nearest as label_nearest
 from contml.evaluation import clustering, embed_parts, graded, half_width, metrics, results, retrieval
-from contml.labels import SegmentationLabels
+from contml.labels import SegmentationLabels, neighbours
 from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, margin
 from contml.models import heads
-from contml.models.bn_inception import BNInception
+from contml.models.backbones import BNInception
 from contml.search import calibration, graph, nearest, segments
 from contml.tasks.captions import distance as caption_distance
 from contml.tasks.classes import cars, cub, inshop, sop
@@ -449,12 +449,12 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (f"minus {N}, {N} and {N}, and the model converts", lambda: BNInception.pixel_format.mean),
     ],
     "docs/engine.md": [
-        (f"`memory=`, {N} MiB by default", lambda: search.MEMORY / (1 << 20)),
+        (f"`memory=`, {N} MiB by default", lambda: label_nearest.MEMORY / (1 << 20)),
         (
             rf"{N} KiB at 112 x 112 x 5",
             lambda: default(SegmentationLabels, "side") ** 2 * 5 / 8 / 1024,
         ),
-        (f"find k \\+ {N} candidates", lambda: vectors._SPARE + 1),
+        (f"find k \\+ {N} candidates", lambda: label_nearest._SPARE + 1),
         (f"captions of more than {N} distinct words, and", lambda: max(solver_gpu.TILES)),
         (f"whole numbers, at most {N}: all solvers", lambda: bags._LARGEST),
         (
@@ -470,7 +470,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             lambda: [word_costs.WHOLE, word_costs.WHOLE**2 * 4 / 1e6],
         ),
         (f"for a tile of {N} x 1,280", lambda: caption_distances._TILE),
-        (f"every {N} rows are saved", lambda: neighbour_cache._ROWS),
+        (f"every {N} rows are saved", lambda: neighbours._ROWS),
     ],
     "docs/explore.md": [
         (f"the {WORD} nearest items of the gallery", lambda: explored.NEIGHBOURS),

@@ -11,7 +11,7 @@ import pyarrow
 from contml import InputError
 from contml._support.validation import FiniteFloat, NonNegativeInt, PositiveInt, Range, check_ranges
 from contml.data import Task
-from contml.data.judged_split import DivideBy
+from contml.data.carve import DivideBy
 from contml.data.tables import MAX_BYTES, MAX_ROWS, TableOptions
 
 from .._readers.folders import data_folder

@@ -36,8 +36,7 @@ from contml.losses.levels import LevelLosses, MatryoshkaLoss
 from contml.losses.regularized import RegularizedLoss
 from contml.models import EmbeddingModel
 from contml.models.adapter import check_peft
-from contml.models.extractor import FeatureExtractor
-from contml.models.identity import identity
+from contml.models.identity import FeatureExtractor, identity
 from contml.runs import PLACES, Run, without_paths
 from contml.sampling import SAMPLERS, fitting_options
 from contml.training import Trainer, TrainingStep, stages_of

@@ -25,11 +25,10 @@ from contml.captioning.evaluator import CaptionEvaluator, evaluate_captions
 from contml.config import dump
 from contml.data.identity import DataRecord, item_names
 from contml.data.split import Split, Task
-from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.evaluated import Evaluated, value_text
 from contml.evaluation.evaluators import Evaluator, RetrievalEvaluator
 from contml.evaluation.judgments import JudgmentEvaluator
-from contml.evaluation.query_values import QueryValues
-from contml.evaluation.table import value_text
+from contml.evaluation.results import QueryValues
 from contml.runs import Run
 from contml.search.calibration import Calibration, save_calibration
 from contml.search.labelled_items import LabelledItems

@@ -18,11 +18,10 @@ from contml.app.report.page import About, Page
 from contml.app.report.pictures import Album, interval_rows, texts
 from contml.app.report.plots import density_plot
 from contml.data.split import Split
-from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.evaluated import Evaluated, scope
 from contml.evaluation.judgment_errors import ScoredJudgments
 from contml.evaluation.judgments import Judged
 from contml.evaluation.results import Evaluation
-from contml.evaluation.table import scope
 from contml.labels.base import LabelSpace
 from contml.labels.pairs import PairLabels
 from contml.labels.rankings import RankingLabels

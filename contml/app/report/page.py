@@ -16,10 +16,9 @@ from contml._support.text import unbroken
 from contml.app.report.pictures import Album, panel_pictures, render, text, texts
 from contml.app.report.plots import encode, picture_of, training_plot, watched
 from contml.data.split import SPLIT_TITLES, Split
-from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.kinds import KINDS
+from contml.evaluation.evaluated import Evaluated, further, headline_words, sentence, shortened, summary
 from contml.evaluation.metrics import title_of
-from contml.evaluation.table import further, headline_words, sentence, shortened, summary
+from contml.evaluation.results import KINDS
 
 #: Plots whose panels are pictures of their own on the page.
 _PANELS = ("curves", "metrics")

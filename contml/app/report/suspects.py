@@ -16,8 +16,8 @@ from contml.app.report.judgments import judgment_kind
 from contml.app.report.pictures import Album, render, text, texts
 from contml.data.split import Split
 from contml.evaluation.judgment_errors import ScoredJudgments
-from contml.evaluation.kinds import kind_of
 from contml.evaluation.label_errors import FITTED, LabelErrors, label_errors
+from contml.evaluation.results import kind_of
 
 #: A split of fewer items, or of fewer groups, says too little about its labels.
 _LEAST = 20
