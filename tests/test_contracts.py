@@ -18,6 +18,7 @@ ASKING = ("getattr", "hasattr", "attrgetter")
 ALLOWED = {
     # A sampler may be anybody's own class.
     "testing.py:_sampler_failures: sampler": "a sampler may keep a state",
+    "training/setup.py:check_items: sampler": "a sampler may know the number of its items",
     # The loss of a config may be a function that makes one.
     # Models are any torch.nn.Module.
     "models/backbones.py:build: backbone": "a network may say which pixels it expects",
@@ -36,8 +37,8 @@ ALLOWED = {
     "data/label_maps.py:_numbers: picture": "pictures of Pillow that were not read from a file have no tiles",
     "transport/vector_operations.py:_arithmetic.code: builder": "the instructions of llvmlite are methods by name",
     "transport/vector_operations.py:pointer: array": "types of Numba: arrays alone have a layout",
-    "distances/vectors.py:rounded_inputs: products": "torch 2.9 and later",
-    "distances/vectors.py:rounded_inputs: torch.backends.mkldnn": "torch 2.9 and later",
+    "distances/nearest.py:rounded_inputs: products": "torch 2.9 and later",
+    "distances/nearest.py:rounded_inputs: torch.backends.mkldnn": "torch 2.9 and later",
     "labels/scales.py:_ordered_categories: labels": "a column of pandas",
     "labels/scales.py:_ordered_categories: dtype": "a column of pandas that has an order",
     "labels/word_vectors.py:vector_source: vectors": "word vectors are a mapping, or gensim's",

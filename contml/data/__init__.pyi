@@ -1,4 +1,3 @@
-from contml.data.batch import Batch as Batch
 from contml.data.cache import CacheReport as CacheReport
 from contml.data.decode import ImageItem as ImageItem
 from contml.data.draw import check_queries as check_queries, draw as draw, draw_queries as draw_queries
@@ -15,6 +14,7 @@ from contml.data.sources import (
     Vector as Vector,
 )
 from contml.data.split import (
+    Batch as Batch,
     Split as Split,
     Task as Task,
     View as View,

@@ -25,8 +25,9 @@ from torch.utils import data
 
 from contml._support.conversion import ArrayLike
 from contml._support.errors import InputError
+from contml._support.packed import Packed, row_numbers, taken
 from contml._support.progress import note
-from contml._support.texts import Packed, Texts, as_texts, row_numbers, taken
+from contml._support.texts import Texts, as_texts
 from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY, ImageItem, PixelArray, decode
 from contml.data.text_files import not_unpacked
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError, closest, did_you_mean
 from contml.contracts import Measure
-from contml.distances.vectors import mean_ranks
+from contml.distances.ranks import mean_ranks
 from contml.evaluation.intervals import half_width
 
 

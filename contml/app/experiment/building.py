@@ -232,7 +232,7 @@ class Experiment:
         parts, network = self.config.parts, self.build_network(task, weights)
         images = self.build_images(network if self.results.embeds else None)
         model, step, sampler, labels = self.build_step(task, network, weights=weights, quiet=quiet)
-        return Trainer(
+        trainer = Trainer(
             model,
             step,
             task.train,
@@ -248,9 +248,11 @@ class Experiment:
             run=run,
             labels=labels,
             config=self.recorded,
-            evaluator=self.evaluator(model),
             quiet=quiet,
         )
+        if self.results is JudgmentResults:  # also judged pairs, which are trained on as labels
+            trainer.evaluator = self.evaluator(model)
+        return trainer
 
     def build_step(
         self, task: Task, network: EmbeddingModel, *, weights: bool = True, quiet: bool = False, search: bool = True

@@ -80,12 +80,14 @@ def check(
     report_columns(as_read, on_columns)
     task = replace(experiment, task=as_read).build_task()
     trainer = experiment.build_trainer(task)
-    is_once = trainer.images.extractor is not None
-    to_extract = sum(map(trainer.images.count_without_features, task.splits.values())) if is_once else 0
-    has_cache = trainer.images.cache is not None
-    trainer.images.cache = None  # what is in the cache says nothing about the files
-    trainer.images.extractor = None
-    decoded = _decode_all(task, trainer.images, on_broken) if images == "all" else ""
+    loader = trainer.images
+    assert isinstance(loader, Images)  # of an experiment
+    is_once = loader.extractor is not None
+    to_extract = sum(map(loader.count_without_features, task.splits.values())) if is_once else 0
+    has_cache = loader.cache is not None
+    loader.cache = None  # what is in the cache says nothing about the files
+    loader.extractor = None
+    decoded = _decode_all(task, loader, on_broken) if images == "all" else ""
     batches = (b for n in count() for b in trainer.images.train_batches(trainer.split, trainer.sampler, epoch=n))
     batch = next(batches)
     initial_state = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}

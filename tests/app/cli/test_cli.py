@@ -384,7 +384,7 @@ def test_a_run_can_be_moved_and_its_data_too(contml, tmp_path):
     assert contml("evaluate", folder)[0] == 0
     status, _, err = contml("train", "--resume", folder)
     assert status == 0, err
-    assert "<title>table/file" in (folder / "report.html").read_text()
+    assert "<title>joints.npz: joints" in (folder / "report.html").read_text()
 
 
 @pytest.mark.slow
