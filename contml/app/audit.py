@@ -116,9 +116,9 @@ def audit_run(
         KeyboardInterrupt: a signal stopped the training of a fold. Its state is saved.
     """
     experiment, run = load_run(folder, trust=trust)
-    if experiment.is_captioning:
-        raise InputError(str(folder), experiment.unranked, hint="give a run of embeddings")
-    if experiment.is_judged and k is not None:
+    if not experiment.results.embeds:
+        raise InputError(str(folder), experiment.results.unranked, hint="give a run of embeddings")
+    if k is not None and not experiment.results.ranked:
         raise InputError("--neighbours", str(k), hint="omit it: judgments are not compared with neighbours")
     evaluated = read_evaluation(run)
     path = run.checkpoints / f"{experiment.selected}.safetensors"

@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from contml._support.conversion import taken
 from contml._support.errors import InputError
+from contml._support.packed import taken
 from contml._support.texts import as_texts
 from contml.data.copies import joined, same_images
 from contml.data.draw import Array, draw, draw_queries, folds, positions

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Packed, taken
 from contml._support.errors import InputError
 from contml._support.fingerprints import fingerprint
+from contml._support.packed import Packed, taken
 from contml._support.text import value_text
 from contml._support.validation import as_rows, is_whole
 from contml.contracts import PLAIN, Colours, LabelKind, Measure, Part, Rows

@@ -32,7 +32,7 @@ from contml.data.values import flag, pairs
 from .._readers.coco_files import Field, check_coco, listed_images, names_and_limbs
 from .._readers.splits import name_lists, part_of, read_lists, split_by_lists
 from ..pose.bodies import Body
-from .pose_label import unnamed
+from .image_labels import unnamed
 
 _FIELDS: dict[str, dict[str, Field]] = {
     "images": {"id": "id", "file_name": "text"},

@@ -222,7 +222,7 @@ def short(experiment: Experiment, words: Sequence[str], *, own: bool = False, sm
 def one_step(experiment: Experiment) -> list[str]:
     """Overrides with which a training takes one step in each of its phases."""
     changes = ["training.epochs=1", "training.evaluate_every=1", "sampler.batches=1"]
-    if experiment.is_captioning:
+    if not experiment.results.embeds:
         phases = ["step.cross_entropy_epochs=1", "captioner.threshold=1", "captioner.length=6"]
         changes += ["training.epochs=3", "step.embedding_epochs=1"] if "loss" in experiment.config.parts else []
         changes += [*phases, *([] if "loss" in experiment.config.parts else ["training.epochs=2"])]

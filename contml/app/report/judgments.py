@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 
 from contml._support.text import csv_bytes, percent, score_text
 from contml.app.report.examples import Example, Line, ShownItem
-from contml.app.report.page import About, Page
-from contml.app.report.pictures import Album, interval_rows, texts
+from contml.app.report.page import About, Album, Page, interval_rows, texts
 from contml.app.report.plots import density_plot
 from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated, scope
