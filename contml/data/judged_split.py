@@ -15,7 +15,7 @@ import numpy as np
 from contml._support.errors import InputError
 from contml.data.draw import Array, draw, positions
 from contml.data.split import Split
-from contml.labels.judged_items import JudgedItems
+from contml.labels.judged import JudgedItems
 
 #: What a split divides.
 DivideBy: TypeAlias = Literal["item", "judgment"]

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from unicodedata import category, normalize
 
-from contml._support.endings import table_suffix
 from contml._support.errors import InputError, closest, one_line
+from contml._support.files import table_suffix
 
 #: A file may have so many bytes, unpacked, where no option says otherwise.
 MAX_BYTES = 1 << 30

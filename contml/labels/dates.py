@@ -16,6 +16,7 @@ from contml._support.errors import InputError
 from contml._support.validation import PositiveFloat, check_ranges
 from contml.contracts import Colours, Measure
 from contml.labels.base import LabelSpace
+from contml.labels.items import ItemLabels
 from contml.labels.vectors import VectorLabels
 
 _MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
@@ -56,7 +57,7 @@ class DateLabels(VectorLabels):
 
     def _item(self, label: Any) -> Self:
         """A date, as the constructor takes it."""
-        return LabelSpace._item(self, label)
+        return ItemLabels._item(self, label)
 
     def date(self, row: int) -> datetime:
         """The date of an item without a time zone, to the microsecond; in UTC if the dates have time zones."""

@@ -15,11 +15,10 @@ from contml._support.texts import Texts
 from contml._support.validation import check_ranges, is_finite
 from contml.contracts import Colours, Measure, Part
 from contml.distances.labels import great_circle, heading_difference
-from contml.distances.nearest import Neighbours, neighbours_by_value
-from contml.labels.base import LabelSpace, typed_numbers
+from contml.labels.items import ItemLabels, typed_numbers
 
 
-class OrdinalLabels(LabelSpace):
+class OrdinalLabels(ItemLabels):
     """Levels of an ordered scale, such as ratings; the label distance is |rank difference| / (levels - 1), in [0, 1].
 
     Args:
@@ -114,18 +113,10 @@ class OrdinalLabels(LabelSpace):
         labels.rows, labels._texts, labels._identity = torch.arange(len(vectors), device=self.device), (), ()
         return labels
 
-    def _nearest(
-        self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
-    ) -> Neighbours:
-        if self._compares_all_pairs:
-            return super()._nearest(k, rows, among, memory, progress)
-        steps = len(self.levels) - 1
-        ranks = self.ranks[:, None].double()
-        return neighbours_by_value(ranks, k, rows, among, lambda squared: squared.sqrt() / steps, memory, progress)
-
-    @property
-    def _compares_all_pairs(self) -> bool:
-        return type(self).distances is not OrdinalLabels.distances
+    def _compared_by(self) -> tuple[Tensor, Callable[[Tensor], Tensor]] | None:
+        if type(self).distances is not OrdinalLabels.distances:
+            return None
+        return self.ranks[:, None].double(), lambda squared: squared.sqrt() / (len(self.levels) - 1)
 
     def _item_contents(self) -> Iterable[bytes]:
         return (repr(self.levels[rank]).encode() for rank in self.ranks.cpu().numpy())
@@ -137,7 +128,7 @@ def _ordered_categories(labels: Any) -> Sequence[Hashable] | None:
     return list(dtype.categories) if getattr(dtype, "ordered", False) else None
 
 
-class GeoLabels(LabelSpace):
+class GeoLabels(ItemLabels):
     """Places on earth; the label distance is the great-circle distance, accurate from millimetres to antipodes.
 
     With headings, as in place recognition, where two photographs from one place that look away from each other show

@@ -11,14 +11,15 @@ import numpy as np
 import torch
 from PIL import Image
 
-from contml._support.endings import TABLES, table_suffix
 from contml._support.errors import InputError, did_you_mean
+from contml._support.files import TABLES, table_suffix
 from contml._support.progress import note
 from contml._support.texts import Texts
 from contml.data.decode import IMAGE_SUFFIXES
 from contml.data.sources import ImageFile, ImageFiles, ImageSource, Pixels, Vector, images_below
 from contml.data.split import Split
 from contml.data.text_files import read_lines, similar_name, spellings, written_path
+from contml.labels.items import growing
 from contml.labels.vectors import VectorLabels
 
 if TYPE_CHECKING:
@@ -309,7 +310,8 @@ def _simple(name: str) -> str:
     return name.strip().casefold().removesuffix("s")
 
 
-def _value(space: LabelSpace, text: str) -> Any:
+def _value(labels: LabelSpace, text: str) -> Any:
+    space = growing(labels)
     if space.typed_as == "picture":
         return read_image_map(Path(text).expanduser())
     if space.typed_as == "json" and not text.lstrip().startswith(("[", "{")):

@@ -23,9 +23,8 @@ from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
 from contml.contracts import Requirement
 from contml.distances.euclidean import normalize
 from contml.labels.base import LabelSpace
+from contml.labels.judged import ANSWER_PAIRS, RankingLabels, TripletLabels
 from contml.labels.matrices import MatrixLabels
-from contml.labels.rankings import RankingLabels
-from contml.labels.triplets import ANSWER_PAIRS, TripletLabels
 from contml.losses.inputs import check_embeddings, check_loss, check_requirement, nan_unless_finite
 from contml.processes import gather_rows
 from contml.training.step import TrainingStep

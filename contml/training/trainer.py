@@ -18,10 +18,10 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import PARAM_LIST, AveragedModel, get_ema_multi_avg_fn
 
 from contml._support.errors import DivergedError, InputError
+from contml._support.imports import versions
 from contml._support.progress import TrainingProgress
 from contml._support.signals import StopRequest
 from contml._support.tensors import save_tensors
-from contml._support.versions import versions
 from contml.contracts import Sampler
 from contml.data import Batch, Images
 from contml.data.split import SPLIT_TITLES, Split, check_split

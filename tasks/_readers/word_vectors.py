@@ -12,8 +12,8 @@ import numpy as np
 
 from contml import InputError
 from contml.data.draw import positions
+from contml.labels.caption_words import caption_tokens
 from contml.labels.word_vectors import MAX_BYTES, MAX_ROWS, WordVectors, load_word_vectors, train_word_vectors
-from contml.labels.words import caption_tokens
 
 Captions: TypeAlias = "Sequence[Sequence[str]]"
 

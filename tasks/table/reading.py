@@ -11,7 +11,7 @@ from unicodedata import normalize
 import pyarrow
 
 from contml import InputError
-from contml._support.endings import JOINTS, TABLES, check_table_suffix, table_suffix
+from contml._support.files import JOINTS, TABLES, check_table_suffix, table_suffix
 from contml.data.sources import images_below
 from contml.data.tables import (
     Column,

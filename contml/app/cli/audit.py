@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from contml._support.endings import check_suffix
-from contml._support.files import check_new_file, write, write_new
+from contml._support.files import check_new_file, check_suffix, write, write_new
 from contml.app.cli.options import Cluster, RunFolder, Trainings, Trust
 from contml.app.cli.printing import complete, echo, print_table
 

@@ -27,13 +27,13 @@ from contml.data.features import with_features
 from contml.data.identity import item_names
 from contml.data.split import Split, Task
 from contml.labels.base import LabelSpace
-from contml.labels.judged_items import JudgedItems
+from contml.labels.judged import JudgedItems
 from contml.labels.vectors import VectorLabels
 from contml.losses import LOSSES
 from contml.losses.driver import PairLoss
 from contml.losses.inputs import check_loss, check_requirement
 from contml.losses.levels import LevelLosses, MatryoshkaLoss
-from contml.losses.regularized import RegularizedLoss
+from contml.losses.regularizers import RegularizedLoss
 from contml.models import EmbeddingModel
 from contml.models.adapter import check_peft
 from contml.models.extractor import FeatureExtractor
@@ -457,7 +457,7 @@ def caption_words(split: Split) -> CaptionWords:
         InputError: its data have no captions, or sentences in a script without spaces between words.
     """
     from contml.captioning import tokenize
-    from contml.labels.words import refuse_unspaced
+    from contml.labels.caption_words import refuse_unspaced
 
     captions = split.labels.captions
     if captions is None:

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from contml._support.files import read_record, write_json
+from contml._support.imports import versions
 from contml._support.tensors import load_tensors, save_tensors
 from contml._support.text import duration
-from contml._support.versions import versions
 from contml.app.experiment.saved_run import read_captions, recorded_task, saved_embeddings
 from contml.captioning.evaluator import CaptionEvaluator, evaluate_captions
 from contml.config import dump

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from contml._support.text import csv_bytes, unbroken
+from contml._support.pages import csv_bytes, unbroken
 from contml.app.report.gallery import QUERIES, TOP, Indices, Line, choose_queries, finite_mean, line_of, ranking_lines
 from contml.data.split import Split
 from contml.distances import squared_distances_of

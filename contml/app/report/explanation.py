@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw
 
-from contml._support.text import number, page_text
+from contml._support.pages import page_text
+from contml._support.text import number
 from contml.app.report.gallery import GAP, QUERIES, WIDTH, choose_queries, draw
 from contml.app.report.plots import INK
 from contml.data.renderers.text import font_for, shorten

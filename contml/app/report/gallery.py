@@ -9,7 +9,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from contml._support.text import MISSING, page_text
+from contml._support.pages import page_text
+from contml._support.text import MISSING
 from contml.app.report.plots import BLUE, INK, VERMILION, Array
 from contml.data.decode import contained
 from contml.data.renderers.text import font_for

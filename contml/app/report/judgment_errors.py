@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from contml._support.text import csv_bytes, number, percent
+from contml._support.pages import csv_bytes
+from contml._support.text import number, percent
 from contml.app.report.examples import Example
 from contml.app.report.gallery import Line, ShownItem
 from contml.data.split import Split
 from contml.evaluation.judgment_errors import ScoredJudgments
-from contml.labels.rankings import RankingLabels
-from contml.labels.triplets import TripletLabels
+from contml.labels.judged import RankingLabels, TripletLabels
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from contml._support.text import csv_bytes, percent, score_text
+from contml._support.pages import csv_bytes
+from contml._support.text import percent, score_text
 from contml.app.report.examples import Example
 from contml.app.report.gallery import Line, ShownItem
 from contml.app.report.page import About, Page
@@ -20,9 +21,7 @@ from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.judgments import Judged
 from contml.evaluation.table import scope
-from contml.labels.pairs import PairLabels
-from contml.labels.rankings import RankingLabels
-from contml.labels.triplets import TripletLabels
+from contml.labels.judged import PairLabels, RankingLabels, TripletLabels
 
 _Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 _Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from contml._support.text import csv_bytes, number
+from contml._support.pages import csv_bytes
+from contml._support.text import number
 from contml.app.report.examples import Example
 from contml.app.report.gallery import TOP, line_of
 from contml.app.report.judgment_errors import JudgmentSuspects, Suspects

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from contml._support.files import write
-from contml._support.text import unbroken
+from contml._support.pages import unbroken
 from contml.app.report.gallery import Strip
 from contml.app.report.pictures import Album, panel_pictures
 from contml.app.report.plots import encode, picture_of, training_plot, watched

@@ -13,8 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 
-from contml._support.pages import picture_bytes
-from contml._support.text import page_text
+from contml._support.pages import page_text, picture_bytes
 from contml.app.report.examples import Example
 from contml.app.report.gallery import drawn
 from contml.app.report.plots import STYLE, as_picture

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contml._support.pages import page_template
-from contml._support.text import page_text, score_text
+from contml._support.pages import page_template, page_text
+from contml._support.text import score_text
 from contml.app.report.pictures import Album
 from contml.evaluation.metrics import title_of
 

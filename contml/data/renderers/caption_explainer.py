@@ -14,8 +14,8 @@ from contml._support.text import number as number_of
 from contml.data.decode import contained
 from contml.data.renderers.text import load_font, shorten
 from contml.data.split import TitledPictures
+from contml.labels.caption_words import split_words
 from contml.labels.captions import CaptionLabels, NearestCaptions
-from contml.labels.words import split_words
 
 Colour: TypeAlias = "tuple[int, int, int]"
 Pen: TypeAlias = ImageDraw.ImageDraw

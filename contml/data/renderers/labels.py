@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image, ImageDraw
 
-from contml._support.text import page_text
+from contml._support.pages import page_text
 from contml.data.renderers.label_maps import LabelMapRenderer, map_colours, shrink
 from contml.data.renderers.poses import draw_skeleton
 from contml.data.renderers.text import font_for, wrapped
