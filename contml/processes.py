@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from contml._support.errors import InputError, one_line
+from contml._support.signals import StopRequest
 
 #: Words of the errors that PyTorch's backends raise when another process is gone.
 _LOST = ("connection closed", "connection reset", "broken pipe", "remote process exited", "socket timeout")
@@ -110,6 +111,41 @@ def connected() -> Iterator[None]:
         if world()[1] > 1 and any(word in str(error).lower() for word in _LOST):
             raise other_process_error(f"ended ({one_line(error)})") from None
         raise
+
+
+class Together:
+    """Lets the processes of a training fail, stop and save at the same step.
+
+    Args:
+        seconds: the time after which a state is due.
+        device: the device of the process group.
+
+    Attributes:
+        request: the signal to this process.
+        stopping: whether a process has received a signal; the same on all.
+        save_due: whether a state is due on a process; the same on all.
+        saved: when a state was saved last.
+    """
+
+    def __init__(self, seconds: float, device: torch.device) -> None:
+        self.request, self.stopping, self.save_due = StopRequest(), False, False
+        self.saved = time.monotonic()
+        self._seconds, self._device = seconds, device
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """If one process fails in this block, all of them stop. Nothing in the block may wait for another process."""
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as raised:  # raised again below
+            error = raised
+        flags = error is not None, bool(self.request), time.monotonic() - self.saved > self._seconds
+        failed, self.stopping, self.save_due = any_process(*flags, device=self._device)
+        if error is not None:
+            raise error
+        if failed:
+            raise other_process_error("failed")
 
 
 def gather_rows(x: Tensor) -> Tensor:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import unicodedata
+from collections.abc import Mapping
+from typing import Any
 
 #: Categories of characters: control, format, surrogates, separators of lines and paragraphs.
 _NOT_SHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -105,3 +107,12 @@ def options_of(part: object) -> str:
     names = inspect.signature(type(part)).parameters
     option_names = (name for name in names if isinstance(attributes.get(name), bool | int | float | str))
     return ", ".join(f"{name}={attributes[name]!r}" for name in option_names)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as flat keys: `{"loss.margin": 0.1}`."""
+    flattened: dict[str, Any] = {}
+    for key, value in values.items():
+        nested = isinstance(value, Mapping) and value
+        flattened |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flattened

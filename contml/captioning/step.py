@@ -24,6 +24,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from contml._support.errors import InputError
 from contml._support.validation import NonNegativeInt, PositiveInt, Range, check_ranges
 from contml.captioning.captioner import Captioner
+from contml.captioning.evaluator import CaptionEvaluator
 from contml.captioning.vocabulary import Vocabulary
 from contml.labels.base import LabelSpace
 from contml.processes import gather_rows, world
@@ -123,6 +124,10 @@ class CaptioningStep(TrainingStep):
             raise InputError("captions", f"of {len(self._targets):,} images", f"must be of {len(labels):,}")
         super().check(model, labels)
         model.network.requires_grad_(not model.frozen or self.begin > 0)
+
+    def evaluator(self, model: Any) -> CaptionEvaluator:
+        """What describes images, and compares the captions with the references."""
+        return CaptionEvaluator(model.vocabulary.decode)
 
     def before_epoch(self, done: int, models: Sequence[Any], outputs: Outputs) -> None:
         """Standardize the features of a frozen network if the decoder now begins to learn."""

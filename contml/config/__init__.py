@@ -25,7 +25,6 @@ from contml.config.document import (
     Key,
     difference as difference,
     dump as dump,
-    flat as flat,
     from_overrides as from_overrides,
     read as read,
     show,

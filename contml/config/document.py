@@ -16,6 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from contml._support.errors import InputError
 from contml._support.files import read_bytes
+from contml._support.text import flat
 
 #: The path of a value: ("loss", "margin").
 Key: TypeAlias = tuple[str, ...]
@@ -306,12 +307,3 @@ def difference(saved: Mapping[str, Any], values: Mapping[str, Any], written: Map
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     named = old.keys() | flat(written).keys()
     return [f"{key}: {old.get(key, 'absent')} -> {new.get(key, 'absent')}" for key in keys if key in named]
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as flat keys: `{"loss.margin": 0.1}`."""
-    flattened: dict[str, Any] = {}
-    for key, value in values.items():
-        nested = isinstance(value, Mapping) and value
-        flattened |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
-    return flattened

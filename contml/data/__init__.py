@@ -1,6 +1,5 @@
 """Data: splits and tasks, image sources, batches of images, a cache of decoded images."""
 
-from contml.data.batch import Batch as Batch
 from contml.data.cache import CacheReport as CacheReport
 from contml.data.decode import ImageItem as ImageItem
 from contml.data.draw import check_queries as check_queries, draw as draw, draw_queries as draw_queries
@@ -17,6 +16,7 @@ from contml.data.sources import (
     Vector as Vector,
 )
 from contml.data.split import (
+    Batch as Batch,
     Split as Split,
     Task as Task,
     View as View,

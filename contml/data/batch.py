@@ -13,7 +13,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml.data.cache import CachedImages
 from contml.data.decode import PixelArray, cause, resized
-from contml.data.split import Split
+from contml.data.split import Batch, Split
 from contml.data.transforms import Box, CropTransform, Transform, centre
 
 #: What training flips with probability 1/2: whole batches, so that label distances in a batch stay valid, or each
@@ -22,21 +22,6 @@ Flip: TypeAlias = Literal["batch", "image", "none"]
 
 # First numbers of the seeds, so that flips and crops never share a random stream.
 _FLIP, _CROP = 1, 2
-
-
-class Batch(NamedTuple):
-    """Images uint8 `[b, 3, crop, crop]`, or features float32 `[b, F]`, and their rows.
-
-    `rows` `[b]` are rows of the split and `positions` `[b]` positions in the sampler's batch, both int64. `skipped` is
-    the number of broken images that were left out; the order of the others is unchanged. The sampler's anchors are the
-    positions below `sampler.anchors`.
-    """
-
-    images: Tensor
-    rows: Tensor
-    step: int
-    skipped: int
-    positions: Tensor
 
 
 class Request(NamedTuple):

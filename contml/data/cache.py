@@ -42,7 +42,7 @@ from contml.data.sources import PackedFiles
 from contml.data.split import Split
 
 if TYPE_CHECKING:
-    from contml.data.batch import Batch
+    from contml.data.split import Batch
 
 #: What the folder has, and the files of `contml.labels.neighbours`, which may share it.
 _FILES = ("resized-*", "features-*", "*.safetensors", "*.parts")

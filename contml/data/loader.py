@@ -29,9 +29,9 @@ from contml._support.progress import note, progress_bar
 from contml._support.signals import ignore_in_worker
 from contml._support.validation import NonNegativeInt, PositiveInt, as_rows, check_ranges, check_whole
 from contml.contracts import Rows, Sampler
-from contml.data.batch import Batch, BatchDecoder, BatchResult, Decoded, Flip, Request, SplitFeatures, load_compiled
+from contml.data.batch import BatchDecoder, BatchResult, Decoded, Flip, Request, SplitFeatures, load_compiled
 from contml.data.cache import CHUNK, CachedImages, CacheKind, CacheReport, ImageCache
-from contml.data.split import Split
+from contml.data.split import Batch, Split
 from contml.data.transforms import CropTransform, Transform
 
 #: The most images in a part of a batch, and the most bytes of them, which stay in the processor's cache.
@@ -73,8 +73,8 @@ class Images:
             valid; each "image", for classes; or "none".
         broken: An image that cannot be decoded is an error ("fail"), or is left out of its batch and counted ("skip").
         workers: Number of worker processes; 0 decodes in the training process.
-        cache: A folder for decoded and resized images (resize * resize * 3 bytes each), filled before the first epoch
-            or by 'contml prepare'. Batches are the same as without it. Any number of runs, tasks and sizes can share
+        cache: A folder for decoded and resized images (resize * resize * 3 bytes each), filled before the first
+            epoch. Batches are the same as without it. Any number of runs, tasks and sizes can share
             it. null: files are decoded in every epoch. The features of a frozen backbone are kept in the folder too,
             or in the user's cache (~/.cache/contml).
         features: A file of vectors of your own, or of 'contml features' (.npz, .npy or .parquet): they replace the

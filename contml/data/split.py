@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
 from PIL import Image
@@ -15,7 +15,7 @@ from contml._support.conversion import Packed, taken
 from contml._support.errors import InputError
 from contml._support.files import shared_folder
 from contml._support.validation import as_rows
-from contml.contracts import Rows
+from contml.contracts import Rows, Sampler
 from contml.data.decode import ImageItem, decode
 from contml.data.renderers.text import class_colour, draw_words, name_picture
 from contml.data.sources import ImageSource, Stamp, Vector, as_sources
@@ -253,7 +253,7 @@ class Task:
         val: the validation split, which selects a checkpoint or an option; None: one can be drawn from `train`.
         val_groups: the group of each training item, which a drawn validation split does not divide; None: its class, if
             no class is both in training and in testing, else the item alone.
-        summary: what was found and what was left out, as (label, text); `contml check` and `prepare` print it.
+        summary: what was found and what was left out, as (label, text); `contml check` prints it.
         columns: how the columns of a table were read: rows of text, a header first.
         suggested: returns a config that suits a training split of the data, and changes to it.
     """
@@ -292,6 +292,50 @@ class Task:
     def evaluated_name(self) -> Literal["test", "val"]:
         """The name of that split: "test" or "val"."""
         return "val" if self.test is None else "test"
+
+
+class Batch(NamedTuple):
+    """Images uint8 `[b, 3, crop, crop]`, or features float32 `[b, F]`, and their rows.
+
+    `rows` `[b]` are rows of the split and `positions` `[b]` positions in the sampler's batch, both int64. `skipped` is
+    the number of broken images that were left out; the order of the others is unchanged. The sampler's anchors are the
+    positions below `sampler.anchors`.
+    """
+
+    images: Tensor
+    rows: Tensor
+    step: int
+    skipped: int
+    positions: Tensor
+
+
+class Loader(Protocol):
+    """Makes batches of the images of a split, such as `contml.data.Images`."""
+
+    #: Name and cause of each broken image left out so far.
+    left_out: dict[str, str]
+
+    def train_batches(
+        self, split: Split, sampler: Sampler, *, epoch: int, start: int = 0, part: tuple[int, int] = (0, 1)
+    ) -> Iterator[Batch]:
+        """Yield the augmented batches of an epoch from step `start`; `part` is (rank, number of processes)."""
+        ...
+
+    def test_batches(self, split: Split, rows: Rows, batch_size: int) -> Iterator[Batch]:
+        """Yield these rows of a split in order, without augmentation."""
+        ...
+
+    def prepare(self, split: Split) -> object:
+        """Do what is done once for a split, before its first batch."""
+        ...
+
+    def check(self, split: Split, rows: range) -> None:
+        """Raise `InputError` if one of these images is broken, and broken images are errors."""
+        ...
+
+    def close(self) -> None:
+        """End the worker processes."""
+        ...
 
 
 def check_split(split: object) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
 from contml.contracts import Rows
-from contml.data import Images
-from contml.data.split import Split
+from contml.data.split import Loader, Split
+from contml.processes import Together, connected, gather_items, world
 
 #: Images embedded at a time.
 BATCH = 128
@@ -20,7 +20,7 @@ BATCH = 128
 def embed(
     model: nn.Module,
     split: Split,
-    images: Images,
+    images: Loader,
     rows: Rows = None,
     *,
     device: torch.device | str = "cpu",
@@ -52,7 +52,7 @@ def unreadable_images() -> InputError:
 def embed_rows(
     model: nn.Module,
     split: Split,
-    images: Images,
+    images: Loader,
     rows: Rows,
     *,
     device: torch.device | str = "cpu",
@@ -81,3 +81,31 @@ def embed_rows(
     finally:
         model.train(training)
     return torch.cat(read_rows), results[:count]
+
+
+def embed_together(
+    model: nn.Module,
+    split: Split,
+    images: Loader,
+    rows: Tensor,
+    together: Together,
+    *,
+    device: torch.device,
+    function: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Return the outputs for some rows, computed by all processes and gathered on each, and the unreadable rows.
+
+    Outputs are `[R, ...]` in the order of `rows`, which are ascending, 0 for an unreadable one.
+
+    Raises:
+        InputError: no image could be read, or another process failed.
+    """
+    rank, processes = world()
+    own = rows[rank::processes]
+    with connected(), together():
+        read_rows, outputs = embed_rows(model, split, images, own, device=device, function=function)
+    with connected():
+        outputs, missing = gather_items(torch.searchsorted(rows, read_rows), outputs, len(rows), device)
+    if len(missing) == len(rows):
+        raise unreadable_images()
+    return outputs, rows[missing]

@@ -9,8 +9,7 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from contml.data import Images
-from contml.data.split import Split
+from contml.data.split import Loader, Split
 from contml.evaluation.embed import embed
 from contml.evaluation.results import Evaluation, Ranking
 from contml.evaluation.retrieval import evaluate
@@ -39,7 +38,7 @@ class Evaluator(ABC):
         return model
 
     def outputs(
-        self, model: nn.Module, split: Split, images: Images, *, device: Device = "cpu"
+        self, model: nn.Module, split: Split, images: Loader, *, device: Device = "cpu"
     ) -> tuple[Tensor, Tensor]:
         """The outputs of the model for a split `[N, ...]`, 0 where unreadable, and the unreadable rows."""
         return embed(model, split, images, device=device, function=self.function(model))

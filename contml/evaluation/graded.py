@@ -203,7 +203,7 @@ def _sampled_distances(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Ten
 
 def order_statistics(near: Ranked, keys: Tensor, relevance: Tensor) -> Tensor:
     """The statistics `[4, Q]` of rankings `[Q, C]`, in float64 on the CPU: see `contml.evaluation._graded_sums`."""
-    from contml.evaluation import _graded_sums  # here: it imports numba
+    from contml.evaluation._graded_sums import order_statistics  # here: it imports numba
 
     arrays = (x.contiguous().numpy() for x in (*near, keys, argsort_rows(keys), relevance))
     distances, order, key, by_key, rel = arrays
@@ -211,7 +211,7 @@ def order_statistics(near: Ranked, keys: Tensor, relevance: Tensor) -> Tensor:
 
     def work(share: slice) -> None:
         rows = (distances[share], order[share], key[share], by_key[share], rel[share])
-        _graded_sums.order_statistics(*rows, out[:, share])
+        order_statistics(*rows, out[:, share])
 
     rows_in_threads(work, len(keys), keys.numel())
     return torch.from_numpy(out)

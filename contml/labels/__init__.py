@@ -8,13 +8,12 @@ from contml.labels.binarized import NearestLabels, ThresholdLabels
 from contml.labels.caption_vectors import CaptionVectorLabels
 from contml.labels.captions import CaptionLabels, idf_weights
 from contml.labels.classes import ClassLabels
-from contml.labels.dates import DateLabels
 from contml.labels.functions import FunctionLabels
 from contml.labels.judged import JudgedItems, PairLabels, RankingLabels, TripletLabels
 from contml.labels.matrices import MatrixLabels
 from contml.labels.neighbours import nearest
 from contml.labels.poses import PoseLabels
-from contml.labels.scales import GeoLabels, OrdinalLabels
+from contml.labels.scales import DateLabels, GeoLabels, OrdinalLabels
 from contml.labels.segmentation import SegmentationLabels
 from contml.labels.sets import MultiHotLabels, SequenceLabels, TagLabels
 from contml.labels.teachers import TeacherLabels

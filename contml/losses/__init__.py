@@ -2,8 +2,8 @@
 
 from contml.losses.driver import Block, PairLoss
 from contml.losses.dro import DROLoss, kl_robust
-from contml.losses.graded_contrastive import GeneralizedContrastiveLoss, RelaxedContrastiveLoss
 from contml.losses.ice import GradedInstanceCrossEntropyLoss, InstanceCrossEntropyLoss
+from contml.losses.label_scale import GeneralizedContrastiveLoss, RelaxedContrastiveLoss
 from contml.losses.levels import MatryoshkaLoss
 from contml.losses.log_ratio import LogRatioLoss
 from contml.losses.memory import CrossBatchMemory

@@ -29,8 +29,7 @@ from torch.nn.functional import logsigmoid
 from contml._support.validation import PositiveFloat, check_ranges
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, Comparison, PairLoss
-from contml.losses.graded_contrastive import GradedSimilarityLoss, Kernel
-from contml.losses.label_scale import LabelScale
+from contml.losses.label_scale import GradedSimilarityLoss, Kernel, LabelScale
 from contml.losses.log_sum_exp import log_sum_exp
 from contml.mining import Miner
 

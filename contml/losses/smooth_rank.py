@@ -50,8 +50,7 @@ from torch.nn.functional import conv1d, pad
 from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, Comparison, refuse_double_backward
-from contml.losses.graded_contrastive import GradedSimilarityLoss, Kernel
-from contml.losses.label_scale import LabelScale
+from contml.losses.label_scale import GradedSimilarityLoss, Kernel, LabelScale
 
 #: Items in the parts of a batch whose sigmoids are all computed, for ap.
 _LEAF = 48

@@ -21,9 +21,10 @@ from contml._support.validation import PositiveFloat, PositiveInt, Range, check_
 from contml.distances.euclidean import normalize
 from contml.models.adapter import AdapterKind, add_lora, is_adapter, merge
 from contml.models.backbones import build, flat_features, name_of
-from contml.models.heads import HeadKind, HeadStart, build_head, check_nested, cut_head, start_heads
+from contml.models.heads import FROM_FEATURES, HeadKind, HeadStart, build_head, check_nested, cut_head, start_heads
 from contml.models.levels import at_levels, pooled, widths_of
 from contml.models.maps import last_maps
+from contml.models.network import Network
 from contml.models.pooling import TOKENS, Pooling, set_pooling
 from contml.models.stages import stage_of
 from contml.models.weights import check_options, load_backbone, load_head, names_a_file, network_of, read
@@ -35,7 +36,7 @@ else:
     Backbone = str
 
 
-class EmbeddingModel(nn.Module):
+class EmbeddingModel(Network):
     """Images `[B, 3, H, W]` to embeddings `[B, dim]`: a backbone, then the layers of `head`.
 
     Images are RGB, uint8 or floats in 0..1; the model normalises them itself, with the mean, std, range and order of
@@ -183,11 +184,16 @@ class EmbeddingModel(nn.Module):
         """Length of an embedding."""
         return sum(self.parts)
 
+    @property
+    def starts_from_features(self) -> bool:
+        """Whether the head starts from features of training images."""
+        return self.head_start in FROM_FEATURES
+
     def start_head(self, features: Tensor) -> None:
         """Starts the head from features `[N, width]` of training images, as `head_start` says."""
         start_heads(self.head, self.head_start, torch.split(features, self._widths, dim=1))
 
-    def without_head(self) -> EmbeddingModel:
+    def without_head(self) -> Self:
         """Returns a model with the same backbone whose embeddings are the features."""
         model = copy(self)
         model.__dict__.pop("forward", None)  # with mixed precision, accelerate sets one that calls `self`
@@ -213,13 +219,13 @@ class EmbeddingModel(nn.Module):
         model.parts, model.nested_dims = [dim], [each for each in self.nested_dims if each <= dim]
         return model
 
-    def bare_backbone(self) -> EmbeddingModel:
+    def bare_backbone(self) -> Self:
         """Returns a model with the same backbone whose embeddings are the features, not normalized."""
         model = self.without_head()
         model.normalize = False
         return model
 
-    def fitted_to(self, weights: Mapping[str, Tensor]) -> EmbeddingModel:
+    def fitted_to(self, weights: Mapping[str, Tensor]) -> Self:
         """Returns the model for some weights: without the head if they have none, since the features were better."""
         has_head = any(key.startswith("head.") for key in weights)
         return self if has_head or not self.head.state_dict() else self.without_head()

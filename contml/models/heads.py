@@ -23,9 +23,8 @@ from contml._support.errors import InputError
 HeadKind: TypeAlias = Literal["linear", "mlp"]
 HeadStart: TypeAlias = Literal["random", "orthogonal", "pca", "whitening"]
 
-#: The starts that need features of training images, and of how many.
+#: The starts that need features of training images.
 FROM_FEATURES: tuple[HeadStart, ...] = ("pca", "whitening")
-_MOST_IMAGES = 4096
 #: Units of the hidden layer of an MLP.
 _HIDDEN = 512
 #: Smallest standard deviation that whitening divides by, as a share of the largest: smaller ones are noise.
@@ -117,12 +116,6 @@ def cut_head(head: nn.Module, dim: int) -> nn.Module:
         layer.weight = nn.Parameter(layer.weight.detach()[:dim].clone(), layer.weight.requires_grad)
         layer.bias = nn.Parameter(layer.bias.detach()[:dim].clone(), layer.bias.requires_grad)
     return cut
-
-
-def head_rows(items: int) -> Tensor:
-    """Returns the rows of training images from whose features a head starts: all, or a sample of them, in order."""
-    drawn = torch.randperm(items, generator=torch.Generator().manual_seed(0))[:_MOST_IMAGES]
-    return drawn.sort().values
 
 
 @torch.no_grad()

@@ -15,6 +15,8 @@ NIGHTS by a hinge on the same difference, which takes one answer for each triple
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +24,8 @@ from contml._support.errors import InputError
 from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
 from contml.contracts import Requirement
 from contml.distances.euclidean import normalize
+from contml.evaluation.evaluators import Evaluator
+from contml.evaluation.judgments import JudgmentEvaluator
 from contml.labels.base import LabelSpace
 from contml.labels.judged import ANSWER_PAIRS, RankingLabels, TripletLabels
 from contml.labels.matrices import MatrixLabels
@@ -51,6 +55,10 @@ class _JudgedStep(TrainingStep):
 
     judged = True
     _logs: dict[str, float]
+
+    def evaluator(self, model: Any) -> Evaluator:  # noqa: ARG002
+        """What compares embedding distances with judgments."""
+        return JudgmentEvaluator()
 
     def logs(self) -> dict[str, float]:
         """The number of judgments in the last batch."""

@@ -3,16 +3,58 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.swa_utils import PARAM_LIST, AveragedModel, get_ema_multi_avg_fn
 
+from contml._support.errors import InputError
 from contml.evaluation.evaluated import AveragingComparison, FeatureComparison, Selection
+from contml.evaluation.evaluators import Found
 from contml.evaluation.metrics import paired_interval
 from contml.evaluation.results import Evaluation
+from contml.models.adapter import plain_weights
+
+
+class MovingAverage(AveragedModel):
+    """The exponential moving average of the weights of a model; the first update copies them.
+
+    Args:
+        model: the model, of which this is a copy.
+        device: where the average is kept.
+        decay: the largest decay. In the n-th step it is at most (1 + n) / (10 + n), so that it forgets its start.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device, decay: float) -> None:
+        super().__init__(model, device, multi_avg_fn=self._mean, use_buffers=True)
+        self._decay, self._steps = decay, 0
+
+    def update(self, model: nn.Module, steps: int) -> None:
+        """Take the weights into account; `steps`: the number of steps that were done before this one."""
+        self._steps = steps
+        self.update_parameters(model)
+
+    def _mean(self, average: PARAM_LIST, weights: PARAM_LIST, count: Tensor | int) -> None:
+        decay = min(self._decay, (1 + self._steps) / (10 + self._steps))
+        get_ema_multi_avg_fn(decay)(average, weights, count)  # type: ignore[no-untyped-call]
+
+
+class Candidate(NamedTuple):
+    """A model that is evaluated during training."""
+
+    event: Literal["evaluation", "ema", "features"]  # the weights as they are, their average, or the bare backbone
+    name: str
+    model: nn.Module
+
+    def text(self, evaluation: Evaluation) -> str:
+        """The result of the model, for the progress."""
+        score, share = evaluation.main, ""
+        if self.event == "evaluation" and score.random and score.better == "lower":
+            share = f", {score.model / score.random:.1%} of a random ranking"
+        return f"{self.name}: {score.title} {evaluation.text(evaluation.headline, score.model)}{share}"
 
 
 class BestWeights:
@@ -40,6 +82,27 @@ class BestWeights:
         self.averages: AveragingComparison | None = None
         self._values = self._last = torch.zeros(0, dtype=torch.float64)  # the metric of each query [Q]
         self._items: Tensor | None = None  # of each query [Q, m]
+
+    def take(self, candidates: Sequence[Candidate], found: Sequence[tuple[Evaluation, Found]], epoch: int) -> bool:
+        """Take the results of a model into account; returns whether its weights are the best so far.
+
+        Args:
+            candidates: the untrained features; or the model, and the average of its weights if there is one.
+            found: the result of each on the validation split.
+            epoch: the number of finished epochs.
+        """
+        chosen = 0
+        if len(candidates) > 1:
+            chosen = int(self.compare_average(found[0][0], found[1][0]))
+        (evaluation, result), weights = found[chosen], plain_weights(candidates[chosen].model)
+        if candidates[0].event == "features":
+            return self.update_features(evaluation, result.values, weights)
+        return self.update(evaluation, result.values, epoch, weights, result.items, averaged=chosen == 1)
+
+    def sentences(self) -> list[str]:
+        """Which candidates are the model, at the end of a training."""
+        comparisons = [each for each in (self.features, self.averages) if each is not None]
+        return [each.sentence(self.evaluation, self.metric) for each in comparisons if self.evaluation is not None]
 
     def update(
         self,
@@ -147,6 +210,21 @@ class BestWeights:
         self.averages = None if averages is None else AveragingComparison(**averages)
         self._values, self._last, self.weights = tensors["best"], tensors["last"], dict(weights)
         self._items = tensors.get("items")
+
+
+def moving_average(
+    decay: float | None, model: nn.Module, device: torch.device, best: BestWeights | None
+) -> MovingAverage | None:
+    """Return the moving average of the weights, if it has a decay.
+
+    Raises:
+        InputError: nothing chooses between the average and the weights.
+    """
+    if decay is None:
+        return None
+    if best is None:
+        raise InputError("ema", f"{decay:g}", hint="give a validation split, which chooses")
+    return MovingAverage(model, device, decay)
 
 
 def _better(evaluation: Evaluation, value: float, than: float) -> bool:

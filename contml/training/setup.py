@@ -1,19 +1,25 @@
-"""The accelerator of a trainer, and the parameter groups of a model."""
+"""What a training begins with: the accelerator, the parameter groups of the model, its compiled backbone."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from contml._support.errors import InputError, one_line
 from contml._support.validation import check_range
-from contml.models import EmbeddingModel
+from contml.contracts import Sampler
+from contml.data.split import SPLIT_TITLES, Split, check_split
+from contml.labels.base import LabelSpace
+from contml.models.network import Network
 from contml.models.stages import stage_of
 from contml.processes import close_at_exit
 from contml.training.optimizers import ParameterGroups
+from contml.training.step import TrainingStep
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -25,6 +31,9 @@ _OTHERS = {
     "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
     "ACCELERATE_USE_PARALLELISM_CONFIG": "tensor or context parallelism",
 }
+
+#: The number of training images from whose features a head starts.
+_MOST_IMAGES = 4096
 
 
 def accelerator(precision: str, every_parameter: bool = True, device: str = "auto") -> Accelerator:
@@ -96,8 +105,21 @@ def _check_launch(mixed_precision: str) -> None:
         raise InputError(subject, got, hint="omit it: training.precision is the precision of a training")
 
 
+def check_items(split: Split, labels: LabelSpace | None, sampler: Sampler) -> None:
+    """Check that labels and sampler are of the items of a split; a sampler of your own may not know its number.
+
+    Raises:
+        InputError: they are not.
+    """
+    check_split(split)
+    counts = {"labels": len(split if labels is None else labels), "sampler": getattr(sampler, "items", len(split))}
+    for name, items in counts.items():
+        if items != len(split):
+            raise InputError(name, f"{items} items", f"must be of the {len(split)} items of the split")
+
+
 def model_groups(model: nn.Module) -> ParameterGroups:
-    """The trainable parameters of a model: "backbone", and "head", which the model lists in `head_parameters()`."""
+    """Return the trainable parameters of a model: "backbone", and "head", listed by its `head_parameters()`."""
     list_head: Any = getattr(model, "head_parameters", list)
     head = [p for p in list_head() if p.requires_grad]
     head_ids = {id(p) for p in head}
@@ -105,15 +127,69 @@ def model_groups(model: nn.Module) -> ParameterGroups:
     return [{"name": "backbone", "params": backbone}, {"name": "head", "params": head}]
 
 
-def why_not_compiled(model: nn.Module, device: torch.device) -> str:
-    """Why `torch.compile` cannot compile the backbone of a model, in words; "" where it can."""
-    if not isinstance(model, EmbeddingModel):
-        return "the model is no EmbeddingModel"
-    try:
-        torch.compile(lambda x: x + 1)(torch.zeros(2, device=device))
-    except Exception as error:  # of many types: no compiler, no Triton, a version of Python
-        return one_line(error)
-    return ""
+def parameter_groups(model: nn.Module, step: TrainingStep, *, head_alone: bool) -> ParameterGroups:
+    """Return the parameter groups of the model and of the step.
+
+    Raises:
+        InputError: `head_alone`, and there is only a backbone.
+    """
+    groups = [*model_groups(model), *step.parameter_groups()]
+    for group in groups:
+        group["params"] = [p for p in group["params"] if p.requires_grad]
+    if head_alone and not any(group["params"] for group in groups[1:]):
+        got = "neither a head nor a loss has parameters to train"
+        raise InputError("head_only_epochs", got, hint="set model.dim, or training.head_only_epochs=0")
+    return groups
+
+
+class CompiledBackbone:
+    """The backbone as compiled code, in training steps alone: evaluations run the same code as the model in use."""
+
+    _code: Any = None
+
+    def begin(self, model: nn.Module, device: torch.device) -> str:
+        """Compile the backbone; returns why that is not possible, else ""."""
+        if self._code is not None:
+            return ""
+        if not isinstance(model, Network):
+            return "the model is no EmbeddingModel"
+        try:
+            torch.compile(lambda x: x + 1)(torch.zeros(2, device=device))
+        except Exception as error:  # of many types: no compiler, no Triton, a version of Python
+            return one_line(error)
+        # Each size of a batch by itself: a resumed training would otherwise compile other code than a whole one.
+        self._code = torch.compile(model.backbone._call_impl, dynamic=False)
+        return ""
+
+    @contextmanager
+    def running(self, model: nn.Module) -> Iterator[None]:
+        """Calls of the model in this block run the compiled code, if there is some."""
+        if self._code is None or not isinstance(model, Network):
+            yield
+            return
+        model.backbone._compiled_call_impl = self._code
+        try:
+            yield
+        finally:
+            model.backbone._compiled_call_impl = None
+
+
+def what_is_trained(splits: Mapping[str, Split], model: nn.Module) -> Iterator[str]:
+    """Return sentences on the items that were left out, and on the share of the weights that is trained."""
+    for name, split in splits.items():
+        if split.excluded:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
+            yield f"{SPLIT_TITLES[name]} items excluded: {reasons}; {len(split):,} remain"
+    sizes = {parameter: parameter.numel() for parameter in model.parameters()}
+    trained = sum(size for parameter, size in sizes.items() if parameter.requires_grad)
+    if trained < (total := sum(sizes.values())):
+        yield f"trained weights: {trained:,} of {total:,} ({trained / total:.1%})"
+
+
+def sample_rows(items: int) -> Tensor:
+    """Return the rows of training images from whose features a head starts: all, or a sample of them, in order."""
+    drawn = torch.randperm(items, generator=torch.Generator().manual_seed(0))[:_MOST_IMAGES]
+    return drawn.sort().values
 
 
 def stages_of(model: nn.Module) -> dict[nn.Parameter, int]:
@@ -121,7 +197,7 @@ def stages_of(model: nn.Module) -> dict[nn.Parameter, int]:
 
     The backbone of a network of your own is all of it.
     """
-    embedding = next((module for module in model.modules() if isinstance(module, EmbeddingModel)), None)
+    embedding = next((module for module in model.modules() if isinstance(module, Network)), None)
     backbone = model if embedding is None else embedding.backbone
     stages = stage_of(backbone)
     return {parameter: stages[name] for name, parameter in backbone.named_parameters()}

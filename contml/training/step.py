@@ -12,11 +12,12 @@ from torch.optim.swa_utils import AveragedModel
 from contml._support.errors import InputError
 from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
 from contml.contracts import Requirement
-from contml.distances import euclidean
+from contml.distances.euclidean import euclidean
+from contml.evaluation.evaluators import Evaluator, RetrievalEvaluator
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import check_loss, check_requirement
 from contml.processes import gather_rows
-from contml.training.chunks import embed_in_chunks
+from contml.training.gradients import embed_in_chunks
 
 #: From a function of images to its outputs for some training images.
 Outputs: TypeAlias = "Callable[[Callable[[Tensor], Tensor]], Tensor]"
@@ -73,6 +74,10 @@ class TrainingStep(nn.Module):
             InputError: the labels or the model do not fit.
         """
         check_requirement(type(self.loss or self).__name__, self.requires, labels.kind)
+
+    def evaluator(self, model: Any) -> Evaluator:  # noqa: ARG002
+        """What evaluates the model during training: as an embedding, by retrieval."""
+        return RetrievalEvaluator()
 
     def use_average(self, average: AveragedModel | None) -> None:
         """Called by the trainer before the first step: the moving average of the weights, or None."""

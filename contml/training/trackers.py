@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from contml._support.errors import InputError, one_line
-from contml.config import flat
+from contml._support.text import flat
 from contml.evaluation.results import Evaluation
 from contml.runs import Run
 

@@ -14,7 +14,6 @@ from support.runs import kill_at
 
 from contml._support.tensors import save_tensors
 from contml.captioning import CiderDReward
-from contml.captioning.evaluator import CaptionEvaluator
 from contml.captioning.vocabulary import Vocabulary
 from contml.data import Vector
 from contml.losses import LogRatioLoss
@@ -261,7 +260,6 @@ def frozen_trainer(change, decoder="lstm", epochs=1, **options):
         trainer.images,
         Training(epochs=epochs),
         optimizer=lambda groups: adamw(groups=groups, lr=0.02),
-        evaluator=CaptionEvaluator(captioner.vocabulary.decode),
         quiet=True,
     )
 

@@ -454,7 +454,7 @@ sys.path[:0] = {folders!r}
 from support.images import split_of
 from contml import InputError
 from contml.data import cache
-from contml.data.batch import Batch
+from contml.data.split import Batch
 
 cache.CHUNK, cache._INDEX_INTERVAL = 1, 0.0
 files = [Path({folder!r}) / f"{{n}}.jpg" for n in range(9)]

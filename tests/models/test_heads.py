@@ -8,7 +8,8 @@ import torch
 from support.refusals import refuses
 
 from contml.models import EmbeddingModel
-from contml.models.heads import MLP, head_rows
+from contml.models.heads import MLP
+from contml.training.setup import sample_rows
 
 
 def features(items: int = 50, width: int = 1024, rank: int = 6) -> torch.Tensor:
@@ -82,8 +83,8 @@ def test_more_components_than_features_are_refused():
 
 
 def test_a_large_set_is_sampled():
-    assert head_rows(10).tolist() == [*range(10)]
-    rows = head_rows(100_000)
+    assert sample_rows(10).tolist() == [*range(10)]
+    rows = sample_rows(100_000)
     assert len(rows) == 4096 == len(rows.unique())
     assert rows.tolist() == sorted(rows.tolist())
 

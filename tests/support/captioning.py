@@ -11,7 +11,6 @@ import torch
 from contml.captioning import CaptioningStep, tokenize
 from contml.captioning.captioner import Captioner, DecoderFactory
 from contml.captioning.decoders import DECODERS
-from contml.captioning.evaluator import CaptionEvaluator
 from contml.data import Vector
 from contml.labels import VectorLabels
 from contml.losses import LogRatioLoss
@@ -106,7 +105,6 @@ def captioning_trainer(
         val=val,
         test=described_squares(20, seed=1, maps=decoder == "attention"),
         run=run,
-        evaluator=CaptionEvaluator(captioner.vocabulary.decode),
         quiet=True,
     )
 

@@ -122,7 +122,7 @@ def test_the_better_one_is_the_model(tmp_path, monkeypatch, no_reports, capsys, 
             model = self.bare_model if better == "average" else self.average.module
             model.head.weight.data.zero_()
 
-    monkeypatch.setattr("contml.training.trainer.Trainer._average", same)
+    monkeypatch.setattr("contml.training.selection.MovingAverage._mean", same)
     evaluate = contml.Trainer._evaluate
     monkeypatch.setattr("contml.training.trainer.Trainer._evaluate", lambda self, p: (spoil(self), evaluate(self, p)))
     run = train(load("pose/synthetic", [*DRAWN, "training.ema=0.5", "training.evaluate_every=2"]), tmp_path / "runs")

@@ -177,7 +177,9 @@ def test_a_killed_training_gives_the_same_weights(photos, position):
 
 @pytest.mark.slow
 def test_two_processes_equal_one(photos):
-    changes = [*SMALL, "training.precision=float32"]
+    """Not with Adam, which divides by its size a gradient of rounding errors: the bias does not change distances."""
+    sgd = ["training.precision=float32", "optimizer=sgd"]
+    changes = [*SMALL, *sgd]
     script = f"""
 from pathlib import Path
 import torch
@@ -193,7 +195,7 @@ if trainer.accelerator.is_main_process:
     torch.save(trainer.bare_model.state_dict(), "two.pth")
 """
     run_connected(script, 300)
-    one = trainer_of(made())
+    one = trainer_of(made(*sgd))
     one.fit()
     two = torch.load(photos / "two.pth")
     for name, value in weights(one).items():

@@ -250,7 +250,7 @@ def step_of(kind, labels):
 def judged_trainer(kind, run=None, *, model=None, epochs=2, val=None, broken=(), **options):
     split = judged_squares(kind, broken=broken)
     torch.manual_seed(0)
-    return Trainer(
+    trainer = Trainer(
         model or Flat(dropout=0.2),
         step_of(kind, split.labels),
         split,
@@ -260,9 +260,10 @@ def judged_trainer(kind, run=None, *, model=None, epochs=2, val=None, broken=(),
         val=val,
         test=judged_squares(kind, 20, seed=1),
         run=run,
-        evaluator=JudgmentEvaluator(),
         quiet=True,
     )
+    trainer.evaluator = JudgmentEvaluator()
+    return trainer
 
 
 @pytest.mark.parametrize("kind", ["pairs", "triplets", "rankings"])

@@ -263,7 +263,7 @@ class Experiment:
         parts, network = self.config.parts, self.build_network(task, weights)
         images = self.build_images(None if self.is_captioning else network)
         model, step, sampler, labels = self.build_step(task, network, weights=weights, quiet=quiet)
-        return Trainer(
+        trainer = Trainer(
             model,
             step,
             task.train,
@@ -279,9 +279,11 @@ class Experiment:
             run=run,
             labels=labels,
             config=self.recorded,
-            evaluator=self.evaluator(model),
             quiet=quiet,
         )
+        if self.is_judged:  # also judged pairs, which are trained on as labels
+            trainer.evaluator = self.evaluator(model)
+        return trainer
 
     def build_step(
         self, task: Task, network: EmbeddingModel, *, weights: bool = True, quiet: bool = False, search: bool = True

@@ -56,20 +56,6 @@ def judgments_kept(task: Task) -> tuple[str, bool]:
     return text, few
 
 
-def refuse_broken(broken: Sequence[tuple[str, str]], images: int, on_broken: Callable[[str, str], None]) -> None:
-    """Refuse broken images: `on_broken` gets name and cause of each but the first, which the error names.
-
-    Raises:
-        InputError: an image is broken.
-    """
-    if broken:
-        for name, cause in broken[1:]:
-            on_broken(name, cause)
-        name, cause = broken[0]
-        got = f"cannot be decoded ({cause}), {len(broken):,} of {images:,} images"
-        raise InputError(name, got, hint="repair or replace these files, or train with images.broken=skip")
-
-
 def check(
     experiment: Experiment,
     *,
@@ -93,12 +79,14 @@ def check(
     report_columns(as_read, on_columns)
     task = replace(experiment, task=as_read).build_task()
     trainer = experiment.build_trainer(task)
-    is_once = trainer.images.extractor is not None
-    to_extract = sum(map(trainer.images.count_without_features, task.splits.values())) if is_once else 0
-    has_cache = trainer.images.cache is not None
-    trainer.images.cache = None  # what is in the cache says nothing about the files
-    trainer.images.extractor = None
-    decoded = _decode_all(task, trainer.images, on_broken) if images == "all" else ""
+    loader = trainer.images
+    assert isinstance(loader, Images)  # of an experiment
+    is_once = loader.extractor is not None
+    to_extract = sum(map(loader.count_without_features, task.splits.values())) if is_once else 0
+    has_cache = loader.cache is not None
+    loader.cache = None  # what is in the cache says nothing about the files
+    loader.extractor = None
+    decoded = _decode_all(task, loader, on_broken) if images == "all" else ""
     batches = (b for n in count() for b in trainer.images.train_batches(trainer.split, trainer.sampler, epoch=n))
     batch = next(batches)
     initial_state = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
@@ -210,7 +198,11 @@ def _decode_all(task: Task, images: Images, on_broken: Callable[[str, str], None
     reports = [images.fill(split) for split in task.splits.values()]
     broken, count = [pair for report in reports for pair in report.broken], sum(report.images for report in reports)
     if images.broken == "fail":
-        refuse_broken(broken, count, on_broken)
+        for name, cause in broken[1:]:
+            on_broken(name, cause)
+        for name, cause in broken[:1]:
+            got = f"cannot be decoded ({cause}), {len(broken):,} of {count:,} images"
+            raise InputError(name, got, hint="repair or replace these files, or train with images.broken=skip")
     skipped = f"; {len(broken):,} are broken, which training skips" if broken else ""
     return f"all {count:,} images{skipped}"
 

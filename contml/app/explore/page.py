@@ -26,7 +26,7 @@ from contml._support.files import write_folder
 from contml._support.pages import page_template, page_text, picture_bytes
 from contml.app.explore.items import Explored, ItemNeighbours, ModelView
 from contml.app.explore.label_search import search_data
-from contml.app.report.gallery import drawn
+from contml.app.report.examples import drawn
 from contml.contracts import Measure
 from contml.data.decode import contained
 from contml.search.results import SAME

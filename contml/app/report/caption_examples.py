@@ -13,8 +13,7 @@ from torch import Tensor
 from contml._support.pages import csv_bytes
 from contml._support.text import score_text
 from contml.app.report.page import About, Page
-from contml.app.report.pictures import Album, narrowed
-from contml.app.report.rendering import interval_rows, texts
+from contml.app.report.pictures import Album, interval_rows, narrowed, texts
 from contml.captioning.evaluator import Captions
 from contml.data.decode import resized
 from contml.data.split import Split

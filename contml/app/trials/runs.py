@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from contml._support.errors import InputError
-from contml._support.text import MISSING
+from contml._support.text import MISSING, flat
 from contml.app.trials.verdict import Key
-from contml.config import Section, flat, read, validate
+from contml.config import Section, read, validate
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.metrics import Published
 from contml.evaluation.query_values import QueryValues

@@ -15,9 +15,9 @@ from support.fake_runs import TRIPLET, classes, other_test_set, poses, write_run
 from support.miniature import TINY
 from support.refusals import refuses
 
+from contml._support.text import flat
 from contml.app.trials.compare import compare
 from contml.app.trials.runs import distinct, identity
-from contml.config import flat
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.results import Score, measured
 

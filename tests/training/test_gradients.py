@@ -18,7 +18,7 @@ from contml.losses import LOSSES, CrossBatchMemory, MatryoshkaLoss
 from contml.mining import MINERS
 from contml.models import EmbeddingModel
 from contml.training import HDML, EmbeddingStep
-from contml.training.chunks import embed_in_chunks
+from contml.training.gradients import embed_in_chunks
 
 ITEMS, CHUNKS = 16, 8
 GRADED = [name for name, loss in LOSSES.items() if loss.requires in ("any", "graded")]

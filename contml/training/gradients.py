@@ -1,4 +1,6 @@
-"""Gradient caching: a batch goes through the network in chunks, and the loss sees all of it.
+"""Gradients: of a batch in chunks, clipped, finite.
+
+Gradient caching: a batch goes through the network in chunks, and the loss sees all of it.
 
     1. Embed chunk after chunk. Only the embeddings are kept.
     2. Compute the loss of the whole batch.
@@ -10,14 +12,19 @@ second pass is that of `torch.utils.checkpoint`: it repeats the random numbers o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, optim
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import get_total_norm
 from torch.utils.checkpoint import checkpoint
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 
 @contextmanager
@@ -79,3 +86,42 @@ def _same_buffers(model: nn.Module) -> tuple[AbstractContextManager[None], Abstr
 def _copy(values: list[Tensor], buffers: list[Tensor]) -> None:
     for value, buffer in zip(values, buffers, strict=True):
         buffer.copy_(value)
+
+
+def clip(accelerator: Accelerator, parameters: Sequence[nn.Parameter], norm: float | None, value: float | None) -> None:
+    """Limit the norm of all gradients together, and the absolute value of each entry; None does not."""
+    if norm is not None:
+        accelerator.clip_grad_norm_(parameters, norm)
+    if value is not None:
+        accelerator.unscale_gradients()
+        for gradient in (p.grad for p in parameters if p.grad is not None):
+            gradient.clamp_(-value, value)
+
+
+def changes(network: nn.Module, optimizer: optim.Optimizer) -> bool:
+    """Return whether the gradients change the network: one is not 0, and its learning rate is not."""
+    own = {id(parameter) for parameter in network.parameters()}
+    gradients = [
+        parameter.grad
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if group["lr"] > 0 and id(parameter) in own and parameter.grad is not None
+    ]
+    return bool(get_total_norm(gradients, math.inf) != 0)
+
+
+def are_finite(weights: Iterable[Tensor]) -> Tensor:
+    """Return whether all of these numbers are finite, as a boolean scalar."""
+    floats = [weight.detach() for weight in weights if weight.is_floating_point() and weight.numel()]
+    return get_total_norm(floats, math.inf).isfinite()
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Dropout in this block draws from the seed; afterwards the generators are as they were before."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        # `torch.manual_seed` formats the stack for each kind of device that is not there: long, for a small step.
+        torch.default_generator.manual_seed(seed)
+        if device.type != "cpu":
+            torch.get_device_module(device).manual_seed(seed)
+        yield
