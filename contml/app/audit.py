@@ -44,7 +44,7 @@ from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import is_untrained
 from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
 from contml.evaluation.label_errors import LabelErrors, label_errors, neighbour_count
-from contml.labels.judged_items import JudgedItems
+from contml.labels.judged import JudgedItems
 from contml.models import EmbeddingModel
 from contml.runs import Run
 from contml.training import load_weights

@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from contml import InputError
-from contml._support.endings import table_suffix
 from contml._support.errors import did_you_mean
+from contml._support.files import table_suffix
 from contml.data import ImageFile, Split, Task
 from contml.data.carve import DivideBy, divide, with_judgments
 from contml.data.features import read_features

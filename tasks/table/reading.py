@@ -16,7 +16,7 @@ import pyarrow
 
 from contml import InputError
 from contml._support.arrays import read_arrays
-from contml._support.endings import JOINTS, TABLES, check_table_suffix, table_suffix
+from contml._support.files import JOINTS, TABLES, check_table_suffix, table_suffix
 from contml.data.tables import (
     Column,
     Table,

@@ -30,7 +30,7 @@ from contml.losses import LOSSES
 from contml.losses.driver import PairLoss
 from contml.losses.inputs import check_loss, check_requirement
 from contml.losses.levels import LevelLosses, MatryoshkaLoss
-from contml.losses.regularized import RegularizedLoss
+from contml.losses.regularizers import RegularizedLoss
 from contml.models import EmbeddingModel
 from contml.models.adapter import check_peft
 from contml.models.identity import FeatureExtractor, identity

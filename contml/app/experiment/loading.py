@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from contml._support.endings import JOINTS, check_table_suffix
 from contml._support.errors import InputError, did_you_mean
+from contml._support.files import JOINTS, check_table_suffix
 from contml.app.experiment.names import config_names, config_path, data_task, refuse_data, task_table
 from contml.config import Document, check_name, read
 from contml.config.source import check_numbers

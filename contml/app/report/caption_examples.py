@@ -10,7 +10,8 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from contml._support.text import csv_bytes, score_text
+from contml._support.pages import csv_bytes
+from contml._support.text import score_text
 from contml.app.report.page import About, Album, Page, interval_rows, narrowed, texts
 from contml.captioning.evaluator import Captions
 from contml.data.batch import centre, cut

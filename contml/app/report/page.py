@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 
 from contml._support.files import write
-from contml._support.pages import page_template, picture_bytes
-from contml._support.text import page_text, score_text, unbroken
+from contml._support.pages import page_template, page_text, picture_bytes, unbroken
+from contml._support.text import score_text
 from contml.app.report.examples import Example, drawn
 from contml.app.report.plots import STYLE, as_picture, encode, picture_of, training_plot, watched
 from contml.data.split import SPLIT_TITLES, Split

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from contml._support.text import csv_bytes, number
+from contml._support.pages import csv_bytes
+from contml._support.text import number
 from contml.app.report.examples import TOP, Example, Line, line_of
 from contml.app.report.judgments import judgment_kind
 from contml.app.report.page import Album, render, text, texts
