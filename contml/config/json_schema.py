@@ -40,14 +40,10 @@ def _section(section: Section) -> dict[str, Any]:
     if not isinstance(section.parts, Mapping):
         return {"description": summary(section.parts), "anyOf": [_part(section.parts), {"type": "null"}]}
     own_code = section.find_part is not None or section.contract is not None
-    names: dict[str, Any] = _names(section.parts, own_code)
+    named = [{"const": name, "description": summary(part)} for name, part in section.parts.items()]
+    names: dict[str, Any] = {"anyOf": [*named, _ELSEWHERE] if own_code else named}
     sections = [names, _chosen("name", names, section.parts, section.default)]
     return {"anyOf": sections if section.required and section.default is None else [*sections, {"type": "null"}]}
-
-
-def _names(parts: Mapping[str, Constructor], own_code: bool) -> dict[str, Any]:
-    named = [{"const": name, "description": summary(part)} for name, part in parts.items()]
-    return {"anyOf": [*named, _ELSEWHERE] if own_code else named}
 
 
 def _chosen(key: str, names: Any, parts: Mapping[str, Constructor], default: str | None) -> dict[str, Any]:

@@ -320,9 +320,9 @@ def cut(image: PixelArray, box: Box, crop: int) -> PixelArray:
 
     Outside the image, its edge is repeated.
     """
-    from contml.data import _resampling  # here: it imports numba
+    from contml.data._resampling import crop as crop_box  # here: it imports numba
 
-    return _resampling.crop(image, box, crop)
+    return crop_box(image, box, crop)
 
 
 #: Every transform by its name in a config. Transforms of torchvision are `torchvision:NAME`.

@@ -106,7 +106,9 @@ class GradedMetrics:
             self._add_errors(part, d, nearest, oracle)
         queries = self._sorted[(self._sorted >= part.start) & (self._sorted < part.stop)]
         if len(queries):
-            self._statistics.append(self._order_statistics(d[queries - part.start]))
+            rows = d[queries - part.start]
+            near = Ranked(*map(torch.stack, zip(*(self._ranked.popleft() for _ in rows), strict=True)))
+            self._statistics.append(order_statistics(near, rows, (1 - rows.double() / self.unit).clamp(min=0)).T)
 
     def _add_recall(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
         from contml.evaluation._compiled import add_misses, count_within  # here: it imports numba
@@ -148,10 +150,6 @@ class GradedMetrics:
             d.numpy(), *groups, near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[1].numpy()
         )
         add_errors(near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[2].numpy())
-
-    def _order_statistics(self, d: Tensor) -> Tensor:
-        near = Ranked(*map(torch.stack, zip(*(self._ranked.popleft() for _ in d), strict=True)))
-        return order_statistics(near, d, (1 - d.double() / self.unit).clamp(min=0)).T
 
     def curves(self, queries: int) -> dict[str, Curve]:
         """Recall area and, where labels are vectors, the error of regression, at K = 1 ... k."""

@@ -247,7 +247,7 @@ def spearman_values(x: Floats, y: Floats) -> Floats:
 
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return np.full(len(x), math.nan)
-    z, w = (_standardized(rankdata(values)) for values in (x, y))
+    z, w = ((ranks - ranks.mean()) / ranks.std() for ranks in map(rankdata, (x, y)))
     product = z * w
     values: Floats = product.mean() + product - product.mean() / 2 * (z**2 + w**2)
     return values
@@ -292,8 +292,3 @@ def ceilings(pairs: JudgedPairs) -> tuple[float, float]:
         found.append([float(each(distances, judged).statistic) for each in (spearmanr, kendalltau)])
     rho, tau = np.mean(found, axis=0).tolist()
     return rho, tau
-
-
-def _standardized(values: Floats) -> Floats:
-    result: Floats = (values - values.mean()) / values.std()
-    return result

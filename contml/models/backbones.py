@@ -27,7 +27,9 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError, did_you_mean, one_line
 from contml._support.imports import import_by_name
-from contml.models.weights import FILES
+
+#: The ends of the names of files of weights.
+FILES = (".safetensors", ".pth", ".pt")
 
 
 class PixelFormat(NamedTuple):

@@ -171,8 +171,10 @@ class EmbeddingModel(Network):
             load_backbone(self.backbone, state, file, name, backbone_keys)
             if load_head(self.head, state):
                 self.has_new_head, self.head_start = False, "random"
-        if self._frozen_stages:
-            self._check_stages(name)
+        stages = max(stage_of(self.backbone).values(), default=-1) + 1 if self._frozen_stages else 1
+        if self._frozen_stages >= stages:
+            allowed = f"must be at most {stages - 1}, since {name} has {stages} stages" if stages > 1 else ""
+            raise InputError("frozen", str(self._frozen_stages), allowed, "true freezes all of them")
         self._keep_frozen()
         self.train()
 
@@ -359,9 +361,3 @@ class EmbeddingModel(Network):
             kept = self.frozen or (self._has_adapter and not is_adapter(name))
             if kept or stages.get(name, 0) < self._frozen_stages:
                 yield parameter
-
-    def _check_stages(self, name: str) -> None:
-        count = max(stage_of(self.backbone).values(), default=-1) + 1
-        if self._frozen_stages >= count:
-            allowed = f"must be at most {count - 1}, since {name} has {count} stages" if count > 1 else ""
-            raise InputError("frozen", str(self._frozen_stages), allowed, "true freezes all of them")

@@ -49,13 +49,10 @@ def identity(model: EmbeddingModel, resize: int, crop: int) -> str:
         tensors |= {"mean": model.mean, "std": model.std}
     content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for name in sorted(tensors):
-        _update(content, name, tensors[name])
+        tensor = tensors[name]
+        content.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        content.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return content.hexdigest()
-
-
-def _update(content: hashlib._Hash, name: str, tensor: Tensor) -> None:
-    content.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-    content.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
 
 
 class FeatureExtractor:

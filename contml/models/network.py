@@ -79,7 +79,12 @@ _NEARLY_ALL = 0.9
 def stage_of(backbone: nn.Module) -> dict[str, int]:
     """Returns the stage of each parameter of a backbone by its name: 0 is the one next to the images."""
     matcher: Any = getattr(backbone, "group_matcher", None)
-    groups = list(_modules(backbone)) if matcher is None else _groups_of_timm(backbone, matcher(coarse=True))
+    groups = list(_modules(backbone))
+    if matcher is not None:
+        from timm.models import group_parameters
+
+        by_number: dict[int, list[str]] = group_parameters(backbone, matcher(coarse=True))
+        groups = [by_number[number] for number in sorted(by_number)]
     parameters = dict(backbone.named_parameters())
     found: dict[str, int] = {}
     stage = -1
@@ -91,23 +96,12 @@ def stage_of(backbone: nn.Module) -> dict[str, int]:
     return {name: found.get(name, 0) for name in parameters}
 
 
-def _groups_of_timm(backbone: nn.Module, matcher: Any) -> list[list[str]]:
-    from timm.models import group_parameters
-
-    groups: dict[int, list[str]] = group_parameters(backbone, matcher)
-    return [groups[number] for number in sorted(groups)]
-
-
 def _modules(module: nn.Module, prefix: str = "") -> Iterator[list[str]]:
     """The names of the parameters of each module at the top level, in order."""
-    children = [(name, child, _count(child)) for name, child in module.named_children()]
+    children = [(name, child, sum(map(Tensor.numel, child.parameters()))) for name, child in module.named_children()]
     total = sum(count for *_, count in children)
     for name, child, count in children:
         if count > _NEARLY_ALL * total and next(child.children(), None) is not None:
             yield from _modules(child, f"{prefix}{name}.")
         elif count:
             yield [f"{prefix}{name}.{parameter}" for parameter, _ in child.named_parameters()]
-
-
-def _count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

@@ -17,9 +17,9 @@ from contml._support.files import read_bytes
 from contml._support.progress import note
 from contml._support.texts import Texts
 from contml.data.decode import IMAGE_SUFFIXES
-from contml.data.sources import ImageFile, ImageFiles, ImageSource, Pixels, Vector, images_below
+from contml.data.sources import ImageFile, ImageFiles, ImageSource, Pixels, Vector
 from contml.data.split import Split
-from contml.data.text_files import parsed_json, read_lines, similar_name, spellings, written_path
+from contml.data.text_files import images_below, parsed_json, read_lines, similar_name, spellings, written_path
 from contml.data.values import read_image_map
 from contml.labels.base import LabelSpace
 from contml.labels.vectors import VectorLabels

@@ -12,7 +12,6 @@ import pyarrow
 
 from contml import InputError
 from contml._support.endings import JOINTS, TABLES, check_table_suffix, table_suffix
-from contml.data.sources import images_below
 from contml.data.tables import (
     Column,
     Table,
@@ -21,7 +20,7 @@ from contml.data.tables import (
     read_table,
     texts_table,
 )
-from contml.data.text_files import no_such_file, parsed_json, read_lines
+from contml.data.text_files import images_below, no_such_file, parsed_json, read_lines
 
 from .._readers.splits import name_lists, part_of, read_lists, split_by_lists
 from .coco import coco_table

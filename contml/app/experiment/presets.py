@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from contml._support.errors import InputError
 
 if TYPE_CHECKING:
-    from contml.models.architectures import Architecture
+    from contml.models.weights import Architecture
 
 PRESETS = ("features", "finetune", "quick")
 #: Overrides that name the network, or what is trained on: then no preset is chosen.
@@ -60,7 +60,7 @@ def choose(name: str | None, weights: Path | None, config: str | None, overrides
         return Preset(changes=("model.backbone=features",) if is_features else ())
     if name == "quick":
         return Preset("quick", (), "a small network from scratch")
-    from contml.models.architectures import (  # here: it imports torch
+    from contml.models.weights import (  # here: it imports torch
         DEFAULT_BACKBONE,
         DEFAULT_WEIGHTS,
         Architecture,
