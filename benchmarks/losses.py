@@ -23,9 +23,12 @@ from torch import Tensor
 
 from benchmarks.measure import alternate, heading, peak_memory, table
 from contml.config import data_arguments
+from contml.labels import ClassLabels
 from contml.losses import LOSSES
 
 DIM, PER_CLASS = 512, 4
+#: The losses that take classes.
+NAMES = [name for name, loss in LOSSES.items() if getattr(loss, "requires", "any") != "graded"]
 #: The largest batch for peers that list triplets.
 LISTED = 1024
 #: Batch sizes whose peak memory is measured too, in a new process.
@@ -223,12 +226,13 @@ def in_blocks(name: str, batch: int) -> Callable[[], tuple[Tensor, ...]]:
 def _both(name: str, batch: int, block_rows: int | None) -> Callable[[], tuple[Tensor, ...]]:
     embeddings, classes = inputs(batch)
     embeddings.requires_grad_()
+    labels = ClassLabels(classes)  # losses for graded labels refuse integers
     loss = make(name, batch)
     loss.block_rows = block_rows
     leaves = [embeddings, *loss.parameters()]
 
     def run() -> tuple[Tensor, ...]:
-        value = loss(embeddings, classes)
+        value = loss(embeddings, labels)
         return value.detach(), *torch.autograd.grad(value, leaves, allow_unused=True)
 
     return run
@@ -255,7 +259,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="*", default=[128, 512, 1024, 2048], help="batches beside the peers")
     parser.add_argument("--large", type=int, default=8192, help="the large batch; 0 leaves it out")
-    parser.add_argument("--only", nargs="*", default=list(LOSSES), choices=list(LOSSES), help="these losses alone")
+    parser.add_argument("--only", nargs="*", default=NAMES, choices=NAMES, help="these losses alone")
     parser.add_argument("--busy", action="store_true", help="processor time of one thread, beside other programs")
     given = parser.parse_args()
     torch.set_num_threads(1 if given.busy else 2)

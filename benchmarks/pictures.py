@@ -3,8 +3,7 @@
     python -m benchmarks.pictures FOLDER [--only poses rooms captions]
 
 FOLDER has the runs, FOLDER/pose/synthetic/pictures and so on; a run that is missing is trained first, in two to three
-minutes on two CPU cores. Galleries are parts of the `gallery.png` of a run. Pages are opened in Chromium, which needs
-playwright and a program `chromium`.
+minutes on two CPU cores. Pages are opened in Chromium, which needs playwright and a program `chromium`.
 """
 
 from __future__ import annotations
@@ -21,22 +20,30 @@ from PIL import Image
 
 from contml.app.experiment import load, train
 from contml.app.explore import explore_runs, write_page
-from contml.app.report.gallery import BETWEEN, QUERIES, WIDTH
 
 DOCS = Path(__file__).parent.parent / "docs"
+#: The queries of a report from good to bad.
+QUERIES = ".query:not(.opening .query)"
 CONFIGS = {"poses": "pose/synthetic", "rooms": "layout/synthetic", "captions": "captions/synthetic"}
 
 
-def gallery(run: Path, name: str, queries: Sequence[int]) -> None:
-    """Some queries of the gallery of a run."""
-    whole = Image.open(run / "gallery.png").convert("RGB")
-    step = (whole.height + BETWEEN) // QUERIES
-    picture = Image.new("RGB", (WIDTH, len(queries) * step - BETWEEN), "white")
-    for place, query in enumerate(queries):
-        top = query * step - (BETWEEN if place else 0)  # with the line above it
-        part = whole.crop((0, top, WIDTH, (query + 1) * step - BETWEEN))
-        picture.paste(part, (0, place * step - (BETWEEN if place else 0)))
-    save(picture, name, 1000)
+def parts_of_report(run: Path, selector: str, numbers: Sequence[int], name: str, width: int) -> None:
+    """Some parts of the report of a run, below each other."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.goto(f"file://{(run / 'report.html').resolve()}")
+        found = page.locator(selector).all()
+        pictures = [Image.open(BytesIO(found[number].screenshot())).convert("RGB") for number in numbers]
+        browser.close()
+    whole = Image.new("RGB", (max(p.width for p in pictures), sum(p.height for p in pictures)), "white")
+    top = 0
+    for picture in pictures:
+        whole.paste(picture, (0, top))
+        top += picture.height
+    save(whole, name, width)
 
 
 def save(picture: Image.Image, name: str, width: int) -> None:
@@ -118,13 +125,13 @@ def main() -> None:
         if not (run / "report.html").is_file():
             train(load(CONFIGS[kind], []), given.folder, folder=run)
         if kind == "poses":
-            gallery(run, "gallery.png", (0, 2, 4))
+            parts_of_report(run, QUERIES, (0, 2, 4), "gallery.png", 1000)
             pages(run)
         elif kind == "rooms":
-            gallery(run, "gallery_layout.png", (0, 2, 4))
+            parts_of_report(run, QUERIES, (0, 2, 4), "gallery_layout.png", 1000)
         else:
-            gallery(run, "gallery_captions.png", (0, 4))
-            save(Image.open(run / "match.png"), "match_captions.png", 1200)
+            parts_of_report(run, QUERIES, (0, 4), "gallery_captions.png", 1000)
+            parts_of_report(run, ".explained", (0,), "match_captions.png", 1200)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from benchmarks.presets import SEEDS, SETS, every_query, experiment_of
 from contml.app.experiment import load
 from contml.app.trials.statistics import estimate
 from contml.data import Task
-from contml.distances.vectors import nearest_vectors
+from contml.distances.nearest import nearest_vectors
 from contml.evaluation.results import Ranking
 from contml.labels import TeacherLabels
 from contml.models import EmbeddingModel

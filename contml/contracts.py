@@ -227,6 +227,48 @@ class Loss(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """The pairs of some anchors that a miner chooses from.
+
+    Attributes:
+        similarity: `[A, B]`, larger is nearer: the cosine where embeddings are normalized, else the dot product or the
+            negated distance.
+        positive: the valid positive pairs `[A, B]`, bool; an anchor with itself is not one.
+        negative: the valid negative pairs `[A, B]`, bool.
+        anchors: the positions of the anchors in the batch `[A]`.
+        dim: the embedding dimension.
+    """
+
+    similarity: Tensor
+    positive: Tensor
+    negative: Tensor
+    anchors: Tensor
+    dim: int
+
+
+class PairMiner(Protocol):
+    """Weights the pairs of a loss, a `torch.nn.Module`; `contml.mining.Miner` is the base of the miners.
+
+    `sphere`: whether the similarities must be cosines.
+    """
+
+    sphere: bool
+    training: bool
+
+    def train(self, mode: bool) -> Any:
+        """Sets `training`, as of any module: whether a call draws anew."""
+        ...
+
+    def begin(self) -> None:
+        """Called at the start of each call of the loss, before its first block."""
+        ...
+
+    def __call__(self, candidates: Candidates) -> Tensor:
+        """Weights `[A, B]` >= 0 in the dtype of the similarities."""
+        ...
+
+
 @runtime_checkable
 class Sampler(Protocol):
     """Batches as lists of rows, a pure function of `(seed, epoch, step)`: a resumed run gets exactly the next batch.

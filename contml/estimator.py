@@ -25,7 +25,7 @@ from contml._support.validation import NonNegativeInt, PositiveFloat, PositiveIn
 from contml.config import data_arguments
 from contml.contracts import Sampler
 from contml.data import Images, Split, Vector
-from contml.distances.unit_vectors import normalize
+from contml.distances.euclidean import normalize
 from contml.evaluation import evaluate
 from contml.evaluation.evaluated import is_untrained
 from contml.labels import ClassLabels, LabelSpace, VectorLabels

@@ -7,7 +7,6 @@ no gradient.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -16,29 +15,10 @@ from torch import Tensor, nn
 from contml._support.errors import InputError
 from contml._support.options import options_of
 from contml._support.validation import NonNegativeFloat, PositiveFloat, Range, check_ranges
+from contml.contracts import Candidates
 
 #: Bits of a random number and of a probability: their product fits 64 bits.
 _BITS = 31
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """The pairs of some anchors that a miner chooses from.
-
-    Attributes:
-        similarity: `[A, B]`, larger is nearer: the cosine where embeddings are normalized, else the dot product or the
-            negated distance.
-        positive: the valid positive pairs `[A, B]`, bool; an anchor with itself is not one.
-        negative: the valid negative pairs `[A, B]`, bool.
-        anchors: the positions of the anchors in the batch `[A]`.
-        dim: the embedding dimension.
-    """
-
-    similarity: Tensor
-    positive: Tensor
-    negative: Tensor
-    anchors: Tensor
-    dim: int
 
 
 class Miner(nn.Module):

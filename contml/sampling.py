@@ -17,7 +17,7 @@ from contml._support.options import options_of
 from contml._support.validation import PositiveInt, Range, check_ranges
 from contml.contracts import Judgments
 from contml.labels.base import LabelSpace
-from contml.labels.binarized import search_neighbours
+from contml.labels.neighbours import search_neighbours
 
 #: Separate streams of random numbers for the order of an epoch, for filling a batch, and for dividing groups of items.
 _ORDER, _FILL, _DIVIDE = 1, 2, 3

@@ -16,7 +16,7 @@ from support.refusals import refuses
 from contml import InputError, work
 from contml.app.trials.sweep import sweep
 from contml.evaluation import embed_parts
-from contml.labels import CaptionLabels, VectorLabels
+from contml.labels import CaptionLabels, VectorLabels, nearest
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning"
@@ -56,12 +56,12 @@ def test_no_cluster_answers(tmp_path):
 def test_ray_is_not_installed(tmp_path, monkeypatch):
     monkeypatch.setattr(work, "find_spec", lambda name: None)
     with refuses("cluster", got="Ray is not installed", hint="contml[cluster]"):
-        VectorLabels(torch.arange(4.0)).nearest(1, cache=tmp_path, cluster="local")
+        nearest(VectorLabels(torch.arange(4.0)), 1, cache=tmp_path, cluster="local")
 
 
 def test_a_cluster_needs_a_cache():
     with refuses("cluster", got="local", hint="cache="):
-        VectorLabels(torch.arange(4.0)).nearest(1, cluster="local")
+        nearest(VectorLabels(torch.arange(4.0)), 1, cluster="local")
 
 
 def test_a_machine_that_does_not_share_the_folder(tmp_path, monkeypatch):
@@ -83,15 +83,15 @@ def test_neighbours(ray, tmp_path, monkeypatch):
         [[" ".join(words[n] for n in row)] for row in chosen],
         {word: torch.randn(8, generator=generator).tolist() for word in words},
     )
-    monkeypatch.setattr("contml.distances.cache._ROWS", 20)
+    monkeypatch.setattr("contml.labels.neighbours._ROWS", 20)
     for space in (VectorLabels(torch.randn(200, 3, generator=generator)), captions):
         folder = tmp_path / type(space).__name__
-        found = space.nearest(5, cache=folder, cluster=ray.address)
+        found = nearest(space, 5, cache=folder, cluster=ray.address)
         expected = space.nearest(5)
         assert torch.equal(found.rows, expected.rows)
         assert torch.equal(found.distances, expected.distances)
         assert [path.suffix for path in folder.iterdir()] == [".safetensors"]
-        assert torch.equal(space.nearest(5, cache=folder, cluster="nobody:1").rows, expected.rows)
+        assert torch.equal(nearest(space, 5, cache=folder, cluster="nobody:1").rows, expected.rows)
 
 
 @pytest.mark.slow

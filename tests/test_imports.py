@@ -61,7 +61,6 @@ LIGHT = [
     (["check", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
     (["train", "--data", __file__], "test_imports.py: ends in '.py'; must be a folder, or end in .csv"),
     (["check", "pose/synthetic", "task=pose/synthetc"], "'pose/synthetc'; did you mean"),
-    (["prepare", "classes/cubb", "folder"], "did you mean 'classes/cub'?"),
     (["copy", "pose/synthetc", "file.yaml"], "did you mean 'pose/synthetic'?"),
     (["train", "--resume", "nothing"], "nothing: no such run folder"),
     (["list", "losess"], "'losess'"),
@@ -103,11 +102,10 @@ for arguments in {[arguments for arguments, _ in LIGHT]!r}:
     assert loaded == []
 
 
-def test_completion_of_configs_and_tasks_does_not_import_torch():
+def test_completion_of_configs_does_not_import_torch():
     code = """
-from contml.app.cli.options import complete_config, complete_config_or_task
+from contml.app.cli.options import complete_config
 assert "pose/synthetic" in complete_config("pose/")
-assert "classes/cub" in complete_config_or_task("classes/")
 """
     assert loaded_after(code, ("torch", "numpy", *HEAVY))[0] == []
 

@@ -11,8 +11,9 @@ from support.miners import FixedWeights
 from support.refusals import refuses
 from support.strategies import CLASS_CASES, class_batches, class_distances, seeds
 
+from contml.contracts import Candidates
 from contml.losses import Block, MarginLoss, TripletMarginLoss
-from contml.mining import MINERS, VTHM, All, Candidates, DistanceWeighted, Hardest, Miner, SemiHard
+from contml.mining import MINERS, VTHM, All, DistanceWeighted, Hardest, Miner, SemiHard
 
 
 class Remembering(Miner):

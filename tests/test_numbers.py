@@ -27,7 +27,7 @@ from contml.app.cli import audit
 from contml.app.cli.commands import app
 from contml.app.experiment import config_names, load
 from contml.app.explore import items as explored, page as explore_page, serving
-from contml.app.report import embedding_map, rendering
+from contml.app.report import embedding_map, pictures
 from contml.app.trials.suite import suite_names
 from contml.captioning import scores
 from contml.config import document, options
@@ -760,8 +760,8 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (f"queries and gallery together: {N} iterations", lambda: clustering.ITERATIONS),
     ],
     "docs/runs.md": [
-        (f"the report, one file below {N} MB", lambda: rendering.LIMIT / 1e6),
-        (f"without scripts, below {N} MB", lambda: rendering.LIMIT / 1e6),
+        (f"the report, one file below {N} MB", lambda: pictures.LIMIT / 1e6),
+        (f"without scripts, below {N} MB", lambda: pictures.LIMIT / 1e6),
         (f"shows at most {N} items, a sample", lambda: embedding_map.MAX_TSNE),
         (
             f"a share of which is set aside: `training.val_share={N}`".replace("a share of which", "of which a share"),

@@ -21,7 +21,7 @@ def test_python_runs(tmp_path, monkeypatch):
 
 
 def test_every_config_named_exists():
-    for name in re.findall(r"contml (?:train|check|copy|prepare) (\w+/\w+)", TEXT):
+    for name in re.findall(r"contml (?:train|check|copy) (\w+/\w+)", TEXT):
         assert name in config_names()
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Self, TypeAlias, TypeVar, overload
+from typing import Any, Self, TypeAlias
 
 import numpy as np
+
+from contml._support.conversion import Packed, row_numbers
 
 _Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 _Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 _Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
-T = TypeVar("T")
 
 #: Texts that are objects of Python at a time.
 _CHUNK = 1 << 16
@@ -27,27 +27,6 @@ _SURROGATE = r"\xed[\xa0-\xbf]"
 #: A path that `os.path.normpath` leaves as it is: no part is empty, "." or "..".
 _PART = r"(?:[^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+)"
 _NORMAL_PATH = rf"^/?(?:{_PART}/)*{_PART}$"
-
-
-class Packed(Sequence[T]):
-    """Many items in arrays: a list of them would need an object for each. `packed[row]` is a new object."""
-
-    @overload
-    def __getitem__(self, row: int) -> T: ...
-
-    @overload
-    def __getitem__(self, row: slice) -> Self: ...
-
-    def __getitem__(self, row: int | slice) -> T | Self:
-        return self.taken(np.arange(len(self))[row]) if isinstance(row, slice) else self._item(range(len(self))[row])
-
-    @abstractmethod
-    def _item(self, row: int) -> T:
-        """The item of a row, which is not below 0."""
-
-    @abstractmethod
-    def taken(self, rows: Iterable[int]) -> Self:
-        """The items of some rows, in this order."""
 
 
 class Texts(Packed[str]):
@@ -419,15 +398,3 @@ def joined(columns: Sequence[Texts], separator: str) -> Texts:
         return columns[0]
     between = pyarrow.scalar(separator.encode(), pyarrow.large_binary())
     return Texts.of_arrow(compute.binary_join_element_wise(*(each.arrow for each in columns), between))
-
-
-def taken(items: Sequence[T], rows: Iterable[int]) -> Sequence[T]:
-    """The items of some rows, in this order."""
-    if isinstance(items, Packed):
-        return items.taken(rows)
-    return [items[row] for row in row_numbers(rows).tolist()]
-
-
-def row_numbers(rows: Iterable[int]) -> _Integers:
-    """The rows as an array `[R]`."""
-    return np.asarray(rows if isinstance(rows, Sized) else list(rows), np.int64)

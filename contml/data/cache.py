@@ -44,7 +44,7 @@ from contml.data.split import Split
 if TYPE_CHECKING:
     from contml.data.split import Batch
 
-#: What the folder has, and the files of `contml.distances.cache`, which may share it.
+#: What the folder has, and the files of `contml.labels.neighbours`, which may share it.
 _FILES = ("resized-*", "features-*", "*.safetensors", "*.parts")
 #: How many images are decoded at a time.
 CHUNK = 64

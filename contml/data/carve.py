@@ -14,8 +14,9 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
+from contml._support.conversion import taken
 from contml._support.errors import InputError
-from contml._support.texts import as_texts, taken
+from contml._support.texts import as_texts
 from contml.data.copies import joined, same_images
 from contml.data.draw import Array, draw, draw_queries, folds, positions
 from contml.data.split import Split, Task, query_split
@@ -112,7 +113,7 @@ def _unseen_classes(task: Task) -> Sequence[str] | None:
     if task.train.labels.class_ids is None or task.test.labels.class_ids is None:
         return None
     train, test = task.train.labels.digests(), task.test.labels.digests()
-    if (test.numbered()[0].positions(train.numbered()[0]) >= 0).any():
+    if not set(test).isdisjoint(train):
         return None
     labels = task.train.labels
     # By the names of the classes, whatever identifies the items.

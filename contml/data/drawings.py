@@ -22,10 +22,10 @@ import torch
 
 from contml._support.errors import InputError
 from contml._support.files import user_cache
+from contml._support.fingerprints import fingerprint
 from contml._support.progress import progress_bar
 from contml._support.tensors import load_tensors, save_tensors
 from contml.data.draw import Array
-from contml.distances.cache import fingerprint
 
 #: What is drawn in fewer seconds is not kept, and the bytes of all files: the sets that were not read for longest go.
 _LEAST_SECONDS, _MAX_BYTES = 0.5, 1 << 30

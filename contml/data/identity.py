@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.conversion import taken
 from contml._support.errors import InputError
 from contml._support.tensors import load_tensors, save_tensors
-from contml._support.texts import Texts, as_texts, taken
+from contml._support.texts import Texts, as_texts
 from contml.data.draw import Array
 from contml.data.split import SPLIT_TITLES, Split, Task
 
@@ -43,7 +44,7 @@ class DataRecord:
         splits = task.splits
         return cls(
             {name: item_names(split, root) for name, split in splits.items()},
-            {name: split.labels.digests() for name, split in splits.items()},
+            {name: Texts(split.labels.digests()) for name, split in splits.items()},
             {name: [] if split.queries is None else split.queries.tolist() for name, split in splits.items()},
         )
 

@@ -82,8 +82,8 @@ class Images:
             valid; each "image", for classes; or "none".
         broken: An image that cannot be decoded is an error ("fail"), or is left out of its batch and counted ("skip").
         workers: Number of worker processes; 0 decodes in the training process.
-        cache: A folder for decoded and resized images (resize * resize * 3 bytes each), filled before the first epoch
-            or by 'contml prepare'. Batches are the same as without it. Any number of runs, tasks and sizes can share
+        cache: A folder for decoded and resized images (resize * resize * 3 bytes each), filled before the first
+            epoch. Batches are the same as without it. Any number of runs, tasks and sizes can share
             it. null: files are decoded in every epoch. The features of a frozen backbone are kept in the folder too,
             or in the user's cache (~/.cache/contml).
         features: A file of vectors of your own, or of 'contml features' (.npz, .npy or .parquet): they replace the

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from contml._support.conversion import Packed, taken
 from contml._support.errors import InputError
 from contml._support.files import shared_folder
-from contml._support.texts import Packed, taken
 from contml._support.validation import as_rows
 from contml.contracts import Rows, Sampler
 from contml.data.decode import ImageItem, decode
@@ -253,7 +253,7 @@ class Task:
         val: the validation split, which selects a checkpoint or an option; None: one can be drawn from `train`.
         val_groups: the group of each training item, which a drawn validation split does not divide; None: its class, if
             no class is both in training and in testing, else the item alone.
-        summary: what was found and what was left out, as (label, text); `contml check` and `prepare` print it.
+        summary: what was found and what was left out, as (label, text); `contml check` prints it.
         columns: how the columns of a table were read: rows of text, a header first.
         suggested: returns a config that suits a training split of the data, and changes to it.
     """

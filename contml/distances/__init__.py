@@ -1,6 +1,6 @@
 """Distances of embeddings, label distances of tensors, and exact nearest neighbours."""
 
-from contml.distances.euclidean import cosine, dot, euclidean, squared_euclidean
+from contml.distances.euclidean import cosine, dot, euclidean, normalize, squared_euclidean
 from contml.distances.exact import ExactDistances, distinct, squared_distances_of
 from contml.distances.labels import (
     class_distance,
@@ -11,10 +11,8 @@ from contml.distances.labels import (
     pose_distance,
     tag_distance,
 )
-from contml.distances.search import Neighbours
+from contml.distances.nearest import Neighbours, nearest_vectors
 from contml.distances.segmentation import segmentation_distance
-from contml.distances.unit_vectors import normalize
-from contml.distances.vectors import nearest_vectors
 
 __all__ = [
     "ExactDistances", "Neighbours", "class_distance", "cosine", "distinct", "dot", "edit_distance", "euclidean",

@@ -50,7 +50,7 @@ def squared_distances_of(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor) -> Te
 
 
 def _subtract(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, out: Tensor) -> None:
-    from contml.distances._ranking import subtracted  # here: it imports numba
+    from contml.distances._nearest_loops import subtracted  # here: it imports numba
 
     a, b = (as_floats(vectors).numpy() for vectors in (x, y))
     i, j, squared = (tensor.contiguous().numpy() for tensor in (rows, cols, out))

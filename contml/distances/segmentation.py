@@ -149,11 +149,11 @@ def _unpack(masks: Tensor) -> Tensor:
 
 def _by_popcount(x: PackedMaps, y: PackedMaps) -> Tensor:
     """Distances `[N, M]` in float32 in torch's number of threads; NaN for maps without a common pixel."""
-    from contml.distances import _segmentation_counts as counts  # here: it imports numba
+    from contml.distances._segmentation_counts import MapArrays, distances  # here: it imports numba
 
-    def arrays(maps: PackedMaps) -> counts.MapArrays:
+    def arrays(maps: PackedMaps) -> MapArrays:
         tensors = maps.masks, maps.areas, _union(maps.masks)
-        return counts.MapArrays(*(tensor.contiguous().numpy() for tensor in tensors))
+        return MapArrays(*(tensor.contiguous().numpy() for tensor in tensors))
 
     same, a = y is x, arrays(x)
     b = a if same else arrays(y)
@@ -162,7 +162,7 @@ def _by_popcount(x: PackedMaps, y: PackedMaps) -> Tensor:
         same_pixels = bool((a.labelled == a.labelled[0]).all() and (b.labelled == a.labelled[0]).all())
         width = max(1, _CACHED // b.labelled[0].nbytes)
         in_threads(
-            lambda start, step: counts.distances(a, b, same_pixels, same, width, start, step, out),
+            lambda start, step: distances(a, b, same_pixels, same, width, start, step, out),
             out.size * a.masks[0].size // _WORDS_PER_THREAD,
         )
     return torch.from_numpy(out)

@@ -21,8 +21,8 @@ from torch import Tensor
 from contml._support.conversion import Numbers
 from contml._support.errors import InputError
 from contml.distances import nearest_vectors, squared_distances_of
-from contml.distances.counts import count_nearer
-from contml.distances.vectors import Nearest
+from contml.distances.nearest import Nearest
+from contml.distances.ranks import count_nearer
 from contml.evaluation.metrics import Ties
 from contml.evaluation.query_gallery import QueryGallery, as_class_ids, as_embeddings, as_ks, search_device
 from contml.evaluation.results import Curve, Score, curve_of, score_of

@@ -31,7 +31,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml.distances._compiled import rows_in_threads
-from contml.distances.vectors import Ranked, argsort_rows
+from contml.distances.ranks import Ranked, argsort_rows
 from contml.evaluation.query_gallery import Baselines, QueryGallery, as_ks
 from contml.evaluation.results import Curve, RecallWithin, Score, curve_of, headline_k, score_of
 from contml.labels.base import LabelSpace

@@ -40,7 +40,7 @@ from torch.nn.functional import pad
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError, closest, did_you_mean
 from contml.contracts import Measure
-from contml.distances.vectors import mean_ranks
+from contml.distances.ranks import mean_ranks
 
 
 class Metric(NamedTuple):

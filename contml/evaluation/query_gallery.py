@@ -17,7 +17,8 @@ from contml._support.errors import InputError
 from contml._support.validation import as_rows
 from contml.distances import ExactDistances, nearest_vectors, squared_distances_of
 from contml.distances._compiled import rows_in_threads
-from contml.distances.vectors import Nearest, Ranked, ranked_vectors
+from contml.distances.nearest import Nearest
+from contml.distances.ranks import Ranked, ranked_vectors
 
 #: Entries of a `[queries, places]` or `[queries, gallery]` block at a time.
 _ENTRIES = 1 << 23
@@ -130,7 +131,7 @@ class QueryGallery:
 
         label_distances `[q, G]`: float32 on the CPU. Ties go to the lower position.
         """
-        from contml.distances._ranking import summarize_rows  # here: it imports numba
+        from contml.distances._nearest_loops import summarize_rows  # here: it imports numba
 
         d, query_groups, groups = (x.numpy() for x in (label_distances, self.query_group[part], self.gallery_group))
         near, positions = np.empty((len(d), k), d.dtype), np.empty((len(d), k), np.int64)

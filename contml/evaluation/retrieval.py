@@ -17,7 +17,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml._support.progress import progress_bar
-from contml.distances.vectors import Nearest
+from contml.distances.nearest import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.graded import GradedMetrics, NearestItems

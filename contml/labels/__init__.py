@@ -3,7 +3,7 @@
 A new label space is a subclass of `LabelSpace` with one method, `distances`.
 """
 
-from contml.labels.base import LabelSpace, nearest
+from contml.labels.base import LabelSpace
 from contml.labels.binarized import NearestLabels, ThresholdLabels
 from contml.labels.caption_vectors import CaptionVectorLabels
 from contml.labels.captions import CaptionLabels, idf_weights
@@ -12,6 +12,7 @@ from contml.labels.dates import DateLabels
 from contml.labels.functions import FunctionLabels
 from contml.labels.judged_items import JudgedItems
 from contml.labels.matrices import MatrixLabels
+from contml.labels.neighbours import nearest
 from contml.labels.pairs import PairLabels
 from contml.labels.poses import PoseLabels
 from contml.labels.rankings import RankingLabels

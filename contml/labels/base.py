@@ -8,19 +8,18 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from contml._support.conversion import Packed, taken
 from contml._support.errors import InputError
+from contml._support.fingerprints import fingerprint
 from contml._support.text import value_text
-from contml._support.texts import Texts, as_texts, taken
 from contml._support.validation import as_rows, is_whole
 from contml.contracts import PLAIN, Colours, LabelKind, Measure, Part, Rows
-from contml.distances.cache import NeighbourCache, fingerprint
-from contml.distances.search import MEMORY, Neighbours, checked, chunks, stream_nearest
+from contml.distances.nearest import MEMORY, Neighbours, checked, chunks, stream_nearest
 
 #: Attributes that do not change label distances: they are not part of a fingerprint.
 _NOT_HASHED = ("unit", "measure", "title", "part_names", "rows", "_root", "_tokens", "_texts", "_identity", "_form")
@@ -230,7 +229,7 @@ class LabelSpace(ABC):
             if len(given) not in (0, len(self)):
                 raise InputError(name, f"{len(given)} for {len(self)} items", "must be one for each item")
             if len(given):
-                setattr(root, f"_{name}", given if isinstance(given, Texts) else Texts(map(str, given)))
+                setattr(root, f"_{name}", given if isinstance(given, Packed) else [*map(str, given)])
         return root
 
     def arguments(self) -> dict[str, Any]:
@@ -417,13 +416,12 @@ class LabelSpace(ABC):
         among: Rows = None,
         memory: int = MEMORY,
         progress: Callable[[int], None] | None = None,
-        cache: Path | str | None = None,
-        cluster: str = "",
     ) -> Neighbours:
         """The exact k nearest items of each row by label distance; an item is not its own neighbour.
 
         The N x N matrix is never in memory. Ties of the float32 label distances go to the lower row. Where some pairs
         have no label distance, an item may have fewer neighbours: the other places have row -1 and distance infinity.
+        `contml.labels.nearest` can keep the result in a folder.
 
         Args:
             k: the number of neighbours.
@@ -431,31 +429,21 @@ class LabelSpace(ABC):
             among: the rows that may be neighbours; default all.
             memory: maximum bytes of a block of label distances and its temporaries.
             progress: called with the number of rows finished so far; `progress_bar` shows it.
-            cache: a folder for the result, found again by a hash of the labels and the options of their distance;
-                an interrupted search continues where it stopped.
-            cluster: a Ray cluster that searches, by an address as in `contml.work.run`; it needs a `cache`.
-                Empty: this process searches.
 
         Raises:
-            InputError: k is not 1 to the number of candidates, a label distance is negative or not a number, the
-                folder of the cache cannot be written, or the cluster does not answer.
+            InputError: k is not 1 to the number of candidates, or a label distance is negative or not a number.
         """
+        neighbours = Neighbours(*self._nearest(k, *self._searched(k, rows, among), memory, progress))
+        checked(neighbours.distances[neighbours.rows >= 0][None])
+        return neighbours
+
+    def _searched(self, k: int, rows: Rows, among: Rows) -> tuple[Tensor, Tensor]:
+        """The rows `[R]` to find neighbours of, and those `[C]` that may be neighbours, ascending."""
         r, c = as_rows(rows, len(self), self.device), torch.unique(as_rows(among, len(self), self.device))
         available = len(c) - int(torch.isin(r, c).any())
         if not is_whole(k) or not 1 <= k <= available:
             raise InputError("k", str(k), f"must be 1 to {available}, the number of items that may be neighbours")
-
-        def search(part: Tensor, report: Callable[[int], None] | None) -> Neighbours:
-            neighbours = Neighbours(*self._nearest(k, part, c, memory, report))
-            checked(neighbours.distances[neighbours.rows >= 0][None])
-            return neighbours
-
-        if cache is None:
-            if cluster:
-                raise InputError("cluster", repr(cluster), "needs a cache", hint="cache='neighbours', a folder")
-            return search(r, progress)
-        found = NeighbourCache(Path(cache).expanduser(), self.fingerprint(), k, r, c)
-        return Neighbours(*found.get(search, progress, cluster))
+        return r, c
 
     def fingerprint(self) -> str:
         """A hash of the labels and of all options of the distance, the same on every device: the key of caches.
@@ -470,15 +458,15 @@ class LabelSpace(ABC):
         space_hashes = {name: value.fingerprint() for name, value in content.items() if isinstance(value, LabelSpace)}
         return fingerprint(type(self), content | space_hashes)
 
-    def digests(self) -> Texts:
+    def digests(self) -> list[str]:
         """A short hash of the label of each item, independent of the other items: a run recognizes its data by it."""
         contents: Iterable[bytes]
-        if self.root._identity:
-            identity = as_texts(self.root._identity)
-            contents = (identity if self.rows is None else identity.taken(self.rows.cpu().numpy())).contents()
+        if identity := self.root._identity:
+            mine = identity if self.rows is None else taken(identity, self.rows.cpu().numpy())
+            contents = (text.encode(errors="surrogateescape") for text in mine)
         else:
             contents = self._item_contents()
-        return Texts(hashlib.blake2b(each, digest_size=6).hexdigest() for each in contents)
+        return [hashlib.blake2b(each, digest_size=6).hexdigest() for each in contents]
 
     def _item_contents(self) -> Iterable[bytes]:
         """The label of each item as bytes. A subclass whose packed numbers depend on other items overrides it."""
@@ -603,10 +591,6 @@ class MetricLabels(LabelSpace):
         changed.unit = f"{'square' if changed.squared else 'square root'} of: {self.unit}"
         changed.measure = self.measure.root if changed.squared else self.measure.linear
         return changed
-
-
-#: `nearest(labels, k)`: the method as a function.
-nearest = LabelSpace.nearest
 
 
 def check_label_space(name: str, labels: object) -> None:

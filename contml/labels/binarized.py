@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from contml._support.progress import progress_bar
+from contml._support.fingerprints import fingerprint
 from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
 from contml.contracts import Colours, LabelKind, Part
-from contml.distances.cache import fingerprint
-from contml.distances.search import checked
+from contml.distances.nearest import checked
 from contml.labels.base import LabelSpace, check_label_space
-
-
-def search_neighbours(space: LabelSpace, k: int, cache: Path | None, quiet: bool) -> Tensor:
-    """Return the rows of the k nearest items of each item, `[N, k]`.
-
-    Args:
-        space: the labels.
-        k: the number of neighbours.
-        cache: a folder that keeps them.
-        quiet: show no progress.
-    """
-    with nullcontext() if quiet else progress_bar(len(space)) as progress:
-        return space.nearest(k, progress=progress, cache=cache).rows
+from contml.labels.neighbours import search_neighbours
 
 
 class _BinaryLabels(LabelSpace):

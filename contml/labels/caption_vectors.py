@@ -24,13 +24,11 @@ from torch import Tensor
 
 from contml._support.conversion import as_numbers
 from contml._support.errors import InputError
+from contml._support.fingerprints import fingerprint
 from contml._support.validation import check_range, check_ranges
-from contml.distances import unit_vectors
 from contml.distances._compiled import Floats, Ints
-from contml.distances.cache import fingerprint
-from contml.distances.euclidean import recompute
-from contml.distances.search import Neighbours
-from contml.distances.vectors import neighbours_by_value
+from contml.distances.euclidean import normalize, recompute
+from contml.distances.nearest import Neighbours, neighbours_by_value
 from contml.labels.captions import CaptionSets, checked_captions, word_weights
 from contml.labels.word_vectors import WordVectors, vector_matrix, vector_source
 from contml.labels.words import caption_tokens, split_words
@@ -255,7 +253,7 @@ def _encoded(captions: Sequence[str], encoder: Encoder) -> Floats:
 def _unit(rows: _Rows) -> tuple[_Rows, Ints]:
     """Rows scaled to length 1, and the numbers of the rows that are not 0; rows of 0 stay as they are."""
     if isinstance(rows, np.ndarray):
-        rows = unit_vectors.normalize(torch.from_numpy(rows)).numpy()
+        rows = normalize(torch.from_numpy(rows)).numpy()
         return rows, np.flatnonzero(rows.any(axis=1))
     lengths = np.sqrt(rows.multiply(rows).sum(axis=1))
     return (rows.multiply(1 / np.where(lengths > 0, lengths, 1)[:, None])).tocsr(), np.flatnonzero(lengths)

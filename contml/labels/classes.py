@@ -11,13 +11,11 @@ from unicodedata import normalize
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing
+from contml._support.conversion import Numbers, Packed, as_items, as_numbers, is_hashable, is_missing
 from contml._support.errors import InputError, did_you_mean
-from contml._support.texts import Texts
 from contml._support.validation import as_rows
 from contml.contracts import Colours, LabelKind, Rows
-from contml.distances.labels import class_distance
-from contml.distances.search import MEMORY
+from contml.distances.nearest import MEMORY
 from contml.labels.base import LabelSpace
 
 #: What a class must be.
@@ -44,7 +42,7 @@ class ClassLabels(LabelSpace):
 
     def __init__(self, labels: Numbers | Sequence[Hashable]) -> None:
         numbers = None  # the number of each item's text among those that differ
-        if isinstance(labels, Texts):
+        if isinstance(labels, Packed):
             labels, numbers = labels.numbered()
         values = [_class(row, label) for row, label in enumerate(as_items("classes", labels, "a class for each item"))]
         if not values:
@@ -83,7 +81,7 @@ class ClassLabels(LabelSpace):
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """0 or 1, `[X, Y]`."""
-        return class_distance(x.class_ids, y.class_ids)
+        return x.class_ids[:, None] != y.class_ids
 
     def pairwise(
         self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None, *, memory: int = MEMORY
@@ -95,7 +93,7 @@ class ClassLabels(LabelSpace):
             return super().pairwise(rows, cols, memory=memory)
         ids = self.class_ids  # needs no check and no temporaries
         r, c = (ids if index is None else ids[as_rows(index, len(ids), ids.device)] for index in (rows, cols))
-        return class_distance(r, c)
+        return (r[:, None] != c).float()
 
     def arguments(self) -> dict[str, Any]:
         """The class of each item: an integer or a text."""

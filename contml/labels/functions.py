@@ -16,8 +16,8 @@ from torch import Tensor
 
 from contml._support.conversion import as_items
 from contml._support.errors import InputError
-from contml.distances.cache import fingerprint
-from contml.distances.search import MEMORY
+from contml._support.fingerprints import fingerprint
+from contml.distances.nearest import MEMORY
 from contml.labels.base import LabelSpace
 
 #: Items whose distances to themselves and to each other in both directions are checked.

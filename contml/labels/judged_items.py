@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers, as_numbers
+from contml._support.conversion import Numbers, as_numbers, taken
 from contml._support.errors import InputError
-from contml._support.texts import taken
+from contml._support.fingerprints import fingerprint
 from contml.contracts import JudgedTogether
-from contml.distances.cache import fingerprint
 from contml.labels.base import LabelSpace
 
 _Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers, names_of
 from contml._support.errors import InputError
+from contml._support.fingerprints import fingerprint
 from contml._support.validation import as_rows, check_ranges
 from contml.contracts import LabelKind, Rows
-from contml.distances.cache import fingerprint
-from contml.distances.search import MEMORY, checked
+from contml.distances.nearest import MEMORY, checked
 from contml.labels.base import LabelSpace
 
 #: Number of rows of a matrix that are checked for symmetry.

@@ -15,8 +15,7 @@ from contml._support.texts import Texts
 from contml._support.validation import check_ranges, is_finite
 from contml.contracts import Colours, Measure, Part
 from contml.distances.labels import great_circle, heading_difference
-from contml.distances.search import Neighbours
-from contml.distances.vectors import neighbours_by_value
+from contml.distances.nearest import Neighbours, neighbours_by_value
 from contml.labels.base import LabelSpace, typed_numbers
 
 

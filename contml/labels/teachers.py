@@ -11,8 +11,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml.distances.euclidean import euclidean, squared_euclidean
-from contml.distances.search import Neighbours
-from contml.distances.vectors import neighbours_by_value
+from contml.distances.nearest import Neighbours, neighbours_by_value
 from contml.labels.base import MetricLabels
 
 #: A vector whose length differs from 1 by less has length 1 already: scaling it again would change its last digits.

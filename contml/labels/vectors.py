@@ -14,8 +14,7 @@ from contml._support.errors import InputError
 from contml._support.text import interval_texts, value_text
 from contml.contracts import Colours, Measure, Part
 from contml.distances.euclidean import euclidean, squared_euclidean
-from contml.distances.search import Neighbours
-from contml.distances.vectors import neighbours_by_value
+from contml.distances.nearest import Neighbours, neighbours_by_value
 from contml.labels.base import MetricLabels, typed_numbers
 
 #: Numbers of a label that are written, and that are compared in words.

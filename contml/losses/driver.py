@@ -19,13 +19,11 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml._support.options import options_of
-from contml.contracts import Requirement
-from contml.distances.euclidean import Distance, add_gradient, block_values, lift, no_autocast, pairs, root
-from contml.distances.unit_vectors import normalize
+from contml.contracts import Candidates, PairMiner, Requirement
+from contml.distances.euclidean import Distance, add_gradient, block_values, lift, no_autocast, normalize, pairs, root
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import as_anchors, as_labels, check_embeddings, nan_unless_finite
 from contml.losses.log_sum_exp import refuse_double_backward
-from contml.mining import Candidates, Miner
 
 #: Entries in a block: on a CPU a few temporaries of this size fit the cache; on a GPU they keep it busy.
 _ENTRIES_CPU, _ENTRIES_GPU = 1 << 21, 1 << 24
@@ -152,7 +150,7 @@ class PairLoss(nn.Module):
     takes_memory: bool = True
     block_rows: int | None = None
 
-    def __init__(self, *, miner: Miner | None = None) -> None:
+    def __init__(self, *, miner: PairMiner | None = None) -> None:
         super().__init__()
         self.miner = miner
 
@@ -290,7 +288,7 @@ class PairLoss(nn.Module):
             return block
         return replace(block, weights=block.weights * self._miner_weights(self.miner, block))
 
-    def _miner_weights(self, miner: Miner, block: Block) -> Tensor:
+    def _miner_weights(self, miner: PairMiner, block: Block) -> Tensor:
         s = block.scores.detach()
         if self.distance not in ("cosine", "dot"):
             squared = s if self.distance == "squared_euclidean" else s.square()
@@ -298,8 +296,7 @@ class PairLoss(nn.Module):
         anchors = block.self_index
         if not isinstance(anchors, Tensor):
             anchors = torch.arange(len(s), device=s.device) + (0 if anchors is None else anchors.start)
-        weights: Tensor = miner(Candidates(s, block.positive > 0, block.negative > 0, anchors, block.dim))
-        return weights
+        return miner(Candidates(s, block.positive > 0, block.negative > 0, anchors, block.dim))
 
 
 class _Blocked(torch.autograd.Function):

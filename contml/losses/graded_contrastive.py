@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from contml._support.validation import NonNegativeFloat, PositiveFloat, check_ranges
-from contml.distances.euclidean import Distance
-from contml.distances.unit_vectors import full_precision
+from contml.distances.euclidean import Distance, full_precision
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, Comparison
 from contml.losses.label_scale import LabelScale, ScaledLabelLoss

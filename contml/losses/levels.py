@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml.contracts import Requirement
-from contml.distances.unit_vectors import normalize as normalized
+from contml.distances.euclidean import normalize as normalized
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import check_dim, check_embeddings, check_loss
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from contml._support.errors import InputError
 from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
 from contml.contracts import Requirement
-from contml.distances.unit_vectors import full_precision
+from contml.distances.euclidean import full_precision
 from contml.labels.base import LabelSpace
 from contml.labels.classes import ClassLabels
 from contml.losses.driver import PairLoss

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from contml._support.validation import NonNegativeFloat, Range, check_ranges
 from contml.contracts import Requirement
-from contml.distances.euclidean import Distance
+from contml.distances.euclidean import Distance, full_precision
 from contml.distances.labels import class_distance
-from contml.distances.unit_vectors import full_precision
 from contml.labels.base import LabelSpace
 from contml.losses.driver import ALL, Block, Comparison, PairLoss
 from contml.losses.log_sum_exp import log_one_plus_sum_exp

@@ -47,7 +47,7 @@ def pair_weights(
     training = loss.miner is not None and loss.miner.training
     try:
         if loss.miner is not None:
-            loss.miner.eval()
+            loss.miner.train(False)
         with torch.no_grad():
             comparison = loss.compare(embeddings, labels, anchors)
             weights = _in_blocks(loss, comparison)

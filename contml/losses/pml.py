@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from contml._support.errors import InputError, did_you_mean
 from contml._support.validation import Range
 from contml.contracts import Requirement
-from contml.distances.unit_vectors import full_precision
+from contml.distances.euclidean import full_precision
 from contml.labels.base import LabelSpace
 from contml.losses.class_index import ClassIndex
 from contml.losses.inputs import as_anchors, as_labels, check_dim, check_embeddings, nan_unless_finite

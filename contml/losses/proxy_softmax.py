@@ -21,8 +21,7 @@ from contml._support.validation import (
     PositiveInt,
     check_ranges,
 )
-from contml.distances.euclidean import Distance, no_autocast
-from contml.distances.unit_vectors import normalize
+from contml.distances.euclidean import Distance, no_autocast, normalize
 from contml.losses.driver import Block, Comparison
 from contml.losses.proxies import Ids, ProxyLoss, loss_dtype, new_proxies
 

@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from contml._support.errors import InputError, one_line
 from contml._support.validation import PositiveFloat, PositiveInt, Range, check_ranges
-from contml.distances.unit_vectors import normalize
+from contml.distances.euclidean import normalize
 from contml.models.adapter import AdapterKind, add_lora, is_adapter, merge
 from contml.models.backbones import build, flat_features, name_of
 from contml.models.heads import FROM_FEATURES, HeadKind, HeadStart, build_head, check_nested, cut_head, start_heads

@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.distances.euclidean import squared_euclidean
+from contml.distances.euclidean import normalize, squared_euclidean
 from contml.distances.exact import squared_distances_to
-from contml.distances.unit_vectors import normalize
 from contml.evaluation.metrics import items_of_queries
 from contml.labels.base import LabelSpace
 from contml.search.calibration import Calibration, Pairs, calibrate

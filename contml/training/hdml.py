@@ -34,7 +34,7 @@ from contml._support.validation import (
     check_ranges,
 )
 from contml.contracts import Requirement
-from contml.distances.unit_vectors import full_precision, normalize
+from contml.distances.euclidean import full_precision, normalize
 from contml.labels.base import LabelSpace
 from contml.losses.class_index import ClassIndex
 from contml.losses.driver import Block, PairLoss

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from contml._support.errors import InputError
 from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
 from contml.contracts import Requirement
-from contml.distances.unit_vectors import normalize
+from contml.distances.euclidean import normalize
 from contml.evaluation.evaluators import Evaluator
 from contml.evaluation.judgments import JudgmentEvaluator
 from contml.labels.base import LabelSpace

@@ -3,4 +3,11 @@
 from contml._support.imports import lazy_table
 
 #: Every task of this package by its name in a config, `captions/NAME`: imported when it is used.
-TASKS = lazy_table(__name__, {name: f"{name}:{name}" for name in ("synthetic", "coco", "flickr")})
+TASKS = lazy_table(
+    __name__,
+    {
+        "synthetic": "drawn_scenes:synthetic",
+        "coco": "caption_files:coco",
+        "flickr": "caption_files:flickr",
+    },
+)

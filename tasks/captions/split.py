@@ -16,7 +16,7 @@ from contml.labels import CaptionLabels
 
 from .._readers.folders import DiskFiles, Missing, refuse_absent
 from .._readers.splits import SplitItems, kept_split, queries_like, refuse_shared
-from .._readers.word_vectors import Captions, vectors_in_words, word_vectors
+from ..captions.distance import Captions, vectors_in_words, word_vectors
 from .distance import CaptionDistance, DistanceOptions
 
 

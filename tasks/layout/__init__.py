@@ -3,5 +3,5 @@
 from contml._support.imports import lazy_table
 
 #: Every task of this package by its name in a config, `layout/NAME`:
-#: a function with the name of its module, imported when it is used.
-TASKS = lazy_table(__name__, {name: f"{name}:{name}" for name in ("synthetic", "lsun")})
+#: a function, imported when it is used.
+TASKS = lazy_table(__name__, {"synthetic": "drawn_rooms:synthetic", "lsun": "lsun:lsun"})

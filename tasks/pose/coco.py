@@ -14,7 +14,7 @@ from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
 from contml.data import Task
 from contml.data.values import flag, points, refuse_outside
 
-from .._readers.coco import Field, listed_images, names_and_limbs, read_coco, refuse_unlisted
+from .._readers.coco_files import Field, listed_images, names_and_limbs, read_coco, refuse_unlisted
 from .._readers.folders import DiskFiles, Missing, data_folder, image_folders
 from .._readers.splits import refuse_shared
 from .bodies import Body

@@ -1,16 +1,21 @@
-"""Your own data as a table: a file, the annotations of COCO, or the images of a folder, whose names may be columns."""
+"""Your own data as a table: a file, poses, annotations of COCO, or a folder whose names may be columns."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unicodedata import normalize
 
+import numpy as np
 import pyarrow
 
 from contml import InputError
+from contml._support.arrays import read_arrays
 from contml._support.endings import JOINTS, TABLES, check_table_suffix, table_suffix
 from contml.data.tables import (
     Column,
@@ -18,13 +23,204 @@ from contml.data.tables import (
     TableOptions,
     json_table,
     read_table,
+    records_table,
     texts_table,
 )
 from contml.data.text_files import images_below, no_such_file, parsed_json, read_lines
+from contml.data.values import flag, pairs
 
+from .._readers.coco_files import Field, check_coco, listed_images, names_and_limbs
 from .._readers.splits import name_lists, part_of, read_lists, split_by_lists
-from .coco import coco_table
-from .joints import arrays_table, people_table
+from ..pose.bodies import Body
+from .pose_label import unnamed
+
+_FIELDS: dict[str, dict[str, Field]] = {
+    "images": {"id": "id", "file_name": "text"},
+    "annotations": {"id": "id", "image_id": "id"},
+}
+#: What COCO says of an image besides its name; other keys of images are columns.
+_KNOWN = frozenset(
+    ("id", "file_name", "width", "height", "license", "coco_url", "flickr_url", "flickr_640_url", "date_captured")
+)
+_POSES = "keypoints of several persons in an image, whom pose/coco crops: contml train pose/coco task.root=FOLDER"
+
+
+def coco_table(path: Path, content: dict[str, Any], options: TableOptions) -> Table:
+    """The images of an annotation file, with the labels of their annotations.
+
+    `category` holds the names of the categories of an image, each once; a single one where every image has at most one
+    annotation. `caption` holds its captions. `keypoints` holds its keypoints [[x, y, v], ...] if no image has keypoints
+    of two persons. Other keys of the images are columns too.
+
+    Args:
+        path: the file.
+        content: what it holds.
+        options: how large it may be, and what means a missing value.
+
+    Raises:
+        InputError: the file has another form.
+    """
+    if "annotations" not in content:
+        hint = (
+            ""
+            if not _is_karpathy(content)
+            else "read Karpathy's files by captions/coco or captions/flickr: task.karpathy=FILE"
+        )
+        raise InputError(str(path), "has no list 'annotations'", "must be an annotation file of COCO", hint)
+    check_coco(path, content, "data", "annotation file", _FIELDS)
+    listed = listed_images(path, content)
+    names = _category_names(path, content)
+    notes: dict[Any, list[dict[str, Any]]] = {number: [] for number in listed}
+    left_out: Counter[str] = Counter()
+    for note in content["annotations"]:
+        if note["image_id"] not in listed:
+            left_out["annotations of images that are not listed"] += 1
+            continue
+        where = f"{path}: annotation {note['id']}"
+        if note.get("iscrowd") is not None and flag(note["iscrowd"], f"{where}: iscrowd"):
+            left_out["crowds"] += 1
+            continue
+        if names and "category_id" in note and note["category_id"] not in names:
+            raise InputError(where, f"category_id is {note['category_id']!r:.40}", "must be a category of the file")
+        notes[note["image_id"]].append(note)
+    single = all(len(annotations) <= 1 for annotations in notes.values())
+    bodies = {names_and_limbs(path, each) for each in content.get("categories") or [] if each.get("keypoints")}
+    poses = {number: [note for note in each if note.get("keypoints")] for number, each in notes.items()}
+    has_poses, is_one = any(poses.values()), len(bodies) == 1 and all(len(each) <= 1 for each in poses.values())
+    records = []
+    for number, image in listed.items():
+        record = {"image": image["file_name"], **{key: value for key, value in image.items() if key not in _KNOWN}}
+        categories = [names[note["category_id"]] for note in notes[number] if note.get("category_id") in names]
+        captions = [str(note["caption"]) for note in notes[number] if note.get("caption") is not None]
+        if names and not captions:
+            record["category"] = next(iter(categories), None) if single else list(dict.fromkeys(categories))
+        if captions:
+            record["caption"] = captions
+        if has_poses and is_one:
+            record["keypoints"] = next((_triples(path, note) for note in poses[number]), None)
+        records.append(record)
+    table = records_table(path, "COCO", enumerate(records, start=1), options, numbered=False, left_out=left_out)
+    if has_poses and not is_one:
+        return replace(table, opaque={"keypoints": _POSES})
+    return replace(table, about={"keypoints": Body(*bodies.pop())}) if has_poses else table
+
+
+def _triples(path: Path, note: Mapping[str, Any]) -> list[list[Any]]:
+    """The keypoints of an annotation, x, y and v of each."""
+    values = note["keypoints"]
+    if not isinstance(values, list) or len(values) % 3:
+        raise InputError(f"{path}: annotation {note['id']}", f"keypoints are {values!s:.60}", "must be x, y, v of each")
+    return [values[start : start + 3] for start in range(0, len(values), 3)]
+
+
+def _category_names(path: Path, content: Mapping[str, Any]) -> dict[Any, str]:
+    """The name of each category; none where the file has no categories, as with captions."""
+    names: dict[Any, str] = {}
+    categories = content.get("categories") or []
+    for number, category in enumerate(categories if isinstance(categories, list) else [None]):
+        if not isinstance(category, dict) or not isinstance(category.get("name"), str) or "id" not in category:
+            raise InputError(f"{path}: entry {number} of 'categories'", "has another form", "must be {id, name}")
+        if category["id"] in names:
+            raise InputError(f"{path}: category {category['id']}", "this id appears twice", "ids must be unique")
+        names[category["id"]] = category["name"]
+    return names
+
+
+def _is_karpathy(content: Mapping[str, Any]) -> bool:
+    images = content.get("images")
+    return isinstance(images, list) and bool(images) and isinstance(images[0], dict) and "sentences" in images[0]
+
+
+#: Bytes that the arrays of a file may unpack to: the joints of a million people take 300 MB.
+_MOST_BYTES = 1 << 29
+_JOINTS = "joints"
+
+
+def arrays_table(path: Path, options: TableOptions) -> Table:
+    """The table of a .npz file: `names` [N] of images, `joints` [N, J, 2], perhaps `visible` [N, J] and others [N].
+
+    Raises:
+        InputError: no such file, damaged, too large, or an array is missing or has another shape.
+    """
+    try:
+        arrays = read_arrays(path, min(options.max_bytes, _MOST_BYTES))
+    except FileNotFoundError:
+        raise no_such_file(path) from None
+    names, joints, visible = (arrays.get(key) for key in ("names", _JOINTS, "visible"))
+    if names is None or joints is None:
+        found = ", ".join(arrays) or "nothing"
+        raise InputError(str(path), f"has {found}", "must have the arrays names and joints")
+    shapes = [f"names {list(names.shape)}, joints {list(joints.shape)}"]
+    shapes += [] if visible is None else [f"visible {list(visible.shape)}"]
+    if (
+        joints.ndim != 3
+        or joints.shape[::2] != (*names.shape, 2)
+        or (visible is not None and visible.shape != joints.shape[:2])
+    ):
+        raise InputError(str(path), ", ".join(shapes), "must be names [N], joints [N, J, 2] and visible [N, J]")
+    if joints.dtype.kind not in "iuf" or (visible is not None and visible.dtype.kind not in "biuf"):
+        raise InputError(str(path), f"joints are {joints.dtype}", "must be numbers")
+    others = {key: array for key, array in arrays.items() if array.shape == names.shape and key != "names"}
+    people = [
+        {"name": name, _JOINTS: pose, **dict(zip(others, values, strict=True))}
+        for name, pose, *values in zip(_texts(names), joints.tolist(), *map(_texts, others.values()), strict=True)
+    ]
+    if visible is not None:
+        people = [{**person, "visible": flags} for person, flags in zip(people, visible.tolist(), strict=True)]
+    return people_table(
+        path, "arrays", {**{k: arrays[k].tolist() for k in _BODY if k in arrays}, "people": people}, options
+    )
+
+
+_BODY = ("joint_names", "skeleton")
+
+
+def _texts(array: np.ndarray[Any, Any]) -> list[Any]:
+    """The values of an array; numpy writes some texts as bytes."""
+    return [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in array.tolist()]
+
+
+def people_table(path: Path, form: str, content: Mapping[str, Any], options: TableOptions) -> Table:
+    """The table of {"people": [{name, joints, visible, ...}, ...]}, perhaps with "joint_names" and "skeleton".
+
+    The third number of a joint is its flag in `visible`. Images are beside the file, or in the folder images beside it.
+
+    Raises:
+        InputError: the file has another form.
+    """
+    people = content["people"]
+    if not isinstance(people, list) or not people or not all(isinstance(person, dict) for person in people):
+        raise InputError(str(path), "no list 'people'", hint="list {name, joints, visible, split} of each person")
+    first, folder = str(people[0].get("name")), path.parent
+    inside = not os.path.isfile(folder / first) and os.path.isfile(folder / "images" / first)  # noqa: PTH113
+    records = []
+    for number, person in enumerate(people, start=1):
+        values = {key: value for key, value in person.items() if key not in ("name", _JOINTS, "visible")}
+        name = person.get("name")
+        pose = _with_flags(f"{path}: joints of {name}", person.get(_JOINTS), person.get("visible"))
+        image = f"images/{name}" if inside and isinstance(name, str) else name
+        records.append((number, {"image": image, _JOINTS: pose, **values}))
+    table = records_table(path, form, records, options, numbered=False)
+    return replace(table, about={_JOINTS: _body(path, content, records)})
+
+
+def _body(path: Path, content: Mapping[str, Any], records: Sequence[tuple[int, Mapping[str, Any]]]) -> Body:
+    """The names and the limbs that the file has."""
+    joints = records[0][1][_JOINTS]
+    body = unnamed(len(joints) if isinstance(joints, list) else 0)
+    names = content.get("joint_names", body.names)
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{path}: joint_names", f"{names!s:.60}", "must be a list of names")
+    return Body(names, pairs(content.get("skeleton", body.skeleton), len(names), 0, f"{path}: skeleton"))
+
+
+def _with_flags(where: str, joints: Any, visible: Any) -> Any:
+    if visible is None or not isinstance(joints, list):
+        return joints
+    if not isinstance(visible, list) or len(visible) != len(joints):
+        raise InputError(where, f"{visible!s:.60} is visible", f"must be a list of {len(joints)} flags")
+    return [[*(joint or (None, None)), flag] for joint, flag in zip(joints, visible, strict=True)]
+
 
 #: A field of a pattern, or its star.
 _FIELD = re.compile(r"(\{[^{}]*\}|\*)")

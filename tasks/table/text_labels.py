@@ -23,8 +23,7 @@ from contml.labels.words import split_words
 
 from .._readers.folders import why_absent
 from .._readers.label_maps import check_shape, read_groups, read_image_map, to_classes
-from .._readers.word_vectors import vectors_in_words, word_vectors
-from ..captions.distance import CaptionDistance, DistanceOptions, WordWeights
+from ..captions.distance import CaptionDistance, DistanceOptions, WordWeights, vectors_in_words, word_vectors
 from .cells import decimal_comma, number, separator
 from .label import Array, Cells, FittedLabel, LabelColumn, TableLabel
 

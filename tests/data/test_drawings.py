@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from contml.data import drawings, drawn
-from contml.tasks.captions.synthetic import synthetic as scenes
-from contml.tasks.classes.synthetic import synthetic as beetles
-from contml.tasks.layout.synthetic import synthetic as rooms
-from contml.tasks.pose.synthetic import synthetic as people
-from contml.tasks.scalar.synthetic import synthetic as gauges
+from contml.tasks.captions.drawn_scenes import synthetic as scenes
+from contml.tasks.classes.drawn_beetles import synthetic as beetles
+from contml.tasks.layout.drawn_rooms import synthetic as rooms
+from contml.tasks.pose.drawn_persons import synthetic as people
+from contml.tasks.scalar.drawn_gauges import synthetic as gauges
 
 _DRAWN: list[tuple[int, int, int]] = []
 

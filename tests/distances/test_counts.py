@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from contml.distances import ExactDistances, counts, distinct, nearest_vectors, squared_distances_of
-from contml.distances.counts import count_nearer
+from contml.distances import ExactDistances, distinct, nearest_vectors, ranks, squared_distances_of
 from contml.distances.exact import squared_norms
+from contml.distances.ranks import count_nearer
 
 
 def brute_force(queries, gallery, radii, self_index=None):
@@ -69,9 +69,9 @@ def test_counts_equal_brute_force(kind, seed, dim, q, g, double, blocks, data):
     self_index = position.clamp(min=-1) if data.draw(st.booleans()) else None
     radii = radii_of_items(queries, gallery, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counts, "_ROWS", blocks[0])
-        patch.setattr(counts, "_COLUMNS", blocks[1])
-        patch.setattr(counts, "_DISTINCT", data.draw(st.sampled_from([0.0, 0.9, 1.0])))
+        patch.setattr(ranks, "_ROWS", blocks[0])
+        patch.setattr(ranks, "_COLUMNS", blocks[1])
+        patch.setattr(ranks, "_DISTINCT", data.draw(st.sampled_from([0.0, 0.9, 1.0])))
         found = count_nearer(queries, gallery, radii, self_index=self_index)
     nearer, tied = brute_force(queries, gallery, radii, self_index)
     assert torch.equal(found.nearer, nearer)
@@ -91,9 +91,9 @@ def test_one_product_serves_both_items_of_a_pair(kind, seed, items, blocks, shar
     x = vectors_of(kind, items, 5, torch.Generator().manual_seed(seed))
     radii, self_index = radii_of_items(x, x, seed), torch.arange(items) if leave_out else None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counts, "_ROWS", blocks[0])
-        patch.setattr(counts, "_COLUMNS", blocks[1])
-        patch.setattr(counts, "_DISTINCT", share)
+        patch.setattr(ranks, "_ROWS", blocks[0])
+        patch.setattr(ranks, "_COLUMNS", blocks[1])
+        patch.setattr(ranks, "_DISTINCT", share)
         found, apart = (count_nearer(x, y, radii, self_index=self_index) for y in (x, x.clone()))
     nearer, tied = brute_force(x, x, radii, self_index)
     for one in (found, apart):
@@ -104,8 +104,8 @@ def test_one_product_serves_both_items_of_a_pair(kind, seed, items, blocks, shar
 @pytest.mark.parametrize("dim", [7, 64, 513])
 def test_copies_in_other_blocks_tie_exactly(dim, monkeypatch):
     # Products of other shapes differ in the last bit; a copy of an item must come out at the very same distance.
-    monkeypatch.setattr(counts, "_ROWS", 16)
-    monkeypatch.setattr(counts, "_COLUMNS", 37)
+    monkeypatch.setattr(ranks, "_ROWS", 16)
+    monkeypatch.setattr(ranks, "_COLUMNS", 37)
     generator = torch.Generator().manual_seed(0)
     base = torch.nn.functional.normalize(torch.randn(60, dim, generator=generator))
     gallery = torch.cat((base, base.flip(0), base[:11]))
@@ -161,7 +161,7 @@ def test_threads_change_nothing(monkeypatch):
 def test_few_pairs_are_recomputed(monkeypatch):
     computed = []
     monkeypatch.setattr(
-        counts, "squared_distances_of", lambda *given: computed.append(len(given[2])) or squared_distances_of(*given)
+        ranks, "squared_distances_of", lambda *given: computed.append(len(given[2])) or squared_distances_of(*given)
     )
     x = torch.nn.functional.normalize(torch.randn(2000, 128, generator=torch.Generator().manual_seed(0)))
     radii = radii_of_items(x, x)

@@ -12,7 +12,7 @@ from support import reference
 from support.refusals import refuses
 from support.strategies import batches, label_matrices
 
-from contml.distances import cosine, dot, euclidean, pose_distance, search, squared_euclidean
+from contml.distances import cosine, dot, euclidean, pose_distance, squared_euclidean
 from contml.distances.euclidean import pairs, recompute
 from contml.labels import ClassLabels, LabelSpace, NearestLabels, PoseLabels, VectorLabels, nearest
 
@@ -229,7 +229,9 @@ def test_nearest_in_blocks_of_columns(monkeypatch):
         return self.matrix[x.row][:, y.row]
 
     monkeypatch.setattr(Matrix, "distances", distances)
-    monkeypatch.setattr(search, "min", lambda *a: 64 if a == (300, 1 << 14) else original(*a), raising=False)
+    monkeypatch.setattr(
+        "contml.distances.nearest.min", lambda *a: 64 if a == (300, 1 << 14) else original(*a), raising=False
+    )
     blocks = nearest(space, 20, memory=5000)
     assert {cols for _, cols in asked} == {64, 300 % 64}
     for other in (blocks, nearest(vectors, 20)):

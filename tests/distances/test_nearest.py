@@ -17,10 +17,10 @@ from support.refusals import refuses
 from support.strategies import label_vectors
 
 from contml._support import progress
+from contml._support.fingerprints import fingerprint
 from contml._support.progress import progress_bar
 from contml._support.tensors import load_tensors, save_tensors
-from contml.distances import nearest_vectors, vectors
-from contml.distances.cache import fingerprint
+from contml.distances import nearest as vectors, nearest_vectors
 from contml.labels import (
     LABELS,
     ClassLabels,
@@ -38,7 +38,7 @@ from contml.labels import (
 )
 from contml.sampling import DenseSampler
 
-cache = sys.modules["contml.distances.cache"]
+cache = sys.modules["contml.labels.neighbours"]
 
 
 def streamed(space, k, rows=None, among=None):

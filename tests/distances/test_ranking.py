@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import rankdata
 
-from contml.distances import exact, nearest_vectors, squared_distances_of, vectors
+from contml.distances import exact, nearest, nearest_vectors, ranks, squared_distances_of
 from contml.evaluation.query_gallery import QueryGallery
 
 
@@ -48,7 +48,7 @@ def test_the_oracle_equals_sorting_all_label_distances(k, items, levels, threads
 
 @pytest.mark.parametrize("columns", [1, 100, 1 << 11])
 def test_blocks_find_the_candidates_of_a_sort(columns, monkeypatch):
-    monkeypatch.setattr(vectors, "_CPU_COLUMNS", columns)
+    monkeypatch.setattr(nearest, "_CPU_COLUMNS", columns)
     random = torch.Generator().manual_seed(0)
     gallery, queries = (torch.randn(n, 16, generator=random) for n in (3000, 20))
     found = nearest_vectors(queries, gallery, 40)
@@ -68,9 +68,9 @@ def test_rows_are_sorted_as_by_a_stable_sort(kind, dtype):
     elif kind == "infinite":
         x = torch.where(x > 1, torch.inf, torch.where(x < -1, -torch.inf, 1e200 * x)).to(dtype)
     x = x.to(dtype)
-    assert torch.equal(vectors.argsort_rows(x), x.argsort(dim=1, stable=True))
+    assert torch.equal(ranks.argsort_rows(x), x.argsort(dim=1, stable=True))
     for row in x:
-        assert torch.equal(vectors.mean_ranks(row), torch.from_numpy(rankdata(row.numpy())) - 1)
+        assert torch.equal(ranks.mean_ranks(row), torch.from_numpy(rankdata(row.numpy())) - 1)
 
 
 @pytest.mark.parametrize("kind", ["apart", "copies", "offset", "one outlier", "tiny", "huge", "equal"])
@@ -89,7 +89,7 @@ def test_whole_rankings_have_the_order_and_the_ties_of_exact_distances(dim, kind
     elif kind == "equal":
         x = x[:1].expand(300, dim)
     queries, excluded = x[:40], torch.rand(40, 300, generator=random) < 0.1
-    found = vectors.ranked_vectors(queries, x, excluded)
+    found = ranks.ranked_vectors(queries, x, excluded)
     rows, cols = torch.arange(40).repeat_interleave(300), torch.arange(300).repeat(40)
     exact = squared_distances_of(queries, x, rows, cols).view(40, 300).masked_fill(excluded, torch.inf)
     assert torch.equal(found.order, exact.argsort(dim=1, stable=True))

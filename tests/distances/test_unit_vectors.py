@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from contml.distances.unit_vectors import normalize
+from contml.distances.euclidean import normalize
 
 
 def directions():

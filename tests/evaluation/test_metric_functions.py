@@ -9,7 +9,7 @@ from support import reference_metrics
 from support.refusals import refuses
 from support.strategies import retrieval_cases
 
-from contml.distances import counts
+from contml.distances import ranks
 from contml.evaluation import (
     class_retrieval,
     evaluate,
@@ -46,8 +46,8 @@ def test_functions_equal_their_definitions(case, large, block):
     positional, named = arguments(case)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(class_retrieval, "_LARGE", 1 if large else 512)
-        patch.setattr(counts, "_ROWS", block)
-        patch.setattr(counts, "_COLUMNS", block)
+        patch.setattr(ranks, "_ROWS", block)
+        patch.setattr(ranks, "_COLUMNS", block)
         found = recall_at_k(*positional, k=[1, 2, 5, 1000], **named)
     assert list(found) == [1, 2, 5, 1000]
     for k, value in found.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from contml.app.report.gallery import draw
+from contml.app.report.examples import draw
 from contml.data import Images, Task
 
 

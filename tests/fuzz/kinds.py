@@ -26,8 +26,7 @@ from contml.captioning import Vocabulary
 from contml.config import read
 from contml.data import ImageFile, Images, Split
 from contml.labels import ClassLabels, load_word_vectors
-from contml.tasks.captions.coco import coco as coco_captions
-from contml.tasks.captions.flickr import flickr
+from contml.tasks.captions.caption_files import coco as coco_captions, flickr
 from contml.tasks.classes.cars import cars
 from contml.tasks.classes.cub import cub
 from contml.tasks.classes.inshop import inshop

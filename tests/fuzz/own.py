@@ -28,9 +28,9 @@ from contml.config import read
 from contml.data import ImageFile, Images, Split, Task
 from contml.data.features import with_features, write_features
 from contml.data.identity import DataRecord
-from contml.distances.cache import NeighbourCache
 from contml.evaluation.evaluated import Evaluated, Selection, summary
 from contml.labels import ClassLabels
+from contml.labels.neighbours import NeighbourCache
 from contml.runs import open_run
 from contml.training.checkpoint import load_numbers, load_state, load_weights, save_state
 

@@ -17,7 +17,15 @@ from hypothesis import given, settings, strategies as st
 from support.label_spaces import edits
 from support.refusals import refuses
 
-from contml.labels import ClassLabels, FunctionLabels, NearestLabels, ThresholdLabels, VectorLabels, WeightedLabels
+from contml.labels import (
+    ClassLabels,
+    FunctionLabels,
+    NearestLabels,
+    ThresholdLabels,
+    VectorLabels,
+    WeightedLabels,
+    nearest,
+)
 from contml.labels.functions import _Pairs
 from contml.losses import DenseTripletLoss
 
@@ -245,19 +253,19 @@ def test_a_cache_on_disk_needs_a_name(tmp_path):
     values = [n * n for n in range(20)]
     space = FunctionLabels(values, function)
     for use in (
-        lambda: space.nearest(3, cache=tmp_path),
+        lambda: nearest(space, 3, cache=tmp_path),
         lambda: NearestLabels(3, tmp_path, space=space),
-        lambda: WeightedLabels({space: 1.0}).nearest(3, cache=tmp_path),
+        lambda: nearest(WeightedLabels({space: 1.0}), 3, cache=tmp_path),
         space.fingerprint,
     ):
         with refuses("cache", got="without a name", hint="FunctionLabels(name=...)"):
             use()
     expected = space.nearest(3).rows
     first = FunctionLabels(values, function, name="edits 1")
-    assert torch.equal(first.nearest(3, cache=tmp_path).rows, expected)
+    assert torch.equal(nearest(first, 3, cache=tmp_path).rows, expected)
     again = FunctionLabels(values, function, name="edits 1")
     function.calls.clear()
-    assert torch.equal(again.nearest(3, cache=tmp_path).rows, expected)
+    assert torch.equal(nearest(again, 3, cache=tmp_path).rows, expected)
     assert function.calls == []
     prints = [
         space.fingerprint()

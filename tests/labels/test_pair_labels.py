@@ -13,7 +13,7 @@ from support.refusals import refuses
 
 from contml.contracts import JudgedTogether, Part
 from contml.data.split import refuse_equal
-from contml.labels import NearestLabels, PairLabels, ThresholdLabels, VectorLabels, WeightedLabels
+from contml.labels import NearestLabels, PairLabels, ThresholdLabels, VectorLabels, WeightedLabels, nearest
 from contml.losses.label_scale import median_distance
 from contml.sampling import DenseSampler, JudgedSampler, UniformSampler
 
@@ -132,7 +132,7 @@ def test_labels_of_other_items_cannot_be_added():
 def test_neighbours_are_the_nearest_of_those_that_were_judged(tmp_path):
     labels = judged(0.2)
     for cache in (None, tmp_path, tmp_path):
-        found = labels.nearest(6, cache=cache)
+        found = nearest(labels, 6, cache=cache)
         for row in range(len(labels)):
             known = [j for j in range(len(labels)) if j != row and labels.known([row], [j])]
             order = sorted(known, key=lambda j: (labels.pairwise([row], [j]).item(), j))[:6]

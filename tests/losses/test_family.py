@@ -16,10 +16,11 @@ from support.refusals import refuses
 from support.strategies import CLASS_CASES, ClassCase, class_batches
 from torch import Tensor
 
+from contml.contracts import Candidates
 from contml.losses import LOSSES, PairLoss
 from contml.losses.dro import kl_robust
 from contml.losses.pair_weights import pair_weights
-from contml.mining import MINERS, Candidates, Miner
+from contml.mining import MINERS, Miner
 from contml.training.hdml import pull
 
 CASES = {case.name: case for case in CLASS_CASES}

@@ -12,7 +12,7 @@ from support.refusals import refuses
 from support.strategies import collapsed_classes, separated_classes
 
 from contml.config import data_arguments, options
-from contml.distances.unit_vectors import normalize
+from contml.distances.euclidean import normalize
 from contml.labels import ClassLabels
 from contml.losses import (
     LOSSES,

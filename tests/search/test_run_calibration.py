@@ -111,7 +111,7 @@ def real(name):
     if not pack.is_dir():
         pytest.skip(f"no pack {pack.name}: set CONTML_DATA to its folder")
     if name == "rooms":
-        return load("layout/nyuv2", [f"task.root={pack}", "training.val_share=0.5", *small])
+        return load("layout/nyuv2", [f"task.data={pack}/pairs.csv", "training.val_share=0.5", *small])
     if name == "captions":
         return load("captions/flickr8k", [f"task.root={pack}", *FLICKR8K_PACK, *small])
     groups = ["task.group=house", "task.exclude_group=true"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from contml.tasks.captions.synthetic import draw_scene
+from contml.tasks.captions.drawn_scenes import draw_scene
 
 TRAIN, DEV, TEST = 40, 5, 20
 

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from contml.tasks.layout.interiors import draw_room
+from contml.tasks.layout.drawn_rooms import draw_room
 from contml.tasks.layout.views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT
 
 F, L, R, G, C = FRONTAL, LEFT, RIGHT, FLOOR, CEILING

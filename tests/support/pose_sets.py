@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from contml.tasks.pose.persons import draw_person
+from contml.tasks.pose.drawn_persons import draw_person
 
 SIZE = 64  # of a person
 FRAME = (200, 90)  # of an image with two of them

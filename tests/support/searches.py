@@ -17,12 +17,12 @@ from contml.data import Images, Split
 from contml.data.features import write_features
 from contml.data.sources import Pixels
 from contml.evaluation import embed_parts
-from contml.labels import CaptionLabels, LabelSpace, SegmentationLabels, VectorLabels
+from contml.labels import CaptionLabels, LabelSpace, SegmentationLabels, VectorLabels, nearest
 from support import sweeps
 from support.fake_runs import poses
 from support.items import Number, square
 
-cache = sys.modules["contml.distances.cache"]
+cache = sys.modules["contml.labels.neighbours"]
 
 
 class Slow(LabelSpace):
@@ -76,7 +76,7 @@ def captions(folder: Path, count: int, seconds: float) -> None:
 
 def _search(slow: Slow, same: LabelSpace, folder: Path, seconds: float) -> None:
     slow.folder, slow.seconds = folder, seconds
-    found, expected = slow.nearest(3, cache=folder / "cache"), same.nearest(3)
+    found, expected = nearest(slow, 3, cache=folder / "cache"), same.nearest(3)
     assert torch.equal(found.rows, expected.rows)
     assert torch.equal(found.distances, expected.distances)
 

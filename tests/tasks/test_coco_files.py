@@ -12,8 +12,8 @@ from support.caption_sets import write_coco
 from support.pose_sets import write_keypoints
 from support.refusals import refuses
 
-from contml.tasks._readers.coco import listed_images, read_coco
-from contml.tasks.captions.coco import _FIELDS, coco as captions
+from contml.tasks._readers.coco_files import listed_images, read_coco
+from contml.tasks.captions.caption_files import _FIELDS, coco as captions
 from contml.tasks.pose.coco import coco as poses
 from contml.tasks.table.file import file
 

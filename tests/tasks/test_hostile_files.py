@@ -26,7 +26,7 @@ import contml.tasks
 from contml._support.arrays import read_arrays
 from contml.data.text_files import read_json
 from contml.data.values import whole_number
-from contml.tasks._readers import mat_check
+from contml.tasks._readers import mat
 from contml.tasks._readers.label_maps import check_shape, read_image_map, to_classes
 from contml.tasks._readers.mat import read_mat
 from contml.tasks.table.cells import looks_like_maps, number
@@ -148,7 +148,7 @@ def matrix(kind, dims, data, name=b"joints"):
 
 
 def test_a_matlab_file_that_unpacks_to_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr(mat_check, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(mat, "MOST_BYTES", 1 << 20)
     savemat(tmp_path / "a.mat", {"joints": np.zeros((2000, 1000), np.uint8)}, do_compression=True)
     assert (tmp_path / "a.mat").stat().st_size < 20_000
     with refuses(str(tmp_path / "a.mat"), "unpacks to more than 1 MB"):
@@ -170,7 +170,7 @@ def test_a_matlab_file_that_unpacks_to_too_much(tmp_path, monkeypatch):
     ],
 )
 def test_a_matlab_file_that_scipy_should_not_read(tmp_path, monkeypatch, variable, words):
-    monkeypatch.setattr(mat_check, "MOST_MEMORY", 100 << 20)
+    monkeypatch.setattr(mat, "MOST_MEMORY", 100 << 20)
     with refuses(str(tmp_path / "a.mat"), words):
         read_mat(matlab_file(tmp_path / "a.mat", variable))
 

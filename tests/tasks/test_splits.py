@@ -17,10 +17,10 @@ from contml.tasks._readers.splits import (
     read_lists,
     split_by_lists,
 )
-from contml.tasks.captions.synthetic import synthetic as scenes
-from contml.tasks.classes.synthetic import synthetic as beetles
-from contml.tasks.layout.synthetic import synthetic as rooms
-from contml.tasks.pose.synthetic import synthetic as people
+from contml.tasks.captions.drawn_scenes import synthetic as scenes
+from contml.tasks.classes.drawn_beetles import synthetic as beetles
+from contml.tasks.layout.drawn_rooms import synthetic as rooms
+from contml.tasks.pose.drawn_persons import synthetic as people
 
 WORDS = {
     "train": ("train", "Training", " TRN "),

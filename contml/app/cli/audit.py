@@ -11,7 +11,7 @@ import typer
 from contml._support.endings import check_suffix
 from contml._support.files import check_new_file, write, write_new
 from contml.app.cli.options import Cluster, RunFolder, Trainings, Trust
-from contml.app.cli.printing import complete, echo, print_table
+from contml.app.cli.printing import complete, echo, print_table, stoppable
 
 AUDIT_EXAMPLE = """Example: contml audit runs/pose/synthetic/2026-11-23_10-00-00 --top 50"""
 
@@ -60,9 +60,9 @@ def audit(
         check_suffix(out, (".csv",))
         check_new_file(out, out.with_suffix(".html"), begins=_HEADERS)
     from contml.app.audit import audit_run
-    from contml.app.report.label_errors import errors_page, suspects_of
+    from contml.app.report.suspects import errors_page, suspects_of
 
-    try:
+    with stoppable(" this audit"):
         result = audit_run(
             run,
             split=split,
@@ -73,9 +73,6 @@ def audit(
             trust=trust,
             on_line=lambda line: echo(line, err=True),
         )
-    except KeyboardInterrupt:
-        echo("contml: stopped; the same command continues this audit", err=True)
-        raise typer.Exit(130) from None
     file = out or run / "audit" / f"{split}.csv"
     page = file.with_suffix(".html")
     suspects = suspects_of(result.split, result.errors, ranked=result.ranked)

@@ -9,7 +9,6 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,15 +22,13 @@ from contml._support.validation import Range
 from contml.app import experiment
 from contml.app.cli import listing
 from contml.app.cli.audit import AUDIT_EXAMPLE, audit
-from contml.app.cli.benchmark import EXAMPLE as BENCHMARK_EXAMPLE, benchmark
-from contml.app.cli.compare import EXAMPLE as COMPARE_EXAMPLE, compare
+from contml.app.cli.comparisons import BENCHMARK_EXAMPLE, COMPARE_EXAMPLE, SWEEP_EXAMPLE, benchmark, compare, sweep
 from contml.app.cli.embed import CAPTION_EXAMPLE, EMBED_EXAMPLE, PREDICT_EXAMPLE, caption, embed, export, predict
 from contml.app.cli.explore import EXPLORE_EXAMPLE, explore
 from contml.app.cli.hints import CONFIGURED, fitting
 from contml.app.cli.index import INDEX_EXAMPLE, SEARCH_EXAMPLE, index, search
-from contml.app.cli.options import AcceptChanges, BundledConfig, Json, RunFolder, Trust, complete_config_or_task
-from contml.app.cli.printing import complete, echo, print_broken, print_calibration, print_evaluation, print_table
-from contml.app.cli.sweep import EXAMPLE as SWEEP_EXAMPLE, sweep
+from contml.app.cli.options import AcceptChanges, BundledConfig, Json, RunFolder, Trust
+from contml.app.cli.printing import complete, echo, print_calibration, print_evaluation
 from contml.app.cli.train import check, features, train
 from contml.runs import open_run
 
@@ -173,8 +170,8 @@ def report(
         tuple[str, str] | None,
         typer.Option(
             metavar="IMAGE IMAGE",
-            help="Two test images, by name or by row, whose label distance match.png explains (captions: the words "
-            "that were matched). Default: the first query and its best retrieval.",
+            help="Two test images, by name or by row, whose label distance is explained (captions: the words that "
+            "were matched). Default: the first query and its best retrieval.",
         ),
     ] = None,
     accept_changes: AcceptChanges = False,
@@ -195,69 +192,6 @@ app.command()(export)
 app.command(epilog=EMBED_EXAMPLE)(embed)
 app.command(epilog=PREDICT_EXAMPLE)(predict)
 app.command(epilog=CAPTION_EXAMPLE)(caption)
-
-
-@app.command()
-def prepare(
-    config: Annotated[
-        str,
-        typer.Argument(
-            metavar="CONFIG",
-            help="A config or a YAML file, or a task that reads files, such as 'classes/cub'.",
-            autocompletion=complete_config_or_task,
-        ),
-    ],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[ROOT] [KEY=VALUE]...",
-            help="The folder of the data set (task.root), and changes such as 'task.missing=drop'.",
-        ),
-    ] = None,
-    size: Annotated[
-        int | None, typer.Option(min=1, help="Side of the resized images in pixels. Default: images.resize, or 256.")
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=0, help="Processes that decode; 0 decodes in this one. Default: images.workers, or 0."),
-    ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Keep the resized images there, for images.cache=FOLDER."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Check a data set on disk against the published one: lists, counts, files; decode every image.
-
-    With --cache, or images.cache in the config, the resized images are kept in a folder, from which a training reads
-    them.
-    """
-    from contml.app.preparation import prepare as prepare_data
-
-    root, overrides = None, arguments or []
-    if overrides and "=" not in overrides[0]:
-        root, overrides = Path(overrides[0]), overrides[1:]
-    prepared = prepare_data(config, root, overrides, size=size, workers=workers, cache=cache)
-    from contml.app.experiment.checking import refuse_broken  # here: it imports torch
-
-    if as_json:
-        echo(json.dumps(asdict(prepared)))
-    else:
-        for title, text in prepared.notes:
-            echo(f"{title}: {text}")
-        print_table(prepared.facts)
-    if prepared.skip_broken:
-        for name, cause in prepared.broken:
-            print_broken(name, cause)
-    else:
-        refuse_broken(prepared.broken, prepared.images, print_broken)
-    if not as_json:
-        broken = len(prepared.broken)
-        decoded = f"; {broken:,} cannot be decoded, and training skips them" if broken else " and can be decoded"
-        echo(f"{config}: all {prepared.images:,} images exist{decoded}")
-        if prepared.cache is not None:
-            keys = f"images.cache={prepared.cache} images.resize={prepared.size}"
-            echo(f"{prepared.cache} has {prepared.cache_bytes / 1e9:.3g} GB of resized images; train with {keys}")
 
 
 @app.command(name="list")
@@ -281,20 +215,6 @@ def list_(
         echo(f"{name}:")
         for entry, part in entries.items():
             echo(textwrap.indent(listing.describe(entry, part, full=kind is not None), "  "), lines=True)
-
-
-@app.command(name="schema")
-def schema_(file: Annotated[Path, typer.Argument(metavar="FILE", help="The JSON file to write.")]) -> None:
-    """Write the JSON Schema of configs, by which an editor completes their keys, shows help and marks mistakes.
-
-    The first line of a config names the file: '# yaml-language-server: $schema=FILE'.
-    """
-    from contml.config.json_schema import json_schema
-
-    check_suffix(file, (".json",))
-    before = complete(file)
-    write_new({file: json.dumps(json_schema(experiment.schema()), indent=1).encode()})
-    echo(f"{file}: {before}name it in the first line of a config: '# yaml-language-server: $schema={file}'")
 
 
 @app.command()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -151,7 +153,6 @@ def predict(
     if out is not None:
         check_suffix(out, PREDICTIONS)
     from contml._support.files import check_new_file
-    from contml._support.progress import progress_bar
     from contml.search import load, named_images
     from contml.search.results import prediction_bytes
 
@@ -163,24 +164,9 @@ def predict(
     note_on_weights(run, model)
     if labelled.sample_words:
         echo(f"note: {labelled.sample_words}", err=True)
-    predicted: list[tuple[str, dict[str, Any]]] = []
-    broken: dict[str, str] = {}
-    step = batch_size * max(1, _CHUNK // batch_size)
     options: Any = {"batch_size": batch_size, "workers": workers, "broken": "skip"}
-    with progress_bar(len(items), "answers") as progress:
-        for start in range(0, len(items), step):
-            chunk = items[start : start + step]
-            answers = model.predict([item.source for item in chunk], **options)
-            for item, answer in zip(chunk, answers, strict=True):
-                if answer is not None:
-                    predicted.append((item.name, answer))
-                else:
-                    stamp = item.source.stamp
-                    broken[item.name] = model.left_out.get(str(stamp.file) if stamp else item.name, "unreadable")
-            progress(min(start + step, len(items)))
+    predicted, broken = _described(model, items, batch_size, "answers", partial(model.predict, **options))
     unread = print_unread(broken)
-    if not predicted:
-        raise InputError(items[0].name, "cannot be decoded, nor can any other image", hint="check the image files")
     if out is not None:
         before = complete(out)
         write_new({out: prediction_bytes(predicted, out.suffix.lower())})
@@ -199,6 +185,35 @@ def predict(
             echo("* a training image, whose own label is left out")
     if unread:
         echo(unread, err=as_json)
+
+
+def _described(
+    model: Any, items: Sequence[Any], batch_size: int, title: str, describe: Callable[..., Sequence[Any]]
+) -> tuple[list[tuple[str, Any]], dict[str, str]]:
+    """Return what the model says of each image, by its name, and the cause of each image that cannot be read.
+
+    Raises:
+        InputError: no image can be read.
+    """
+    from contml._support.progress import progress_bar
+
+    found, broken = list[tuple[str, Any]](), dict[str, str]()
+    step = batch_size * max(1, _CHUNK // batch_size)
+    with progress_bar(len(items), title) as progress:
+        for start in range(0, len(items), step):
+            chunk = items[start : start + step]
+            for item, value in zip(chunk, describe([item.source for item in chunk]), strict=True):
+                stamp = item.source.stamp
+                cause = model.left_out.get(str(stamp.file) if stamp else item.name, value is None and "unreadable")
+                if cause:
+                    broken[item.name] = cause
+                else:
+                    found.append((item.name, value))
+            progress(min(start + step, len(items)))
+    if not found:
+        print_unread(broken)
+        raise InputError(items[0].name, "cannot be decoded, nor can any other image", hint="check the image files")
+    return found, broken
 
 
 def with_dim(model: Any, dim: int) -> Any:
@@ -244,7 +259,6 @@ def caption(
 
     An image that cannot be read is left out and listed.
     """
-    from contml._support.progress import progress_bar
     from contml.search import load, named_images
 
     items = named_images(images, table_options(tables))
@@ -252,24 +266,9 @@ def caption(
     if model.captioner is not None and (length := model.bundle.feature_dim) is not None:
         problem = f"the model describes vectors of {length} features, not images"
         raise InputError(model.bundle.name, problem, hint="in Python: contml.load(...).caption(vectors)")
-    rows: list[tuple[str, str]] = []
-    broken: dict[str, str] = {}
-    step = batch_size * max(1, _CHUNK // batch_size)
     options: Any = {"beam": beam, "batch_size": batch_size, "workers": workers, "broken": "skip"}
-    with progress_bar(len(items), "captions") as progress:
-        for start in range(0, len(items), step):
-            chunk = items[start : start + step]
-            texts = model.caption([item.source for item in chunk], **options)
-            for item, text in zip(chunk, texts, strict=True):
-                cause = model.left_out.get(str(item.source.stamp.file)) if item.source.stamp is not None else None
-                if cause is None:
-                    rows.append((item.name, text))
-                else:
-                    broken[item.name] = cause
-            progress(min(start + step, len(items)))
+    rows, broken = _described(model, items, batch_size, "captions", partial(model.caption, **options))
     unread = print_unread(broken)
-    if not rows:
-        raise InputError(items[0].name, "cannot be decoded, nor can any other image", hint="check the image files")
     if as_json:
         captions = [{"image": name, "caption": text} for name, text in rows]
         echo(json.dumps({"captions": captions, "broken": unread_data(broken)}))

@@ -15,7 +15,7 @@ from contml._support.errors import InputError
 from contml._support.text import score_text
 from contml.app.cli.embed import note_on_model, note_on_weights, with_dim
 from contml.app.cli.options import Cluster, Dim, Json, Tables, Trust, table_options
-from contml.app.cli.printing import complete, echo, print_table, print_unread, unread_data
+from contml.app.cli.printing import complete, echo, print_table, print_unread, stoppable, unread_data
 
 if TYPE_CHECKING:
     from contml.search.labelled_items import LabelledItems, LabelQuery
@@ -58,14 +58,11 @@ def index(
         raise InputError(change_options[0], f"used with {given}", hint=f"omit {given}")
     if not change_options and not (run is not None and images):
         raise InputError("RUN IMAGES", "missing", hint=INDEX_EXAMPLE.removeprefix("Example: "))
-    try:
+    with stoppable():
         if run is None:
             _change(out, remove or [], compact, as_json)
         else:
             _add(run, images or [], out, metadata, dim, tables, cluster, as_json, trust)
-    except KeyboardInterrupt:
-        echo("contml: stopped; the same command continues", err=True)
-        raise typer.Exit(130) from None
 
 
 def _change(out: Path, remove: list[str], compact: bool, as_json: bool) -> None:

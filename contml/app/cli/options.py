@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import typer
 
 from contml._support.errors import InputError
 from contml.app import experiment
+from contml.app.experiment.loading import OwnData
 
 if TYPE_CHECKING:
     from contml.data.tables import TableOptions
@@ -17,12 +21,6 @@ if TYPE_CHECKING:
 def complete_config(incomplete: str) -> list[str]:
     """The bundled configs whose names start with `incomplete`, for shell completion."""
     return [name for name in experiment.config_names() if name.startswith(incomplete)]
-
-
-def complete_config_or_task(incomplete: str) -> list[str]:
-    """The bundled configs and the tasks whose names start with `incomplete`, for shell completion."""
-    names = sorted({*experiment.config_names(), *experiment.task_table()})
-    return [name for name in names if name.startswith(incomplete)]
 
 
 Config = Annotated[
@@ -36,41 +34,48 @@ Config = Annotated[
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config, such as 'loss.margin=0.1'.")
 ]
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="PATH",
-        help="Your own table (.csv, .tsv, .jsonl, .parquet), or a folder of images, instead of CONFIG.",
-    ),
-]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--label",
-        metavar="NAME[=KIND[:WEIGHT]]",
-        help="A label of --data: 'age=number', 'lat,lon=geo:0.5', or 'age' to guess its kind ('contml list labels'); "
-        "repeatable.",
-    ),
-]
-ImageColumn = Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images in --data.")]
-Pattern = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TEXT",
-        help="What the names of the images in the folder --data mean: '{age}_{sex}_*.jpg' has the columns age and sex.",
-    ),
-]
-Preset = Annotated[
-    Literal["features", "finetune", "quick"] | None,
-    typer.Option(
-        help="For --data: a head on a frozen pretrained network ('features'), all of it trained ('finetune'), or a "
-        "small network from scratch ('quick'). Default: 'features' with --weights, or if torch's cache has its file."
-    ),
-]
-Weights = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="The weights of a pretrained network of torchvision, for --data."),
-]
+#: The options that name your own data, by their argument; the option of `label` is --label, of `image` --image.
+_OWN_DATA: dict[str, Any] = {
+    "data": Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Your own table (.csv, .tsv, .jsonl, .parquet), or a folder of images, instead of CONFIG.",
+        ),
+    ],
+    "label": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="NAME[=KIND[:WEIGHT]]",
+            help="A label of --data: 'age=number', 'lat,lon=geo:0.5', or 'age' to guess its kind "
+            "('contml list labels'); repeatable.",
+        ),
+    ],
+    "image": Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images in --data.")],
+    "pattern": Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="What the names of the images in the folder --data mean: '{age}_{sex}_*.jpg' has the columns age "
+            "and sex.",
+        ),
+    ],
+    "preset": Annotated[
+        Literal["features", "finetune", "quick"] | None,
+        typer.Option(
+            help="For --data: a head on a frozen pretrained network ('features'), all of it trained ('finetune'), or a "
+            "small network from scratch ('quick'). Default: 'features' with --weights, or if torch's cache has its "
+            "file."
+        ),
+    ],
+    "weights": Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The weights of a pretrained network of torchvision, for --data."),
+    ],
+}
+#: Your own data: `takes_own_data` puts their options in its place.
+Own: TypeAlias = OwnData | None
 BundledConfig = Annotated[
     str, typer.Argument(metavar="CONFIG", help="A config that comes with contml.", autocompletion=complete_config)
 ]
@@ -138,30 +143,41 @@ def check_run_name(name: str) -> None:
         raise InputError("--name", repr(name), "must be a word", "the folder above it is --runs FOLDER")
 
 
-def own_data(
-    data: Path | None,
-    label: list[str] | None,
-    image: str | None,
-    pattern: str | None,
-    preset: str | None,
-    weights: Path | None,
-) -> experiment.OwnData | None:
-    """The data that the options of a command name; None if there are none."""
+def takes_own_data(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the options of your own data in place of its argument `own`."""
+    hints, parameters = get_type_hints(command, include_extras=True), list[Parameter]()
+    for parameter in signature(command).parameters.values():
+        if parameter.name == "own":
+            parameters += [
+                Parameter(n, Parameter.KEYWORD_ONLY, default=None, annotation=a) for n, a in _OWN_DATA.items()
+            ]
+        else:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]))
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        own = _own_data(**{name: given.pop(name) for name in _OWN_DATA})
+        command(own=own, **given)
+
+    with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_options
+
+
+def _own_data(data: Path | None, label: list[str] | None, **options: Any) -> OwnData | None:
+    """Return the data that the options of a command name, or None if there are none."""
     if data is not None:
-        return experiment.OwnData(data, tuple(label or []), image, pattern, preset, weights)
-    options = {"--label": label, "--image": image, "--pattern": pattern, "--preset": preset, "--weights": weights}
-    for option, value in options.items():
-        if option == "--weights" and value:
-            hint = "with a config: model.backbone=NAME model.weights=FILE"
-            raise InputError(option, "used without --data", hint=hint)
+        return OwnData(data, tuple(label or []), **options)
+    for name, value in {"label": label, **options}.items():
         if value:
-            raise InputError(option, "used without --data", hint="name your table or folder: --data PATH")
+            hint = "name your table or folder: --data PATH"
+            if name == "weights":
+                hint = "with a config: model.backbone=NAME model.weights=FILE"
+            raise InputError(f"--{name}", "used without --data", hint=hint)
     return None
 
 
-def split_config(
-    config: str | None, overrides: list[str] | None, own: experiment.OwnData | None
-) -> tuple[str | None, list[str]]:
+def split_config(config: str | None, overrides: list[str] | None, own: OwnData | None) -> tuple[str | None, list[str]]:
     """The config, which your own data need not name, and its overrides.
 
     Raises:
@@ -176,9 +192,7 @@ def split_config(
     return config, changes
 
 
-def load_experiment(
-    config: str | None, overrides: list[str] | None, own: experiment.OwnData | None
-) -> experiment.Experiment:
+def load_experiment(config: str | None, overrides: list[str] | None, own: OwnData | None) -> experiment.Experiment:
     """Load the experiment that the arguments of a command name."""
     config, changes = split_config(config, overrides, own)
     return experiment.load(str(config), changes) if own is None else experiment.load_table(own, config, changes)

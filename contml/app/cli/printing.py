@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from typer import echo as write_line
+from typer import Exit, echo as write_line
 
 from contml._support.text import plain_text
 
@@ -30,6 +31,16 @@ def echo(text: object, *, lines: bool = False, err: bool = False) -> None:
         err: print on stderr.
     """
     write_line(plain_text(str(text), lines=lines), err=err)
+
+
+@contextmanager
+def stoppable(what: str = "") -> Iterator[None]:
+    """Stop on Ctrl-C with a line: the same command continues `what`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        echo(f"contml: stopped; the same command continues{what}", err=True)
+        raise Exit(130) from None
 
 
 def complete(path: Path) -> str:

@@ -19,34 +19,25 @@ from contml.app import experiment
 from contml.app.cli.options import (
     Cluster,
     Config,
-    Data,
     DecodedImages,
-    ImageColumn,
     Json,
-    Labels,
     Overrides,
-    Pattern,
-    Preset,
+    Own,
     Trust,
-    Weights,
     check_run_name,
     load_experiment,
-    own_data,
+    takes_own_data,
 )
 from contml.app.cli.printing import complete, echo, print_broken, print_calibration, print_evaluation, print_table
 from contml.config import dump
 from contml.runs import Run, begun, open_run, recorded_preset
 
 
+@takes_own_data
 def train(
     config: Config = None,
     overrides: Overrides = None,
-    data: Data = None,
-    label: Labels = None,
-    image: ImageColumn = None,
-    pattern: Pattern = None,
-    preset: Preset = None,
-    weights: Weights = None,
+    own: Own = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Resume this run instead.")] = None,
     runs: Annotated[Path, typer.Option(help="The folder in which the run folder is created.")] = Path("runs"),
     name: Annotated[
@@ -64,17 +55,16 @@ def train(
     # Mistyped names are reported before torch is imported.
     new_folder = None
     if resume is None:
-        user_data = own_data(data, label, image, pattern, preset, weights)
-        new_experiment = load_experiment(config, overrides, user_data)
+        new_experiment = load_experiment(config, overrides, own)
         new_folder = runs / new_experiment.name / name if name else None
-        if new_folder is not None and user_data is not None and preset is None and weights is None:
+        if new_folder is not None and own is not None and own.preset is None and own.weights is None:
             recorded = recorded_preset(new_folder)  # a file in the cache may have come or gone since
             if recorded not in ("", new_experiment.preset.name):
-                new_experiment = load_experiment(config, overrides, user_data._replace(preset=recorded))
+                new_experiment = load_experiment(config, overrides, own._replace(preset=recorded))
         if new_folder is not None and begun(new_folder, dump(new_experiment.values)):  # before the data are read
             resume = new_folder  # the same command was interrupted, or is complete
             trust = True  # the user's own config
-    elif other_argument := config or ("--data" if data is not None else "--name" if name else ""):
+    elif other_argument := config or ("--data" if own is not None else "--name" if name else ""):
         raise InputError("--resume", f"used with {other_argument}", hint="omit one of them")
     else:
         open_run(resume)
@@ -118,15 +108,11 @@ def train(
         echo(f"report: {before}{run.folder / 'report.html'}")
 
 
+@takes_own_data
 def check(
     config: Config = None,
     overrides: Overrides = None,
-    data: Data = None,
-    label: Labels = None,
-    image: ImageColumn = None,
-    pattern: Pattern = None,
-    preset: Preset = None,
-    weights: Weights = None,
+    own: Own = None,
     images: DecodedImages = "batch",
     save_config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the whole config, with what was found in your data.")
@@ -137,7 +123,7 @@ def check(
     columns: list[Sequence[str]] = []
     if save_config is not None:
         check_new_file(save_config, begins=b"task:")
-    loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset, weights))
+    loaded_experiment = load_experiment(config, overrides, own)
     facts = experiment.check(loaded_experiment, images=images, on_columns=columns.extend, on_broken=print_broken)
     if chosen := loaded_experiment.preset.name:
         facts.append(("preset", f"{chosen}, {loaded_experiment.preset.reason}"))
@@ -154,18 +140,14 @@ def check(
     print_table([["", ""], *facts], header=False)
 
 
+@takes_own_data
 def features(
     config: Config = None,
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .npz, .npy or .parquet.")] = Path(
         "features.npz"
     ),
-    data: Data = None,
-    label: Labels = None,
-    image: ImageColumn = None,
-    pattern: Pattern = None,
-    preset: Preset = None,
-    weights: Weights = None,
+    own: Own = None,
     maps: Annotated[
         bool, typer.Option("--maps", help="Write the last feature maps, for a captioner with attention.")
     ] = False,
@@ -183,7 +165,7 @@ def features(
     check_suffix(out, FEATURES)
     check_new_file(out, hint="choose another file with --out")
     before = complete(out)
-    loaded_experiment = load_experiment(config, overrides, own_data(data, label, image, pattern, preset, weights))
+    loaded_experiment = load_experiment(config, overrides, own)
     task = loaded_experiment.read_task()
     total = sum(map(len, task.splits.values()))
     with progress_bar(total, "features") as progress:

@@ -57,20 +57,6 @@ def judgments_kept(task: Task) -> tuple[str, bool]:
     return text, few
 
 
-def refuse_broken(broken: Sequence[tuple[str, str]], images: int, on_broken: Callable[[str, str], None]) -> None:
-    """Refuse broken images: `on_broken` gets name and cause of each but the first, which the error names.
-
-    Raises:
-        InputError: an image is broken.
-    """
-    if broken:
-        for name, cause in broken[1:]:
-            on_broken(name, cause)
-        name, cause = broken[0]
-        got = f"cannot be decoded ({cause}), {len(broken):,} of {images:,} images"
-        raise InputError(name, got, hint="repair or replace these files, or train with images.broken=skip")
-
-
 def check(
     experiment: Experiment,
     *,
@@ -213,7 +199,11 @@ def _decode_all(task: Task, images: Images, on_broken: Callable[[str, str], None
     reports = [images.fill(split) for split in task.splits.values()]
     broken, count = [pair for report in reports for pair in report.broken], sum(report.images for report in reports)
     if images.broken == "fail":
-        refuse_broken(broken, count, on_broken)
+        for name, cause in broken[1:]:
+            on_broken(name, cause)
+        for name, cause in broken[:1]:
+            got = f"cannot be decoded ({cause}), {len(broken):,} of {count:,} images"
+            raise InputError(name, got, hint="repair or replace these files, or train with images.broken=skip")
     skipped = f"; {len(broken):,} are broken, which training skips" if broken else ""
     return f"all {count:,} images{skipped}"
 

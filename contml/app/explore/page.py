@@ -27,7 +27,7 @@ from contml._support.pages import page_template, picture_bytes
 from contml._support.text import page_text
 from contml.app.explore.items import Explored, ItemNeighbours, ModelView
 from contml.app.explore.label_search import search_data
-from contml.app.report.gallery import drawn
+from contml.app.report.examples import drawn
 from contml.contracts import Measure
 from contml.data.decode import contained
 from contml.search.results import SAME

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from contml._support.text import csv_bytes, score_text
 from contml.app.report.page import About, Page
-from contml.app.report.pictures import Album, narrowed
-from contml.app.report.rendering import interval_rows, texts
+from contml.app.report.pictures import Album, interval_rows, narrowed, texts
 from contml.captioning.evaluator import Captions
 from contml.data.batch import centre, cut
 from contml.data.decode import resized

@@ -1,18 +1,161 @@
-"""The queries that a page shows: the best, the median, the worst, from good to bad; and pairs that surprise."""
+"""The queries that a page shows with the retrieved items, pairs that surprise, and why a pair is near or far."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from PIL import Image, ImageDraw
+from torch import Tensor
 
-from contml._support.text import csv_bytes, unbroken
-from contml.app.report.gallery import QUERIES, TOP, Indices, Line, choose_queries, finite_mean, line_of, ranking_lines
-from contml.data.split import Split
+from contml._support.text import csv_bytes, number, page_text, unbroken
+from contml.app.report.plots import Array
+from contml.data.decode import contained
+from contml.data.split import Split, TitledPictures
 from contml.distances import squared_distances_of
-from contml.evaluation.results import KINDS, Evaluation, Ranking
+from contml.evaluation.results import KINDS, Evaluation, Ranking, kind_of
+from contml.labels.base import LabelSpace
+
+Indices: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+
+QUERIES, TOP = 6, 5  # queries shown, and neighbours of each ranking
+#: Width in pixels of a picture that explains a pair, and side of one of its items.
+WIDTH, _SIDE = 1524, 420
+_EMPTY = "#f1f1f1"
+
+
+def choose_queries(label_distances: Tensor, count: int) -> Indices:
+    """Positions of `count` queries at equal quantiles of the mean label distance of their top five, good to bad.
+
+    Queries of equal quality, which are frequent with classes, are shuffled with a fixed seed.
+    """
+    quality = finite_mean(label_distances.detach().cpu().double().numpy()[:, :TOP])
+    shuffled = np.random.default_rng(0).permutation(len(quality))
+    order = np.lexsort((shuffled, quality))  # NaN comes last
+    count = min(count, len(order))
+    return np.asarray(order[[int((index + 0.5) / count * len(order)) for index in range(count)]], dtype=np.int64)
+
+
+def drawn(split: Split, row: int, size: int, broken: dict[int, str], *, label: bool = True) -> Image.Image:
+    """The picture of a row, at most `size` pixels wide and high, with its label or without.
+
+    Drawing runs the code of the task on files of the user. One bad picture must not lose the report of a whole
+    training, so any error is noted in `broken` instead of raised, and the picture is a cross.
+    """
+    try:
+        picture = split.draw(row, size) if label else split.picture(row)
+        if picture.mode not in ("RGB", "L"):
+            picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture.convert("RGBA"))
+        if picture.size != (size, size):
+            picture = contained(picture, (size, size), Image.Resampling.LANCZOS)
+        return picture.convert("RGB")
+    except Exception as error:
+        broken[row] = f"{type(error).__name__}: {error}"
+        tile = Image.new("RGB", (size, size), _EMPTY)
+        for start, end in ((0.3, 0.7), (0.7, 0.3)):
+            ends = (0.3 * size, start * size, 0.7 * size, end * size)
+            ImageDraw.Draw(tile).line(ends, fill="#b0b0b0", width=max(1, size // 50))
+        return tile
+
+
+def draw(split: Split, row: int, size: int, broken: dict[int, str]) -> Image.Image:
+    """What `drawn` returns, in the middle of a square of `size` pixels."""
+    picture, tile = drawn(split, row, size, broken), Image.new("RGB", (size, size), _EMPTY)
+    tile.paste(picture, ((size - picture.width) // 2, (size - picture.height) // 2))
+    return tile
+
+
+class ShownItem(NamedTuple):
+    """A retrieved item: its row, its label distance, also in words, and whether it is right (None: no classes)."""
+
+    row: int
+    distance: float
+    text: str
+    right: bool | None
+
+
+class Line(NamedTuple):
+    """Retrieved items of a query, best first; the heading says who ranked them."""
+
+    heading: str
+    items: list[ShownItem]
+
+    @property
+    def distances(self) -> list[float]:
+        """The label distances of the items."""
+        return [item.distance for item in self.items]
+
+
+def line_of(labels: LabelSpace, heading: str, rows: Tensor, label_distances: Tensor) -> Line:
+    """The first of the retrieved rows, by their label distances in words."""
+    kind, found = kind_of(labels), zip(rows[:TOP].tolist(), label_distances[:TOP].tolist(), strict=True)
+    return Line(heading, [ShownItem(row, distance, *kind.item(distance, labels.measure)) for row, distance in found])
+
+
+def ranking_lines(
+    split: Split, ranking: Ranking, q: int, heading: str = "Retrieved by the embedding"
+) -> tuple[Line, Line]:
+    """What the model and the oracle retrieved for the query at position `q`."""
+    labels, best = split.labels, f"Best possible: {kind_of(split.labels).nearest}"
+    model = line_of(labels, heading, ranking.model[q], ranking.label_distances[q])
+    return model, line_of(labels, best, ranking.oracle[q], ranking.oracle_label_distances[q])
+
+
+def finite_mean(values: Array) -> Array:
+    """Mean of the finite entries of each row `[..., K] -> [...]`; NaN where there is none."""
+    finite = np.isfinite(values)
+    total, count = np.where(finite, values, 0.0).sum(axis=-1), finite.sum(axis=-1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+class Explanation(NamedTuple):
+    """Why two rows are near or far: their names, pictures with titles, and a table, its header first."""
+
+    names: str
+    pictures: TitledPictures
+    table: Sequence[Sequence[str]]
+
+
+def explain_pair(
+    split: Split, ranking: Ranking, broken: dict[int, str], pair: tuple[int, int] | None = None
+) -> Explanation | None:
+    """How the label distance of two rows is made up; default the first query and its nearest item.
+
+    None where nothing was retrieved, or where the explainer of the split fails, which is noted in `broken`.
+    """
+    if pair is None:
+        if not ranking.model.numel():
+            return None
+        first_query = choose_queries(ranking.label_distances, QUERIES)[0]
+        pair = int(ranking.queries[first_query]), int(ranking.model[first_query, 0])
+    query, row = pair
+    try:
+        pictures, table = split.explain(query, row, WIDTH), pair_table(split.labels, query, row)
+    except Exception as error:  # as in `draw`
+        broken.setdefault(query, f"{type(error).__name__}: {error}")
+        return None
+    if pictures is None:
+        pictures = [(title, draw(split, n, _SIDE, broken)) for title, n in (("query", query), ("item", row))]
+    return Explanation(f"query {page_text(split.name(query))} and {page_text(split.name(row))}", pictures, table)
+
+
+def pair_table(labels: LabelSpace, a: int, b: int) -> list[list[str]]:
+    """The parts of the label distance of two rows in words, after a header, and the label distance itself."""
+    parts, total = labels.parts(a, b), float(labels.pairwise([a], [b]))
+    header = ["label", "query", "item", "difference", "part of the sum"]
+    if not any(part.contribution for part in parts):
+        header.pop()
+    known = labels.known([a], [b])
+    if known is not None and not bool(known):
+        words = "not known"
+    else:
+        words = number(total) if labels.class_ids is not None else labels.measure.text(total)
+    rows = [list(part[: len(header)]) for part in parts]
+    return [header, *rows, ["label distance", *[""] * (len(header) - 2), words]]
+
 
 #: Queries of a kind, and pairs, that a page shows.
 SHOWN = 3

@@ -1,33 +1,282 @@
-"""The parts of a report on judgments: triplets with answers of judges and model, judged pairs, lists in order."""
+"""The report on judgments: each kind (pairs, triplets, rankings) says its own words, examples and rows."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from contml._support.text import csv_bytes, percent, score_text
-from contml.app.report.examples import Example
-from contml.app.report.gallery import Line, ShownItem
+from contml.app.report.examples import Example, Line, ShownItem
 from contml.app.report.page import About, Page
-from contml.app.report.pictures import Album
+from contml.app.report.pictures import Album, interval_rows, texts
 from contml.app.report.plots import density_plot
-from contml.app.report.rendering import interval_rows, texts
 from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated, scope
+from contml.evaluation.judgment_errors import ScoredJudgments
 from contml.evaluation.judgments import Judged
+from contml.evaluation.results import Evaluation
+from contml.labels.base import LabelSpace
 from contml.labels.pairs import PairLabels
 from contml.labels.rankings import RankingLabels
 from contml.labels.triplets import TripletLabels
 
 _Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 _Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+_Cells: TypeAlias = "list[str | float]"
 
 #: Judgments of each kind that a page shows, and items of a list.
 _SPREAD, _WORST, _ITEMS = 8, 4, 10
+
+
+class JudgmentKind(ABC):
+    """What pages and files say of one kind of judgments.
+
+    The methods for an audit are for judged numbers; triplets have their own.
+
+    Attributes:
+        labels: the judgments.
+        roles: what the items of a judgment are.
+        counts: the columns of an audit's file that count judgments.
+    """
+
+    counts: ClassVar[Sequence[str]] = ("judgments", "others_differ")
+
+    def __init__(self, labels: Any) -> None:
+        self.labels = labels
+        self.roles: Sequence[str] = ("a", "b")
+
+    @abstractmethod
+    def lines(self, judged: Judged, names: Sequence[str]) -> Iterable[_Cells]:
+        """Return a header, and a line for each judgment: its items, what judges and model say, its main metric."""
+
+    @abstractmethod
+    def contradiction(self, judged: Judged) -> _Floats:
+        """Return how much each judgment contradicts the model `[J]`."""
+
+    @abstractmethod
+    def example(self, judged: Judged, n: int, title: str) -> Example:
+        """Return a judgment with its items."""
+
+    def figures(self, judged: Judged, metrics: Evaluation) -> Mapping[str, Figure]:  # noqa: ARG002
+        """Return the plots of this kind alone."""
+        return {}
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What the template says of this kind."""
+        return {"triplets": False, "pairs": False, "value": ""}
+
+    def value(self, value: float) -> str:
+        """Return a judged number in its unit."""
+        text: str = self.labels.measure.text(value)
+        return text
+
+    def words(self, errors: ScoredJudgments, n: int, names: Sequence[str]) -> str:
+        """Return a judgment in a line."""
+        return f"{' and '.join(names)}: {self.value(float(errors.judged[n]))}"
+
+    def facts(self, errors: ScoredJudgments, n: int) -> list[str]:
+        """Return what the network and other judges say of a judgment."""
+        facts, count = [f"predicted: {self.value(float(errors.predicted[n]))}"], int(errors.judgments[n])
+        if count > 1:
+            facts.append(f"{count:,} judgments, {int(errors.others_differ[n]):,} of them different from this one")
+        return facts
+
+    def shown(self, errors: ScoredJudgments, n: int) -> list[ShownItem]:
+        """Return the items of a judgment, without the first one."""
+        judged = float(errors.judged[n])
+        return [ShownItem(int(errors.items[n, 1]), judged, self.value(judged), None)]
+
+    def judged(self, errors: ScoredJudgments, n: int, names: Sequence[str]) -> str | float:  # noqa: ARG002
+        """Return what was judged, for a file."""
+        return float(errors.judged[n])
+
+
+class _Pairs(JudgmentKind):
+    """Judged pairs; a judgment contradicts the model by the difference of the places of the pair."""
+
+    labels: PairLabels
+
+    def lines(self, judged: Judged, names: Sequence[str]) -> Iterable[_Cells]:
+        yield ["a", "b", "judged_distance", "judgments", "standard_deviation", "embedding_distance"]
+        columns = (*self.labels.judged_pairs, judged.distances)
+        for pair, mean, n, spread, distance in zip(*(column.tolist() for column in columns), strict=True):
+            yield [*(names[row] for row in pair), mean, n, "" if n == 1 else spread, distance]
+
+    def contradiction(self, judged: Judged) -> _Floats:
+        by_model, by_judges = self._places(judged)
+        difference: _Floats = abs(by_model - by_judges)
+        return difference
+
+    def example(self, judged: Judged, n: int, title: str) -> Example:
+        pairs, (by_model, by_judges) = self.labels.judged_pairs, self._places(judged)
+        row, other = pairs.rows[n].tolist()
+        distance, count = float(pairs.distances[n]), int(pairs.counts[n])
+        details = f"farther than {percent(float(by_judges[n]))} of the pairs by the judges"
+        details += f", than {percent(float(by_model[n]))} by the model"
+        if count > 1:
+            details += f"; {count} judgments, standard deviation {self.value(float(pairs.spreads[n]))}"
+        return Example(
+            title, row, details, [Line("Judged with", [ShownItem(other, distance, self.value(distance), None)])]
+        )
+
+    def figures(self, judged: Judged, metrics: Evaluation) -> Mapping[str, Figure]:
+        points = torch.stack((self.labels.judged_pairs.distances, judged.distances), 1)
+        return {"density": density_plot(points, metrics.main.model, None, metrics.measure)}
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {**super().values, "pairs": True}
+
+    def _places(self, judged: Judged) -> tuple[_Floats, _Floats]:
+        """Return the place of each pair, from 0, the nearest, to 1 `[J]`: by the embedding, and by the judges."""
+        from scipy.stats import rankdata  # here: it takes a while to import
+
+        x, y = judged.distances.numpy(), self.labels.judged_pairs.distances.numpy()
+        by_model, by_judges = ((rankdata(values) - 1) / max(1, len(values) - 1) for values in (x, y))
+        return by_model, by_judges
+
+
+class _Rankings(JudgmentKind):
+    """Graded lists; a list contradicts the model by its nDCG."""
+
+    labels: RankingLabels
+
+    def __init__(self, labels: RankingLabels) -> None:
+        super().__init__(labels)
+        self.roles = ("query", "item")
+
+    def lines(self, judged: Judged, names: Sequence[str]) -> Iterable[_Cells]:
+        labels = self.labels
+        yield ["query", "item", labels.of, "embedding_distance", "ndcg_of_the_query"]
+        for judgment, value in enumerate(judged.values.tolist()):
+            start, end = labels.offsets[judgment] + 1, labels.offsets[judgment + 1]
+            query = names[labels.queries[judgment]]
+            parts = (labels.members[start:end], labels.values[start:end], judged.distances[start:end].numpy())
+            for item, grade, distance in zip(*(part.tolist() for part in parts), strict=True):
+                yield [query, names[item], grade, distance, value]
+
+    def contradiction(self, judged: Judged) -> _Floats:
+        return 1 - judged.values.numpy()
+
+    def example(self, judged: Judged, n: int, title: str) -> Example:
+        labels = self.labels
+        start, end = labels.offsets[n] + 1, labels.offsets[n + 1]
+        members, grades = labels.members[start:end], labels.values[start:end]
+
+        def items(keys: _Floats) -> list[ShownItem]:
+            order = np.argsort(keys, kind="stable")[:_ITEMS]
+            return [ShownItem(int(members[i]), float(grades[i]), f"{grades[i]:.3g}", None) for i in order]
+
+        model, best = items(judged.distances[start:end].numpy()), items(-labels.gains[start:end])
+        details = f"nDCG {score_text(float(judged.values[n]))}"
+        return Example(title, int(labels.queries[n]), details, [Line("Model", model), Line("Best order", best)])
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {**super().values, "value": self.labels.of}
+
+    def value(self, value: float) -> str:
+        return f"{self.labels.of} {value:.3g}"
+
+
+class _Triplets(JudgmentKind):
+    """Triplets, with or without an anchor; one contradicts the model by the judges against it and by its margin."""
+
+    labels: TripletLabels
+    counts = (*JudgmentKind.counts, "implied_otherwise")
+
+    def __init__(self, labels: TripletLabels) -> None:
+        super().__init__(labels)
+        self.answers: int = labels.counts.shape[1]
+        self.is_odd = self.answers == 3
+        self.roles = ("a", "b", "c") if self.is_odd else ("anchor", "x", "y")
+
+    def lines(self, judged: Judged, names: Sequence[str]) -> Iterable[_Cells]:
+        numbers = range(1, self.answers + 1)
+        yield [*self.roles, *(f"judges_{n}" for n in numbers), *(f"distance_{n}" for n in numbers), "accuracy"]
+        columns = (self.labels.triplets, self.labels.counts, judged.distances, judged.values)
+        for triplet, counts, distances, value in zip(*(column.tolist() for column in columns), strict=True):
+            yield [*(names[row] for row in triplet), *counts, *distances, value]
+
+    def contradiction(self, judged: Judged) -> _Floats:
+        distances, share = judged.distances.numpy(), self.labels.shares.max(1)
+        of_most = np.take_along_axis(distances, self.labels.counts.argmax(1)[:, None], axis=1)[:, 0]
+        margin = 1 - distances.min(1) / np.maximum(of_most, 1e-30)
+        contradiction: _Floats = margin * share * (share > 0.5) * (judged.values.numpy() == 0)
+        return contradiction
+
+    def example(self, judged: Judged, n: int, title: str) -> Example:
+        distances, shares = judged.distances[n].numpy(), self.labels.shares[n]
+        judges, chosen = self.labels.counts[n].sum(), distances == distances.min()
+        triplet, right = self.labels.triplets[n].tolist(), bool(judged.values[n] == 1)
+        texts_of_distances = [score_text(float(each)) for each in distances]
+        if self.is_odd:
+            heading, texts_of_items = "Which is the odd one out?", [f"odd for {percent(float(s))}" for s in shares]
+            values, details = [math.nan] * 3, f"embedding distances without it {', '.join(texts_of_distances)}"
+        else:
+            heading, texts_of_items = "Which is nearer?", [f"{percent(float(share))} of judges" for share in shares]
+            values, details = distances.tolist(), f"embedding distances {' and '.join(texts_of_distances)}"
+        shown = [
+            ShownItem(row, value, text, right if is_chosen else None)
+            for row, value, text, is_chosen in zip(
+                triplet[-self.answers :], values, texts_of_items, chosen, strict=True
+            )
+        ]
+        count = f"{judges:,.0f} judge{'s' if judges != 1 else ''}"
+        return Example(title, triplet[0], f"{count}; in colour: the model's answer; {details}", [Line(heading, shown)])
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {**super().values, "triplets": True}
+
+    def words(self, errors: ScoredJudgments, n: int, names: Sequence[str]) -> str:
+        chosen = self.judged(errors, n, names)
+        answer = f"{chosen} is the odd one out" if self.is_odd else f"{chosen} is nearer to {names[0]}"
+        return f"{', '.join(names)}: {answer}"
+
+    def facts(self, errors: ScoredJudgments, n: int) -> list[str]:
+        facts = [f"the network gives this answer a probability of {percent(float(errors.predicted[n]))}"]
+        count, differing, paths = (int(errors._asdict()[name][n]) for name in self.counts)
+        if count > 1:
+            facts.append(f"{count:,} judges, {differing:,} of them with another answer")
+        return [*facts, *([f"{paths:,} pairs of other triplets imply another answer"] if paths else [])]
+
+    def shown(self, errors: ScoredJudgments, n: int) -> list[ShownItem]:
+        rows, chosen, word = (
+            errors.items[n].tolist(),
+            self._chosen(errors, n),
+            "odd one out" if self.is_odd else "nearer",
+        )
+        places = range(3 - self.answers, 3)
+        return [ShownItem(rows[place], math.nan, word * (place == chosen), None) for place in places]
+
+    def judged(self, errors: ScoredJudgments, n: int, names: Sequence[str]) -> str | float:
+        return names[self._chosen(errors, n)]
+
+    def _chosen(self, errors: ScoredJudgments, n: int) -> int:
+        """Return the item that an answer names: a position in the three."""
+        return int(errors.judged[n]) + 3 - self.answers
+
+
+#: What pages say of judgments, by their label space.
+JUDGMENT_KINDS: dict[type[LabelSpace], type[JudgmentKind]] = {
+    PairLabels: _Pairs,
+    TripletLabels: _Triplets,
+    RankingLabels: _Rankings,
+}
+
+
+def judgment_kind(labels: LabelSpace) -> JudgmentKind:
+    """Return what pages say of these judgments."""
+    return JUDGMENT_KINDS[type(labels)](labels)
 
 
 @dataclass(frozen=True)
@@ -45,148 +294,25 @@ class JudgmentContent:
     def page(self, split: Split, evaluated: Evaluated, about: About) -> Page:  # noqa: ARG002
         """What the report shows."""
         judged, metrics, album = self.judged, evaluated.evaluation, Album(split)
-        labels, (spread, worst) = judged.labels, judged_examples(judged)
-        first = [spread[n] for n in sorted({0, len(spread) // 2, len(spread) - 1})]
+        kind, (spread, worst) = judgment_kind(judged.labels), judged_examples(judged)
         album.prepare([*spread, *worst])
         means = {name: score.model for name, score in metrics.scores.items()}
         values = {
-            "triplets": labels.kind == "triplets",
-            "pairs": isinstance(labels, PairLabels),
-            "value": labels.of if isinstance(labels, RankingLabels) else "",
+            **kind.values,
             "size": scope(metrics),
             "intervals": texts(interval_rows(means, metrics.intervals)),
-            "first": first,
+            "first": [spread[n] for n in sorted({0, len(spread) // 2, len(spread) - 1})],
             "spread": spread,
             "worst": worst,
         }
-        figures = {}
-        if isinstance(labels, PairLabels):
-            points = torch.stack((labels.judged_pairs.distances, judged.distances), 1)
-            figures["density"] = density_plot(points, metrics.main.model, None, metrics.measure)
-        files = {"queries.csv": judgments_csv(judged, split)}
-        return Page("judgments.html", album, figures, files, values)
+        files = {"queries.csv": csv_bytes(kind.lines(judged, split.names))}
+        return Page("judgments.html", album, kind.figures(judged, metrics), files, values)
 
 
 def judged_examples(judged: Judged) -> tuple[list[Example], list[Example]]:
     """Judgments from good to bad, and the judgments that contradict the model the most."""
-    spread = [_example(judged, n, f"Judgment {rank}") for rank, n in enumerate(judged.shown(_SPREAD), start=1)]
-    gap = _contradiction(judged)
+    kind = judgment_kind(judged.labels)
+    spread = [kind.example(judged, n, f"Judgment {rank}") for rank, n in enumerate(judged.shown(_SPREAD), start=1)]
+    gap = kind.contradiction(judged)
     worst = [int(n) for n in np.argsort(-gap, kind="stable")[:_WORST] if gap[n] > 0]
-    return spread, [_example(judged, n, f"Contradiction {rank}") for rank, n in enumerate(worst, start=1)]
-
-
-def judgments_csv(judged: Judged, split: Split) -> bytes:
-    """A line for each judgment: its items, what judges and model say, and its main metric."""
-    labels, names = judged.labels, split.names
-    if isinstance(labels, TripletLabels):
-        answers = range(1, labels.counts.shape[1] + 1)
-        header = [*_roles(labels), *(f"judges_{n}" for n in answers), *(f"distance_{n}" for n in answers), "accuracy"]
-        columns = (labels.triplets, labels.counts, judged.distances, judged.values)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return csv_bytes([header, *([*(names[r] for r in t), *c, *d, v] for t, c, d, v in rows)])
-    if isinstance(labels, PairLabels):
-        pairs = labels.judged_pairs
-        header = ["a", "b", "judged_distance", "judgments", "standard_deviation", "embedding_distance"]
-        of_pairs = (*pairs, judged.distances)
-        found = zip(*(column.tolist() for column in of_pairs), strict=True)
-        cells = ([*(names[row] for row in pair), mean, n, "" if n == 1 else sd, e] for pair, mean, n, sd, e in found)
-        return csv_bytes([header, *cells])
-    assert isinstance(labels, RankingLabels)
-    lines: list[list[str | float]] = [["query", "item", labels.of, "embedding_distance", "ndcg_of_the_query"]]
-    for judgment, value in enumerate(judged.values.tolist()):
-        start, end = labels.offsets[judgment] + 1, labels.offsets[judgment + 1]
-        query = names[labels.queries[judgment]]
-        parts = (labels.members[start:end], labels.values[start:end], judged.distances[start:end].numpy())
-        items = zip(*(part.tolist() for part in parts), strict=True)
-        lines += [[query, names[item], grade, distance, value] for item, grade, distance in items]
-    return csv_bytes(lines)
-
-
-def _roles(labels: TripletLabels) -> tuple[str, str, str]:
-    """What the three items of a triplet are."""
-    return ("anchor", "x", "y") if labels.counts.shape[1] == 2 else ("a", "b", "c")
-
-
-def _contradiction(judged: Judged) -> _Floats:
-    """How much a judgment contradicts the model `[J]`.
-
-    Of triplets, by the share of judges against it and its margin; of pairs, by the difference of the places that the
-    pair has by judged and by embedding distance; of lists, by nDCG.
-    """
-    labels, values = judged.labels, judged.values.numpy()
-    if isinstance(labels, PairLabels):
-        by_model, by_judges = _places(judged, labels)
-        difference: _Floats = abs(by_model - by_judges)
-        return difference
-    if not isinstance(labels, TripletLabels):
-        return 1 - values
-    distances = judged.distances.numpy()
-    share = labels.shares.max(1)
-    of_most = np.take_along_axis(distances, labels.counts.argmax(1)[:, None], axis=1)[:, 0]
-    margin = 1 - distances.min(1) / np.maximum(of_most, 1e-30)
-    contradiction: _Floats = margin * share * (share > 0.5) * (values == 0)
-    return contradiction
-
-
-def _example(judged: Judged, n: int, title: str) -> Example:
-    labels = judged.labels
-    if isinstance(labels, TripletLabels):
-        return _triplet(judged, labels, n, title)
-    if isinstance(labels, PairLabels):
-        return _pair(judged, labels, n, title)
-    assert isinstance(labels, RankingLabels)
-    start, end = labels.offsets[n] + 1, labels.offsets[n + 1]
-    distances = judged.distances[start:end].numpy()
-    members, grades = labels.members[start:end], labels.values[start:end]
-    best = np.argsort(-labels.gains[start:end], kind="stable")
-
-    def items(order: _Integers) -> list[ShownItem]:
-        return [ShownItem(int(members[i]), float(grades[i]), f"{grades[i]:.3g}", None) for i in order[:_ITEMS]]
-
-    lines = [Line("Model", items(np.argsort(distances, kind="stable"))), Line("Best order", items(best))]
-    return Example(title, int(labels.queries[n]), f"nDCG {score_text(float(judged.values[n]))}", lines)
-
-
-def _places(judged: Judged, labels: PairLabels) -> tuple[_Floats, _Floats]:
-    """The place of each pair from 0, the nearest, to 1, the farthest `[J]`: by the embedding, and by the judges."""
-    from scipy.stats import rankdata  # here: it takes a while to import
-
-    x, y = judged.distances.numpy(), labels.judged_pairs.distances.numpy()
-    by_model, by_judges = ((rankdata(values) - 1) / max(1, len(values) - 1) for values in (x, y))
-    return by_model, by_judges
-
-
-def _pair(judged: Judged, labels: PairLabels, n: int, title: str) -> Example:
-    pairs, (by_model, by_judges) = labels.judged_pairs, _places(judged, labels)
-    row, other = pairs.rows[n].tolist()
-    distance, count = float(pairs.distances[n]), int(pairs.counts[n])
-    words = labels.measure.text(distance)
-    details = f"farther than {percent(float(by_judges[n]))} of the pairs by the judges"
-    details += f", than {percent(float(by_model[n]))} by the model"
-    if count > 1:
-        details += f"; {count} judgments, standard deviation {labels.measure.text(float(pairs.spreads[n]))}"
-    return Example(title, row, details, [Line("Judged with", [ShownItem(other, distance, words, None)])])
-
-
-def _triplet(judged: Judged, labels: TripletLabels, n: int, title: str) -> Example:
-    distances, shares = judged.distances[n].numpy(), labels.shares[n]
-    judges, chosen = labels.counts[n].sum(), distances == distances.min()
-    triplet = labels.triplets[n].tolist()
-    right = bool(judged.values[n] == 1)
-    if len(shares) == 2:
-        words = [f"{percent(float(share))} of judges" for share in shares]
-        shown = [
-            ShownItem(row, float(distance), text, right if is_chosen else None)
-            for row, distance, text, is_chosen in zip(triplet[1:], distances, words, chosen, strict=True)
-        ]
-        details = f"embedding distances {score_text(float(distances[0]))} and {score_text(float(distances[1]))}"
-        line, row = Line("Which is nearer?", shown), triplet[0]
-    else:
-        shown = [
-            ShownItem(row, math.nan, f"odd for {percent(float(share))}", right if is_odd else None)
-            for row, share, is_odd in zip(triplet, shares, chosen, strict=True)
-        ]
-        details = "embedding distances without it " + ", ".join(score_text(float(each)) for each in distances)
-        line, row = Line("Which is the odd one out?", shown), triplet[0]
-    count = f"{judges:,.0f} judge{'s' if judges != 1 else ''}"
-    return Example(title, row, f"{count}; in colour: the model's answer; {details}", [line])
+    return spread, [kind.example(judged, n, f"Contradiction {rank}") for rank, n in enumerate(worst, start=1)]

@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from matplotlib.figure import Figure
-from PIL import Image
 
 from contml._support.files import write
 from contml._support.text import unbroken
-from contml.app.report.gallery import Strip
-from contml.app.report.pictures import Album, panel_pictures
+from contml.app.report.pictures import Album, panel_pictures, render, text, texts
 from contml.app.report.plots import encode, picture_of, training_plot, watched
-from contml.app.report.rendering import render, text, texts
 from contml.data.split import SPLIT_TITLES, Split
 from contml.evaluation.evaluated import Evaluated, further, headline_words, sentence, shortened, summary
 from contml.evaluation.metrics import title_of
@@ -105,7 +102,9 @@ def write_report(folder: Path, content: Content, split: Split, evaluated: Evalua
     files["report.html"] = render(
         page.template,
         page.album,
-        sections=_sections(figures, plots),
+        sections={
+            name: panel_pictures(figure) if name in _PANELS else [plots[name]] for name, figure in figures.items()
+        },
         title=text(about.title),
         headline=unbroken(text(headline)),
         result=unbroken(sentence(metrics)),
@@ -131,11 +130,3 @@ def write_report(folder: Path, content: Content, split: Split, evaluated: Evalua
     for name, content_bytes in files.items():
         write(folder / name, methodcaller("write_bytes", content_bytes))
     return folder / "report.html"
-
-
-def _sections(figures: Mapping[str, Figure], whole: Mapping[str, Image.Image]) -> dict[str, list[Strip]]:
-    """The pictures of the plots by section of the page; the panels of some are pictures of their own."""
-    return {
-        name: [Strip(picture, "") for picture in (panel_pictures(figure) if name in _PANELS else [whole[name]])]
-        for name, figure in figures.items()
-    }

@@ -1,10 +1,12 @@
-"""Pictures of a page: WebP in the page itself, each row drawn once."""
+"""Pages from their templates: escaped, with pictures of the best quality with which they are small enough."""
 
 from __future__ import annotations
 
 import base64
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -13,12 +15,12 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 
-from contml._support.pages import picture_bytes
-from contml._support.text import page_text
-from contml.app.report.examples import Example
-from contml.app.report.gallery import drawn
+from contml._support.pages import page_template, picture_bytes
+from contml._support.text import page_text, score_text
+from contml.app.report.examples import Example, drawn
 from contml.app.report.plots import STYLE, as_picture
 from contml.data.split import Split
+from contml.evaluation.metrics import title_of
 
 #: Sides in pixels of a query and of a retrieved item; the page shows them at about 0.6 of that.
 QUERY, ITEM = 300, 176
@@ -110,3 +112,42 @@ class Album:
         except Exception as error:  # as in `draw`
             self.broken.setdefault(row, f"{type(error).__name__}: {error}")
             return ""
+
+
+#: A page of more bytes is written again with a lower quality of its pictures, down to the last one.
+LIMIT, QUALITIES = 2_000_000, (80, 65, 50, 35, 20)
+
+
+def render(template: str, album: Album, **values: Any) -> bytes:
+    """The page; the album encodes its pictures, and knows what could not be drawn.
+
+    `contents` of the template collects the headings, for a list of them.
+    """
+    whole, page = page_template(Path(__file__).with_name(template)), b""
+    broken = [f"{album.name(row)}: {page_text(error)}" for row, error in album.broken.items()]
+    for quality in QUALITIES:
+        album.quality = quality
+        page = whole.render(**values, album=album, broken=broken, contents=[]).encode()
+        if len(page) < LIMIT:
+            break
+    return page
+
+
+def text(given: str) -> str:
+    """A text that HTML can hold, without the folders of absolute paths."""
+    return page_text(given, lines=True)
+
+
+def texts(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Rows of such texts."""
+    return [[text(cell) for cell in row] for row in rows]
+
+
+def interval_rows(means: Mapping[str, float], intervals: Mapping[str, float]) -> list[list[str]]:
+    """Each metric with its 95 % interval, as strings; `intervals`: half the width of each, NaN where it has none."""
+    rows = []
+    for name, mean in means.items():
+        half = intervals.get(name, math.nan)
+        interval = "" if math.isnan(half) else f"{score_text(mean - half)} to {score_text(mean + half)}"
+        rows.append([title_of(name), score_text(mean), interval])
+    return rows

@@ -1,41 +1,119 @@
-"""The report of a ranking: queries with the items nearest by embedding and by label, maps, densities, label errors."""
+"""The report of a ranking: queries with the nearest items, maps, densities, results by label and by group."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from contml.app.report.breakdown import group_rows, has_group_names, label_rows
+from contml._support.text import percent, value_text
 from contml.app.report.embedding_map import MAX_TSNE, map_plots
-from contml.app.report.examples import SHOWN, examples, queries_csv
-from contml.app.report.explanation import Explanation, explain_pair, explanation_picture
-from contml.app.report.gallery import Strip, gallery_strips, stack
-from contml.app.report.label_errors import LabelSuspects, report_errors
+from contml.app.report.examples import (
+    SHOWN,
+    Explanation,
+    examples,
+    explain_pair,
+    queries_csv,
+)
 from contml.app.report.page import About, Page
-from contml.app.report.pictures import Album
-from contml.app.report.plots import class_density_plot, density_plot, encode, metrics_plot
-from contml.app.report.rendering import text, texts
+from contml.app.report.pictures import Album, text, texts
+from contml.app.report.plots import class_density_plot, density_plot, metrics_plot
+from contml.app.report.suspects import LabelSuspects, report_errors
 from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated, unit_words
 from contml.evaluation.label_errors import FITTED
 from contml.evaluation.results import KINDS, Ranking
+from contml.evaluation.retrieval import evaluate
+from contml.labels.weighted import WeightedLabels
 from contml.search.calibration import Calibration
 from contml.search.labelled_items import LabelledItems
+
+#: Groups that a page shows: the worst.
+_GROUPS = 10
+
+
+def label_rows(split: Split, ranking: Ranking, missing: Tensor | None = None) -> list[list[str]]:
+    """The same ranking measured by each label alone: its unit, metric, model, random, oracle, normalized score.
+
+    Items without this label are neither queries nor ranked. Empty if there is only one label, or if one of them is in
+    too few items.
+    """
+    labels = split.labels
+    if not isinstance(labels, WeightedLabels):
+        return []
+    rows = []
+    unread = torch.zeros(0, dtype=torch.long) if missing is None else missing.cpu()
+    for n, space in enumerate(labels.spaces):
+        unlabelled_rows = unread[:0] if labels.present is None else (~labels.present[:, n]).nonzero()[:, 0].cpu()
+        missing_rows = torch.unique(torch.cat((unread, unlabelled_rows)))
+        evaluation, _ = evaluate(
+            ranking.embeddings,
+            space,
+            split.queries,
+            split.gallery,
+            missing=missing_rows,
+            clusters=False,
+            groups=split.groups,
+            exclude_group=split.exclude_group and space.class_ids is None,
+        )
+        name, score = evaluation.headline, evaluation.main
+        values = [evaluation.text(name, x, unit=False) for x in (score.model, score.random, score.oracle)]
+        rows.append([space.unit, evaluation.titled(name, score.title), *values, percent(score.normalized())])
+    return rows
+
+
+def group_rows(split: Split, ranking: Ranking) -> tuple[int, list[list[str]]]:
+    """The number of groups of queries, and the worst: name, queries, and the mean of the main metric of their queries.
+
+    The groups are those of the split, named by its metadata or else by their first item; where labels are classes, the
+    classes.
+    """
+    classes = split.labels.class_ids
+    group_ids = split.groups if classes is None else classes.cpu()
+    if group_ids is None or not len(ranking.queries):
+        return 0, []
+    unique_groups, position, counts = torch.unique(group_ids[ranking.queries], return_inverse=True, return_counts=True)
+    sums = torch.zeros(len(unique_groups), dtype=torch.float64).index_add_(0, position, ranking.values.double())
+    means = sums / counts
+    if len(unique_groups) < 2:
+        return len(unique_groups), []
+    rows = []
+    for n in means.argsort(descending=classes is None, stable=True)[:_GROUPS].tolist():
+        first_row = int((group_ids == unique_groups[n]).nonzero()[0, 0])
+        name = _group_name(split, first_row) if classes is None else split.labels.text(first_row)
+        rows.append([name, f"{int(counts[n]):,}", _value(float(means[n]), split)])
+    return len(unique_groups), rows
+
+
+def has_group_names(split: Split) -> bool:
+    """Whether a split knows the name of each group."""
+    return split.group_name in split.metadata
+
+
+def _group_name(split: Split, row: int) -> str:
+    value = split.metadata[split.group_name][row] if has_group_names(split) else None
+    if value is None:
+        return split.name(row)
+    return value_text(value) if isinstance(value, float) else str(value)
+
+
+def _value(value: float, split: Split) -> str:
+    return percent(value) if split.labels.class_ids is not None else split.labels.measure.text(value)
 
 
 @dataclass(frozen=True)
 class RankingContent:
     """A ranking, as a report shows it.
 
-    Also `gallery.png`, `queries.csv`, and `match.png`, which explains the label distance of a pair.
+    Also `queries.csv`: the main metric of each query, and its nearest items.
 
     Attributes:
         ranking: the items retrieved on the split of the report.
         missing: rows whose image could not be read.
         calibration: what embedding distances mean, for a line of the header.
         labelled: training items that answer with labels, for a table of the errors of answers.
-        pair: the rows whose label distance `match.png` explains; default the first query and its nearest item.
+        pair: the rows whose label distance is explained; default the first query and its nearest item.
     """
 
     ranking: Ranking
@@ -48,7 +126,7 @@ class RankingContent:
         """What the report shows."""
         ranking, metrics, album = self.ranking, evaluated.evaluation, Album(split)
         broken, kind = album.broken, KINDS[evaluated.evaluation.kind]
-        strips, explained = gallery_strips(split, ranking, broken), explain_pair(split, ranking, broken, self.pair)
+        explanation = explain_pair(split, ranking, broken, self.pair) or Explanation("", (), ())
         density = density_plot(ranking.pairs, metrics.spearman, about.squared, metrics.measure)
         figures = {
             "metrics": metrics_plot(metrics),
@@ -59,11 +137,8 @@ class RankingContent:
         errors = report_errors(split, ranking.embeddings, self.missing)
         suspects = [] if errors is None else LabelSuspects(split, errors).examples(SHOWN)
         album.prepare([*shown.first, *shown.spread, *shown.worst, *shown.surprises, *suspects])
-        files = {"gallery.png": encode(stack(strips)), "queries.csv": queries_csv(split, metrics, ranking)}
-        if explained is not None:
-            files["match.png"] = encode(explanation_picture(explained))
         group_count, groups = group_rows(split, ranking)
-        explanation, labelled = explained or Explanation("", (), ()), self.labelled
+        labelled = self.labelled
         values = {
             "unit": text(unit_words(metrics)),
             "unit_of_numbers": text(kind.unit_of_numbers(metrics.unit, metrics.measure)),
@@ -73,7 +148,7 @@ class RankingContent:
             "classes": kind.by_class,
             "chosen_pair": self.pair is not None,
             "explained": text(explanation.names),
-            "match": [Strip(picture, text(title)) for title, picture in explanation.pictures],
+            "match": [(picture, text(title)) for title, picture in explanation.pictures],
             "parts": texts(explanation.table),
             "largest_map": MAX_TSNE,
             "squared": about.squared,
@@ -88,4 +163,4 @@ class RankingContent:
             "group": text("class" if kind.by_class else split.group_name or "group"),
             "named_by_item": not (kind.by_class or has_group_names(split)),
         }
-        return Page("report.html", album, figures, files, values)
+        return Page("report.html", album, figures, {"queries.csv": queries_csv(split, metrics, ranking)}, values)

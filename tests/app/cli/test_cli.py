@@ -43,7 +43,7 @@ def test_train_evaluate_report(contml, tmp_path):
     assert "random" in out
     assert "oracle" in out
     assert "epoch 2/2" in err
-    for name in ("config.yaml", "metrics.jsonl", "evaluation.json", "report.html", "gallery.png", "embeddings"):
+    for name in ("config.yaml", "metrics.jsonl", "evaluation.json", "report.html", "map.png", "embeddings"):
         assert (folder / name).exists()
     first = json.loads((folder / "evaluation.json").read_text())
     assert first["queries"] == 6
@@ -65,7 +65,6 @@ def test_train_evaluate_report(contml, tmp_path):
     (folder / "report.html").unlink()
     status, out, _ = contml("report", folder, "--pair", "1", "2")
     assert status == 0
-    assert (folder / "match.png").exists()
     assert (folder / "report.html").exists()
 
     with without_reports():  # a finished run: nothing left to do but the report
@@ -210,7 +209,7 @@ def test_a_mistake_in_a_config_is_one_line(refused, change, texts):
         (["evaluate", "run", "--jsn"], ["--jsn", "--json"]),
         (["evaluate"], ["RUN"]),
         (["evaluate", "run", "--checkpoint", "first"], ["--checkpoint", "first", "last", "best"]),
-        (["prepare", "classes/cub", "own", "--size", "big"], ["--size: 'big'; must be a whole number of at least 1"]),
+        (["explore", "own", "--items", "big"], ["--items: 'big'; must be a whole number of at least 2"]),
         (["search", "x", "y", "-k", "0"], ["-k: 0; must be a whole number of at least 1"]),
         (["audit", "run", "--neighbours", "1.5"], ["--neighbours: '1.5'; must be a whole number of at least 1"]),
         (["explore", "run", "--port", "70000"], ["--port: 70000; must be", "0 to 65535"]),
@@ -385,7 +384,7 @@ def test_a_run_can_be_moved_and_its_data_too(contml, tmp_path):
     assert contml("evaluate", folder)[0] == 0
     status, _, err = contml("train", "--resume", folder)
     assert status == 0, err
-    assert "<title>table/file" in (folder / "report.html").read_text()
+    assert "<title>joints.npz: joints" in (folder / "report.html").read_text()
 
 
 @pytest.mark.slow
@@ -403,7 +402,7 @@ def test_resume_needs_no_file_of_weights(contml, tmp_path):
 
 
 def test_help_of_everything(contml):
-    commands = ("train", "evaluate", "report", "compare", "check", "features", "prepare", "list", "copy", "weights")
+    commands = ("train", "evaluate", "report", "compare", "check", "features", "list", "copy", "weights")
     for command in ([], *([command] for command in commands)):
         status, out, _ = contml(*command, "--help")
         assert status == 0

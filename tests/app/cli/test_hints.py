@@ -95,7 +95,7 @@ def test_no_hint_of_the_sources_names_what_a_command_does_not_take(command):
          "restore them, or start a new run"),
         ("continue it with 'contml train --resume runs/x'", "check", None),
         ("your own data are given as --data a.csv", "check", None),
-        ("your own data are given as --data a.csv", "prepare", ""),
+        ("your own data are given as --data a.csv", "weights", ""),
         ("set loss.beta=10", "weights", None),
         ("set model.dim=8", "export", ""),
         ("did you mean 'task.root'?", "embed", None),

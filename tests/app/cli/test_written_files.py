@@ -20,7 +20,6 @@ OVERWRITING = {
     "benchmark, page": ("benchmark graded_features data=. weights=. --results out", "out/graded_features.md"),
     "check": ("check none --save-config taken.yaml", "taken.yaml"),
     "compare --save, others": ("compare none --save out", "out/notes.txt"),
-    "schema": ("schema taken.json", "taken.json"),
     "copy": ("copy pose/synthetic taken.yaml", "taken.yaml"),
     "copy to a folder": ("copy pose/synthetic .", "synthetic.yaml"),
     "embed": ("embed none photos --out taken.npz", "taken.npz"),
@@ -42,7 +41,7 @@ OVERWRITING = {
     "weights to a folder": ("weights raw --output .", "weights.png"),
 }
 #: The commands that write only in the folder of a run, an index, a sweep or a cache, which the same command continues.
-OWN_FOLDERS = {"evaluate", "report", "prepare"}
+OWN_FOLDERS = {"evaluate", "report"}
 NO_FILES = {"caption", "list"}
 
 
@@ -71,7 +70,6 @@ def test_every_command_is_in_one_of_the_tables():
 #: Commands that write files from nothing but their arguments, and the same ones with another content.
 AGAIN = {
     "check": (f"check pose/synthetic {SMALL} --save-config new.yaml", "new.yaml", "seed=1"),
-    "schema": ("schema new.json", "new.json", None),
     "copy": ("copy pose/synthetic new.yaml", "new.yaml", None),
     "weights": ("weights raw --output new.png", "new.png", "loss.beta=11"),
 }

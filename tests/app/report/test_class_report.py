@@ -7,7 +7,6 @@ import pytest
 import torch
 from PIL import Image
 
-from contml.app.report.gallery import choose_queries, gallery_strips
 from contml.app.report.page import About, write_report
 from contml.app.report.plots import class_density_plot, png, training_plot
 from contml.app.report.ranking import RankingContent
@@ -52,19 +51,6 @@ def test_the_texts_of_the_page_are_about_classes(tmp_path):
     for words in ("Embedding distance within and between classes", "Recall@1 on the test"):
         assert words in page
     assert "lower is better" not in page
-
-
-def test_a_strip_counts_the_items_of_the_same_class(monkeypatch):
-    split, _, ranking = found()
-    written = []
-    monkeypatch.setattr("contml.app.report.gallery._write", lambda pen, at, text, *_, **__: written.append(text))
-    gallery_strips(split, ranking, {}, count=3)
-    for q in choose_queries(ranking.label_distances, 3).tolist():
-        hits = int((ranking.label_distances[q, :5] == 0).sum())
-        assert f"Retrieved by the embedding ({hits} of the top 5 have the same class)" in written
-    best = "Best possible: the same class (5 of the top 5 have the same class)"
-    assert {"same class", "another class", best} <= set(written)
-    assert not any("label distance" in text for text in written)
 
 
 def test_the_training_plot_shows_recall_at_1():

@@ -19,7 +19,7 @@ from support.refusals import refuses
 
 from contml._support.text import interval_texts, number, percent
 from contml.app.report.embedding_map import main_direction, map_plots, principal_components, tsne
-from contml.app.report.gallery import choose_queries, draw, gallery_strips, stack
+from contml.app.report.examples import choose_queries, draw
 from contml.app.report.page import About, write_report
 from contml.app.report.plots import binned_quartiles, density_plot, metrics_plot, png, smooth, training_plot
 from contml.app.report.ranking import RankingContent
@@ -31,7 +31,7 @@ from contml.evaluation.evaluated import Evaluated, Selection, further, sentence,
 from contml.evaluation.results import Curve, Evaluation, Ranking, headline_k
 from contml.labels import ClassLabels, DateLabels, VectorLabels
 
-PNGS = ["curves.png", "metrics.png", "gallery.png", "density.png", "map.png", "tsne.png", "match.png"]
+PNGS = ["curves.png", "metrics.png", "density.png", "map.png", "tsne.png"]
 HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</script>"
 
 
@@ -255,22 +255,16 @@ def test_a_split_that_explains_gets_a_picture_of_the_first_query_and_its_best(tm
     first = int(choose_queries(ranking.label_distances, 6)[0])
     query, best = int(ranking.queries[first]), int(ranking.model[first, 0])
     assert any(f"{query:04d}.jpg" in alt and f"{best:04d}.jpg, explained: both" in alt for alt in page.alts)
-    with Image.open(tmp_path / "match.png") as picture:
-        assert picture.mode == "RGB"
-        assert picture.getpixel((10, 10)) == split.draw(query, 1).getpixel((0, 0))
-        assert picture.getpixel((picture.width - 10, 10)) == split.draw(best, 1).getpixel((0, 0))
 
 
 def test_an_explanation_that_fails_is_omitted_and_noted(tmp_path: Path) -> None:
     def failing(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> TitledPictures:
         raise ValueError("no words")
 
-    page = check_self_contained(
-        write(tmp_path / "failing", without=["match.png"], split=colours(view=View(explainer=failing)))
-    )
+    page = check_self_contained(write(tmp_path / "failing", split=colours(view=View(explainer=failing))))
     assert "ValueError: no words" in page.text
     assert "The first query and its nearest item" not in page.text
-    write(tmp_path / "nothing", without=["match.png"], ranking=no_ranking(), split=colours(view=View(explainer=beside)))
+    write(tmp_path / "nothing", ranking=no_ranking(), split=colours(view=View(explainer=beside)))
 
 
 def test_page_holds_every_number_of_the_table(usual: str) -> None:
@@ -377,7 +371,7 @@ def test_nothing_to_show(tmp_path: Path) -> None:
     curve = Curve("mean label distance", "lower", [math.nan], [math.nan], [math.nan])
     evaluation = Evaluation("", 0, 0, {"label_distance": curve}, math.nan, skipped=12)
     changes: dict[str, Any] = {"rows": [], "config": "", "ranking": ranking, "split": colours(0)}
-    page = Page(write(tmp_path, without=["match.png"], evaluation=of_test(evaluation), **changes))
+    page = Page(write(tmp_path, evaluation=of_test(evaluation), **changes))
     assert "12 images skipped" in page.text
 
 
@@ -425,34 +419,12 @@ def test_gallery_spreads_over_the_quality_and_is_reproducible() -> None:
 
 
 def test_broken_pictures_keep_the_layout() -> None:
-    _, ranking = fake()
     noted: dict[int, str] = {}
-    whole, holes = (
-        gallery_strips(colours(), ranking, {}),
-        gallery_strips(colours(view=View(broken_renderer)), ranking, noted),
-    )
-    assert stack(whole).size == stack(holes).size
+    for row in range(8):
+        picture = draw(colours(view=View(broken_renderer)), row, 40, noted)
+        assert (picture.size, picture.mode) == ((40, 40), "RGB")
     assert noted
     assert all(row % 4 == 0 and text.startswith("OSError") for row, text in noted.items())
-    for row in range(8):
-        picture = draw(colours(view=View(broken_renderer)), row, 40, {})
-        assert (picture.size, picture.mode) == ((40, 40), "RGB")
-
-
-def test_pictures_are_at_the_right_places() -> None:
-    split, (_, ranking) = colours(), fake()
-    q = int(choose_queries(ranking.label_distances, 1)[0])
-    picture = gallery_strips(split, ranking, {}, count=1)[0].picture
-
-    def color(row: int) -> tuple[int, ...]:
-        value = split.draw(row, 1).getpixel((0, 0))
-        assert isinstance(value, tuple)
-        return value
-
-    assert picture.getpixel((100, 200)) == color(q)
-    for line, rows in ((140, ranking.model[q]), (140 + picture.height // 2, ranking.oracle[q])):
-        for place in range(5):
-            assert picture.getpixel((picture.width - 100 - 214 * (4 - place), line)) == color(int(rows[place]))
 
 
 def test_principal_components_equal_the_svd() -> None:

@@ -14,15 +14,12 @@ import torch
 from PIL import Image
 
 from contml._support.text import number, percent, plain_text
-from contml.app.report.breakdown import group_rows, label_rows
-from contml.app.report.examples import by_score, examples, queries_csv, surprises, worst
-from contml.app.report.gallery import drawn
-from contml.app.report.label_errors import report_errors
+from contml.app.report.examples import by_score, drawn, examples, queries_csv, surprises, worst
 from contml.app.report.page import About, write_report
-from contml.app.report.pictures import ITEM, Album, panel_pictures
+from contml.app.report.pictures import ITEM, LIMIT, Album, panel_pictures
 from contml.app.report.plots import density_plot, ideal_curve, metrics_plot, picture_of
-from contml.app.report.ranking import RankingContent
-from contml.app.report.rendering import LIMIT
+from contml.app.report.ranking import RankingContent, group_rows, label_rows
+from contml.app.report.suspects import report_errors
 from contml.contracts import Measure
 from contml.data import Pixels, Split, View
 from contml.evaluation import Evaluated, evaluate
@@ -273,7 +270,7 @@ def test_a_page_that_is_too_large_gets_smaller_pictures(tmp_path, monkeypatch):
     found_here = RankingContent(ranking), split, Evaluated(evaluation, "test", "last", epoch=1, epochs=1)
     whole = write_report(tmp_path / "a", *found_here, About("t")).stat().st_size
     assert whole < LIMIT
-    monkeypatch.setattr("contml.app.report.rendering.LIMIT", whole - 1)
+    monkeypatch.setattr("contml.app.report.pictures.LIMIT", whole - 1)
     about = About(
         "t",
         brief=["1,000 test"],
@@ -306,7 +303,7 @@ def test_plain_text():
 
 
 def test_label_errors_of_many_items_are_those_of_a_sample(monkeypatch):
-    monkeypatch.setattr("contml.app.report.label_errors.FITTED", 40)
+    monkeypatch.setattr("contml.app.report.suspects.FITTED", 40)
     x = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
     split = Split([Pixels(np.zeros((8, 8, 3), np.uint8))] * 100, [*map(str, range(100))], VectorLabels(x[:, 0]))
     found = report_errors(split, x, torch.tensor([3]))

@@ -16,7 +16,7 @@ from contml.app.experiment.loading import load_run
 from contml.labels import CaptionLabels, CaptionVectorLabels, WeightedLabels, idf_weights
 from contml.runs import create
 from contml.tasks.captions.distance import CaptionDistance, DistanceOptions
-from contml.tasks.captions.synthetic import synthetic
+from contml.tasks.captions.drawn_scenes import synthetic
 from contml.testing import check_label_space
 
 SMALL = {"train": 40, "val": 6, "test": 20, "queries": 4, "size": 16}

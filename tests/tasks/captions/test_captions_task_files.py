@@ -16,8 +16,7 @@ from support.refusals import refuses
 
 from contml.app.experiment import evaluate_run, load, train
 from contml.data import Images, Split, Task
-from contml.tasks.captions.coco import coco
-from contml.tasks.captions.flickr import flickr, read_tokens
+from contml.tasks.captions.caption_files import coco, flickr, read_tokens
 from contml.tasks.table.file import file as table
 
 DATA = DATA_ROOT
@@ -288,7 +287,7 @@ def test_the_limits_of_word_vectors_can_be_raised(flickr_folder, monkeypatch):
     words = {word for _, texts in scenes() for text in texts for word in text.replace(",", "").split()}
     (flickr_folder / "vectors.txt").write_text("".join(f"{word} 1 {len(word)}\n" for word in words))
     for name, limit, allowed in (("MAX_BYTES", 99, "99 bytes"), ("MAX_ROWS", 9, "at most 9")):
-        monkeypatch.setattr(f"contml.tasks._readers.word_vectors.{name}", limit)
+        monkeypatch.setattr(f"contml.tasks.captions.distance.{name}", limit)
         option = name.lower()
         with refuses("vectors.txt", allowed=allowed, hint=f"set {option}=NUMBER to read more"):
             flickr(str(flickr_folder), vectors="vectors.txt", **{option: 1})

@@ -15,9 +15,8 @@ from contml.data.renderers.text import class_colour, draw_words
 from contml.evaluation.retrieval import evaluate
 from contml.losses import LOSSES
 from contml.tasks.classes import TASKS
-from contml.tasks.classes.creatures import GENUS, TRAITS, draw_specimen, species
+from contml.tasks.classes.drawn_beetles import GENUS, TRAITS, draw_specimen, species, synthetic
 from contml.tasks.classes.reading import ClassImage, make_split
-from contml.tasks.classes.synthetic import synthetic
 from contml.testing import check_label_space
 
 SMALL = {"classes": 6, "per_class": 4, "test_classes": 5, "test_per_class": 3, "size": 32}

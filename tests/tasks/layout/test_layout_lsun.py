@@ -6,9 +6,8 @@ from support.layouts import POINTS, corner_points, surfaces_of, write_lsun, writ
 from support.refusals import refuses
 
 from contml.tasks.layout import lsun as module
-from contml.tasks.layout.interiors import draw_room
-from contml.tasks.layout.lsun import lsun
-from contml.tasks.layout.surfaces import TYPES, draw_surfaces, name_components
+from contml.tasks.layout.drawn_rooms import draw_room
+from contml.tasks.layout.lsun import TYPES, draw_surfaces, lsun, name_components
 from contml.tasks.layout.views import choose_view, surface_map
 
 

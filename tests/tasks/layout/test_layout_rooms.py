@@ -8,10 +8,9 @@ from support.layouts import surfaces_of
 from support.refusals import refuses
 
 from contml.labels import SegmentationLabels
-from contml.tasks.layout import interiors, views
-from contml.tasks.layout.interiors import draw_room
-from contml.tasks.layout.surfaces import TYPES
-from contml.tasks.layout.synthetic import synthetic
+from contml.tasks.layout import drawn_rooms, views
+from contml.tasks.layout.drawn_rooms import draw_room, synthetic
+from contml.tasks.layout.lsun import TYPES
 from contml.tasks.layout.views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT, Camera, choose_view, surface_map
 
 TYPE_OF = {surfaces_of(layout): kind for kind, layout in TYPES.items()}
@@ -128,7 +127,7 @@ def test_the_same_room_at_every_size():
 
 def test_furniture_changes_the_picture_and_not_the_layout(monkeypatch):
     furnished = [draw_room(2, index) for index in range(40)]
-    monkeypatch.setattr(interiors, "furnish", lambda rng, view: [])
+    monkeypatch.setattr(drawn_rooms, "furnish", lambda rng, view: [])
     empty = [draw_room(2, index) for index in range(40)]
     changed = [np.abs(a.astype(int) - b).max(2) for (a, _), (b, _) in zip(furnished, empty, strict=True)]
     assert all((a == b).all() for (_, a), (_, b) in zip(furnished, empty, strict=True))
@@ -142,9 +141,9 @@ def test_borders_of_surfaces_agree_with_the_map(monkeypatch):
     def flat(rng, view, planes, lengths, rays, boxes):
         return paints[np.array(view.surfaces)[planes]].transpose(2, 0, 1).astype(np.float32)
 
-    monkeypatch.setattr(interiors, "_paint_surfaces", flat)
-    monkeypatch.setattr(interiors, "furnish", lambda rng, view: [])
-    monkeypatch.setattr(interiors, "_expose", lambda rng, picture: picture.transpose(1, 2, 0))
+    monkeypatch.setattr(drawn_rooms, "_paint_surfaces", flat)
+    monkeypatch.setattr(drawn_rooms, "furnish", lambda rng, view: [])
+    monkeypatch.setattr(drawn_rooms, "_expose", lambda rng, picture: picture.transpose(1, 2, 0))
     for index in range(30):
         pixels, labels = draw_room(3, index)
         away = np.abs(pixels[None] - paints[1:, None, None]).sum(3)  # [5,S,S]
@@ -155,7 +154,7 @@ def test_borders_of_surfaces_agree_with_the_map(monkeypatch):
 
 def test_boxes_stand_on_the_floor_in_the_room(rooms):
     for index, view in enumerate(rooms[:100]):
-        for box in interiors.furnish(np.random.default_rng(index), view):
+        for box in drawn_rooms.furnish(np.random.default_rng(index), view):
             low, high = np.array(box.low), np.array(box.high)
             assert (low <= high).all()
             assert (low > -1e-9).all()

@@ -8,8 +8,8 @@ from support.refusals import refuses
 from contml.data import ImageFile, Pixels, Split
 from contml.data.renderers.labels import class_colours, draw_label_map
 from contml.labels import SegmentationLabels
-from contml.tasks.layout.interiors import draw_room
-from contml.tasks.layout.split import make_split
+from contml.tasks._readers.label_maps import make_split
+from contml.tasks.layout.drawn_rooms import draw_room
 from contml.testing import check_label_space
 
 #: Canonical ids after a flip: left and right wall change places.

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from scipy.io import loadmat, savemat
 from support.paths import DATA_ROOT
 from support.pose_sets import SHORT, write_lsp
@@ -118,8 +117,6 @@ def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path):
     run = train(load("pose/synthetic", changes), tmp_path)
     assert [row["event"] for row in run.rows()].count("evaluation") == 2
     assert (run.folder / "report.html").stat().st_size > 10_000
-    with Image.open(run.folder / "gallery.png") as gallery:
-        assert gallery.width > 400
 
 
 # What is refused

@@ -5,9 +5,9 @@ from support.refusals import refuses
 
 from contml.data.renderers import poses as rendering
 from contml.data.renderers.poses import PoseRenderer
-from contml.tasks.pose import persons
+from contml.tasks.pose import drawn_persons
 from contml.tasks.pose.bodies import LSP
-from contml.tasks.pose.persons import Piece, draw_person
+from contml.tasks.pose.drawn_persons import Piece, draw_person
 
 #: Joints that change places when an image is flipped left to right.
 LSP_MIRROR = ((0, 5), (1, 4), (2, 3), (6, 11), (7, 10), (8, 9))
@@ -33,13 +33,13 @@ def poses():
 def masks(seed, index, size):
     """How much of each pixel each part of a person covers, 0..1; parts of one name together."""
     rng = np.random.default_rng([seed, index])
-    body = persons.choose_body(rng)
-    parts = persons._dress(body, persons._choose_clothes(rng))
+    body = drawn_persons.choose_body(rng)
+    parts = drawn_persons._dress(body, drawn_persons._choose_clothes(rng))
     covered = {}
     for name in {part.name for part in parts}:
-        canvas = Image.new("RGB", (size * persons.SUPERSAMPLING,) * 2)
-        persons._paint(canvas, [part._replace(colour=(255, 255, 255)) for part in parts if part.name == name])
-        covered[name] = np.asarray(canvas.reduce(persons.SUPERSAMPLING))[:, :, 0] / 255
+        canvas = Image.new("RGB", (size * drawn_persons.SUPERSAMPLING,) * 2)
+        drawn_persons._paint(canvas, [part._replace(colour=(255, 255, 255)) for part in parts if part.name == name])
+        covered[name] = np.asarray(canvas.reduce(drawn_persons.SUPERSAMPLING))[:, :, 0] / 255
     return covered
 
 
@@ -118,13 +118,13 @@ def test_limbs_end_at_their_joints():
 
 
 def test_joints_lie_on_the_person_in_the_picture(monkeypatch):
-    flat = persons._choose_clothes(np.random.default_rng(0))
+    flat = drawn_persons._choose_clothes(np.random.default_rng(0))
     magenta = (250.0, 0.0, 250.0)
     flat = flat._replace(skin=magenta, hair=magenta, shirt=magenta, stripe=None, trousers=magenta, shoes=magenta)
     nothing = Piece("clutter", 0.0, ((complex(-1, -1), 0.0),) * 4, (0.0, 0.0, 0.0))
-    monkeypatch.setattr(persons, "_choose_clothes", lambda rng: flat)
-    monkeypatch.setattr(persons, "_clutter", lambda rng, smallest, largest: nothing)
-    monkeypatch.setattr(persons, "_light", lambda rng, pixels: pixels)
+    monkeypatch.setattr(drawn_persons, "_choose_clothes", lambda rng: flat)
+    monkeypatch.setattr(drawn_persons, "_clutter", lambda rng, smallest, largest: nothing)
+    monkeypatch.setattr(drawn_persons, "_light", lambda rng, pixels: pixels)
     on, off = [], []
     for index in range(60):
         pixels, joints = draw_person(6, index)
@@ -139,7 +139,7 @@ def test_joints_lie_on_the_person_in_the_picture(monkeypatch):
 @pytest.mark.parametrize("place", [(0.5, 0.5), (0.31, 0.72)])
 def test_a_disc_is_drawn_at_its_centre(place):
     canvas = Image.new("RGB", (192, 192))
-    persons._paint(canvas, [Piece("disc", 0.0, ((complex(*place), 0.1),) * 4, (255.0, 255.0, 255.0))])
+    drawn_persons._paint(canvas, [Piece("disc", 0.0, ((complex(*place), 0.1),) * 4, (255.0, 255.0, 255.0))])
     mass = np.asarray(canvas.reduce(3), np.float64)[:, :, 0]
     rows, cols = np.mgrid[:64, :64]
     centre = [(mass * cols).sum() / mass.sum(), (mass * rows).sum() / mass.sum()]

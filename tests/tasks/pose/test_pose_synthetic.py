@@ -8,7 +8,7 @@ import torch
 from support.refusals import refuses
 
 from contml.data import Pixels, Task
-from contml.tasks.pose.synthetic import synthetic
+from contml.tasks.pose.drawn_persons import synthetic
 
 
 def test_synthetic_people_are_pixels_with_queries_first():

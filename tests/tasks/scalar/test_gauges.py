@@ -12,8 +12,7 @@ from support.refusals import refuses
 from contml.data import Split
 from contml.tasks._readers.splits import FIRST_TEST
 from contml.tasks.scalar import TASKS
-from contml.tasks.scalar.gauges import HIGHEST, _paint, draw_gauge
-from contml.tasks.scalar.synthetic import synthetic
+from contml.tasks.scalar.drawn_gauges import HIGHEST, _paint, draw_gauge, synthetic
 from contml.testing import check_label_space
 
 SMALL = {"train": 30, "val": 8, "test": 20, "queries": 5, "size": 24}

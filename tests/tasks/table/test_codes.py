@@ -9,7 +9,7 @@ import pytest
 from support.tables import dials, write_table
 
 from contml.app.experiment import OwnData, load_table
-from contml.tasks.table.codes import missing_codes
+from contml.tasks.table.number_labels import missing_codes
 
 HEIGHTS = np.random.default_rng(0).normal(170, 10, 200)
 

@@ -16,7 +16,7 @@ from support.tables import SIZES, dials, suggested, write_table
 
 from contml import InputError
 from contml._support.text import number as number_of
-from contml.app.report.explanation import pair_table
+from contml.app.report.examples import pair_table
 from contml.config import options as options_of
 from contml.data import Images, Split, Task
 from contml.data.renderers.labels import CaptionExplainer

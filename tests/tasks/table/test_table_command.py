@@ -54,9 +54,9 @@ def test_a_sum_of_labels_trains_is_evaluated_and_reported(contml, tmp_path):
     }
     assert values["task"]["labels"]["colour"] == {"kind": "class", "weight": 0.5}
     assert values["task"]["labels"]["text"]["dim"] == 8
-    for name in ("report.html", "gallery.png", "match.png", "map.png"):
+    for name in ("report.html", "map.png", "tsne.png"):
         assert (folder / name).exists()
-    assert np.asarray(Image.open(folder / "gallery.png")).std() > 20
+    assert np.asarray(Image.open(folder / "map.png")).std() > 20
     status, out, err = contml("evaluate", folder, "--json")
     assert status == 0, err
     assert json.loads(out)["unit"].startswith("reading / ")

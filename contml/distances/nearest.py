@@ -1,39 +1,120 @@
-"""The k nearest vectors by Euclidean distance, exactly: candidates are found in float32 and ranked in float64.
+"""The k nearest rows of a label space and the k nearest vectors, exactly and within a memory budget.
+
+Of any label space, by blocks of label distances: neighbours at equal distance are in order of rows. Label distances are
+the same numbers on every device, to float32 rounding.
+
+Of vectors by Euclidean distance: candidates are found in float32 and ranked in float64.
 
 Candidates come from matrix products. Every other vector is at least as far as the last candidate, except for float32
 rounding, which has a bound. Where rounding could hide a nearer vector (tight clusters, ties), the query is compared
 with the whole gallery.
 
 Vectors of one dimension are sorted instead: the candidates of a query are the numbers next to it.
-
-Whole galleries are ranked likewise: products in float64 give the order, and entries that rounding could have put out of
-order are subtracted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from contml._support.errors import InputError
 from contml.distances._compiled import rows_in_threads
-from contml.distances.exact import ExactDistances, as_floats, squared_distances_of, squared_distances_to
-from contml.distances.search import Neighbours
+from contml.distances.exact import ExactDistances, as_floats, squared_distances_to
 
+#: Bytes that a block of label distances may take, with temporaries.
+MEMORY = 256 << 20
+#: Bytes per entry of a block of label distances while it is computed: float64 arithmetic with temporaries.
+_PER_ENTRY = 64
 #: Rows that are centred and scaled in float64 at a time.
 _CHUNK = 4096
 #: Candidates beyond k: rounding may have swapped near ties at k.
 _SPARE = 32
-#: Queries ranked at a time, the bytes that their candidates may take, and the bytes of one candidate.
-_QUERIES = 512
-_BYTES, _PER_CANDIDATE = 256 << 20, 96
+#: Queries ranked at a time, and the bytes of one of their candidates.
+_QUERIES, _PER_CANDIDATE = 512, 96
 #: Gallery rows of a matrix product: bounds the `[queries, rows]` block. On the CPU it stays in the processor's cache.
 _COLUMNS, _CPU_COLUMNS = 1 << 16, 1 << 11
 #: Entries of a block of numbers beside their queries.
 _ENTRIES = 1 << 18
+
+
+class Neighbours(NamedTuple):
+    """The k nearest rows of each row by label distance, nearest first, ties by lower row.
+
+    Where fewer than k have a label distance to the row, the other places have row -1 and distance infinity.
+    """
+
+    distances: Tensor  # [R,k] float32
+    rows: Tensor  # [R,k] int64
+
+
+def stream_nearest(
+    pairwise: Callable[[Tensor, Tensor], Tensor],
+    known: Callable[[Tensor, Tensor], Tensor | None],
+    k: int,
+    rows: Tensor,
+    among: Tensor,
+    memory: int,
+    progress: Callable[[int], None] | None,
+) -> Neighbours:
+    """The k nearest of `among` `[C]` to each of `rows` `[R]`, without the row itself, by blocks of `pairwise`.
+
+    `known` gives the pairs of a block that have a label distance; None: all.
+    """
+    keys = torch.empty(len(rows), k, dtype=torch.int64, device=rows.device)
+    width = min(len(among), 1 << 14)
+    for chunk in chunks(len(rows), width, memory):
+        best: Tensor | None = None
+        for start in range(0, len(among), width):
+            cols = among[start : start + width]
+            key = _keys(pairwise(rows[chunk], cols).float(), cols)
+            key.masked_fill_(rows[chunk, None] == cols, _LAST)
+            if (has_distance := known(rows[chunk], cols)) is not None:
+                key.masked_fill_(~has_distance, _LAST)
+            key = key if best is None else torch.cat((best, key), 1)
+            best = key.topk(min(k, key.shape[1]), dim=1, largest=False).values
+        assert best is not None
+        keys[chunk] = best
+        if progress is not None:
+            progress(chunk.stop)
+    return _unpack(keys)
+
+
+def checked(distances: Tensor) -> Tensor:
+    """Check that label distances `[R, C]` are finite numbers >= 0; returns them."""
+    if distances.numel() and not all(0 <= float(edge) < float("inf") for edge in torch.aminmax(distances)):
+        row, col = (~((distances >= 0) & distances.isfinite())).nonzero()[0].tolist()
+        value = f"{distances[row, col].item()} in row {row}, column {col} of a block"
+        is_negative = bool(distances[row, col] < 0)
+        hint = "similarities? give 1 - similarity" if is_negative else "look for NaN in the labels"
+        raise InputError("label distance", value, "must be a finite number >= 0", hint)
+    return distances
+
+
+def chunks(rows: int, cols: int, memory: int) -> Iterator[slice]:
+    """Slices of the rows such that a block of a slice and all columns fits in `memory` bytes."""
+    step = max(1, memory // (_PER_ENTRY * max(cols, 1)))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+#: The key of an entry that does not count: after all others.
+_LAST = torch.iinfo(torch.int64).max
+
+
+def _unpack(keys: Tensor) -> Neighbours:
+    none = keys == _LAST
+    distances, rows = (keys >> 32).int().view(torch.float32), keys & 0xFFFFFFFF
+    return Neighbours(distances.masked_fill_(none, torch.inf), rows.masked_fill_(none, -1))
+
+
+def _keys(distances: Tensor, cols: Tensor) -> Tensor:
+    # Floats >= 0 have the order of their bits, so (distance, row) packs into one integer for a plain top-k: ties go to
+    # the lower row, on every device. Adding 0 turns -0.0, whose bits are negative, into 0.0.
+    return (distances.add(0.0).view(torch.int32).long() << 32) | cols
 
 
 class Nearest(NamedTuple):
@@ -50,7 +131,7 @@ def nearest_vectors(
     *,
     self_index: Tensor | None = None,
     order: Callable[[Tensor], Tensor] | None = None,
-    memory: int = _BYTES,
+    memory: int = MEMORY,
     progress: Callable[[int], None] | None = None,
 ) -> Nearest:
     """The k nearest of the gallery `[G, d]` to each query `[Q, d]` by squared Euclidean distance in float64, exactly.
@@ -117,73 +198,6 @@ def neighbours_by_value(
     x, y = values[rows], values[among]
     nearest = nearest_vectors(x, y, k, self_index=own_index, order=rounded, memory=memory, progress=progress)
     return Neighbours(nearest.values.float(), among[nearest.positions])
-
-
-class Ranked(NamedTuple):
-    """Whole rankings of a gallery."""
-
-    values: Tensor  # [Q,G] float64: infinite where an item is excluded
-    order: Tensor  # [Q,G] int64: the items, nearest first, ties by lower position
-
-
-def ranked_vectors(queries: Tensor, gallery: Tensor, excluded: Tensor) -> Ranked:
-    """All squared distances, with the order and the ties of `squared_distances_of`, on the CPU.
-
-    A value is a matrix product, which may be off by rounding. Values of a row that are so near to each other that
-    rounding could swap them are subtracted.
-
-    Args:
-        queries: finite numbers `[Q, d]`.
-        gallery: finite numbers `[G, d]`.
-        excluded: the gallery items that a query does not find, bool `[Q, G]`.
-    """
-    x, y = as_floats(queries), as_floats(gallery)
-    values = torch.empty(excluded.shape, dtype=torch.float64)
-    center = y.mean(0, dtype=torch.float64)
-    rows = x.double() - center
-    size, longest = rows.square().sum(1), 0.0
-    for start in range(0, len(y), _CHUNK):
-        columns = y[start : start + _CHUNK].double() - center
-        squared = columns.square().sum(1)
-        longest = max(longest, float(squared.max()))
-        values[:, start : start + _CHUNK] = (size[:, None] + squared).addmm_(rows, columns.T, alpha=-2)
-    # Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 3.5: of a product and of a subtracted
-    # distance, with a factor of 2 to spare.
-    terms = 4 * (x.shape[1] + 8)
-    rounding = terms * (2.0**-53 * (size.sqrt() + longest**0.5).square() + torch.finfo(torch.float64).tiny)  # [Q]
-    values.masked_fill_(excluded, torch.inf)
-    order = argsort_rows(values)
-    in_order = values.gather(1, order)
-    close = in_order.diff(dim=1) <= 2 * rounding[:, None]  # of infinite ones the difference is NaN
-    again = close.any(1).nonzero()[:, 0]
-    unsure = torch.zeros(len(again), values.shape[1], dtype=torch.bool)
-    unsure[:, 1:] |= close[again]
-    unsure[:, :-1] |= close[again]
-    unsure_rows, unsure_places = unsure.nonzero(as_tuple=True)
-    unsure_rows = again[unsure_rows]
-    items = order[unsure_rows, unsure_places]
-    values[unsure_rows, items] = squared_distances_of(x, y, unsure_rows, items)
-    order[again] = argsort_rows(values[again])
-    return Ranked(values, order)
-
-
-def argsort_rows(values: Tensor) -> Tensor:
-    """The columns of each row of values `[Q, C]`, on the CPU and without NaN, in order, ties by lower column."""
-    from contml.distances import _ranking  # here: it imports numba
-
-    order = torch.empty(values.shape, dtype=torch.int64)
-    numbers, columns = as_floats(values).numpy(), order.numpy()
-    rows_in_threads(lambda part: _ranking.argsort_rows(numbers[part], columns[part]), len(values), values.numel())
-    return order
-
-
-def mean_ranks(x: Tensor) -> Tensor:
-    """The rank of each number of x `[P]` in float64, on the CPU and without NaN, from 0; equal ones get the mean."""
-    from contml.distances import _ranking  # here: it imports numba
-
-    ranks = torch.empty(len(x), dtype=torch.float64)
-    _ranking.mean_ranks(as_floats(x).numpy(), argsort_rows(x[None])[0].numpy(), ranks.numpy())
-    return ranks
 
 
 def _nearest_numbers(
@@ -298,7 +312,7 @@ class _Rounding:
 
 
 def _search_on_cpu(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
-    from contml.distances._ranking import keep_nearest, keep_smallest  # here: it imports numba
+    from contml.distances._nearest_loops import keep_nearest, keep_smallest  # here: it imports numba
 
     size = gallery.square().sum(1)  # [G]
 

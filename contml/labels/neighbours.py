@@ -10,21 +10,24 @@ content of a damaged file is computed again.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from itertools import count, takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from contml import work
 from contml._support.errors import InputError
 from contml._support.files import locked
+from contml._support.fingerprints import fingerprint
+from contml._support.progress import progress_bar
 from contml._support.tensors import load_tensors, save_tensors
+from contml.contracts import Rows
+from contml.distances.nearest import MEMORY, Neighbours
+from contml.labels.base import LabelSpace
+from contml.work import Files, run
 
 #: Part of every key: increase it when the definition of a label distance changes.
 _VERSION = 1
@@ -33,6 +36,61 @@ _ROWS = 1024
 
 _Found: TypeAlias = "tuple[Tensor, Tensor]"  # distances [R,k] and rows [R,k]
 _Progress: TypeAlias = "Callable[[int], None] | None"
+
+
+def nearest(
+    labels: LabelSpace,
+    k: int,
+    rows: Rows = None,
+    *,
+    among: Rows = None,
+    memory: int = MEMORY,
+    progress: _Progress = None,
+    cache: Path | str | None = None,
+    cluster: str = "",
+) -> Neighbours:
+    """The exact k nearest items of each row, as `labels.nearest(k, rows)`, which a folder may keep.
+
+    Args:
+        labels: the label space.
+        k: the number of neighbours.
+        rows: the rows to find neighbours of; default all.
+        among: the rows that may be neighbours; default all.
+        memory: maximum bytes of a block of label distances and its temporaries.
+        progress: called with the number of rows finished so far; `progress_bar` shows it.
+        cache: a folder for the result, found again by a hash of the labels and the options of their distance;
+            an interrupted search continues where it stopped. None: the result is not kept.
+        cluster: a Ray cluster that searches, by an address as in `contml.work.run`; it needs a `cache`.
+            Empty: this process searches.
+
+    Raises:
+        InputError: as of `LabelSpace.nearest`, the folder of the cache cannot be written, or the cluster does not
+            answer.
+    """
+    if cache is None:
+        if cluster:
+            raise InputError("cluster", repr(cluster), "needs a cache", hint="cache='neighbours', a folder")
+        return labels.nearest(k, rows, among=among, memory=memory, progress=progress)
+    wanted, candidates = labels._searched(k, rows, among)
+
+    def search(part: Tensor, report: _Progress) -> Neighbours:
+        return labels.nearest(k, part, among=candidates, memory=memory, progress=report)
+
+    found = NeighbourCache(Path(cache).expanduser(), labels.fingerprint(), k, wanted, candidates)
+    return Neighbours(*found.get(search, progress, cluster))
+
+
+def search_neighbours(space: LabelSpace, k: int, cache: Path | None, quiet: bool) -> Tensor:
+    """Return the rows of the k nearest items of each item, `[N, k]`.
+
+    Args:
+        space: the labels.
+        k: the number of neighbours.
+        cache: a folder that keeps them.
+        quiet: show no progress.
+    """
+    with nullcontext() if quiet else progress_bar(len(space)) as progress:
+        return nearest(space, k, progress=progress, cache=cache).rows
 
 
 class NeighbourCache:
@@ -96,7 +154,7 @@ class NeighbourCache:
         parts = [_Part(start, min(start + _ROWS, total)) for start in range(0, max(1, total), _ROWS)]
         for part in takewhile(lambda part: part.key in found, parts):
             report(part.end)
-        work.run(parts, search, found, cluster=address, on_done=lambda _: report(min(next(done) * _ROWS, total)))
+        run(parts, search, found, cluster=address, on_done=lambda _: report(min(next(done) * _ROWS, total)))
         blocks = [found[part.key] for part in parts]
         return torch.cat([block[0] for block in blocks]), torch.cat([block[1] for block in blocks])
 
@@ -132,7 +190,7 @@ class _Part(NamedTuple):
         return f"neighbours of rows {self.start} to {self.end - 1}"
 
 
-class _Parts(work.Files["_Found"]):
+class _Parts(Files["_Found"]):
     """The finished parts of a search, in a folder beside its result."""
 
     suffix = ".safetensors"
@@ -149,48 +207,3 @@ class _Parts(work.Files["_Found"]):
     def save(self, value: _Found, path: Path) -> None:
         """Write a part."""
         save_tensors(path, {"distances": value[0], "rows": value[1]}, search=[self._cache.key, path.name])
-
-
-def fingerprint(*parts: object) -> str:
-    """A hash of numbers, strings, tensors, arrays, classes and containers of them, the same on every device and run.
-
-    Raises:
-        InputError: a part is something else.
-    """
-    content = hashlib.sha256()
-    for part in parts:
-        _update_hash(content, part)
-    return content.hexdigest()[:32]
-
-
-def _update_hash(content: hashlib._Hash, value: object) -> None:
-    # Types and lengths are hashed too, so that different lists of parts have different content.
-    if isinstance(value, Tensor):
-        value = value.detach().cpu()
-        content.update(f"{value.dtype}{list(value.shape)}:".encode())
-        content.update(value.contiguous().flatten().view(torch.uint8).numpy().data)
-    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        content.update(f"{value.dtype.str}{list(value.shape)}:".encode())
-        content.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
-    elif value is None or isinstance(value, bool | int | float | complex | str | bytes | Path | np.generic):
-        text = repr(value).encode()
-        content.update(f"{type(value).__name__} {len(text)}:".encode() + text)
-    elif isinstance(value, type):
-        _update_hash(content, f"{value.__module__}.{value.__qualname__}")
-    elif isinstance(value, list | tuple):
-        content.update(f"list {len(value)}:".encode())
-        for item in value:
-            _update_hash(content, item)
-    elif isinstance(value, Mapping):
-        content.update(f"mapping {len(value)}:".encode())
-        for key, item in value.items():
-            _update_hash(content, key)
-            _update_hash(content, item)
-    elif isinstance(value, set | frozenset):
-        _update_hash(content, sorted(fingerprint(item) for item in value))
-    else:
-        raise InputError(
-            "cache",
-            f"no key for labels or options with a {type(value).__name__}",
-            hint="omit cache, or give the label space its own fingerprint()",
-        )

@@ -1,10 +1,13 @@
-"""How many items of a gallery are nearer than a given distance: exact ranks without sorting, by matrix products.
+"""Exact ranks: how many items of a gallery are nearer than a given distance, without sorting; and whole rankings.
 
     nearer(q) = #{g : D(q, g) < r(q)},  tied(q) = #{g : D(q, g) = r(q)},  D as in `exact`
 
 A block of float32 products decides almost every pair, because rounding has a bound (n u / (1 - n u) times the norms,
 Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 3.5). Undecided pairs are recomputed in float64, so
 neither the shape nor the order of the blocks changes a count.
+
+Whole galleries are ranked likewise: products in float64 give the order, and entries that rounding could have put out of
+order are subtracted.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from torch import Tensor
 
 from contml.distances._compiled import rows_in_threads
 from contml.distances.exact import as_floats, distinct, squared_distances_of
-from contml.distances.vectors import Frame, rounded_inputs, squared_lengths
+from contml.distances.nearest import _CHUNK, Frame, rounded_inputs, squared_lengths
 
 #: Queries and gallery rows of a matrix product: a block stays in the processor's cache.
 _ROWS, _COLUMNS = 512, 2048
@@ -153,7 +156,7 @@ def _count_rows(
         above += (sure * weights).sum(1) if len(weights) else sure.sum(1)
         rows, cols = ((block >= low[:, None]) & ~sure).nonzero(as_tuple=True)
         return rows, cols
-    from contml.distances._block_counts import count_above, unsure_entries  # here: it imports numba
+    from contml.distances._rank_loops import count_above, unsure_entries  # here: it imports numba
 
     products, offsets, lowest, highest, weight, sums = (x.numpy() for x in (block, offset, low, high, weights, above))
     unsure = np.zeros(len(products), dtype=np.int64)
@@ -172,7 +175,7 @@ def _count_columns(
     block: Tensor, scores: _Scores, part: slice, block_columns: slice, nearer: Tensor
 ) -> tuple[Tensor, Tensor]:
     """As `_count_rows`, with the columns as queries and the rows as gallery."""
-    from contml.distances._block_counts import count_columns, unsure_entries
+    from contml.distances._rank_loops import count_columns, unsure_entries
 
     levels = scores.offset[part], scores.low[block_columns], scores.high[block_columns]
     products, offsets, lowest, highest = (x.numpy() for x in (block, *levels))
@@ -191,3 +194,70 @@ def _count_columns(
     if entries.size:
         unsure_entries(products.T, offsets, lowest, highest, unsure, entries[1], entries[0])
     return torch.from_numpy(entries[0]), torch.from_numpy(entries[1])
+
+
+class Ranked(NamedTuple):
+    """Whole rankings of a gallery."""
+
+    values: Tensor  # [Q,G] float64: infinite where an item is excluded
+    order: Tensor  # [Q,G] int64: the items, nearest first, ties by lower position
+
+
+def ranked_vectors(queries: Tensor, gallery: Tensor, excluded: Tensor) -> Ranked:
+    """All squared distances, with the order and the ties of `squared_distances_of`, on the CPU.
+
+    A value is a matrix product, which may be off by rounding. Values of a row that are so near to each other that
+    rounding could swap them are subtracted.
+
+    Args:
+        queries: finite numbers `[Q, d]`.
+        gallery: finite numbers `[G, d]`.
+        excluded: the gallery items that a query does not find, bool `[Q, G]`.
+    """
+    x, y = as_floats(queries), as_floats(gallery)
+    values = torch.empty(excluded.shape, dtype=torch.float64)
+    center = y.mean(0, dtype=torch.float64)
+    rows = x.double() - center
+    size, longest = rows.square().sum(1), 0.0
+    for start in range(0, len(y), _CHUNK):
+        columns = y[start : start + _CHUNK].double() - center
+        squared = columns.square().sum(1)
+        longest = max(longest, float(squared.max()))
+        values[:, start : start + _CHUNK] = (size[:, None] + squared).addmm_(rows, columns.T, alpha=-2)
+    # Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 3.5: of a product and of a subtracted
+    # distance, with a factor of 2 to spare.
+    terms = 4 * (x.shape[1] + 8)
+    rounding = terms * (2.0**-53 * (size.sqrt() + longest**0.5).square() + torch.finfo(torch.float64).tiny)  # [Q]
+    values.masked_fill_(excluded, torch.inf)
+    order = argsort_rows(values)
+    in_order = values.gather(1, order)
+    close = in_order.diff(dim=1) <= 2 * rounding[:, None]  # of infinite ones the difference is NaN
+    again = close.any(1).nonzero()[:, 0]
+    unsure = torch.zeros(len(again), values.shape[1], dtype=torch.bool)
+    unsure[:, 1:] |= close[again]
+    unsure[:, :-1] |= close[again]
+    unsure_rows, unsure_places = unsure.nonzero(as_tuple=True)
+    unsure_rows = again[unsure_rows]
+    items = order[unsure_rows, unsure_places]
+    values[unsure_rows, items] = squared_distances_of(x, y, unsure_rows, items)
+    order[again] = argsort_rows(values[again])
+    return Ranked(values, order)
+
+
+def argsort_rows(values: Tensor) -> Tensor:
+    """The columns of each row of values `[Q, C]`, on the CPU and without NaN, in order, ties by lower column."""
+    from contml.distances import _rank_loops as loops  # here: it imports numba
+
+    order = torch.empty(values.shape, dtype=torch.int64)
+    numbers, columns = as_floats(values).numpy(), order.numpy()
+    rows_in_threads(lambda part: loops.argsort_rows(numbers[part], columns[part]), len(values), values.numel())
+    return order
+
+
+def mean_ranks(x: Tensor) -> Tensor:
+    """The rank of each number of x `[P]` in float64, on the CPU and without NaN, from 0; equal ones get the mean."""
+    from contml.distances import _rank_loops as loops  # here: it imports numba
+
+    ranks = torch.empty(len(x), dtype=torch.float64)
+    loops.mean_ranks(as_floats(x).numpy(), argsort_rows(x[None])[0].numpy(), ranks.numpy())
+    return ranks

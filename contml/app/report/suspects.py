@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from contml._support.text import csv_bytes, number
-from contml.app.report.examples import Example
-from contml.app.report.gallery import TOP, line_of
-from contml.app.report.judgment_errors import JudgmentSuspects, Suspects
-from contml.app.report.pictures import Album
-from contml.app.report.rendering import render, text, texts
+from contml.app.report.examples import TOP, Example, Line, line_of
+from contml.app.report.judgments import judgment_kind
+from contml.app.report.pictures import Album, render, text, texts
 from contml.data.split import Split
 from contml.evaluation.judgment_errors import ScoredJudgments
 from contml.evaluation.label_errors import FITTED, LabelErrors, label_errors
@@ -42,6 +42,46 @@ def report_errors(split: Split, embeddings: Tensor, missing: Tensor | None) -> L
     valid_mask[:] = False
     valid_mask[rows] = True
     return label_errors(embeddings, split.labels, missing=(~valid_mask).nonzero()[:, 0], groups=groups)
+
+
+@dataclass(frozen=True)
+class Suspects(ABC):
+    """What has the highest scores in an audit.
+
+    Attributes:
+        ranked: whether the highest score is first; else they are in the order of the data.
+        what: what one of them is called.
+    """
+
+    split: Split
+    errors: Any
+    ranked: bool = field(default=True, kw_only=True)
+    what: ClassVar[str]
+
+    def rows(self, count: int) -> list[int]:
+        """The rows of those with the highest scores."""
+        rows: list[int] = self.errors.order[:count].tolist()
+        return rows if self.ranked else sorted(rows)
+
+    @abstractmethod
+    def words(self, row: int) -> str:
+        """One of them in words."""
+
+    def examples(self, count: int) -> list[Example]:
+        """Those with the highest scores, with their items."""
+        examples = []
+        for place, row in enumerate(self.rows(count), start=1):
+            score = number(float(self.errors.scores[row]))
+            examples.append(self.example(row, f"{place}. Score {score}" if self.ranked else f"Score {score}"))
+        return examples
+
+    @abstractmethod
+    def example(self, row: int, title: str) -> Example:
+        """One of them with its items."""
+
+    @abstractmethod
+    def csv(self, count: int) -> bytes:
+        """A file of those with the highest scores."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +127,38 @@ class LabelSuspects(Suspects):
             cells = (cell for row_cells in nearest_cells for cell in row_cells)
             lines.append([name, *numbers, label, float(distances.nanmean()), *cells])
         return csv_bytes(lines)
+
+
+@dataclass(frozen=True)
+class JudgmentSuspects(Suspects):
+    """The judgments of a split with the highest scores, in the words of their kind."""
+
+    errors: ScoredJudgments
+
+    what = "judgment"
+
+    def words(self, row: int) -> str:
+        """A judgment in words."""
+        return judgment_kind(self.split.labels).words(self.errors, row, self._names(row))
+
+    def example(self, row: int, title: str) -> Example:
+        """A judgment with its items."""
+        kind = judgment_kind(self.split.labels)
+        line = Line("Judged", kind.shown(self.errors, row))
+        return Example(title, int(self.errors.items[row, 0]), "; ".join(kind.facts(self.errors, row)), [line])
+
+    def csv(self, count: int) -> bytes:
+        """The judgments with the highest scores: their items, what was judged and predicted, and what others say."""
+        errors, kind = self.errors, judgment_kind(self.split.labels)
+        lines: list[list[str | float]] = [[*kind.roles, "score", "judged", "predicted", *kind.counts]]
+        for row in self.rows(count):
+            names = self._names(row)
+            numbers = [float(errors.predicted[row]), *(int(errors._asdict()[name][row]) for name in kind.counts)]
+            lines.append([*names, float(errors.scores[row]), kind.judged(errors, row, names), *numbers])
+        return csv_bytes(lines)
+
+    def _names(self, row: int) -> list[str]:
+        return [self.split.name(item) for item in self.errors.items[row].tolist()]
 
 
 def suspects_of(split: Split, errors: LabelErrors | ScoredJudgments, *, ranked: bool) -> Suspects:

@@ -1,0 +1,50 @@
+"""The programs of `benchmarks/` that need no data run, at tiny sizes: a change of the library must not break them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from support.paths import ROOT
+
+#: A program and its arguments, and a text that its output has.
+PROGRAMS = {
+    "losses": (
+        "--sizes 32 --large 64 --only contrastive proxy_anchor dense_triplet cosent --busy",
+        "| dense_triplet | 64",
+    ),
+    "log_ratio": ("--largest 64", "label space"),
+    "evaluation": ("--items 100 --rounds 1 --queries 20", "torchmetrics"),
+    "step": ("--batch 4 --size 32 --rounds 1", "chunk"),
+    "weights": ("", "pose"),
+    "unused_options": ("", "| file | function"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_runs(name, tmp_path):
+    arguments, expected = PROGRAMS[name]
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments.split()]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert expected in done.stdout
+
+
+@pytest.mark.slow
+def test_every_program_describes_itself():
+    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "argparse" not in text or "__main__" not in text:
+            continue
+        done = subprocess.run(
+            [sys.executable, "-m", f"benchmarks.{path.stem}", "--help"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, f"{path.stem}: {done.stderr[-2000:]}"
+        assert "usage:" in done.stdout, path.stem
