@@ -14,7 +14,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -121,40 +121,7 @@ def sweep(
     if not file.is_file():
         check_new_folder(folder, _FILES, hint="choose another --name")
     record = _SweepRecord(file, spec, {**spec, "config": base.document.values})
-    tried: list[Params] = []
-
-    def trainings_of(n: int) -> list[_Training]:
-        """Return the trainings of a trial that are needed: none after one that failed."""
-        found = []
-        for run in runs_of_trial:
-            several = f"_seed_{run[0]}" if seeds > 1 else ""
-            several += "" if run[1] is None else f"_fold_{run[1]}"
-            place = folder / f"trial_{n:03d}{several}"
-            found.append(_Training(n, tried[n], *run, (*overrides_of(tried[n]), *_fixed(*run, folds)), place))
-            if "error" in record.get(found[-1].key, {}):
-                break
-        return found
-
-    def trial(n: int) -> Trial:
-        done: dict[Key, Result] = {
-            (item.seed, item.fold): record[item.key] for item in trainings_of(n) if item.key in record
-        }
-        return Trial.of(n, tried[n], done, folder)
-
-    def plan() -> list[_Training]:
-        """Return the trainings of all rounds up to the first one that is not finished."""
-        size = record.round_size or count
-        for start in range(0, count, size):
-            numbers = range(start, min(start + size, count))
-            if len(tried) < numbers.stop:
-                earlier = [trial(n) for n in range(start)] if sampler_name == "tpe" else []
-                seen = [(each.params, None if each.error else each.mean) for each in earlier]
-                for n in numbers:
-                    tried.append(draw(space, sampler_name, seed, n, seen, tried[start:], better(earlier)))
-            items = [item for n in numbers for item in trainings_of(n)]
-            if any(item.key not in record for item in items):
-                return items
-        return []
+    all_trials = _Trials(space, sampler_name, count, seed, runs_of_trial, folder, record)
 
     def on_done(item: _Training) -> None:
         _remove_weights(item.folder)
@@ -165,19 +132,19 @@ def sweep(
         if base.config.parts["training"].options["select"] == "none":
             on_line("training.select=none in the config: the trials use select=val, the final training uses none")
         train_missing(
-            plan,
+            all_trials.plan,
             partial(_train, source),
             record,
             processes=processes,
             cluster=cluster,
-            is_needed=lambda item: item in trainings_of(item.trial),
+            is_needed=lambda item: item in all_trials.trainings_of(item.trial),
             on_done=on_done,
             log=lambda item: item.folder.with_name(f"{item.folder.name}.log"),
         )
         for n in range(count):
-            for item in trainings_of(n):
+            for item in all_trials.trainings_of(n):
                 _remove_weights(item.folder)  # a kill may have come first
-        best_first = tuple(ranked([trial(n) for n in range(count)]))
+        best_first = tuple(ranked([all_trials.trial(n) for n in range(count)]))
         if best_first[0].error:
             raise InputError(str(folder), f"all {count} trials failed; the first: {best_first[0].error}")
         return Sweep(folder, space, best_first, tuple(source.arguments()), measure)
@@ -277,6 +244,67 @@ class _SweepRecord(Record):
         if "metric" in value and value["metric"] not in (metrics or [value["metric"]]):
             got = f"judged by {value['metric']}, the trainings before it by {next(iter(metrics))}"
             raise InputError(value["run"], got, hint="repair the images that could not be read, or use --name")
+
+
+@dataclass
+class _Trials:
+    """The trials of a sweep: which values each tries, and its trainings.
+
+    Attributes:
+        space: what is tried.
+        sampler: how values are drawn.
+        count: number of trials.
+        seed: the seed of the sweep.
+        runs: seed and fold of each training of a trial; the fold is None without --folds.
+        folder: the folder of the sweep.
+        record: the results.
+        tried: the values of the trials that are known so far.
+    """
+
+    space: Space
+    sampler: str
+    count: int
+    seed: int
+    runs: Sequence[tuple[int, int | None]]
+    folder: Path
+    record: _SweepRecord
+    tried: list[Params] = field(default_factory=list)
+
+    def trainings_of(self, n: int) -> list[_Training]:
+        """Return the trainings of a trial that are needed: none after one that failed."""
+        found = []
+        seeds, folds = (len(set(each)) for each in zip(*self.runs, strict=True))
+        for seed, fold in self.runs:
+            several = f"_seed_{seed}" if seeds > 1 else ""
+            several += "" if fold is None else f"_fold_{fold}"
+            changes = (*overrides_of(self.tried[n]), *_fixed(seed, fold, folds))
+            found.append(_Training(n, self.tried[n], seed, fold, changes, self.folder / f"trial_{n:03d}{several}"))
+            if "error" in self.record.get(found[-1].key, {}):
+                break
+        return found
+
+    def trial(self, n: int) -> Trial:
+        """Return a trial with its results so far."""
+        done: dict[Key, Result] = {
+            (item.seed, item.fold): self.record[item.key] for item in self.trainings_of(n) if item.key in self.record
+        }
+        return Trial.of(n, self.tried[n], done, self.folder)
+
+    def plan(self) -> list[_Training]:
+        """Return the trainings of all rounds up to the first one that is not finished."""
+        size = self.record.round_size or self.count
+        for start in range(0, self.count, size):
+            numbers = range(start, min(start + size, self.count))
+            if len(self.tried) < numbers.stop:
+                earlier = [self.trial(n) for n in range(start)] if self.sampler == "tpe" else []
+                seen = [(each.params, None if each.error else each.mean) for each in earlier]
+                for n in numbers:
+                    waiting, direction = self.tried[start:], better(earlier)
+                    self.tried.append(draw(self.space, self.sampler, self.seed, n, seen, waiting, direction))
+            items = [item for n in numbers for item in self.trainings_of(n)]
+            if any(item.key not in self.record for item in items):
+                return items
+        return []
 
 
 def _train(source: _Source, item: _Training) -> Result:
