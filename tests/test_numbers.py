@@ -23,11 +23,11 @@ from support.paths import ROOT
 
 from benchmarks import captioning, classes_synthetic, finetuning, label_errors as planted, presets
 from contml._support import files
-from contml.app.cli import audit
+from contml.app.cli import looking
 from contml.app.cli.commands import app
 from contml.app.experiment import config_names, load
 from contml.app.explore import items as explored, page as explore_page, serving
-from contml.app.report import embedding_map, pictures
+from contml.app.report import embedding_map, page as report_page
 from contml.app.trials.suite import suite_names
 from contml.captioning import scores
 from contml.config import document, options
@@ -36,7 +36,7 @@ from contml.evaluation import clustering, embed_parts, graded, half_width, metri
 from contml.labels import SegmentationLabels, neighbours as neighbour_cache
 from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, pairs
 from contml.models import heads
-from contml.models.bn_inception import BNInception
+from contml.models.backbones import BNInception
 from contml.search import calibration, graph, nearest, segments
 from contml.tasks.captions import distance as caption_distance
 from contml.tasks.classes import cars, cub, inshop, sop
@@ -297,7 +297,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
     "docs/audit.md": [
         (f"The first command trains {WORD} networks", lambda: typed("audit", "--folds")),
         (f"each without a {WORD} of the training items", lambda: typed("audit", "--folds")),
-        (f"shows the first {N} beside", lambda: audit._ON_PAGE),
+        (f"shows the first {N} beside", lambda: looking._ON_PAGE),
         (
             rf"\(q_i \+ {N}\) / sqrt\(mean of q_j over the {N} nearest items j \+ {N}\)",
             lambda: [errors_module._SMOOTHING, errors_module.NEIGHBOURS, errors_module._SMOOTHING],
@@ -760,8 +760,8 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (f"queries and gallery together: {N} iterations", lambda: clustering.ITERATIONS),
     ],
     "docs/runs.md": [
-        (f"the report, one file below {N} MB", lambda: pictures.LIMIT / 1e6),
-        (f"without scripts, below {N} MB", lambda: pictures.LIMIT / 1e6),
+        (f"the report, one file below {N} MB", lambda: report_page.LIMIT / 1e6),
+        (f"without scripts, below {N} MB", lambda: report_page.LIMIT / 1e6),
         (f"shows at most {N} items, a sample", lambda: embedding_map.MAX_TSNE),
         (
             f"a share of which is set aside: `training.val_share={N}`".replace("a share of which", "of which a share"),

@@ -35,10 +35,10 @@ from contml.app.experiment.loading import load_run
 from contml.app.experiment.run_results import read_training, title_of_page
 from contml.app.experiment.saved_run import check_config, read_evaluation, recorded_task, saved_numbers, trained_model
 from contml.data import Images
+from contml.data.carve import with_judgments
 from contml.data.copies import find_copies, joined, same_images
 from contml.data.draw import positions
 from contml.data.identity import item_names
-from contml.data.judged_split import with_judgments
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import is_untrained
@@ -116,9 +116,9 @@ def audit_run(
         KeyboardInterrupt: a signal stopped the training of a fold. Its state is saved.
     """
     experiment, run = load_run(folder, trust=trust)
-    if experiment.is_captioning:
-        raise InputError(str(folder), experiment.unranked, hint="give a run of embeddings")
-    if experiment.is_judged and k is not None:
+    if not experiment.results.embeds:
+        raise InputError(str(folder), experiment.results.unranked, hint="give a run of embeddings")
+    if k is not None and not experiment.results.ranked:
         raise InputError("--neighbours", str(k), hint="omit it: judgments are not compared with neighbours")
     evaluated = read_evaluation(run)
     path = run.checkpoints / f"{experiment.selected}.safetensors"

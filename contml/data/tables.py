@@ -37,9 +37,7 @@ from contml.data.table_columns import (
     TableOptions as TableOptions,
     column_names,
 )
-from contml.data.table_parquet import read_parquet
-from contml.data.table_sheet import read_sheet
-from contml.data.table_text import read_delimited
+from contml.data.table_formats import read_delimited, read_parquet, read_sheet
 from contml.data.text_files import MAX_BYTES as MAX_BYTES, is_missing, no_such_file, parsed_json
 
 #: The bytes of a file whose reading is announced, since it takes seconds.

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from contml._support.conversion import taken
 from contml._support.errors import InputError
 from contml._support.fingerprints import fingerprint
+from contml._support.packed import taken
 from contml._support.validation import as_rows, is_whole
 from contml.contracts import LabelKind, Rows
 from contml.distances.nearest import MEMORY, Neighbours, checked, chunks, neighbours_by_value, stream_nearest

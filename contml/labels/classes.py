@@ -11,8 +11,9 @@ from unicodedata import normalize
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers, Packed, as_items, as_numbers, is_hashable, is_missing
+from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing
 from contml._support.errors import InputError, did_you_mean
+from contml._support.packed import Packed
 from contml._support.validation import as_rows
 from contml.contracts import Colours, LabelKind, Rows
 from contml.distances.nearest import MEMORY

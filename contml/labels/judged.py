@@ -23,9 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers, as_numbers, taken
+from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml._support.fingerprints import fingerprint
+from contml._support.packed import taken
 from contml._support.text import MISSING
 from contml._support.validation import PositiveInt, check_ranges, check_whole
 from contml.contracts import JudgedTogether, Measure, Part

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from contml._support.conversion import Packed
 from contml._support.errors import InputError
+from contml._support.packed import Packed
 from contml._support.text import value_text
 from contml.contracts import PLAIN, Colours, Measure, Part
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml.distances.euclidean import normalize, squared_euclidean
 from contml.distances.exact import squared_distances_to
-from contml.evaluation.intervals import items_of_queries
+from contml.evaluation.metrics import items_of_queries
 from contml.labels.base import LabelSpace
 from contml.labels.items import growing
 from contml.search.calibration import Calibration, Pairs, calibrate

@@ -27,8 +27,8 @@ from contml.data.decode import resized
 from contml.data.features import Floats
 from contml.evaluation.embed import BATCH, embed_rows
 from contml.models import EmbeddingModel
+from contml.models.backbones import PixelFormat
 from contml.models.identity import identity
-from contml.models.pixel_format import PixelFormat
 from contml.search import bundle as bundles
 from contml.search.bundle import PLACE, Bundle, SavedModel, Transform, make_card
 from contml.search.calibration import Array, Calibration, LabelDistance

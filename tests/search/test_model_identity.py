@@ -25,8 +25,8 @@ import contml
 from contml._support.tensors import load_tensors, save_tensors
 from contml.app.experiment import OwnData, evaluate_run, extract_features, load, load_table, read_evaluation, train
 from contml.models import EmbeddingModel
+from contml.models.backbones import PixelFormat
 from contml.models.identity import identity
-from contml.models.pixel_format import PixelFormat
 from contml.runs import Run, without_paths
 from contml.search import Index, embed_to_file, images as index_images, named_images
 
@@ -276,7 +276,7 @@ def test_features_are_not_mixed_with_those_of_other_weights_in_the_same_file(tmp
 
 @pytest.mark.parametrize(("identity", "reason"), [("other", "not the model of"), ("", "made without a model")])
 def test_own_images_are_not_searched_with_another_model(trained, tmp_path, identity, reason):
-    from contml.app.cli.explore import _models
+    from contml.app.cli.looking import _models
     from contml.app.explore import explore_index
 
     model = contml.load(trained.run)

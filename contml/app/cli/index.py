@@ -182,7 +182,7 @@ def search(
     """
     if gallery is not None:
         check_suffix(gallery, GALLERIES)
-    from contml.evaluation.kinds import unit_of_distances
+    from contml.evaluation.results import unit_of_distances
     from contml.search import Index, load, named_images
     from contml.search.gallery import check_gallery, write_gallery
     from contml.search.images import IndexModel, pending_text

@@ -26,8 +26,8 @@ from contml.data.split import Split
 from contml.distances import nearest_vectors
 from contml.distances.exact import squared_distances_to
 from contml.evaluation import evaluate
-from contml.evaluation.kinds import unit_of_distances
-from contml.evaluation.table import unit_words
+from contml.evaluation.evaluated import unit_words
+from contml.evaluation.results import unit_of_distances
 from contml.runs import Run
 from contml.search import Index
 from contml.search.bundle import LABELS
@@ -201,8 +201,8 @@ def _by_item(split: Split) -> list[dict[str, Any]]:
 def _embedding_run(folder: Path, trust: bool) -> tuple[Experiment, Run]:
     """A run of embeddings."""
     experiment, run = load_run(folder, trust=trust)
-    if experiment.unranked:
-        raise InputError(str(folder), experiment.unranked, hint="give a run of embeddings of items with labels")
+    if experiment.results.unranked:
+        raise InputError(str(folder), experiment.results.unranked, hint="give a run of embeddings of items with labels")
     return experiment, run
 
 

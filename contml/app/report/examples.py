@@ -17,8 +17,7 @@ from contml.app.report.plots import Array
 from contml.data.decode import contained
 from contml.data.split import Split, TitledPictures
 from contml.distances import squared_distances_of
-from contml.evaluation.kinds import KINDS, kind_of
-from contml.evaluation.results import Evaluation, Ranking
+from contml.evaluation.results import KINDS, Evaluation, Ranking, kind_of
 from contml.labels.base import LabelSpace
 
 Indices: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

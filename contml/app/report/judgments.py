@@ -15,15 +15,13 @@ from matplotlib.figure import Figure
 from contml._support.pages import csv_bytes
 from contml._support.text import percent, score_text
 from contml.app.report.examples import Example, Line, ShownItem
-from contml.app.report.page import About, Page
-from contml.app.report.pictures import Album, interval_rows, texts
+from contml.app.report.page import About, Album, Page, interval_rows, texts
 from contml.app.report.plots import density_plot
 from contml.data.split import Split
-from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.evaluated import Evaluated, scope
 from contml.evaluation.judgment_errors import ScoredJudgments
 from contml.evaluation.judgments import Judged
 from contml.evaluation.results import Evaluation
-from contml.evaluation.table import scope
 from contml.labels.base import LabelSpace
 from contml.labels.judged import PairLabels, RankingLabels, TripletLabels
 
