@@ -80,7 +80,9 @@ def stream_nearest(
         keys[chunk] = best
         if progress is not None:
             progress(chunk.stop)
-    return _unpack(keys)
+    none = keys == _LAST
+    distances, found = (keys >> 32).int().view(torch.float32), keys & 0xFFFFFFFF
+    return Neighbours(distances.masked_fill_(none, torch.inf), found.masked_fill_(none, -1))
 
 
 def checked(distances: Tensor) -> Tensor:
@@ -103,12 +105,6 @@ def chunks(rows: int, cols: int, memory: int) -> Iterator[slice]:
 
 #: The key of an entry that does not count: after all others.
 _LAST = torch.iinfo(torch.int64).max
-
-
-def _unpack(keys: Tensor) -> Neighbours:
-    none = keys == _LAST
-    distances, rows = (keys >> 32).int().view(torch.float32), keys & 0xFFFFFFFF
-    return Neighbours(distances.masked_fill_(none, torch.inf), rows.masked_fill_(none, -1))
 
 
 def _keys(distances: Tensor, cols: Tensor) -> Tensor:

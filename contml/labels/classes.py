@@ -99,7 +99,8 @@ class ClassLabels(ItemLabels):
 
     def arguments(self) -> dict[str, Any]:
         """The class of each item: an integer or a text."""
-        names = [_as_text(name) for name in self.names]
+        # As a file holds them: integers or texts.
+        names = [name if isinstance(name, str) or type(name) is int else str(name) for name in self.names]
         return {"labels": [names[class_id] if names else class_id for class_id in self.class_ids.tolist()]}
 
     def parse(self, text: str) -> Any:
@@ -141,11 +142,6 @@ class ClassLabels(ItemLabels):
 
     def _contents(self) -> str:
         return f"{len(set(self.class_ids.tolist())):,} classes"
-
-
-def _as_text(name: Any) -> Any:
-    """A class as a file holds it: an integer or a text."""
-    return name if isinstance(name, str) or type(name) is int else str(name)
 
 
 def _listed(names: Collection[str], most: int = 8) -> str:

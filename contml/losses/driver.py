@@ -215,21 +215,30 @@ class PairLoss(nn.Module):
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
         """Compares the anchors with the batch; a loss that has proxies or chooses its pairs overrides it."""
         classes = None if labels.class_ids is None else labels.class_ids.to(embeddings.device)
-        known = _known(labels, anchors) if labels.is_partial else None
-        if anchors is None:
+        x, anchor_class = embeddings, classes
+        if anchors is not None:
+            x, anchor_class = embeddings[anchors], None if classes is None else classes[anchors]
 
-            def label_distances(part: slice) -> Tensor:
-                # Without a slice, a label space may compute only half of the symmetric matrix.
-                return labels.pairwise(None if part == ALL else part)
+        def rows(part: slice) -> Tensor | slice | None:
+            if anchors is not None:
+                return anchors[part]
+            # Without a slice, a label space may compute only half of the symmetric matrix.
+            return None if part == ALL else part
 
-            everyone = range(len(embeddings))
-            return Comparison(embeddings, embeddings, label_distances, everyone, classes, classes, known=known)
-        anchor_class, x = None if classes is None else classes[anchors], embeddings[anchors]
+        def known(part: slice) -> Tensor:
+            has_distance = labels.known(rows(part))
+            assert has_distance is not None  # of partial labels
+            return has_distance
 
-        def distances_of_anchors(part: slice) -> Tensor:
-            return labels.pairwise(anchors[part])
-
-        return Comparison(x, embeddings, distances_of_anchors, anchors, anchor_class, classes, known=known)
+        return Comparison(
+            x,
+            embeddings,
+            lambda part: labels.pairwise(rows(part)),
+            range(len(embeddings)) if anchors is None else anchors,
+            anchor_class,
+            classes,
+            known=known if labels.is_partial else None,
+        )
 
     @property
     def number_exponent(self) -> int:
@@ -383,14 +392,3 @@ def _columns(loss: PairLoss, block: Block) -> tuple[Tensor, Tensor]:
     if block.compared is not None and len(counts) == len(block.compared):  # else the values are not of anchors
         counts = counts * block.compared[:, None]
     return values, counts
-
-
-def _known(labels: LabelSpace, anchors: Tensor | None) -> Callable[[slice], Tensor]:
-    """Gives the pairs of a slice of the anchors (default all items) that have a label distance, bool `[a, B]`."""
-
-    def known(part: slice) -> Tensor:
-        has_distance = labels.known((None if part == ALL else part) if anchors is None else anchors[part])
-        assert has_distance is not None  # of partial labels
-        return has_distance
-
-    return known

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from contml._support.errors import InputError, did_you_mean
+from contml._support.errors import InputError, did_you_mean, one_line
 from contml._support.validation import Range
 from contml.contracts import Requirement
 from contml.distances.euclidean import full_precision
@@ -78,7 +78,7 @@ class PMLLoss(nn.Module):
         try:
             self.loss = self.library(**values)
         except (ArithmeticError, AssertionError, TypeError, ValueError) as error:
-            raise InputError(type(self).__name__, _one_line(error)) from error
+            raise InputError(type(self).__name__, one_line(error)) from error
 
     def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
         """The loss of a batch.
@@ -107,7 +107,7 @@ class PMLLoss(nn.Module):
             with torch.autocast(embeddings.device.type, enabled=False):
                 value: Tensor = self.loss(full_precision(embeddings), classes)
         except (AssertionError, NotImplementedError, ValueError) as error:
-            raise InputError(name, _one_line(error)) from error
+            raise InputError(name, one_line(error)) from error
         return value.reshape(()) + nan_unless_finite([embeddings, *self.parameters()]).to(value)
 
 
@@ -179,7 +179,3 @@ def _option_type(p: inspect.Parameter) -> Any:
         return int | float
     kinds = {bool: bool, float: float, int: int | float, str: int | str, type(None): int | float | None}
     return kinds[type(p.default)]
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
