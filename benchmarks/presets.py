@@ -27,7 +27,7 @@ import torch
 
 from benchmarks.efficientnet import lite2
 from contml.app.experiment import Experiment, load
-from contml.app.experiment.presets import choose
+from contml.app.experiment.loading import choose
 from contml.app.trials.statistics import estimate
 from contml.data import Split, Task
 from contml.evaluation.evaluators import Found

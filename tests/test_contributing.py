@@ -133,7 +133,7 @@ def test_a_kind_of_label_of_a_table_is_one_class_one_row_and_one_test(tmp_path, 
     (tmp_path / "hue_label.py").write_text(example("HueLabel"))
     monkeypatch.syspath_prepend(tmp_path)
     kind = importlib.import_module("hue_label").HueLabel
-    monkeypatch.setitem(TABLE_LABELS, "hue", kind)
+    monkeypatch.setitem(TABLE_LABELS._parts, "hue", "hue_label:HueLabel")
     exec(example("test_hue_label"), test)
     test["test_hue_label"](tmp_path)
     assert [option.name for option in options(kind)] == ["weight", "unit"]

@@ -102,6 +102,34 @@ for arguments in {[arguments for arguments, _ in LIGHT]!r}:
     assert loaded == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gone.csv"], "gone.csv: no such file"),
+        (
+            ["ages.csv", "--label", "aeg=number"],
+            "ages.csv: column aeg (labels): no such column; must be one of image, age",
+        ),
+        (["ages.csv", "--label", "age=numbr"], "task.labels.age: unknown kind 'numbr'"),
+        (["ages.csv", "--label", "age=number", "--image", "file"], "ages.csv: column file (image): no such column"),
+    ],
+)
+def test_own_data_that_are_wrong_at_first_sight_are_refused_without_torch(tmp_path, arguments, message):
+    (tmp_path / "ages.csv").write_text("image,age\na.png,1\nb.png,2\n")
+    code = f"""
+import sys
+from contml.app.cli import main
+sys.argv = ["contml", "check", "--data", *{arguments!r}]
+try:
+    main()
+except SystemExit as stop:
+    assert stop.code == 2
+"""
+    loaded, err = loaded_after(code, ("torch", *HEAVY), cwd=tmp_path)
+    assert loaded == []
+    assert message in err
+
+
 def test_completion_of_configs_does_not_import_torch():
     code = """
 from contml.app.cli.options import complete_config

@@ -23,18 +23,18 @@ from support.paths import ROOT
 
 from benchmarks import captioning, classes_synthetic, finetuning, label_errors as planted, presets
 from contml._support import files
-from contml.app.cli import audit
+from contml.app.cli import looking
 from contml.app.cli.commands import app
 from contml.app.experiment import config_names, load
 from contml.app.explore import items as explored, page as explore_page, serving
-from contml.app.report import embedding_map, pictures
+from contml.app.report import embedding_map, page as report_page
 from contml.app.trials.suite import suite_names
 from contml.captioning import scores
 from contml.config import document, options
-from contml.distances import cache as neighbour_cache, search, vectors
+from contml.distances import nearest as nearest_module
 from contml.evaluation import clustering, embed_parts, graded, half_width, metrics, results, retrieval
-from contml.labels import SegmentationLabels
-from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, margin
+from contml.labels import SegmentationLabels, neighbours as neighbour_cache
+from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, pairs
 from contml.models import heads
 from contml.models.backbones import BNInception
 from contml.search import calibration, graph, nearest, segments
@@ -49,7 +49,7 @@ from contml.tasks.table import (
     text_labels,
 )
 from contml.training import Training
-from contml.transport import bags, caption_distances, solver_gpu, word_costs
+from contml.transport import bags, caption_distances, solver_gpu
 
 #: The module, which its function of the same name hides.
 errors_module = importlib.import_module("contml.evaluation.label_errors")
@@ -297,7 +297,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
     "docs/audit.md": [
         (f"The first command trains {WORD} networks", lambda: typed("audit", "--folds")),
         (f"each without a {WORD} of the training items", lambda: typed("audit", "--folds")),
-        (f"shows the first {N} beside", lambda: audit._ON_PAGE),
+        (f"shows the first {N} beside", lambda: looking._ON_PAGE),
         (
             rf"\(q_i \+ {N}\) / sqrt\(mean of q_j over the {N} nearest items j \+ {N}\)",
             lambda: [errors_module._SMOOTHING, errors_module.NEIGHBOURS, errors_module._SMOOTHING],
@@ -449,12 +449,12 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (f"minus {N}, {N} and {N}, and the model converts", lambda: BNInception.pixel_format.mean),
     ],
     "docs/engine.md": [
-        (f"`memory=`, {N} MiB by default", lambda: search.MEMORY / (1 << 20)),
+        (f"`memory=`, {N} MiB by default", lambda: nearest_module.MEMORY / (1 << 20)),
         (
             rf"{N} KiB at 112 x 112 x 5",
             lambda: default(SegmentationLabels, "side") ** 2 * 5 / 8 / 1024,
         ),
-        (f"find k \\+ {N} candidates", lambda: vectors._SPARE + 1),
+        (f"find k \\+ {N} candidates", lambda: nearest_module._SPARE + 1),
         (f"captions of more than {N} distinct words, and", lambda: max(solver_gpu.TILES)),
         (f"whole numbers, at most {N}: all solvers", lambda: bags._LARGEST),
         (
@@ -467,7 +467,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (f"more than {N} distinct words \\(the longest", lambda: max(solver_gpu.TILES)),
         (
             f"vocabularies up to {N} words: at most {N} MB",
-            lambda: [word_costs.WHOLE, word_costs.WHOLE**2 * 4 / 1e6],
+            lambda: [bags.WHOLE, bags.WHOLE**2 * 4 / 1e6],
         ),
         (f"for a tile of {N} x 1,280", lambda: caption_distances._TILE),
         (f"every {N} rows are saved", lambda: neighbour_cache._ROWS),
@@ -694,7 +694,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             lambda: [ContrastiveLoss(distance=each).margin for each in ("cosine", "euclidean")],
         )
     ],
-    "docs/losses/margin.md": [(rf"10\^\{{-{N}\}}", lambda: -math.log10(margin.EPSILON))],
+    "docs/losses/margin.md": [(rf"10\^\{{-{N}\}}", lambda: -math.log10(pairs.EPSILON))],
     "docs/losses/soft_info_nce.md": [
         (
             f"{N} for gaussian, {N} for exponential; default \\$t\\$: {N} for cosine, {N} for student_t",
@@ -760,8 +760,8 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (f"queries and gallery together: {N} iterations", lambda: clustering.ITERATIONS),
     ],
     "docs/runs.md": [
-        (f"the report, one file below {N} MB", lambda: pictures.LIMIT / 1e6),
-        (f"without scripts, below {N} MB", lambda: pictures.LIMIT / 1e6),
+        (f"the report, one file below {N} MB", lambda: report_page.LIMIT / 1e6),
+        (f"without scripts, below {N} MB", lambda: report_page.LIMIT / 1e6),
         (f"shows at most {N} items, a sample", lambda: embedding_map.MAX_TSNE),
         (
             f"a share of which is set aside: `training.val_share={N}`".replace("a share of which", "of which a share"),

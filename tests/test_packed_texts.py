@@ -17,7 +17,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from benchmarks.growth import traced_memory
-from contml._support.conversion import taken
+from contml._support.packed import taken
 from contml._support.texts import TextLists, Texts, joined
 from contml.data import BoxCrop, ImageFile, Split, Square, SquareCrop, copies
 from contml.data.sources import ImageFiles, PackedFiles, Vectors

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from contml._support.conversion import Packed, row_numbers
+from contml._support.packed import Packed, row_numbers
 
 _Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 _Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"

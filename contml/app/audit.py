@@ -44,7 +44,7 @@ from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import is_untrained
 from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
 from contml.evaluation.label_errors import LabelErrors, label_errors, neighbour_count
-from contml.labels.judged_items import JudgedItems
+from contml.labels.judged import JudgedItems
 from contml.models import EmbeddingModel
 from contml.runs import Run
 from contml.training import load_weights
@@ -116,9 +116,9 @@ def audit_run(
         KeyboardInterrupt: a signal stopped the training of a fold. Its state is saved.
     """
     experiment, run = load_run(folder, trust=trust)
-    if experiment.is_captioning:
-        raise InputError(str(folder), experiment.unranked, hint="give a run of embeddings")
-    if experiment.is_judged and k is not None:
+    if not experiment.results.embeds:
+        raise InputError(str(folder), experiment.results.unranked, hint="give a run of embeddings")
+    if k is not None and not experiment.results.ranked:
         raise InputError("--neighbours", str(k), hint="omit it: judgments are not compared with neighbours")
     evaluated = read_evaluation(run)
     path = run.checkpoints / f"{experiment.selected}.safetensors"

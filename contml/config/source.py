@@ -117,7 +117,7 @@ def _names(module: str) -> Mapping[str, _Definition]:
             target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
             names[ast.unparse(target)] = _Definition(module, node.value)
         elif isinstance(node, ast.ImportFrom):
-            package = module.split(".") if file and file.name == "__init__.py" else module.split(".")[:-1]
+            package = module.split(".") if file and file.stem == "__init__" else module.split(".")[:-1]
             above = package[: len(package) - node.level + 1] if node.level else []
             origin = ".".join([*above, *filter(None, [node.module])])
             names |= {alias.asname or alias.name: _Definition(origin, alias) for alias in node.names}
@@ -125,7 +125,7 @@ def _names(module: str) -> Mapping[str, _Definition]:
 
 
 def _file(module: str) -> Path | None:
-    """The source of a module, below a package that is imported."""
+    """The source of a module, below a package that is imported; its stub, if its names are imported on first use."""
     package, names = module, list[str]()
     while package and not hasattr(sys.modules.get(package), "__path__"):
         package, _, name = package.rpartition(".")
@@ -135,7 +135,7 @@ def _file(module: str) -> Path | None:
     places = sys.modules[package].__path__
     place = Path(next(iter(places))).joinpath(*names)
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    return file if file.is_file() else None
+    return next((each for each in (file.with_suffix(".pyi"), file) if each.is_file()), None)
 
 
 def _options(found: _Definition) -> Iterator[tuple[str, Option]]:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError, did_you_mean, one_line
-from contml._support.options import options_of
+from contml._support.text import options_of
 from contml._support.validation import NonNegativeInt, check_ranges
 from contml.data.cache import CachedImages
 from contml.data.decode import PixelArray, cause, resized

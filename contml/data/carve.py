@@ -14,13 +14,14 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from contml._support.conversion import taken
 from contml._support.errors import InputError
+from contml._support.packed import taken
 from contml._support.texts import as_texts
 from contml.data.copies import joined, same_images
 from contml.data.draw import Array, draw, draw_queries, folds, positions
 from contml.data.split import Split, Task, query_split
-from contml.labels.judged_items import JudgedItems
+from contml.labels.items import ItemLabels
+from contml.labels.judged import JudgedItems
 
 #: With more validation items than the first number, the second is the number of queries, where labels are graded.
 _MANY, _QUERIES = 5_000, 1_000
@@ -117,7 +118,7 @@ def _unseen_classes(task: Task) -> Sequence[str] | None:
         return None
     labels = task.train.labels
     # By the names of the classes, whatever identifies the items.
-    return type(labels)(**labels.arguments()).digests() if labels.item_arguments else train
+    return type(labels)(**labels.arguments()).digests() if isinstance(labels, ItemLabels) else train
 
 
 #: What a split divides.

@@ -16,7 +16,7 @@ from contml._support.texts import Texts, as_texts
 from contml.data.draw import Array
 from contml.data.sources import ImageFiles, ImageSource, PackedFiles, Vector, Vectors
 from contml.data.split import SPLIT_TITLES, Split
-from contml.labels.judged_items import JudgedItems
+from contml.labels.judged import JudgedItems
 
 #: Bytes of a digest.
 DIGEST = 16

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml._support.conversion import taken
 from contml._support.errors import InputError
+from contml._support.packed import taken
 from contml._support.tensors import load_tensors, save_tensors
 from contml._support.texts import Texts, as_texts
 from contml.data.draw import Array

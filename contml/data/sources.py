@@ -21,8 +21,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils import data
 
-from contml._support.conversion import ArrayLike, Packed, row_numbers, taken
+from contml._support.conversion import ArrayLike
 from contml._support.errors import InputError
+from contml._support.packed import Packed, row_numbers, taken
 from contml._support.texts import Texts, as_texts
 from contml.data.decode import ImageItem, PixelArray, decode
 

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from contml._support.endings import check_table_suffix, table_suffix
 from contml._support.errors import InputError
+from contml._support.files import check_table_suffix, table_suffix
 from contml._support.progress import note
 from contml.data.table_columns import (
     MAX_ROWS as MAX_ROWS,

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 from unicodedata import category, normalize
 
-from contml._support.endings import table_suffix
 from contml._support.errors import InputError, closest, one_line
+from contml._support.files import table_suffix
 from contml._support.progress import note
 from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY
 

@@ -45,10 +45,7 @@ from contml.evaluation.evaluators import Device, Evaluator
 from contml.evaluation.metrics import discounts, half_width, half_width_of_share
 from contml.evaluation.results import Evaluation, Score, score_of
 from contml.labels.base import JudgedPairs
-from contml.labels.judged_items import JudgedItems
-from contml.labels.pairs import PairLabels
-from contml.labels.rankings import RankingLabels
-from contml.labels.triplets import ANSWER_PAIRS, TripletLabels
+from contml.labels.judged import ANSWER_PAIRS, JudgedItems, PairLabels, RankingLabels, TripletLabels
 
 _Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 _Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

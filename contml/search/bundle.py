@@ -21,8 +21,8 @@ from torch import Tensor
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import check_new_folder, read_bytes, unreadable, write, write_folder
+from contml._support.pages import page_text
 from contml._support.tensors import load_tensors, save_tensors
-from contml._support.text import page_text
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.evaluated import Evaluated, sentence
 from contml.models.backbones import FEATURES

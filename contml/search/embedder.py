@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError, one_line
+from contml._support.imports import versions
 from contml._support.tensors import check_weights
 from contml._support.validation import check_whole
-from contml._support.versions import versions
 from contml.captioning import DECODERS, Decoder, Vocabulary
 from contml.captioning.captioner import Captioner, DecoderFactory
 from contml.config import Document, Section, import_user_code, validate

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from contml._support.errors import InputError, one_line
-from contml._support.options import flat
+from contml._support.text import flat
 from contml.evaluation.results import Evaluation
 from contml.runs import Run
 

@@ -15,8 +15,8 @@ import numpy as np
 from contml import InputError
 from contml.config import ConfiguredPart
 from contml.data.tables import Table, listed_texts
-from contml.labels.dates import parse_date
-from contml.labels.words import split_words
+from contml.labels.caption_words import split_words
+from contml.labels.scales import parse_date
 
 from .._readers.splits import SPLIT_NAMES, TEST_PARTS, part_of, parts_of
 from .cells import (
@@ -33,6 +33,7 @@ from .cells import (
 from .kinds import KINDS, label_parts
 from .label import Array, Reading
 from .number_labels import LATITUDE, LONGITUDE
+from .refusals import label_columns
 
 #: Guesses read this many rows, evenly spaced.
 _SAMPLE = 20_000
@@ -97,7 +98,7 @@ def choose_columns(
             table.column(column, option)
     if labels == {}:
         raise InputError("labels", "{}", "must name a label and its kind, {age: number}", "or omit it")
-    parts = {_columns(table, name): part for name, part in (labels or {}).items()}
+    parts = {label_columns(table, name): part for name, part in (labels or {}).items()}
     if len(parts) < len(labels or {}):
         raise InputError("labels", f"{', '.join(labels or {})}", "must have each label once")
     taken = {column for columns in parts for column in columns}
@@ -129,17 +130,6 @@ def choose_columns(
             part = label_parts({name: {**part.options, "kind": guess.kind}})[name]
         specs.append(Spec(columns, part, guess.reason))
     return roles, specs
-
-
-def _columns(table: Table, name: str) -> tuple[str, ...]:
-    """The columns of a label: one, or several separated by commas."""
-    single = name in table.columns or name in table.opaque or "," not in name
-    columns = (name,) if single else tuple(column.strip() for column in name.split(","))
-    for column in columns:
-        table.column(column, "labels")
-    if len(set(columns)) < len(columns):
-        raise InputError("labels", f"{name} repeats a column")
-    return columns
 
 
 def _guessed(table: Table, columns: tuple[str, ...], guesses: dict[str, Guess]) -> Guess:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,15 +11,16 @@ import pyarrow
 
 from contml import InputError
 from contml._support.validation import FiniteFloat, NonNegativeInt, PositiveInt, Range, check_ranges
+from contml.config import ConfiguredPart
 from contml.data import Task
 from contml.data.carve import DivideBy
-from contml.data.tables import MAX_BYTES, MAX_ROWS, TableOptions
+from contml.data.tables import MAX_BYTES, MAX_ROWS, Table, TableOptions
 
-from .._readers.folders import data_folder
+from .._readers.folders import Missing, data_folder
 from .cells import CellFiles, Decimal
 from .columns import choose_columns
 from .items import choose_queries, read_items
-from .judgments import has_judgments, read_judgments, refuse_almost_judgments
+from .judgments import JudgmentOptions, has_judgments, read_judgments, refuse_almost_judgments
 from .kinds import LABEL_SECTIONS, label_parts
 from .label import Reading
 from .overview import describe_columns, suggestion
@@ -124,30 +126,44 @@ def file(
     of_judgments = {"items": items, "id_column": id_column, "by": by, "largest": largest, "unit": unit}
     if labels is None and has_judgments(table):
         _refuse_given({"group": group, "exclude_group": exclude_group, "queries": queries}, "judgments", "labels")
-        return read_judgments(
-            table,
-            table_options,
-            items=items,
-            id_column=id_column,
-            image=image,
-            root=root,
-            split=split,
-            test=test,
-            by=by,
-            largest=largest,
-            unit=unit,
-            missing=missing,
-            decimal=decimal,
-            seed=seed,
-            has_features=has_features,
-        )
+        judged = (items, id_column, image, root, split, test, by, largest, unit, missing, decimal, seed, has_features)
+        return read_judgments(table, table_options, JudgmentOptions(*judged))
     _refuse_given(of_judgments, "labels", "judgments")
     files = CellFiles(table.root if root is None else data_folder(root, "the images"))
-    reading = Reading(files, decimal, seed, table_options)
+    columns = LabelledOptions(image, split, test, group, frame, exclude_group, queries, missing, has_features)
+    task = _read_labelled(table, Reading(files, decimal, seed, table_options), parts, columns)
+    files.forget()
+    del table
+    pyarrow.default_memory_pool().release_unused()  # else the memory of the table stays with this process
+    return task
+
+
+@dataclass(frozen=True)
+class LabelledOptions:
+    """The options of `table/file` for a table with a label of each image."""
+
+    image: str | None
+    split: str | None
+    test: float
+    group: str | None
+    frame: str | None
+    exclude_group: bool | None
+    queries: int | None
+    missing: Missing
+    has_features: bool
+
+
+def _read_labelled(
+    table: Table, reading: Reading, parts: Mapping[str, ConfiguredPart] | None, options: LabelledOptions
+) -> Task:
+    """The task of a table with labels; `parts`: the kinds of the labels, None: the one column that can be a label."""
+    has_features, group = options.has_features, options.group
     try:
-        roles, specs = choose_columns(table, reading, parts, image, split, group, has_features=has_features)
+        roles, specs = choose_columns(
+            table, reading, parts, options.image, options.split, group, has_features=has_features
+        )
     except InputError:
-        if labels is None:
+        if parts is None:
             refuse_almost_judgments(table)
         raise
     rows = read_items(
@@ -156,12 +172,12 @@ def file(
         specs,
         reading,
         group=group,
-        frame=frame,
-        test=test,
-        missing=missing,
+        frame=options.frame,
+        test=options.test,
+        missing=options.missing,
         has_features=has_features,
     )
-    group = group or frame
+    group, exclude_group = group or options.frame, options.exclude_group
     if exclude_group and rows.is_class:
         allowed = "needs labels that are not classes"
         raise InputError("exclude_group", f"the label {rows.labels[0].name} is a class", allowed)
@@ -169,22 +185,17 @@ def file(
         exclude_group = group is not None and not rows.is_class and rows.has_groups_to_search
     splits = {
         part: make_split(rows, part, query_rows, group, exclude_group=exclude_group)
-        for part, query_rows in choose_queries(rows, queries, seed).items()
+        for part, query_rows in choose_queries(rows, options.queries, reading.seed).items()
     }
-    train_split = splits["train"]
-    columns = describe_columns(table, roles, specs, rows, splits, given_image=image is not None, group=group)
-    files.forget()
-    task = Task(
-        train_split,
+    is_divided = group is None and not rows.shared_images
+    return Task(
+        splits["train"],
         splits.get("test"),
         splits.get("val"),
-        val_groups=None if group is None and not rows.shared_images else rows.groups.taken(rows.parts.train),
-        columns=columns,
+        val_groups=None if is_divided else rows.groups.taken(rows.parts.train),
+        columns=describe_columns(table, roles, specs, rows, splits, given_image=options.image is not None, group=group),
         suggested=suggestion(roles, rows),
     )
-    del table, rows
-    pyarrow.default_memory_pool().release_unused()  # else the memory of the table stays with this process
-    return task
 
 
 def _refuse_given(options: Mapping[str, object], found: str, needed: str) -> None:

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from contml import InputError
-from contml._support.endings import table_suffix
 from contml._support.errors import did_you_mean
+from contml._support.files import table_suffix
 from contml.data import ImageFile, Split, Task
 from contml.data.carve import DivideBy, divide, with_judgments
 from contml.data.features import read_features
@@ -42,183 +42,345 @@ FORMS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-def read_judgments(
-    table: Table,
-    options: TableOptions,
-    *,
-    items: Path | None,
-    id_column: str | None,
-    image: str | None,
-    root: str | None,
-    split: str | None,
-    test: float,
-    by: DivideBy | None,
-    largest: float | None,
-    unit: str | None,
-    missing: Literal["refuse", "drop"],
-    decimal: Decimal,
-    seed: int,
-    has_features: bool,
-) -> Task:
-    """The task of a table of judgments; the options are those of `table/file`.
+@dataclass(frozen=True)
+class JudgmentOptions:
+    """The options of `table/file` for a table of judgments; `has_features`: image files may be missing."""
+
+    items: Path | None
+    id_column: str | None
+    image: str | None
+    root: str | None
+    split: str | None
+    test: float
+    by: DivideBy | None
+    largest: float | None
+    unit: str | None
+    missing: Literal["refuse", "drop"]
+    decimal: Decimal
+    seed: int
+    has_features: bool
+
+
+def read_judgments(table: Table, table_options: TableOptions, options: JudgmentOptions) -> Task:
+    """The task of a table of judgments.
+
+    Args:
+        table: the table.
+        table_options: how a second table is read.
+        options: the options of the task.
 
     Raises:
         InputError: a row, a cell, an option or a table is wrong.
     """
     form, columns = _form(table)
-    roles, judged = columns[:-1], columns[-1]
-    names, cells = _distinct_names(table, roles)
-    if largest is not None and form != "scores of pairs":
-        raise InputError(
-            "largest", f"{largest:g}, but the table has {form}", "is an option of scores of pairs", "omit it"
-        )
-    if unit and form not in ("scores of pairs", "distances of pairs"):
-        raise InputError("unit", f"'{unit}', but the table has {form}", "is an option of judged pairs", "omit it")
-    folder = table.root if root is None else data_folder(root, "the images")
-    own = _Images(CellFiles(folder), None, {}, has_features)
-    beside = _items_beside(table, own, names) if items is None else Path(items).expanduser()
-    if beside is None or beside.suffix.lower() == ".npz":
-        given = {"id_column": id_column, "image": image, **({} if beside is None else {"root": root})}
-        for name, value in given.items():
-            if value is not None:
-                allowed = "is an option of a second table, which lists the image of each item"
-                raise InputError(name, f"'{value}'", allowed, "omit it, or name the table: task.items=FILE")
-    known = (
-        own
-        if beside is None
-        else _vectors(beside)
-        if beside.suffix.lower() == ".npz"
-        else _listed_images(beside, id_column, image, root, options, has_features)
-    )
-    use = np.ones(len(table), dtype=bool)
-    omitted: Counter[str] = Counter()
-
-    def drop(rows: _Array, column: str, got: str, hint: str, reason: str) -> None:
-        """Refuse the first of some rows, or omit them and count them."""
-        if not len(rows):
-            return
-        if missing == "refuse":
-            other = "or set missing=drop to omit such judgments"
-            raise InputError(f"{table.where(rows[0])}: {column}", got, "", f"{hint}, {other}" if hint else other)
-        use[rows] = False
-        omitted[reason] += len(rows)
-
-    for column in columns:
-        rows = np.flatnonzero(~table.columns[column].filled & use)
-        words = " or ".join(f"'{word}'" for word in table.columns[column].missing)
-        got = f"empty, or {words}, which means a missing value" if words else "empty"
-        drop(rows, column, got, "complete the row", "with an empty cell")
-    sources: dict[int, ImageSource] = {}  # by the number of the name
-    for role, numbers in zip(roles, cells.T, strict=True):
-        rows = np.flatnonzero(use)
-        first = np.unique(numbers[rows], return_index=True)[1]
-        absent: dict[int, FileNotFoundError] = {}
-        for row in rows[np.sort(first)].tolist():
-            number = int(numbers[row])
-            if number in sources:
-                continue
-            try:
-                sources[number] = known.source(names[number])
-            except FileNotFoundError as error:
-                absent[number] = error
-                if missing == "refuse":
-                    break
-            except InputError as error:
-                subject = ": ".join(filter(None, (table.where(row), role, error.subject)))
-                raise InputError(subject, error.got, error.allowed, error.hint) from None
-        for missing_file in list(absent.values())[:1]:
-            rows = rows[np.isin(numbers[rows], list(absent))]
-            drop(rows, role, f"no image {missing_file.filename}", str(missing_file.strerror), "without an image file")
-    # Two names of one image are one item: else it could be both in training and in the test.
-    first_number: dict[str, int] = {}
-    item_of = np.full(len(names), -1)
-    for number in sources:
-        item_of[number] = first_number.setdefault(known.item(names[number]), number)
-    rows = np.flatnonzero(use)
-    items_of_rows = item_of[cells[rows]]  # [J, roles]
-    _refuse_same(table, roles, names, cells, items_of_rows, rows)
-    if form in ("triplets", "odd one out"):
-        values = _choices(table, roles, judged, names, cells, use)
-    else:
-        values = _numbers(table, judged, use, decimal, least=-np.inf if form == "scores of pairs" else 0)
-    if form == "scores of pairs" and use.any():
-        values = _from_largest(table, judged, values, use, largest)
-    if len(rows) < 2:
-        got = "1 judgment" if len(rows) else "no judgment that can be used"
-        raise InputError(str(table.path), got, "needs at least 2, for training and for testing")
-    # Items in the order in which the rows name them, by the first of their names.
-    _, first, place = np.unique(items_of_rows, return_index=True, return_inverse=True)
-    members = np.argsort(np.argsort(first))[place].reshape(items_of_rows.shape)
-    numbers = cells[rows].ravel()[np.sort(first)]
-    names = [names[number] for number in numbers.tolist()]
-
-    def labels_of(part: _Array) -> JudgedItems:
-        """The judgments of some of the `rows`, over all items."""
-        try:
-            return _labels(form, len(names), members[part], values[rows[part]], unit)
-        except InputError as error:
-            raise InputError(str(table.path), error.got, error.allowed) from None
-
-    everything = np.ones(len(rows), dtype=bool)
-    labels = labels_of(everything)
-    identity = _identity(members, values[rows], names)
-    shown = [known.shown(name) for name in names]
-    whole = Split([sources[number] for number in numbers.tolist()], shown, labels)
-
-    def part_of(part_labels: JudgedItems, left_out: int = 0) -> Split:
-        """The split of some of the judgments, and their items."""
-        return with_judgments(whole, part_labels.with_texts(identity=identity), left_out)
-
-    split = split or next((name for name in table.columns if SPLIT_NAMES.fullmatch(name)), None)
-    if split is not None and by is not None:
-        raise InputError("by", f"{by}, but the column '{split}' names the split", hint="omit it, or rename the column")
-    by = by or "item"
-    if split is not None:
-        part_names = np.array(parts_of(table.texts(split, "split", "task.split"), table.where, table.path, split))[rows]
-        chosen = {"train": ("train",), "val": ("val",), "test": TEST_PARTS}
-        masks = {part: np.isin(part_names, names_of_part) for part, names_of_part in chosen.items()}
-        splits = {part: part_of(labels_of(mask)) for part, mask in masks.items() if mask.any()}
-        if "train" not in splits or len(splits) < 2:
-            raise InputError(
-                f"{table.path}: {split}", "no judgment is left in a part", "must name train, and test or val"
-            )
-        description = f"as named; {_shared(splits)}"
-    else:
-        try:
-            kept, drawn = divide(labels, shown, test, by, seed, "test")
-        except InputError as error:
-            hint = "set task.test to a larger share, or task.by=judgment" if by == "item" else ""
-            raise InputError(f"{table.path}: {error.subject}", error.got, error.allowed, hint) from None
-        left_out = labels.judged - kept.judged - drawn.judged
-        splits = {"train": part_of(kept, left_out), "test": part_of(drawn)}
-        description = f"drawn by {by}; {_shared(splits)}"
-        if left_out:
-            description += f"; {left_out:,} judgments left out, whose items are in both parts (task.by=judgment: none)"
-    distinct = [len(np.unique(column)) for column in cells.T]
-    used_as = [
-        [role, "item", "by its name", f"{count:,} different"] for role, count in zip(roles, distinct, strict=True)
-    ]
-    without_file = 0
-    if has_features:
-        images = [source.file for source in sources.values() if isinstance(source, ImageFile)]
-        without_file = len({*images}) - sum(map(own.files.has, {*images}))
+    if options.largest is not None and form != "scores of pairs":
+        got = f"{options.largest:g}, but the table has {form}"
+        raise InputError("largest", got, "is an option of scores of pairs", "omit it")
+    if options.unit and form not in ("scores of pairs", "distances of pairs"):
+        got = f"'{options.unit}', but the table has {form}"
+        raise InputError("unit", got, "is an option of judged pairs", "omit it")
+    rows = _Rows(table, columns, options)
+    known = _known_items(table, options, table_options, rows.names)
+    sources = rows.find_items(known)
+    judgments = rows.judgments(form, known, sources)
+    splits, description = _splits(judgments, table, options)
     lines = [
         ["column", "used as", "because", "values"],
-        ["", "table", table.form, f"{len(table):,} rows; {len(names):,} items"],
-        *([["", "features", "as given", without_files(without_file, len(names))]] if without_file else []),
-        *used_as,
-        [judged, form, "by its name", labels.facts()],
-        [split or "", "split", description, ", ".join(f"{_count(s):,} for {part}" for part, s in splits.items())],
-        *([name, "not used", "", ""] for name in table.columns if name not in {*columns, split}),
-        *(
-            [["", "excluded", "missing=drop", ", ".join(f"{n:,} {why}" for why, n in omitted.items())]]
-            if omitted
-            else []
-        ),
+        ["", "table", table.form, f"{len(table):,} rows; {len(judgments.whole):,} items"],
     ]
+    if options.has_features:
+        images = {source.file for source in sources.values() if isinstance(source, ImageFile)}
+        if count := len(images) - sum(map(known.has, images)):
+            lines.append(["", "features", "as given", without_files(count, len(judgments.whole))])
+    for role, numbers in zip(rows.roles, rows.cells.T, strict=True):
+        lines.append([role, "item", "by its name", f"{len(np.unique(numbers)):,} different"])
+    split = judgments.split or ""
+    lines += [
+        [rows.judged, form, "by its name", judgments.labels().facts()],
+        [split, "split", description, ", ".join(f"{_count(s):,} for {part}" for part, s in splits.items())],
+        *([name, "not used", "", ""] for name in table.columns if name not in {*columns, split}),
+    ]
+    if rows.omitted:
+        lines.append(["", "excluded", "missing=drop", ", ".join(f"{n:,} {why}" for why, n in rows.omitted.items())])
     known.forget()
     suggested = partial(_suggest_config, form)
     return Task(splits["train"], splits.get("test"), splits.get("val"), columns=lines, suggested=suggested)
+
+
+class _Rows:
+    """The rows of a table of judgments: those that can be used, `use` `[N]`, and the omitted ones by reason.
+
+    Attributes:
+        roles: the columns of items.
+        judged: the column of the judgment.
+        names: the different cells of the columns of items.
+        cells: their numbers `[N, roles]`; -1: empty.
+    """
+
+    def __init__(self, table: Table, columns: tuple[str, ...], options: JudgmentOptions) -> None:
+        self.table, self.options = table, options
+        self.roles, self.judged = columns[:-1], columns[-1]
+        number_of: dict[str, int] = {}
+        numbered = []
+        for role in self.roles:
+            texts, numbers = table.column(role, "items").distinct()
+            numbered.append(np.array([*(number_of.setdefault(text, len(number_of)) for text in texts), -1])[numbers])
+        self.names, self.cells = list(number_of), np.stack(numbered, axis=1)
+        self.use = np.ones(len(table), dtype=bool)
+        self.omitted: Counter[str] = Counter()
+
+    def find_items(self, known: _Images | _Vectors) -> dict[int, ImageSource]:
+        """The images of the items, by the number of the name; rows that are not complete are omitted or refused."""
+        for column in (*self.roles, self.judged):
+            rows = np.flatnonzero(~self.table.columns[column].filled & self.use)
+            words = " or ".join(f"'{word}'" for word in self.table.columns[column].missing)
+            got = f"empty, or {words}, which means a missing value" if words else "empty"
+            self._drop(rows, column, got, "complete the row", "with an empty cell")
+        sources: dict[int, ImageSource] = {}
+        for role, numbers in zip(self.roles, self.cells.T, strict=True):
+            rows = np.flatnonzero(self.use)
+            first = np.unique(numbers[rows], return_index=True)[1]
+            absent: dict[int, FileNotFoundError] = {}
+            for row in rows[np.sort(first)].tolist():
+                number = int(numbers[row])
+                if number in sources:
+                    continue
+                try:
+                    sources[number] = known.source(self.names[number])
+                except FileNotFoundError as error:
+                    absent[number] = error
+                    if self.options.missing == "refuse":
+                        break
+                except InputError as error:
+                    subject = ": ".join(filter(None, (self.table.where(row), role, error.subject)))
+                    raise InputError(subject, error.got, error.allowed, error.hint) from None
+            for file in list(absent.values())[:1]:
+                rows = rows[np.isin(numbers[rows], list(absent))]
+                self._drop(rows, role, f"no image {file.filename}", str(file.strerror), "without an image file")
+        return sources
+
+    def _drop(self, rows: _Array, column: str, got: str, hint: str, reason: str) -> None:
+        """Refuse the first of some rows, or omit them and count them."""
+        if not len(rows):
+            return
+        if self.options.missing == "refuse":
+            other = "or set missing=drop to omit such judgments"
+            raise InputError(f"{self.table.where(rows[0])}: {column}", got, "", f"{hint}, {other}" if hint else other)
+        self.use[rows] = False
+        self.omitted[reason] += len(rows)
+
+    def judgments(self, form: str, known: _Images | _Vectors, sources: Mapping[int, ImageSource]) -> _Judgments:
+        """The judgments of the rows that are used."""
+        # Two names of one image are one item: else it could be both in training and in the test.
+        first_number: dict[str, int] = {}
+        item_of = np.full(len(self.names), -1)
+        for number in sources:
+            item_of[number] = first_number.setdefault(known.item(self.names[number]), number)
+        rows = np.flatnonzero(self.use)
+        items = item_of[self.cells[rows]]  # [J, roles]
+        self._refuse_same(items, rows)
+        values = self._values(form)
+        if len(rows) < 2:
+            got = "1 judgment" if len(rows) else "no judgment that can be used"
+            raise InputError(str(self.table.path), got, "needs at least 2, for training and for testing")
+        # Items in the order in which the rows name them, by the first of their names.
+        _, first, place = np.unique(items, return_index=True, return_inverse=True)
+        members = np.argsort(np.argsort(first))[place].reshape(items.shape)
+        numbers = self.cells[rows].ravel()[np.sort(first)].tolist()
+        names = [self.names[number] for number in numbers]
+        split = self.options.split or next((n for n in self.table.columns if SPLIT_NAMES.fullmatch(n)), None)
+        return _Judgments(
+            form,
+            rows,
+            members,
+            values[rows],
+            names,
+            [sources[number] for number in numbers],
+            [known.shown(name) for name in names],
+            self.options.unit,
+            split,
+            self.table.path,
+        )
+
+    def _refuse_same(self, items: _Array, rows: _Array) -> None:
+        """Refuse a row that names an item twice, by the items `[J, roles]` of the rows `[J]` that are used."""
+        pairs = list(combinations(range(len(self.roles)), 2))
+        same = np.stack([items[:, a] == items[:, b] for a, b in pairs], axis=1)
+        for number in np.flatnonzero(same.any(1))[:1].tolist():
+            row, (a, b) = rows[number], pairs[same[number].argmax()]
+            named = " and ".join(dict.fromkeys(self.names[self.cells[row, place]] for place in (a, b)))
+            got = f"{self.roles[a]} and {self.roles[b]} are the same item, {named}"
+            raise InputError(self.table.where(row), got, "must be different items", "remove the row, or correct it")
+
+    def _values(self, form: str) -> _Array:
+        """What was judged in each row: a distance, a grade, or the position of the chosen item."""
+        if form in ("triplets", "odd one out"):
+            return self._choices()
+        values = self._numbers(least=-np.inf if form == "scores of pairs" else 0)
+        if form != "scores of pairs" or not self.use.any():
+            return values
+        largest = self.options.largest
+        top = float(values[self.use].max()) if largest is None else largest
+        for row in np.flatnonzero(self.use & (values > top)).tolist():
+            allowed = f"must be at most {top:g}, the score of equal items"
+            raise self._error(row, f"{values[row]:g}", allowed, "set task.largest to a larger one")
+        distances: _Array = top - values
+        return distances
+
+    def _choices(self) -> _Array:
+        """The position of the chosen item of each row: of x and y, or of the odd one out; by role or by item."""
+        first = 1 if self.roles[0].lower() == "anchor" else 0
+        choosable, own = self.roles[first:], self.cells[:, first:]
+        texts, numbers = self.table.column(self.judged, "choices").distinct()
+        number_of = {name: number for number, name in enumerate(self.names)}
+        as_item = np.array([*(number_of.get(text, -2) for text in texts), -2])[numbers]
+        fits = own == as_item[:, None]  # [N, choosable]
+        for place, role in enumerate(choosable):
+            fits[:, place] |= np.array([*(text.lower() == role.lower() for text in texts), False])[numbers]
+        for row in np.flatnonzero(self.use & (fits.sum(1) != 1))[:1].tolist():
+            items = ", ".join(self.names[number] for number in own[row])
+            hint = "an item has the name of another column: rename it" if fits[row].any() else ""
+            allowed = f"must be {' or '.join(choosable)}, or one of the items {items}"
+            raise self._error(row, f"'{texts[numbers[row]]}'", allowed, hint)
+        chosen: _Array = fits.argmax(1)
+        return chosen
+
+    def _numbers(self, *, least: float) -> _Array:
+        """The score, grade or distance of each row."""
+        column = self.table.columns[self.judged]
+        comma = has_decimal_comma(column, self.options.decimal, self.table.delimiter)
+        values, wrong = number_column(column, comma)
+        for row in wrong[self.use[wrong]].tolist():
+            cell = column.texts([row])[0]
+            hint = "omit units" if cell[:1].isdigit() and not cell[-1:].isdigit() else ""
+            if not comma and is_comma_pair(cell):
+                hint = "set decimal=comma for decimal commas"
+            raise self._error(row, f"'{cell}'", "must be a finite number", hint)
+        for row in np.flatnonzero(self.use & (values < least)).tolist():
+            raise self._error(row, f"{values[row]:g}", "must be at least 0", "add a constant to all")
+        return values
+
+    def _error(self, row: int, got: str, allowed: str, hint: str) -> InputError:
+        return InputError(f"{self.table.where(row)}: {self.judged}", got, allowed, hint)
+
+
+@dataclass(frozen=True, eq=False)
+class _Judgments:
+    """Judgments of items.
+
+    Attributes:
+        form: one of `FORMS`.
+        rows: the row of each judgment `[J]`.
+        members: the items of each `[J, roles]`.
+        values: what was judged `[J]`.
+        names: the name of each item in the table.
+        images: the image of each item.
+        shown: the name of each item on pages.
+        unit: the unit of judged pairs; None: none.
+        split: the column of the split; None: it is drawn.
+        path: the table, for errors.
+    """
+
+    form: str
+    rows: _Array
+    members: _Array
+    values: _Array
+    names: list[str]
+    images: list[ImageSource]
+    shown: list[str]
+    unit: str | None
+    split: str | None
+    path: Path
+
+    def labels(self, part: _Array | slice = slice(None)) -> JudgedItems:
+        """Some of the judgments, over all items."""
+        members, values, count = self.members[part], self.values[part], len(self.names)
+        try:
+            if self.form in ("scores of pairs", "distances of pairs"):
+                return PairLabels(members, values, count, self.unit or "")
+            if self.form in ("grades", "distances"):
+                of: Literal["grade", "distance"] = "grade" if self.form == "grades" else "distance"
+                return RankingLabels(members, values, count, of, missing="drop")
+            return TripletLabels(members, values.astype(np.int64), count, odd_one_out=self.form == "odd one out")
+        except InputError as error:
+            raise InputError(str(self.path), error.got, error.allowed) from None
+
+    @cached_property
+    def whole(self) -> Split:
+        """All items, with all judgments."""
+        return Split(self.images, self.shown, self.labels())
+
+    @cached_property
+    def identity(self) -> list[str]:
+        """What identifies the judgments of each item: a sum of hashes, so that their order does not count."""
+        encoded = [name.encode(errors="surrogateescape") for name in self.names]
+        numbers, number_of = np.unique(self.values, return_inverse=True)
+        answers = [f"{number:g}".encode() for number in numbers.tolist()]
+        columns = [*([encoded[row] for row in column] for column in self.members.T.tolist())]
+        texts = zip(*columns, [answers[number] for number in number_of.tolist()], strict=True)
+        hashes = b"".join(hashlib.blake2b(b"\t".join(text), digest_size=8).digest() for text in texts)
+        sums = np.zeros(len(self.names), np.uint64)
+        for column in self.members.T:
+            np.add.at(sums, column, np.frombuffer(hashes, ">u8").astype(np.uint64))
+        return [f"{total:016x}" for total in sums.tolist()]
+
+    def part(self, labels: JudgedItems, left_out: int = 0) -> Split:
+        """The split of some of the judgments, and their items."""
+        return with_judgments(self.whole, labels.with_texts(identity=self.identity), left_out)
+
+
+def _splits(judgments: _Judgments, table: Table, options: JudgmentOptions) -> tuple[dict[str, Split], str]:
+    """The splits by name, and how they were made: by a column, or drawn."""
+    split = judgments.split
+    if split is not None and options.by is not None:
+        got = f"{options.by}, but the column '{split}' names the split"
+        raise InputError("by", got, hint="omit it, or rename the column")
+    if split is not None:
+        parts = parts_of(table.texts(split, "split", "task.split"), table.where, table.path, split)
+        part_names = np.array(parts)[judgments.rows]
+        chosen = {"train": ("train",), "val": ("val",), "test": TEST_PARTS}
+        masks = {part: np.isin(part_names, names) for part, names in chosen.items()}
+        splits = {part: judgments.part(judgments.labels(mask)) for part, mask in masks.items() if mask.any()}
+        if "train" not in splits or len(splits) < 2:
+            got, allowed = "no judgment is left in a part", "must name train, and test or val"
+            raise InputError(f"{table.path}: {split}", got, allowed)
+        return splits, f"as named; {_shared(splits)}"
+    by, labels = options.by or "item", judgments.labels()
+    try:
+        kept, drawn = divide(labels, judgments.shown, options.test, by, options.seed, "test")
+    except InputError as error:
+        hint = "set task.test to a larger share, or task.by=judgment" if by == "item" else ""
+        raise InputError(f"{table.path}: {error.subject}", error.got, error.allowed, hint) from None
+    left_out = labels.judged - kept.judged - drawn.judged
+    splits = {"train": judgments.part(kept, left_out), "test": judgments.part(drawn)}
+    description = f"drawn by {by}; {_shared(splits)}"
+    if left_out:
+        description += f"; {left_out:,} judgments left out, whose items are in both parts (task.by=judgment: none)"
+    return splits, description
+
+
+def _known_items(
+    table: Table, options: JudgmentOptions, table_options: TableOptions, names: Sequence[str]
+) -> _Images | _Vectors:
+    """The images or the vectors of the items: those that the cells name, or those of a second file."""
+    folder = table.root if options.root is None else data_folder(options.root, "the images")
+    own = _Images(CellFiles(folder), None, {}, options.has_features)
+    beside = _items_beside(table, own, names) if options.items is None else Path(options.items).expanduser()
+    if beside is None or beside.suffix.lower() == ".npz":
+        given = {"id_column": options.id_column, "image": options.image}
+        for name, value in {**given, **({} if beside is None else {"root": options.root})}.items():
+            if value is not None:
+                allowed = "is an option of a second table, which lists the image of each item"
+                raise InputError(name, f"'{value}'", allowed, "omit it, or name the table: task.items=FILE")
+    if beside is None:
+        return own
+    if beside.suffix.lower() != ".npz":
+        return _listed_images(beside, options, table_options)
+    vector_names, values = read_features(beside)
+    assert vector_names is not None  # of .npz
+    if repeated := next((name for name, count in Counter(vector_names).items() if count > 1), None):
+        raise InputError(str(beside), f"two vectors of '{repeated}'", "must have one per name")
+    return _Vectors(beside, dict(zip(vector_names, values, strict=True)))
 
 
 def _suggest_config(form: str, train: Split) -> tuple[str, list[str]]:
@@ -228,16 +390,6 @@ def _suggest_config(form: str, train: Split) -> tuple[str, list[str]]:
     if train.feature_dim is not None:  # items are vectors: a head on them is trained
         changes += ["model.backbone=features", "model.weights=none", "model.frozen=false"]
     return f"table/{name.get(form, 'triplets')}", changes
-
-
-def _distinct_names(table: Table, roles: Sequence[str]) -> tuple[list[str], _Array]:
-    """The different cells of the columns of items, and the number of each cell `[N, roles]`; -1: empty."""
-    number_of: dict[str, int] = {}
-    columns = []
-    for role in roles:
-        texts, numbers = table.column(role, "items").distinct()
-        columns.append(np.array([*(number_of.setdefault(text, len(number_of)) for text in texts), -1])[numbers])
-    return list(number_of), np.stack(columns, axis=1)
 
 
 def has_judgments(table: Table) -> bool:
@@ -321,6 +473,10 @@ class _Images:
         """The name of an item on pages."""
         return self.files.key(self._path(name))
 
+    def has(self, file: Path) -> bool:
+        """Whether there is such a file."""
+        return self.files.has(file)
+
     def forget(self) -> None:
         """Forget which files there are."""
         self.files.forget()
@@ -352,21 +508,12 @@ class _Vectors:
         """The name of an item on pages."""
         return name
 
+    def has(self, file: Path) -> bool:
+        """Whether there is such a file."""
+        return file.is_file()
+
     def forget(self) -> None:
         """Nothing is kept."""
-
-
-def _vectors(file: Path) -> _Vectors:
-    """The vectors of a file.
-
-    Raises:
-        InputError: it cannot be read, or has a name twice.
-    """
-    names, values = read_features(file)
-    assert names is not None  # of .npz
-    if repeated := next((name for name, count in Counter(names).items() if count > 1), None):
-        raise InputError(str(file), f"two vectors of '{repeated}'", "must have one per name")
-    return _Vectors(file, dict(zip(names, values, strict=True)))
 
 
 def _items_beside(table: Table, own: _Images, names: Sequence[str]) -> Path | None:
@@ -378,13 +525,11 @@ def _items_beside(table: Table, own: _Images, names: Sequence[str]) -> Path | No
     return beside[0] if beside else None
 
 
-def _listed_images(
-    items: Path, id_column: str | None, image: str | None, root: str | None, options: TableOptions, has_features: bool
-) -> _Images:
+def _listed_images(items: Path, options: JudgmentOptions, table_options: TableOptions) -> _Images:
     """The images that a second table lists."""
-    table = read_table(items, options, option="items")
+    table, image, root = read_table(items, table_options, option="items"), options.image, options.root
     lower = {name.lower(): name for name in table.columns}
-    id_name = id_column or lower.get("id", "id")
+    id_name = options.id_column or lower.get("id", "id")
     ids = table.texts(id_name, "ids of items", "task.id_column")
     if image is None:
         candidates = [name for name in table.columns if name != id_name]
@@ -400,93 +545,7 @@ def _listed_images(
             raise InputError(f"{table.where(row)}: {column}", "empty", hint="complete the row, or remove it")
     table.refuse_repeated(ids)
     files = CellFiles(table.root if root is None else data_folder(root, "the images"))
-    return _Images(files, table.path, dict(zip(ids, cells, strict=True)), has_features)
-
-
-def _refuse_same(
-    table: Table, roles: Sequence[str], names: Sequence[str], cells: _Array, items: _Array, rows: _Array
-) -> None:
-    """Refuse a row that names an item twice, by the items `[J, roles]` of the rows `[J]` that are used."""
-    pairs = list(combinations(range(len(roles)), 2))
-    same = np.stack([items[:, a] == items[:, b] for a, b in pairs], axis=1)
-    for number in np.flatnonzero(same.any(1))[:1].tolist():
-        row, (a, b) = rows[number], pairs[same[number].argmax()]
-        named = " and ".join(dict.fromkeys(names[cells[row, place]] for place in (a, b)))
-        got = f"{roles[a]} and {roles[b]} are the same item, {named}"
-        raise InputError(table.where(row), got, "must be different items", "remove the row, or correct it")
-
-
-def _choices(
-    table: Table, roles: Sequence[str], judged: str, names: Sequence[str], cells: _Array, use: _Array
-) -> _Array:
-    """The position of the chosen item of each row: of x and y, or of the odd one out; by role or by item."""
-    first = 1 if roles[0].lower() == "anchor" else 0
-    choosable, own = roles[first:], cells[:, first:]
-    texts, numbers = table.column(judged, "choices").distinct()
-    number_of = {name: number for number, name in enumerate(names)}
-    as_item = np.array([*(number_of.get(text, -2) for text in texts), -2])[numbers]
-    fits = own == as_item[:, None]  # [N, choosable]
-    for place, role in enumerate(choosable):
-        fits[:, place] |= np.array([*(text.lower() == role.lower() for text in texts), False])[numbers]
-    for row in np.flatnonzero(use & (fits.sum(1) != 1))[:1].tolist():
-        items = ", ".join(names[number] for number in own[row])
-        hint = "an item has the name of another column: rename it" if fits[row].any() else ""
-        allowed = f"must be {' or '.join(choosable)}, or one of the items {items}"
-        raise InputError(f"{table.where(row)}: {judged}", f"'{texts[numbers[row]]}'", allowed, hint)
-    chosen: _Array = fits.argmax(1)
-    return chosen
-
-
-def _from_largest(table: Table, judged: str, values: _Array, use: _Array, largest: float | None) -> _Array:
-    """The distances of scores: `largest` minus the score; default the largest score of the rows that are used."""
-    top = float(values[use].max()) if largest is None else largest
-    for row in np.flatnonzero(use & (values > top)).tolist():
-        allowed = f"must be at most {top:g}, the score of equal items"
-        raise InputError(
-            f"{table.where(row)}: {judged}", f"{values[row]:g}", allowed, "set task.largest to a larger one"
-        )
-    distances: _Array = top - values
-    return distances
-
-
-def _numbers(table: Table, judged: str, use: _Array, decimal: Decimal, *, least: float) -> _Array:
-    """The score, grade or distance of each row."""
-    column = table.columns[judged]
-    comma = has_decimal_comma(column, decimal, table.delimiter)
-    values, wrong = number_column(column, comma)
-    for row in wrong[use[wrong]].tolist():
-        cell = column.texts([row])[0]
-        hint = "omit units" if cell[:1].isdigit() and not cell[-1:].isdigit() else ""
-        if not comma and is_comma_pair(cell):
-            hint = "set decimal=comma for decimal commas"
-        raise InputError(f"{table.where(row)}: {judged}", f"'{cell}'", "must be a finite number", hint)
-    for row in np.flatnonzero(use & (values < least)).tolist():
-        raise InputError(
-            f"{table.where(row)}: {judged}", f"{values[row]:g}", "must be at least 0", "add a constant to all"
-        )
-    return values
-
-
-def _labels(form: str, items: int, members: _Array, values: _Array, unit: str | None) -> JudgedItems:
-    if form in ("scores of pairs", "distances of pairs"):
-        return PairLabels(members, values, items, unit or "")
-    if form in ("grades", "distances"):
-        return RankingLabels(members, values, items, "grade" if form == "grades" else "distance", missing="drop")
-    return TripletLabels(members, values.astype(np.int64), items, odd_one_out=form == "odd one out")
-
-
-def _identity(members: _Array, values: _Array, names: Sequence[str]) -> list[str]:
-    """What identifies the judgments of each item: a sum of hashes, so that their order does not count."""
-    encoded = [name.encode(errors="surrogateescape") for name in names]
-    numbers, number_of = np.unique(values, return_inverse=True)
-    answers = [f"{number:g}".encode() for number in numbers.tolist()]
-    columns = [*([encoded[row] for row in column] for column in members.T.tolist())]
-    texts = zip(*columns, [answers[number] for number in number_of.tolist()], strict=True)
-    hashes = b"".join(hashlib.blake2b(b"\t".join(text), digest_size=8).digest() for text in texts)
-    sums = np.zeros(len(names), np.uint64)
-    for column in members.T:
-        np.add.at(sums, column, np.frombuffer(hashes, ">u8").astype(np.uint64))
-    return [f"{total:016x}" for total in sums.tolist()]
+    return _Images(files, table.path, dict(zip(ids, cells, strict=True)), options.has_features)
 
 
 def _count(split: Split) -> int:

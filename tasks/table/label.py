@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from contml import InputError
-from contml._support.conversion import taken
+from contml._support.packed import taken
 from contml._support.texts import TextLists
 from contml._support.validation import PositiveFloat, check_arguments
 from contml.config import ConfiguredPart

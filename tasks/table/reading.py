@@ -16,7 +16,7 @@ import pyarrow
 
 from contml import InputError
 from contml._support.arrays import read_arrays
-from contml._support.endings import JOINTS, TABLES, check_table_suffix, table_suffix
+from contml._support.files import JOINTS, TABLES, check_table_suffix, table_suffix
 from contml.data.tables import (
     Column,
     Table,
@@ -32,7 +32,7 @@ from contml.data.values import flag, pairs
 from .._readers.coco_files import Field, check_coco, listed_images, names_and_limbs
 from .._readers.splits import name_lists, part_of, read_lists, split_by_lists
 from ..pose.bodies import Body
-from .pose_label import unnamed
+from .image_labels import unnamed
 
 _FIELDS: dict[str, dict[str, Field]] = {
     "images": {"id": "id", "file_name": "text"},

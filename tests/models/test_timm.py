@@ -10,7 +10,7 @@ from support.refusals import refuses
 from support.runs import kill_at
 
 from contml.app.experiment import load
-from contml.app.experiment.presets import choose
+from contml.app.experiment.loading import choose
 from contml.models import EmbeddingModel
 from contml.runs import create
 

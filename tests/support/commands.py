@@ -23,7 +23,7 @@ import typer.main
 from PIL import Image
 
 from contml.app.cli.commands import app
-from contml.app.cli.options import load_experiment, own_data
+from contml.app.cli.options import _own_data as own_data, load_experiment
 from contml.app.experiment import Experiment
 from contml.models.backbones import build
 from contml.tasks.layout import lsun
@@ -222,7 +222,7 @@ def short(experiment: Experiment, words: Sequence[str], *, own: bool = False, sm
 def one_step(experiment: Experiment) -> list[str]:
     """Overrides with which a training takes one step in each of its phases."""
     changes = ["training.epochs=1", "training.evaluate_every=1", "sampler.batches=1"]
-    if experiment.is_captioning:
+    if not experiment.results.embeds:
         phases = ["step.cross_entropy_epochs=1", "captioner.threshold=1", "captioner.length=6"]
         changes += ["training.epochs=3", "step.embedding_epochs=1"] if "loss" in experiment.config.parts else []
         changes += [*phases, *([] if "loss" in experiment.config.parts else ["training.epochs=2"])]
@@ -247,8 +247,8 @@ def app_commands() -> Mapping[str, Any]:
 
 def experiment_of(params: dict[str, Any], more: Sequence[str] = ()) -> Experiment:
     """The experiment that the arguments of `train`, `check`, `features` or `sweep` name."""
-    data = [params[name] for name in ("data", "label", "image", "pattern", "preset", "weights")]
-    return load_experiment(params["config"], [*(params["overrides"] or []), *more], own_data(*data))
+    data = {name: params[name] for name in ("data", "label", "image", "pattern", "preset", "weights")}
+    return load_experiment(params["config"], [*(params["overrides"] or []), *more], own_data(**data))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

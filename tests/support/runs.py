@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from contml.app.experiment import load
-from contml.app.experiment.run_results import CaptionResults, RetrievalResults
+from contml.app.experiment.captioner_run import CaptionResults
+from contml.app.experiment.run_results import RetrievalResults
 from contml.data import Task
 from contml.labels import ClassLabels
 

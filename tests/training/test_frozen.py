@@ -177,7 +177,7 @@ def test_a_killed_training_gives_the_same_weights(photos, position):
 
 @pytest.mark.slow
 def test_two_processes_equal_one(photos):
-    """Not with Adam: distances have no bias, so Adam would divide a gradient of rounding errors by itself."""
+    """Not with Adam, which divides by its size a gradient of rounding errors: the bias does not change distances."""
     sgd = ["training.precision=float32", "optimizer=sgd"]
     changes = [*SMALL, *sgd]
     script = f"""

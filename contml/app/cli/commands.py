@@ -15,18 +15,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contml._support.endings import check_suffix
 from contml._support.errors import InputError, did_you_mean, lost_worker
-from contml._support.files import check_new_file, write_new
+from contml._support.files import check_new_file, check_suffix, write_new
 from contml._support.validation import Range
 from contml.app import experiment
 from contml.app.cli import listing
-from contml.app.cli.audit import AUDIT_EXAMPLE, audit
 from contml.app.cli.comparisons import BENCHMARK_EXAMPLE, COMPARE_EXAMPLE, SWEEP_EXAMPLE, benchmark, compare, sweep
 from contml.app.cli.embed import CAPTION_EXAMPLE, EMBED_EXAMPLE, PREDICT_EXAMPLE, caption, embed, export, predict
-from contml.app.cli.explore import EXPLORE_EXAMPLE, explore
 from contml.app.cli.hints import CONFIGURED, fitting
 from contml.app.cli.index import INDEX_EXAMPLE, SEARCH_EXAMPLE, index, search
+from contml.app.cli.looking import AUDIT_EXAMPLE, EXPLORE_EXAMPLE, audit, explore
 from contml.app.cli.options import AcceptChanges, BundledConfig, Json, RunFolder, Trust
 from contml.app.cli.printing import complete, echo, print_calibration, print_evaluation
 from contml.app.cli.train import check, features, train

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
 from contml._support.errors import InputError
+from contml.app.experiment.captioner_run import CaptionResults
+from contml.app.experiment.loading import Preset
 from contml.app.experiment.parts import schema
-from contml.app.experiment.presets import Preset
-from contml.app.experiment.run_results import CaptionResults, JudgmentResults, RetrievalResults, RunEvaluator
-from contml.captioning.captioner import Captioner, DecoderFactory
-from contml.captioning.decoders import DECODERS
+from contml.app.experiment.run_results import JudgmentResults, Results, RetrievalResults
 from contml.config import Config, ConfiguredPart, Document, data_arguments, import_user_code, resolved, validate
 from contml.contracts import LabelKind, Loss, Requirement
 from contml.data import Images, refuse_equal
 from contml.data.carve import with_validation
 from contml.data.features import with_features
 from contml.data.identity import item_names
-from contml.data.split import Split, Task
+from contml.data.split import Task
 from contml.labels.base import LabelSpace
-from contml.labels.judged_items import JudgedItems
 from contml.labels.vectors import VectorLabels
 from contml.losses import LOSSES
 from contml.losses.driver import PairLoss
 from contml.losses.inputs import check_loss, check_requirement
 from contml.losses.levels import LevelLosses, MatryoshkaLoss
-from contml.losses.regularized import RegularizedLoss
+from contml.losses.regularizers import RegularizedLoss
 from contml.models import EmbeddingModel
 from contml.models.adapter import check_peft
 from contml.models.identity import FeatureExtractor, identity
@@ -42,8 +39,8 @@ from contml.sampling import SAMPLERS, fitting_options
 from contml.training import Trainer, TrainingStep, stages_of
 from contml.training.trackers import check_installed
 
-#: The words of each caption of each item.
-CaptionWords: TypeAlias = Sequence[Sequence[Sequence[str]]]
+#: The kinds of results, the first that a config belongs to.
+RESULT_KINDS: Sequence[type[Results]] = (CaptionResults, JudgmentResults, RetrievalResults)
 
 
 def _absolute(value: Any) -> Any:
@@ -64,7 +61,7 @@ class BuiltTask(NamedTuple):
 class BuiltStep(NamedTuple):
     """What `build_step` returned."""
 
-    model: EmbeddingModel | Captioner
+    model: nn.Module
     step: TrainingStep
     sampler: Any
     labels: LabelSpace
@@ -177,43 +174,17 @@ class Experiment:
         return parts["images"].options["features"], training["val_share"], training["val_fold"], seed
 
     @property
-    def is_captioning(self) -> bool:
-        """Whether a captioner is trained, and not an embedding."""
-        return "captioner" in self.config.parts
+    def results(self) -> type[Results]:
+        """The kind of results: rankings, judgments, or captions."""
+        return next(kind for kind in RESULT_KINDS if kind.belongs_to(self.config))
 
-    @property
-    def is_judged(self) -> bool:
-        """Whether it learns from judgments between items, and not from labels of items."""
-        return _is_judged(self.config) or self.config.parts["sampler"].name == "judged"
-
-    @property
-    def unranked(self) -> str:
-        """Why there are no rankings to compare with labels, in words; "" where there are."""
-        if self.is_captioning:
-            return "trained a captioner, which ranks nothing"
-        return "trained on judgments, so that its items have no labels" if self.is_judged else ""
-
-    def build_model(self, task: Task, weights: bool = True) -> EmbeddingModel | Captioner:
+    def build_model(self, task: Task, weights: bool = True) -> nn.Module:
         """The model of a task: an embedding, or a captioner; `weights` as in `build_network`."""
-        network = self.build_network(task, weights)
-        return self._captioner(network, caption_words(task.train), weights) if self.is_captioning else network
+        return self.results.build(self, self.build_network(task, weights), task, weights)[0]
 
-    def evaluator(self, model: Any = None) -> RunEvaluator:
+    def evaluator(self, model: Any = None) -> Results:
         """What evaluates a model of this experiment; without one, what reads its results."""
-        if self.is_captioning:
-            return CaptionResults(self, model and model.vocabulary.decode)
-        if self.is_judged:
-            return JudgmentResults(self)
-        return RetrievalResults(self)
-
-    def _captioner(self, network: EmbeddingModel, words: CaptionWords, weights: bool) -> Captioner:
-        part, decoder = self.config.parts["captioner"], self.config.parts["decoder"]
-        options = part.options if weights else {**part.options, "weights": "none"}
-        factory = DecoderFactory.of(decoder.constructor, decoder.build)
-        captioner: Captioner = replace(part, options=options).build(
-            network=network, decoder=factory, captions=itertools.chain.from_iterable(words)
-        )
-        return captioner
+        return self.results(self, model)
 
     def build_network(self, task: Task, weights: bool = True) -> EmbeddingModel:
         """The embedding of a task. `weights=False` omits the pretrained weights, because others will be loaded."""
@@ -229,9 +200,7 @@ class Experiment:
     def identity_of(self, model: nn.Module) -> str:
         """The identity of a model of this experiment; of a captioner, that of its visual network."""
         options = self.config.parts["images"].options
-        network = model.network if isinstance(model, Captioner) else model
-        assert isinstance(network, EmbeddingModel)
-        return identity(network, options["resize"], options["crop"])
+        return identity(self.results.network(model), options["resize"], options["crop"])
 
     def build_images(self, model: nn.Module | None = None) -> Images:
         """The loader that turns images into batches; of a model with a frozen backbone, of its features if it can."""
@@ -260,7 +229,7 @@ class Experiment:
     ) -> Trainer:
         """The trainer with all its parts. `weights=False`: a checkpoint will be loaded."""
         parts, network = self.config.parts, self.build_network(task, weights)
-        images = self.build_images(None if self.is_captioning else network)
+        images = self.build_images(network if self.results.embeds else None)
         model, step, sampler, labels = self.build_step(task, network, weights=weights, quiet=quiet)
         trainer = Trainer(
             model,
@@ -280,7 +249,7 @@ class Experiment:
             config=self.recorded,
             quiet=quiet,
         )
-        if self.is_judged:  # also judged pairs, which are trained on as labels
+        if self.results is JudgmentResults:  # also judged pairs, which are trained on as labels
             trainer.evaluator = self.evaluator(model)
         return trainer
 
@@ -303,17 +272,12 @@ class Experiment:
         parts, seed = self.config.parts, self.config.values["seed"]
         if task.train.feature_dim is None:
             network.check_size(parts["images"].options["crop"])
-        train = task.train
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        root = train.labels.to(device)
+        root = task.train.labels.to(device)
         quiet_search = quiet or not first_process()  # every process searches neighbours, one shows progress
         refuse_equal(root)
-        if isinstance(root, JudgedItems) and not self.is_judged:
-            part = parts["sampler"]
-            with part.errors():
-                raise InputError(
-                    "sampler", part.name, "must be judged, since labels are judgments of some items together"
-                )
+        with parts["sampler"].errors():
+            self.results.check_labels(root, parts["sampler"].name)
         labels: LabelSpace = root
         if "binarize" in parts:
             part, space = (parts["binarize"], root) if search else _without_search(parts["binarize"], root)
@@ -324,7 +288,7 @@ class Experiment:
         self._check_classes(labels.kind)  # before num_classes is found missing
         if "loss" in parts:
             loss = self._build_losses(data, network)
-            if not _is_judged(self.config):  # else the step checks it
+            if not JudgmentResults.learned_by_step(self.config):  # else the step checks it
                 self._check_requirement(parts["loss"], loss.requires, labels.kind)
             data["loss"] = loss
         # Neighbours are searched by the graded labels, not by the binarized ones.
@@ -332,11 +296,8 @@ class Experiment:
         part, space = (parts["sampler"], of_sampler) if search else _without_search(parts["sampler"], of_sampler)
         sampler = part.build(**{**data, "labels": space})
         data |= {"feature_dim": network.feature_dim, "steps_per_epoch": len(sampler)}
-        model: EmbeddingModel | Captioner = network
-        if self.is_captioning:
-            words = caption_words(train)
-            model = self._captioner(network, words, weights)
-            data |= {"captions": words, "vocabulary": model.vocabulary, "length": model.length}
+        model, of_model = self.results.build(self, network, task, weights)
+        data |= of_model
         data["epochs"] = parts["training"].options["epochs"]
         step = parts["step"].build(**data)
         steps, start = data["epochs"] * len(sampler), parts["memory"].options["start"] if "memory" in parts else 0
@@ -356,7 +317,7 @@ class Experiment:
         self._check_classes(kind)
         loss = parts["loss"].constructor if "loss" in parts else None
         # Other losses are checked when they are built; of judgments, the step checks the loss.
-        if isinstance(loss, type) and issubclass(loss, PairLoss) and not _is_judged(self.config):
+        if isinstance(loss, type) and issubclass(loss, PairLoss) and not JudgmentResults.learned_by_step(self.config):
             self._check_requirement(parts["loss"], loss.requires, kind)
 
     def _check_classes(self, kind: LabelKind) -> None:
@@ -426,8 +387,8 @@ def experiment(document: Document, name: str) -> Experiment:
         InputError: an error in the config, with file and line.
     """
     config = validate(document, schema())
-    _check_captioning(config, document)
-    _check_judged(config, document)
+    for kind in RESULT_KINDS:
+        kind.check_config(config, document)
     _check_several_losses(config, document)
     if "loss" in config.parts:
         _check_loss(config, document)
@@ -449,57 +410,6 @@ def _check_options(config: Config) -> None:
             except InputError as error:
                 if section == "published" or error.subject.startswith(f"{section}."):  # not one of what the data add
                     raise
-
-
-def caption_words(split: Split) -> CaptionWords:
-    """The words of each caption of a split.
-
-    Raises:
-        InputError: its data have no captions, or sentences in a script without spaces between words.
-    """
-    from contml.captioning import tokenize
-    from contml.labels.words import refuse_unspaced
-
-    captions = split.labels.captions
-    if captions is None:
-        raise InputError("captioner", "the data have no captions", hint="choose a task of captions, or omit it")
-    refuse_unspaced(captions)
-    return [[tokenize(caption) for caption in image] for image in captions]
-
-
-def _check_captioning(config: Config, document: Document) -> None:
-    """A captioner needs its decoder and its step, which takes no loss; other steps need a loss."""
-    parts, step = config.parts, config.parts["step"]
-    captioning = "captions" in data_arguments(step.constructor)
-    if captioning != ("captioner" in parts):
-        if captioning:
-            raise document.error(("captioner",), "missing", hint=f"add it, since step {step.name} trains a captioner")
-        raise document.error(("captioner",), f"step {step.name} trains no captioner", hint="set step=captioning")
-    if captioning != ("decoder" in parts):
-        if captioning:
-            raise document.error(("decoder",), "missing", f"must be one of {', '.join(DECODERS)}")
-        raise document.error(("decoder",), "there is no captioner", hint="remove it, or add the section 'captioner'")
-    if "loss" not in parts and data_arguments(step.constructor).get("loss"):
-        raise document.error(("loss",), "missing", f"must be one of {', '.join(LOSSES)}")
-
-
-def _is_judged(config: Config) -> bool:
-    step = config.parts["step"].constructor
-    return isinstance(step, type) and issubclass(step, TrainingStep) and step.judged
-
-
-def _check_judged(config: Config, document: Document) -> None:
-    """A step for judgments needs whole judgments in a batch; what compares labels of items is refused."""
-    if not _is_judged(config):
-        return
-    parts, step, sampler = config.parts, config.parts["step"], config.parts["sampler"].name
-    if sampler != "judged" and ":" not in sampler:  # the user's own sampler may draw judgments too
-        got = f"{sampler}, but step {step.name} learns from judgments"
-        raise document.error(("sampler",), got, hint="use 'sampler: {name: judged}'")
-    takes_loss = "loss" in data_arguments(step.constructor)
-    unused = ("binarize", "memory", "regularizer", *(() if takes_loss else ("loss", "miner")))
-    if section := next((section for section in unused if section in parts), None):
-        raise document.error((section,), f"step {step.name} does not use it", hint="remove it")
 
 
 def _check_several_losses(config: Config, document: Document) -> None:

@@ -19,8 +19,7 @@ from contml.data.copies import find_copies
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.labels.base import LabelSpace
 from contml.labels.captions import CaptionLabels
-from contml.labels.judged_items import JudgedItems
-from contml.labels.pairs import PairLabels
+from contml.labels.judged import JudgedItems, PairLabels
 from contml.training import Trainer
 
 _FEATURES = "no image, since the items are features"

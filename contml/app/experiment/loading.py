@@ -1,4 +1,8 @@
-"""Load an experiment from the name of a config, a file, your own table, or a run folder.
+"""Load an experiment from the name of a config, a file, your own table, or a run folder; presets of your own data.
+
+features    a head on the features of a pretrained network, which is frozen: minutes for thousands of photographs
+finetune    all weights of the pretrained network: slow without a GPU
+quick       a small network from scratch, at 64 pixels: for drawings and small images
 
 Mistyped names are found before torch is imported.
 """
@@ -11,16 +15,106 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from contml._support.endings import JOINTS, check_table_suffix
 from contml._support.errors import InputError, did_you_mean
-from contml.app.experiment.names import config_names, config_path, data_task, task_table
-from contml.app.experiment.presets import PRESETS, Preset, choose
+from contml._support.files import JOINTS, check_table_suffix
+from contml.app.experiment.names import config_names, config_path, data_task, refuse_data, task_table
 from contml.config import Document, check_name, read
 from contml.config.source import check_numbers
 from contml.runs import Run, open_run
 
 if TYPE_CHECKING:
     from contml.app.experiment.building import Experiment
+    from contml.models.weights import Architecture
+
+PRESETS = ("features", "finetune", "quick")
+#: Overrides that name the network, or what is trained on: then no preset is chosen.
+_FEATURES = "images.features="
+_NAMES_NETWORK = ("backbone=", "model=", "model.backbone=", "model.weights=", _FEATURES)
+
+
+class Preset(NamedTuple):
+    """What was chosen.
+
+    Attributes:
+        name: one of `PRESETS`; "" where the config or an override names the network.
+        changes: to the config of your own data.
+        reason: in words, for the user.
+    """
+
+    name: str = ""
+    changes: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def choose(name: str | None, weights: Path | None, config: str | None, overrides: Sequence[str]) -> Preset:
+    """The preset of your own data.
+
+    Args:
+        name: the one that the user named, if any.
+        weights: the file that the user named, if any.
+        config: the config that the user named, if any.
+        overrides: changes to the config, which may name the network.
+
+    Raises:
+        InputError: the file cannot be read, or fits no network; or the preset takes no file.
+    """
+    if name == "quick" and weights is not None:
+        hint = "omit one of them, or use --preset features"
+        raise InputError("--weights", "used with --preset quick, which trains a small network from scratch", hint=hint)
+    naming = [o for o in overrides if o.startswith(_NAMES_NETWORK)]
+    if name is None and weights is None and (config is not None or naming):
+        is_features = (
+            config is None and all(o.startswith(_FEATURES) for o in naming) and naming[-1] != f"{_FEATURES}null"
+        )
+        return Preset(changes=("model.backbone=features",) if is_features else ())
+    if name == "quick":
+        return Preset("quick", (), "a small network from scratch")
+    from contml.models.weights import (
+        DEFAULT_BACKBONE,
+        DEFAULT_WEIGHTS,
+        Architecture,
+        architecture_of,
+        default_file,
+        is_whole,
+        side_of,
+    )
+
+    network, source = Architecture(DEFAULT_BACKBONE, 224), DEFAULT_WEIGHTS
+    named = [o.removeprefix("model.backbone=") for o in overrides if o.startswith("model.backbone=")]
+    if named:
+        network, source = Architecture(named[-1], side_of(named[-1])), "DEFAULT"
+    if weights is not None:
+        network = network if named else architecture_of(weights.expanduser())
+        source = str(weights)
+    elif name is None:
+        file, address = default_file()
+        if not file.is_file() or not is_whole(file):
+            damaged = f"; {file} is damaged, remove it" if file.is_file() else ""
+            hint = f"for photographs give a pretrained network, such as --weights {file.name} (from {address})"
+            return Preset("quick", (), f"a small network from scratch; {hint}{damaged}")
+    if name == "finetune":
+        return Preset(name, _finetune(network, source), f"all of {network.backbone} is trained, from {source}")
+    return Preset("features", _features(network, source), f"a head on {network.backbone}, frozen, with {source}")
+
+
+def _features(network: Architecture, weights: str) -> tuple[str, ...]:
+    size = (f"images.resize={network.side}", f"images.crop={network.side}")
+    images = (*size, "images.flip=none", "transform=null")  # the same in every epoch: features are kept
+    # Of normalized features more can be found: benchmarks/results/graded_features.md.
+    head = ("model.frozen=true", "model.dim=128", "model.normalize=true", "training.evaluate_every=2")
+    return (*_network(network, weights), *head, *images)
+
+
+def _finetune(network: Architecture, weights: str) -> tuple[str, ...]:
+    """A network that knows photographs learns slowly, its new head fast."""
+    size = (f"images.resize={network.side * 8 // 7}", f"images.crop={network.side}")
+    images = (*size, "transform.scale_jitter=12", "transform.shift=8")
+    return (*_network(network, weights), *images, "optimizer.lr=1e-4", "optimizer.head_lr=1e-3")
+
+
+def _network(network: Architecture, weights: str) -> tuple[str, ...]:
+    return f"model.backbone={network.backbone}", f"model.weights={json.dumps(weights)}", "model.head_start=pca"
+
 
 #: Endings of files that are data, not configs.
 _TABLES = (".csv", ".tsv", ".txt", ".gz", ".jsonl", ".ndjson", ".json", ".parquet", ".pq", ".xlsx", ".zip")
@@ -111,8 +205,8 @@ class OwnData(NamedTuple):
         option_arguments = [word for option, value in options.items() if value is not None for word in (option, value)]
         return ["--data", str(self.path), *labels, *option_arguments]
 
-    def overrides(self) -> list[str]:
-        """The changes to a config of the task that reads such data.
+    def kinds(self) -> dict[str, str]:
+        """The kind of each label.
 
         Raises:
             InputError: a label appears twice.
@@ -121,8 +215,15 @@ class OwnData(NamedTuple):
         names = [name.strip() for name, *_ in parsed_labels]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise InputError("--label", f"{repeated[0]} appears twice", hint="give each label once")
-        kinds = {name.strip(): kind for name, _, kind in parsed_labels} or None
-        options = {"data": str(self.path), "labels": kinds, "image": self.image, "pattern": self.pattern}
+        return {name.strip(): kind for name, _, kind in parsed_labels}
+
+    def overrides(self) -> list[str]:
+        """The changes to a config of the task that reads such data.
+
+        Raises:
+            InputError: a label appears twice.
+        """
+        options = {"data": str(self.path), "labels": self.kinds() or None, "image": self.image, "pattern": self.pattern}
         return [f"task.{name}={_quoted(value)}" for name, value in options.items() if value is not None]
 
     def decided(self, config: str | None, overrides: Sequence[str]) -> OwnData:
@@ -130,7 +231,7 @@ class OwnData(NamedTuple):
         return self._replace(preset=self.choose_preset(config, overrides).name or None)
 
     def choose_preset(self, config: str | None, overrides: Sequence[str]) -> Preset:
-        """The preset of these data, as `choose` of `contml.app.experiment.presets`.
+        """The preset of these data, as `choose` of `contml.app.experiment.loading`.
 
         Raises:
             InputError: there is no such preset, or as `choose`.
@@ -155,7 +256,10 @@ def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str]
         InputError: an error in the data, in the labels or in the config.
     """
     if own.path.is_file():
-        check_table_suffix(own.path, JOINTS)  # before torch is imported
+        check_table_suffix(own.path, JOINTS)
+    if own.pattern is None:
+        is_read_otherwise = any(override.startswith("task.") for override in overrides)
+        refuse_data(own.path.expanduser(), own.kinds(), own.image, only_kinds=is_read_otherwise)
     data_overrides, preset = own.overrides(), own.choose_preset(config, overrides)
     data_overrides += preset.changes
     if config is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache, partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from contml._support.errors import InputError, did_you_mean
-from contml._support.imports import LazyTable
+from contml._support.imports import LazyTable, import_by_name
 
 
 @cache
@@ -33,10 +33,20 @@ def data_task() -> str:
     Raises:
         InputError: there is none, because the installed package is older than the code.
     """
+    return _data_entry().name
+
+
+def refuse_data(*given: Any, **options: Any) -> None:
+    """Refuse your own data for what is wrong at first sight, by the function `refuse` of the package of that task."""
+    package = _data_entry().module.rpartition(".")[0]
+    import_by_name(f"{package}.refusals:refuse")(*given, **options)
+
+
+def _data_entry() -> EntryPoint:
     entries = entry_points(group="contml.data_task")
     if not entries:
         raise InputError("--data", "no installed task reads a table", hint="install contml again")
-    return next(iter(entries)).name
+    return next(iter(entries))
 
 
 def config_names() -> list[str]:

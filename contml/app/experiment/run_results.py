@@ -7,31 +7,36 @@ from __future__ import annotations
 
 import platform
 import shlex
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from contml._support.errors import InputError
 from contml._support.files import read_record, write_json
-from contml._support.tensors import load_tensors, save_tensors
+from contml._support.imports import versions
+from contml._support.tensors import save_tensors
 from contml._support.text import duration
-from contml._support.versions import versions
-from contml.app.experiment.saved_run import read_captions, recorded_task, saved_embeddings
-from contml.captioning.evaluator import CaptionEvaluator, evaluate_captions
-from contml.config import dump
+from contml.app.experiment.saved_run import recorded_task, saved_embeddings
+from contml.config import Config, Document, data_arguments, dump
 from contml.data.identity import DataRecord, item_names
 from contml.data.split import Split, Task
 from contml.evaluation.evaluated import Evaluated, value_text
 from contml.evaluation.evaluators import Evaluator, RetrievalEvaluator
 from contml.evaluation.judgments import JudgmentEvaluator
 from contml.evaluation.results import QueryValues
+from contml.labels.base import LabelSpace
+from contml.labels.judged import JudgedItems
+from contml.models import EmbeddingModel
 from contml.runs import Run
 from contml.search.calibration import Calibration, save_calibration
 from contml.search.labelled_items import LabelledItems
+from contml.training import TrainingStep
 
 if TYPE_CHECKING:
     from contml.app.experiment.building import Experiment
@@ -63,18 +68,79 @@ class RunResult(NamedTuple):
         return self.task.splits[self.evaluated.split]
 
 
-class _Results:
-    """Saves, reads and reports the result of a run, as its subclasses evaluate it.
+class Results(Evaluator):
+    """Evaluates the model of a run, and saves, reads and reports the result: one kind of results.
+
+    Args:
+        experiment: the experiment of the run.
+        model: the model, if there is one yet.
 
     Attributes:
-        experiment: the experiment of the run.
         ranked: whether a gallery is ranked: it has at least two items, and a calibration is fitted on validation.
+        unranked: why there are no rankings to compare with labels; "" where there are.
+        embeds: whether the model is an embedding.
+        usage: the line of code that uses the model of a run.
     """
 
-    ranked: ClassVar[bool]
+    ranked: ClassVar[bool] = False
+    unranked: ClassVar[str] = ""
+    embeds: ClassVar[bool] = True
+    usage: ClassVar[str] = "embeddings = model.embed(['a.jpg', 'b.jpg'])  # [2, d]"
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Experiment, model: Any = None) -> None:  # noqa: ARG002
         self.experiment = experiment
+
+    @staticmethod
+    def belongs_to(config: Config) -> bool:  # noqa: ARG004
+        """Return whether a config has results of this kind."""
+        return True
+
+    @staticmethod
+    def check_config(config: Config, document: Document) -> None:
+        """Refuse a config whose sections do not go together.
+
+        Raises:
+            InputError: they do not.
+        """
+
+    @staticmethod
+    def check_labels(labels: LabelSpace, sampler: str) -> None:
+        """Refuse labels that have results of another kind.
+
+        Raises:
+            InputError: they have.
+        """
+        if isinstance(labels, JudgedItems):
+            raise InputError("sampler", sampler, "must be judged, since labels are judgments of some items together")
+
+    @staticmethod
+    def build(
+        experiment: Experiment,  # noqa: ARG004
+        network: EmbeddingModel,
+        task: Task,  # noqa: ARG004
+        weights: bool,  # noqa: ARG004
+    ) -> tuple[nn.Module, dict[str, Any]]:
+        """Return the model with this network, and what it adds to the data of a training step."""
+        return network, {}
+
+    @staticmethod
+    def network(model: Any) -> EmbeddingModel:
+        """Return the network that embeds images."""
+        assert isinstance(model, EmbeddingModel)
+        return model
+
+    @staticmethod
+    def fitted(model: Any, weights: dict[str, Tensor], path: Path) -> Any:  # noqa: ARG004
+        """Return the model that takes these weights, which were read from `path`."""
+        return model.fitted_to(weights)
+
+    @abstractmethod
+    def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> RunResult:
+        """Evaluate what a run has saved."""
+
+    @abstractmethod
+    def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:
+        """Write the report; `pair`: the rows to explain."""
 
     def names(self, split: Split) -> list[str]:
         """The names of the items of a split in the files of a run."""
@@ -115,7 +181,7 @@ class _Results:
         return write_report(run.folder, content, result.split, result.evaluated, about)
 
 
-class _EmbeddingResults(_Results, Evaluator):
+class _EmbeddingResults(Results):
     """A run keeps the embeddings of the split."""
 
     def save(self, run: Run, result: RunResult, model: Any) -> None:
@@ -173,7 +239,36 @@ class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
 class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
     """A run keeps the embeddings of the split."""
 
-    ranked = False
+    unranked = "trained on judgments, so that its items have no labels"
+
+    @staticmethod
+    def belongs_to(config: Config) -> bool:
+        """Return whether a config learns from judgments between items, and not from labels of items."""
+        return JudgmentResults.learned_by_step(config) or config.parts["sampler"].name == "judged"
+
+    @staticmethod
+    def learned_by_step(config: Config) -> bool:
+        """Return whether the training step is one for judgments."""
+        step = config.parts["step"].constructor
+        return isinstance(step, type) and issubclass(step, TrainingStep) and step.judged
+
+    @staticmethod
+    def check_config(config: Config, document: Document) -> None:
+        """Refuse batches without whole judgments, and what compares labels of items, for a step for judgments."""
+        if not JudgmentResults.learned_by_step(config):
+            return
+        parts, step, sampler = config.parts, config.parts["step"], config.parts["sampler"].name
+        if sampler != "judged" and ":" not in sampler:  # the user's own sampler may draw judgments too
+            got = f"{sampler}, but step {step.name} learns from judgments"
+            raise document.error(("sampler",), got, hint="use 'sampler: {name: judged}'")
+        takes_loss = "loss" in data_arguments(step.constructor)
+        unused = ("binarize", "memory", "regularizer", *(() if takes_loss else ("loss", "miner")))
+        if section := next((section for section in unused if section in parts), None):
+            raise document.error((section,), f"step {step.name} does not use it", hint="remove it")
+
+    @staticmethod
+    def check_labels(labels: LabelSpace, sampler: str) -> None:
+        """Accept any labels: the sampler refuses others than judgments."""
 
     def query_values(self, metric: str, result: RunResult) -> QueryValues:
         """The main metric of each judgment."""
@@ -185,65 +280,6 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
         from contml.app.report.judgments import JudgmentContent  # here: it imports matplotlib
 
         return self.write_report(run, result, JudgmentContent(result.found), result.found.embeddings.shape[1])
-
-
-class CaptionResults(_Results, CaptionEvaluator):
-    """A run keeps the captions, and where a captioner with attention looked."""
-
-    ranked = False
-
-    def __init__(self, experiment: Experiment, decode: Any) -> None:
-        super().__init__(experiment)
-        self.decode = decode
-
-    def save(self, run: Run, result: RunResult, model: Any) -> None:
-        """Save the captions too, and where the captioner looked in the images that the report shows."""
-        captions, name, names = result.found, result.evaluated.split, self.names(result.split)
-        weights = self.other_weights(result.evaluated)
-        entries = zip(captions.queries.tolist(), captions.texts, captions.values.tolist(), strict=True)
-        content = [{"image": names[row], "caption": text, "cider_d": value} for row, text, value in entries]
-        write_json(run.captions(name, weights), content)
-        if model.decoder.needs_maps:
-            save_tensors(run.attention(name, weights), self._attention(model, result))
-        super().save(run, result, model)
-
-    def _attention(self, model: Any, result: RunResult) -> dict[str, Tensor]:
-        """Where the captioner looks before each word `[T, P]`, for the images that the report shows, by their rows."""
-        rows = result.found.queries[result.found.shown()]
-        device = next(model.parameters()).device
-        attention: dict[str, Tensor] = {}
-        model.eval()
-        for batch in self.experiment.build_images().test_batches(result.split, rows, len(rows)):
-            images = batch.images.to(device)
-            tokens = model.describe(images)
-            for row, weights in zip(batch.rows.tolist(), model.attention(images, tokens).cpu(), strict=True):
-                attention[str(row)] = weights.contiguous()
-        return attention
-
-    def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> RunResult:
-        """Score the saved captions."""
-        saved = read_captions(run, evaluated.split)
-        task, changes = recorded_task(self.experiment, run, accept_changes)
-        split = task.splits[evaluated.split]
-        texts = [saved.get(name) for name in self.names(split)]
-        known = torch.tensor([text is not None for text in texts])
-        written = [text for text in texts if text is not None]
-        evaluation, captions = evaluate_captions(written, split, known.nonzero()[:, 0])
-        evaluated = replace(evaluated, evaluation=evaluation, changes=changes)
-        return RunResult(task, evaluated, captions, (~known).nonzero()[:, 0])
-
-    def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:  # noqa: ARG002
-        """Write the report of captions."""
-        from contml.app.report.caption_examples import CaptionContent  # here: it imports matplotlib
-
-        path, images = run.attention(result.evaluated.split), self.experiment.config.parts["images"].options
-        attention = load_tensors(path)[0] if path.exists() else {}
-        content = CaptionContent(result.found, attention, (images["resize"], images["crop"]))
-        return self.write_report(run, result, content)
-
-
-#: Evaluates the model of a run, and saves, reads and reports the result.
-RunEvaluator: TypeAlias = RetrievalResults | JudgmentResults | CaptionResults
 
 
 #: Largest about.json in bytes.
@@ -338,10 +374,7 @@ def facts_of(experiment: Experiment, run: Run, dim: int | None) -> list[tuple[st
 
 def usage_of(experiment: Experiment, folder: Path) -> str:
     """The lines of code that use the model of a run."""
-    start = f"import contml\nmodel = contml.load({str(folder)!r})\n"
-    if experiment.is_captioning:
-        return start + "captions = model.caption(['a.jpg', 'b.jpg'])\n"
-    return start + "embeddings = model.embed(['a.jpg', 'b.jpg'])  # [2, d]\n"
+    return f"import contml\nmodel = contml.load({str(folder)!r})\n{experiment.results.usage}\n"
 
 
 def squared_of(experiment: Experiment) -> bool | None:

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import TypeAdapter
-from torch import Tensor
+from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml._support.files import read_bytes, unreadable
-from contml.captioning.captioner import Captioner
+from contml._support.files import unreadable
 from contml.config import difference
 from contml.data.identity import DataRecord, with_recorded_items
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.evaluated import Evaluated, Selection
-from contml.models import EmbeddingModel
 from contml.runs import PLACES, Run, without_paths
 from contml.training import load_weights
 from contml.training.checkpoint import load_numbers
@@ -27,54 +25,21 @@ from contml.training.checkpoint import load_numbers
 if TYPE_CHECKING:
     from contml.app.experiment.building import Experiment
 
-#: Largest file of captions in bytes.
-_CAPTIONS_LIMIT = 1 << 28
 
-
-def trained_model(
-    experiment: Experiment, run: Run, task: Task, weights: dict[str, Tensor], path: Path
-) -> EmbeddingModel | Captioner:
+def trained_model(experiment: Experiment, run: Run, task: Task, weights: dict[str, Tensor], path: Path) -> nn.Module:
     """The model of a run with the weights that were read from `path`.
 
     Raises:
         InputError: the weights do not fit.
     """
-    model = experiment.build_model(task, weights=False)
+    model: nn.Module = experiment.build_model(task, weights=False)
     try:
-        if isinstance(model, Captioner):
-            model.check_words(weights, path)
-        else:
-            model = model.fitted_to(weights)
+        model = experiment.results.fitted(model, weights, path)
         model.load_state_dict(weights)
     except RuntimeError as error:
         got = f"does not fit the model of {run.config} ({str(error).splitlines()[-1].strip()})"
         raise InputError(str(path), got) from None
     return model
-
-
-@dataclass(frozen=True)
-class _Described:
-    """A caption in a file of captions."""
-
-    image: str
-    caption: str
-    cider_d: float
-
-
-def read_captions(run: Run, split: str) -> dict[str, str]:
-    """The captions that the selected weights of a run wrote, by the names of the images.
-
-    Raises:
-        InputError: there are none, or the file is damaged.
-    """
-    path = run.captions(split)
-    try:
-        content = json.loads(read_bytes(path, _CAPTIONS_LIMIT))
-        return {entry.image: entry.caption for entry in TypeAdapter(list[_Described]).validate_python(content)}
-    except FileNotFoundError:
-        raise InputError(str(path), "no captions", hint=f"run 'contml evaluate {run.folder}'") from None
-    except (ValueError, RecursionError) as error:
-        raise unreadable(path, error, "evaluate the run again") from None
 
 
 def read_evaluation(run: Run) -> Evaluated:

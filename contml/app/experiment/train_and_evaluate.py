@@ -18,7 +18,7 @@ from contml._support.text import plain_text
 from contml.app.experiment.building import Experiment, first_process
 from contml.app.experiment.checking import judgments_kept, report_columns
 from contml.app.experiment.loading import load_run
-from contml.app.experiment.run_results import RunEvaluator, RunResult, training_of
+from contml.app.experiment.run_results import Results, RunResult, training_of
 from contml.app.experiment.saved_run import (
     check_config,
     how_to_train_longer,
@@ -74,7 +74,7 @@ def train(
     late_splits = {
         name: s for name, s in task.splits.items() if name not in ("train", *trainer.watched) and split == "result"
     }
-    ranked = experiment.evaluator().ranked
+    ranked = experiment.results.ranked
     for name, data_split in {**trainer.watched, **late_splits}.items():
         _check_size(name, data_split, ranked)  # it would otherwise be found only after the training
     for data_split in (task.train, *trainer.watched.values(), *late_splits.values()):
@@ -223,8 +223,8 @@ def report_run(
     experiment, run = load_run(folder, trust=trust)
     evaluated = read_evaluation(run)
     evaluator = experiment.evaluator()
-    if pair is not None and experiment.unranked:
-        raise InputError("--pair", f"the run {experiment.unranked}", hint="omit --pair")
+    if pair is not None and evaluator.unranked:
+        raise InputError("--pair", f"the run {evaluator.unranked}", hint="omit --pair")
     result = evaluator.read(run, evaluated, accept_changes)
     rows = None
     if pair is not None:
@@ -243,7 +243,7 @@ def _check_size(name: str, split: Split, ranked: bool) -> None:
 
 
 def _on_val(
-    evaluator: RunEvaluator, task: Task, split: str, found: Found, evaluate: Callable[[Split], Sequence[Any]]
+    evaluator: Results, task: Task, split: str, found: Found, evaluate: Callable[[Split], Sequence[Any]]
 ) -> Found | None:
     """What is found on the validation split, if a calibration is fitted to it; `found` is what was found on `split`."""
     if not evaluator.ranked or task.val is None:

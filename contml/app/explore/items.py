@@ -201,8 +201,8 @@ def _by_item(split: Split) -> list[dict[str, Any]]:
 def _embedding_run(folder: Path, trust: bool) -> tuple[Experiment, Run]:
     """A run of embeddings."""
     experiment, run = load_run(folder, trust=trust)
-    if experiment.unranked:
-        raise InputError(str(folder), experiment.unranked, hint="give a run of embeddings of items with labels")
+    if experiment.results.unranked:
+        raise InputError(str(folder), experiment.results.unranked, hint="give a run of embeddings of items with labels")
     return experiment, run
 
 

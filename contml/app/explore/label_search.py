@@ -9,6 +9,7 @@ The page computes it as `model.embed_label` does, and finds its items by their E
 from __future__ import annotations
 
 import base64
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,9 +17,10 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.text import page_text
+from contml._support.pages import page_text
 from contml.labels import DateLabels, PoseLabels, VectorLabels
 from contml.labels.base import LabelSpace
+from contml.labels.items import growing
 from contml.search.labelled_items import LabelledItems
 
 #: The largest size of the data in bytes.
@@ -28,11 +30,95 @@ LIMIT = 32 << 20
 _DRAWN, _OUTSIDE = 500, 0.005
 
 
+class _Searched(ABC):
+    """Labels of a kind that the page searches by."""
+
+    def __init__(self, labels: Any) -> None:
+        self.labels = labels
+
+    #: Whether there is one label, with a slider or a skeleton, for each item.
+    fits = True
+    #: Bytes of a label, at most.
+    size = 8
+
+    @abstractmethod
+    def about(self) -> dict[str, Any]:
+        """Return what a label is."""
+
+    @abstractmethod
+    def values(self) -> dict[str, Any]:
+        """Return the labels, and which joints are visible; None for all."""
+
+
+class _Numbers(_Searched):
+    """Numbers or dates, in float64."""
+
+    labels: VectorLabels
+
+    @property
+    def fits(self) -> bool:  # type: ignore[override]
+        return self.labels.values.shape[1] == 1
+
+    def about(self) -> dict[str, Any]:
+        labels, measure = self.labels, self.labels.measure
+        linear, scales = measure.linear, None if measure.dates else labels.arguments()["scales"]
+        factor = linear.factor * (1.0 if scales is None else float(scales[0]))
+        return {
+            "squared": labels.squared,
+            "normalize": False,
+            "skeleton": [],
+            "kind": "date" if measure.dates else "number",
+            "joints": [page_text(labels.title)],
+            "axes": 1,
+            "low": float(labels.values.min()),
+            "high": float(labels.values.max()),
+            "printed": {"factor": factor, "ratio": linear.kind == "ratio", "after": linear.after_label},
+        }
+
+    def values(self) -> dict[str, Any]:
+        return {"values": _encoded(self.labels.values.double()), "visible": None}
+
+
+class _Poses(_Searched):
+    """Poses, in float32."""
+
+    labels: PoseLabels
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return 5 * self.labels.joints[0].numel()
+
+    def about(self) -> dict[str, Any]:
+        labels = self.labels
+        points = labels.joints[..., :2][labels.visible]  # [P,2]
+        ends = torch.tensor([_OUTSIDE, 1 - _OUTSIDE], dtype=torch.float64)
+        low, high = (points.sort(0).values[(ends * (len(points) - 1)).round().long()]).tolist()
+        count, axes = labels.joints.shape[1:]
+        given = len(labels.part_names) == count
+        names = [page_text(labels.part_names[n]) if given else f"joint {n + 1}" for n in range(count)]
+        form = {"squared": labels.squared, "normalize": labels.normalize, "skeleton": labels.skeleton}
+        return {**form, "kind": "pose", "joints": names, "axes": axes, "low": low, "high": high}
+
+    def values(self) -> dict[str, Any]:
+        visible = None if bool(self.labels.visible.all()) else _encoded(self.labels.visible.to(torch.uint8))
+        return {"values": _encoded(self.labels.joints.float()), "visible": visible}
+
+
+#: The labels that the page searches by, by their label space.
+_SEARCHED: dict[type[LabelSpace], type[_Searched]] = {
+    VectorLabels: _Numbers,
+    DateLabels: _Numbers,
+    PoseLabels: _Poses,
+}
+
+
 def can_search(labels: LabelSpace) -> bool:
     """Whether the page can search by labels of this space: poses, one number, or dates."""
-    if type(labels) in (VectorLabels, DateLabels) and isinstance(labels, VectorLabels):
-        return labels.values.shape[1] == 1
-    return type(labels) is PoseLabels
+    return type(labels) in _SEARCHED and _searched(labels).fits
+
+
+def _searched(labels: LabelSpace) -> _Searched:
+    return _SEARCHED[type(labels)](labels)
 
 
 def training_items(
@@ -62,7 +148,7 @@ def training_items(
         if not can_search(labelled[0].labels):
             return [], []
         for other in [*(each.labels for each in labelled[1:]), *([] if labels is None else [labels])]:
-            labelled[0].labels.joined(other)
+            growing(labelled[0].labels).joined(other)
     except InputError as error:
         return [], [f"No search by {subject}: {error}."]
     size = 4 * sum(_size(each, len(vectors)) for each, vectors in zip(labelled, embeddings, strict=True)) // 3
@@ -84,7 +170,7 @@ def search_data(
     """
     views = [
         {
-            **_values(each.labels),
+            **_searched(each.labels).values(),
             "k": each.record.label_neighbours,
             "far": each.far,
             "embeddings": _encoded(each.embeddings),
@@ -92,60 +178,26 @@ def search_data(
         }
         for each, vectors in zip(labelled, embeddings, strict=True)
     ]
-    items = None if labels is None else _values(labels)
+    items = None if labels is None else _searched(labels).values()
     return {**_label(labelled[0].labels), "gallery": gallery.tolist(), "items": items, "views": views}
 
 
 def _size(labelled: LabelledItems, items: int) -> int:
     """Bytes of one view and its items, at most."""
-    label = 5 * labelled.labels.joints[0].numel() if isinstance(labelled.labels, PoseLabels) else 8
     count, dim = labelled.embeddings.shape
-    return count * (label + 4 * dim) + items * (label + 4 * dim)
+    return (count + items) * (_searched(labelled.labels).size + 4 * dim)
 
 
 def _label(labels: LabelSpace) -> dict[str, Any]:
     """What a label is, and the first one: the most central of training."""
     rows = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))[:_DRAWN]
     central = int(rows[labels.pairwise(rows, rows).double().sum(1).argmin()])
-    measure = labels.measure
-    common = {
-        "title": page_text(labels.title),
-        "measure": {"factor": measure.factor, "kind": measure.kind},
-        "start": _values(labels[[central]].as_root()),
-    }
-    if isinstance(labels, PoseLabels):
-        points = labels.joints[..., :2][labels.visible]  # [P,2]
-        ends = torch.tensor([_OUTSIDE, 1 - _OUTSIDE], dtype=torch.float64)
-        low, high = (points.sort(0).values[(ends * (len(points) - 1)).round().long()]).tolist()
-        count, axes = labels.joints.shape[1:]
-        given = len(labels.part_names) == count
-        names = [page_text(labels.part_names[n]) if given else f"joint {n + 1}" for n in range(count)]
-        form = {"squared": labels.squared, "normalize": labels.normalize, "skeleton": labels.skeleton}
-        return {**common, **form, "kind": "pose", "joints": names, "axes": axes, "low": low, "high": high}
-    assert isinstance(labels, VectorLabels)
-    linear, scales = measure.linear, None if measure.dates else labels.arguments()["scales"]
-    factor = linear.factor * (1.0 if scales is None else float(scales[0]))
     return {
-        **common,
-        "squared": labels.squared,
-        "normalize": False,
-        "skeleton": [],
-        "kind": "date" if measure.dates else "number",
-        "joints": [page_text(labels.title)],
-        "axes": 1,
-        "low": float(labels.values.min()),
-        "high": float(labels.values.max()),
-        "printed": {"factor": factor, "ratio": linear.kind == "ratio", "after": linear.after_label},
+        "title": page_text(labels.title),
+        "measure": {"factor": labels.measure.factor, "kind": labels.measure.kind},
+        "start": _searched(labels[[central]].as_root()).values(),
+        **_searched(labels).about(),
     }
-
-
-def _values(labels: LabelSpace) -> dict[str, Any]:
-    """The labels, poses in float32 and numbers in float64, and which joints are visible; None for all."""
-    if isinstance(labels, PoseLabels):
-        visible = None if bool(labels.visible.all()) else _encoded(labels.visible.to(torch.uint8))
-        return {"values": _encoded(labels.joints.float()), "visible": visible}
-    assert isinstance(labels, VectorLabels)
-    return {"values": _encoded(labels.values.double()), "visible": None}
 
 
 def _encoded(values: Tensor) -> str:

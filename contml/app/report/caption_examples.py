@@ -10,9 +10,9 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from contml._support.text import csv_bytes, score_text
-from contml.app.report.page import About, Page
-from contml.app.report.pictures import Album, interval_rows, narrowed, texts
+from contml._support.pages import csv_bytes
+from contml._support.text import score_text
+from contml.app.report.page import About, Album, Page, interval_rows, narrowed, texts
 from contml.captioning.evaluator import Captions
 from contml.data.batch import centre, cut
 from contml.data.decode import resized

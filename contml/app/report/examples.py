@@ -11,7 +11,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from contml._support.text import csv_bytes, number, page_text, unbroken
+from contml._support.pages import csv_bytes, page_text, unbroken
+from contml._support.text import number
 from contml.app.report.plots import Array
 from contml.data.decode import contained
 from contml.data.split import Split, TitledPictures

@@ -16,8 +16,7 @@ from contml.app.report.examples import (
     explain_pair,
     queries_csv,
 )
-from contml.app.report.page import About, Page
-from contml.app.report.pictures import Album, text, texts
+from contml.app.report.page import About, Album, Page, text, texts
 from contml.app.report.plots import class_density_plot, density_plot, metrics_plot
 from contml.app.report.suspects import LabelSuspects, report_errors
 from contml.data.split import Split

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from contml._support.errors import InputError
-from contml._support.options import flat
-from contml._support.text import MISSING
+from contml._support.text import MISSING, flat
 from contml.app.trials.verdict import Key
 from contml.config import Section, read, validate
 from contml.evaluation.evaluated import Evaluated, scope, value_text

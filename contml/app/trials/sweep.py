@@ -379,7 +379,7 @@ def _check_points(source: _Source, space: Space, fixed: Sequence[str], task: Tas
             has_data = experiment.task is not None or experiment.values["task"] != base.values["task"]
             built = (experiment if has_data else replace(experiment, task=task)).build_task()
             network = experiment.build_network(built, weights=False)
-            if not experiment.is_captioning:  # its words would be counted each time
+            if experiment.results.embeds:  # its words would be counted each time
                 experiment.build_step(built, network, weights=False, quiet=True, search=False)
 
 

@@ -11,16 +11,17 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image, ImageDraw
 
-from contml._support.text import number as number_of, page_text
+from contml._support.pages import page_text
+from contml._support.text import number as number_of
 from contml.data.decode import contained
 from contml.data.renderers.poses import draw_skeleton
 from contml.data.renderers.text import font_for, load_font, shorten, wrapped
 from contml.data.split import TitledPictures
 from contml.labels.base import LabelSpace
+from contml.labels.caption_words import split_words
 from contml.labels.captions import CaptionLabels, NearestCaptions
 from contml.labels.poses import PoseLabels
 from contml.labels.segmentation import SegmentationLabels
-from contml.labels.words import split_words
 
 _PAPER, _INK = "#f1f1f1", "#222222"
 #: Margin of words, as a share of the side; their largest and their smallest size, as shares of the side.

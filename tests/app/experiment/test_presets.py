@@ -13,7 +13,7 @@ from support.refusals import refuses
 from torchvision import models
 
 from contml.app.experiment import OwnData, check, load_table
-from contml.app.experiment.presets import choose
+from contml.app.experiment.loading import choose
 from contml.models.weights import DEFAULT_BACKBONE, architecture_of, default_file
 from contml.runs import Run
 

@@ -15,8 +15,7 @@ from PIL import Image
 
 from contml._support.text import number, percent, plain_text
 from contml.app.report.examples import by_score, drawn, examples, queries_csv, surprises, worst
-from contml.app.report.page import About, write_report
-from contml.app.report.pictures import ITEM, LIMIT, Album, panel_pictures
+from contml.app.report.page import ITEM, LIMIT, About, Album, panel_pictures, write_report
 from contml.app.report.plots import density_plot, ideal_curve, metrics_plot, picture_of
 from contml.app.report.ranking import RankingContent, group_rows, label_rows
 from contml.app.report.suspects import report_errors
@@ -270,7 +269,7 @@ def test_a_page_that_is_too_large_gets_smaller_pictures(tmp_path, monkeypatch):
     found_here = RankingContent(ranking), split, Evaluated(evaluation, "test", "last", epoch=1, epochs=1)
     whole = write_report(tmp_path / "a", *found_here, About("t")).stat().st_size
     assert whole < LIMIT
-    monkeypatch.setattr("contml.app.report.pictures.LIMIT", whole - 1)
+    monkeypatch.setattr("contml.app.report.page.LIMIT", whole - 1)
     about = About(
         "t",
         brief=["1,000 test"],
