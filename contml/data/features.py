@@ -294,7 +294,10 @@ def with_features(task: Task, path: Path) -> Task:
 
 def _rows_of(item_names: Texts, names: Texts, path: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Returns the row of each item among the names of a file."""
-    item_keys, keys = (_composed(given.normal_paths()) for given in (item_names, names))
+    paths = [each.normal_paths() for each in (item_names, names)]
+    ascii_names = [each.matches(r"^[\x00-\x7f]*$") for each in paths]
+    compose = partial(unicodedata.normalize, "NFC")  # ä may be one character or two
+    item_keys, keys = (each.mapped(plain, each, compose) for each, plain in zip(paths, ascii_names, strict=True))
     if item_keys == keys:
         return np.arange(len(names))
     rows = item_keys.positions(keys)
@@ -316,11 +319,6 @@ def _rows_of(item_names: Texts, names: Texts, path: Path) -> np.ndarray[Any, np.
         got = f"no features of {item_names[int(missing[0])]} ({len(missing):,} of {len(rows):,} items are missing)"
         raise InputError(str(path), got, hint=f"the file has names such as {names[0]}")
     return rows
-
-
-def _composed(names: Texts) -> Texts:
-    """In Unicode's form NFC: ä may be one character or two."""
-    return names.mapped(names.matches(r"^[\x00-\x7f]*$"), names, partial(unicodedata.normalize, "NFC"))
 
 
 def _below_shared_folder(names: Texts) -> tuple[Texts, str]:

@@ -148,20 +148,14 @@ def read_text(path: Path, option: str = "", encoding: str | None = None) -> str:
     return decoded(path, read_content(path, option), encoding or "utf-8", hint)
 
 
-def lines_of(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines of a text that are not blank, with their numbers from 1.
+def read_lines(path: Path, option: str = "", encoding: str | None = None) -> list[tuple[int, str]]:
+    """Returns the lines of a file that are not blank, with their numbers from 1.
 
     Only line feeds end a line: `str.splitlines` also cuts at U+2028, U+0085 and control characters, and captions have
     these.
     """
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, line.removesuffix("\r")
-
-
-def read_lines(path: Path, option: str = "", encoding: str | None = None) -> list[tuple[int, str]]:
-    """Returns the lines of a file that are not blank, with their numbers from 1."""
-    return list(lines_of(read_text(path, option, encoding)))
+    lines = enumerate(read_text(path, option, encoding).split("\n"), start=1)
+    return [(number, line.removesuffix("\r")) for number, line in lines if line.strip()]
 
 
 def read_names(path: Path, option: str = "") -> list[str]:
@@ -282,7 +276,7 @@ def images_below(folder: Path) -> list[Path]:
         InputError: there are none.
     """
     walked = list(walk(folder))
-    paths = [place / name for place, names in walked for name in images_among(names)]
+    paths = [place / name for place, names in walked for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
     skipped = skipped_text([name for _, names in walked for name in names])
     if not paths:
         got = f"a folder without images{f' ({skipped})' if skipped else ''}"
@@ -305,11 +299,6 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
             and not ((place / name).is_symlink() and place.resolve().is_relative_to((place / name).resolve()))
         )
         yield place, sorted(name for name in files if name[0] != "." and name.lower() not in _FOREIGN_FILES)
-
-
-def images_among(names: Sequence[str]) -> list[str]:
-    """Returns the names that end as images that are read do."""
-    return [name for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
 
 
 def skipped_text(names: Sequence[str]) -> str:

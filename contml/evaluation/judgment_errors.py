@@ -130,6 +130,8 @@ def judgment_errors(
 
 
 def _pairs(labels: PairLabels, spaces: Sequence[Tensor], fold: Integers, readable: Mask) -> tuple[Any, ...]:
+    from sklearn.isotonic import IsotonicRegression  # here: the import is slow
+
     rows, (judged, pair) = labels.judged_pairs.rows.numpy(), labels.given
     usable = readable[rows].all(1)
     distances = _held_out(spaces, rows, fold, usable)
@@ -138,7 +140,8 @@ def _pairs(labels: PairLabels, spaces: Sequence[Tensor], fold: Integers, readabl
     for number in np.unique(part):
         held_out, fitted = (part[pair] == number) & usable[pair], (part[pair] != number) & usable[pair]
         if held_out.any() and fitted.any():
-            predicted[held_out] = _increasing(distances[pair[fitted]], judged[fitted], distances[pair[held_out]])
+            isotonic = IsotonicRegression(out_of_bounds="clip").fit(distances[pair[fitted]], judged[fitted])
+            predicted[held_out] = isotonic.predict(distances[pair[held_out]])
     return _scored_numbers(judged, pair, predicted, rows[pair])
 
 
@@ -175,14 +178,6 @@ def _scored_numbers(judged: Floats, of: Integers, predicted: Floats, items: Inte
     _, equal, alike = np.unique(np.stack((of, judged), axis=1), axis=0, return_inverse=True, return_counts=True)
     differing = counts[of] - alike[equal.reshape(-1)]
     return scores, items, judged, predicted, counts[of], differing, np.zeros_like(of)
-
-
-def _increasing(x: Floats, y: Floats, new: Floats) -> Floats:
-    """The increasing function of x that is nearest to y, at `new`."""
-    from sklearn.isotonic import IsotonicRegression  # here: the import is slow
-
-    values: Floats = IsotonicRegression(out_of_bounds="clip").fit(x, y).predict(new)
-    return values
 
 
 def _triplets(labels: TripletLabels, spaces: Sequence[Tensor], fold: Integers, readable: Mask) -> tuple[Any, ...]:

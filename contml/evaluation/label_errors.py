@@ -120,7 +120,10 @@ def label_errors(
     fitted_distances = torch.empty(len(fitted), len(fitted), dtype=torch.float64)
     for rows, out in zip(torch.split(fitted, size), torch.split(fitted_distances, size), strict=True):
         out[:] = _label_distances(labels, rows, fitted)
-    fitted, fitted_distances = _without_unlabelled(fitted, fitted_distances)
+    labelled = (~fitted_distances.isnan()).sum(1) > 1  # it has a label in common with another one than itself
+    if not labelled.all():  # else without a copy
+        fitted, fitted_distances = fitted[labelled], fitted_distances[labelled][:, labelled]
+    fitted_distances = _filled(fitted_distances)
     neighbours, errors = torch.full((n, k), -1), torch.full((len(_PENALTIES), n), torch.nan, dtype=torch.float64)
     num_networks, done = 0, 0
     for network, fold_embeddings in enumerate([embeddings] if folds is None else embeddings):
@@ -228,14 +231,6 @@ def _checked_folds(folds: Numbers, groups: Tensor, kept: Tensor) -> Tensor:
         group = int(pairs[divided[0], 0])
         raise InputError("folds", f"the items of group {group} are in two", hint="keep each group in one fold")
     return fold
-
-
-def _without_unlabelled(rows: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows that have a label in common with another one, and the label distances `[M, M]` between them."""
-    labelled = (~distances.isnan()).sum(1) > 1  # it has one in common with itself
-    if labelled.all():  # without a copy
-        return rows, _filled(distances)
-    return rows[labelled], _filled(distances[labelled][:, labelled])
 
 
 def _filled(distances: Tensor) -> Tensor:

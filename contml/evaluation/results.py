@@ -397,32 +397,30 @@ class _Captions(ResultKind):
         return f"{score.title} is {self.text(evaluation, score.model)}"
 
 
-class _Pairs(ResultKind):
-    headline = "judged_spearman"
+class _Judgments(ResultKind):
     plotted = ""
-    baselines = ("random", "judges")
-    best = "what the judges allow"
     ranked = False
-    size = "{queries:,} judged pairs"
 
     def usual(self, evaluation: Evaluation) -> list[str]:
         return [*evaluation.scores]
+
+
+class _Pairs(_Judgments):
+    headline = "judged_spearman"
+    baselines = ("random", "judges")
+    best = "what the judges allow"
+    size = "{queries:,} judged pairs"
 
     def finding(self, evaluation: Evaluation, score: Score) -> str:
         value = self.text(evaluation, score.model)
         return f"Embedding distances and judged distances have a rank correlation of {value}"
 
 
-class _Triplets(ResultKind):
+class _Triplets(_Judgments):
     headline = "triplet_accuracy"
-    plotted = ""
     baselines = ("random", "judge")
     best = "one judge beside the others"
-    ranked = False
     size = "{queries:,} triplets"
-
-    def usual(self, evaluation: Evaluation) -> list[str]:
-        return [*evaluation.scores]
 
     def text(self, evaluation: Evaluation, value: float) -> str:  # noqa: ARG002
         return percent(value)
@@ -431,14 +429,9 @@ class _Triplets(ResultKind):
         return f"The answer is that of most judges for {self.text(evaluation, score.model)} of the triplets"
 
 
-class _Rankings(ResultKind):
+class _Rankings(_Judgments):
     headline = "judged_ndcg"
-    plotted = ""
-    ranked = False
     size = "{queries:,} queries, {gallery:,} judged items"
-
-    def usual(self, evaluation: Evaluation) -> list[str]:
-        return [*evaluation.scores]
 
     def finding(self, evaluation: Evaluation, score: Score) -> str:
         return f"The nDCG of the judged items of a query is {self.text(evaluation, score.model)}"

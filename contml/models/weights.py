@@ -173,19 +173,14 @@ def _renamed(own: Mapping[str, Tensor], state: dict[str, Tensor]) -> dict[str, T
     """A state dict with the names of a backbone."""
     # torchvision's DenseNet files use the names of an older version: norm.1 instead of norm1.
     state = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", key): value for key, value in state.items()}
-    prefix = max(_prefixes(state), key=lambda p: sum(p + key in state for key in own))
+    prefixes = {"": None}  # a dict as an ordered set; in a tie, no prefix wins
+    for key in state:  # "module.", "backbone.", "module.encoder."
+        parts = key.split(".")
+        prefixes.update({".".join(parts[:n]) + ".": None for n in (1, 2) if n < len(parts)})
+    prefix = max(prefixes, key=lambda p: sum(p + key in state for key in own))
     saved = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
     # Files converted from Caffe may hold the vectors of batch norm as [1, C].
     return saved | {key: saved[key][0] for key in own if key in saved and saved[key].shape == (1, *own[key].shape)}
-
-
-def _prefixes(state: dict[str, Tensor]) -> list[str]:
-    """Returns "" and the first one or two parts of any key: "module.", "backbone.", "module.encoder."."""
-    prefixes = {"": None}  # a dict as an ordered set; in a tie, no prefix wins
-    for key in state:
-        parts = key.split(".")
-        prefixes.update({".".join(parts[:n]) + ".": None for n in (1, 2) if n < len(parts)})
-    return [*prefixes]
 
 
 def load_head(head: nn.Module, state: dict[str, Tensor]) -> bool:
