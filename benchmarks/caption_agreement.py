@@ -8,7 +8,7 @@ FOLDER holds a sentence-transformers model, for example the one in the PyPI pack
 
 Spearman correlation of a distance with human similarity, its sign changed. The captions of an image pair are two sets;
 a caption pair is two sets of one caption. Inverse document frequencies are those of all 5,000 images. Intervals are
-95 %, of the pairs' influence on the correlation (`contml.evaluation.judged_pairs`); pairs that share an image or a
+95 %, of the pairs' influence on the correlation (`contml.evaluation.judgments`); pairs that share an image or a
 caption are not independent. Differences are from the first distance, the paper's, by pair. The distances of a batch of
 150 x 5 captions are computed in turn in one process.
 """
@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from benchmarks.measure import alternate, heading, table
-from contml.evaluation.judged_pairs import spearman_values
+from contml.evaluation.judgments import spearman_values
 from contml.evaluation.metrics import paired_interval
 from contml.labels import CaptionLabels, CaptionVectorLabels, LabelSpace, WeightedLabels, idf_weights, load_word_vectors
 

@@ -27,7 +27,7 @@ from gensim.models import KeyedVectors
 
 from benchmarks.measure import alternate, heading, peak_memory, table
 from contml.labels import CaptionLabels
-from contml.labels.words import tokens
+from contml.labels.caption_words import tokens
 from contml.transport import word_movers_distance
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data")) / "flickr8k_1500"

@@ -31,9 +31,9 @@ from torch import Tensor, nn
 from benchmarks.measure import heading, table
 from contml._support.files import write
 from contml.captioning import tokenize
-from contml.data.judged_split import divide
+from contml.data.carve import divide
 from contml.evaluation import half_width
-from contml.evaluation.judged_pairs import spearman_values
+from contml.evaluation.judgments import spearman_values
 from contml.labels import PairLabels
 from contml.losses import CoSENTLoss
 from contml.sampling import JudgedSampler

@@ -39,7 +39,7 @@ from contml.app.trials.record import Record
 from contml.evaluation import half_width
 from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
 from contml.labels import JudgedItems, PairLabels, RankingLabels, TripletLabels
-from contml.labels.triplets import ANSWER_PAIRS
+from contml.labels.judged import ANSWER_PAIRS
 from contml.losses import LogRatioLoss, SmoothRankLoss
 from contml.sampling import JudgedSampler
 from contml.training import EmbeddingStep, RankingStep, TrainingStep, TripletStep

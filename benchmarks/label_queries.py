@@ -42,6 +42,7 @@ from contml.app.trials.measure import with_matrices, write_components
 from contml.app.trials.statistics import Estimate, estimate
 from contml.data import Split, Task
 from contml.evaluation.evaluators import RetrievalEvaluator
+from contml.labels.items import growing
 from contml.search.answers import ANSWER_KS, AnswerDistance, Errors, Known, _Truth, choose_label_k, label_query
 from contml.search.labelled_items import LabelledItems
 
@@ -167,7 +168,7 @@ def find(name: str, given: argparse.Namespace, seed: int, is_unit: bool) -> Foun
     groups = torch.arange(len(test)) if test.groups is None else test.groups
     excluded = (groups[queries][:, None] == groups[gallery]) | (queries[:, None] == gallery)
     truth = test.labels.pairwise(queries, gallery).double().masked_fill(excluded, torch.inf)
-    n, whole = len(task.train), task.train.labels.joined(test.labels)
+    n, whole = len(task.train), growing(task.train.labels).joined(test.labels)
     label_distances = whole.pairwise(n + queries, range(n))
     unit, by_unit = (each.by("cosine") for each in (known, _known(test_outputs, test, gallery)))
     ways = [

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml._support.options import options_of
+from contml._support.text import options_of
 from contml._support.validation import NonNegativeFloat, PositiveFloat, Range, check_ranges
 from contml.contracts import Candidates
 

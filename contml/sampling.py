@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from contml._support.errors import InputError
-from contml._support.options import options_of
+from contml._support.text import options_of
 from contml._support.validation import PositiveInt, Range, check_ranges
 from contml.contracts import Judgments
 from contml.labels.base import LabelSpace

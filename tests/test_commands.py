@@ -187,7 +187,7 @@ def world(request, tmp_path, contml, tiny_run, monkeypatch):
     if "--weights" in (ROOT / request.getfixturevalue("page")).read_text(encoding="utf-8"):
         # Random weights, which have not the hash in the name of the file.
         torch.save(models.get_model("mobilenet_v2").state_dict(), tmp_path / "mobilenet_v2-b0353104.pth")
-        monkeypatch.setattr("contml.models.architectures.is_whole", lambda _: True)
+        monkeypatch.setattr("contml.models.weights.is_whole", lambda _: True)
     return tmp_path
 
 

@@ -23,9 +23,9 @@ from contml.app.report.ranking import RankingContent
 from contml.config import options
 from contml.data import Pixels, Split
 from contml.evaluation import Evaluated, class_retrieval, evaluate, metrics
+from contml.evaluation.evaluated import summary
 from contml.evaluation.metrics import Published
 from contml.evaluation.results import usual
-from contml.evaluation.table import summary
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, pair_weights
 from contml.tasks.table.kinds import TABLE_LABELS

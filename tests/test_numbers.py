@@ -31,12 +31,12 @@ from contml.app.report import embedding_map, page as report_page
 from contml.app.trials.suite import suite_names
 from contml.captioning import scores
 from contml.config import document, options
-from contml.distances import cache as neighbour_cache, search, vectors
+from contml.distances import nearest as nearest_module
 from contml.evaluation import clustering, embed_parts, graded, half_width, metrics, results, retrieval
-from contml.labels import SegmentationLabels
-from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, margin
+from contml.labels import SegmentationLabels, neighbours as neighbour_cache
+from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, pairs
 from contml.models import heads
-from contml.models.bn_inception import BNInception
+from contml.models.backbones import BNInception
 from contml.search import calibration, graph, nearest, segments
 from contml.tasks.captions import distance as caption_distance
 from contml.tasks.classes import cars, cub, inshop, sop
@@ -49,7 +49,7 @@ from contml.tasks.table import (
     text_labels,
 )
 from contml.training import Training
-from contml.transport import bags, caption_distances, solver_gpu, word_costs
+from contml.transport import bags, caption_distances, solver_gpu
 
 #: The module, which its function of the same name hides.
 errors_module = importlib.import_module("contml.evaluation.label_errors")
@@ -449,12 +449,12 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (f"minus {N}, {N} and {N}, and the model converts", lambda: BNInception.pixel_format.mean),
     ],
     "docs/engine.md": [
-        (f"`memory=`, {N} MiB by default", lambda: search.MEMORY / (1 << 20)),
+        (f"`memory=`, {N} MiB by default", lambda: nearest_module.MEMORY / (1 << 20)),
         (
             rf"{N} KiB at 112 x 112 x 5",
             lambda: default(SegmentationLabels, "side") ** 2 * 5 / 8 / 1024,
         ),
-        (f"find k \\+ {N} candidates", lambda: vectors._SPARE + 1),
+        (f"find k \\+ {N} candidates", lambda: nearest_module._SPARE + 1),
         (f"captions of more than {N} distinct words, and", lambda: max(solver_gpu.TILES)),
         (f"whole numbers, at most {N}: all solvers", lambda: bags._LARGEST),
         (
@@ -467,7 +467,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         (f"more than {N} distinct words \\(the longest", lambda: max(solver_gpu.TILES)),
         (
             f"vocabularies up to {N} words: at most {N} MB",
-            lambda: [word_costs.WHOLE, word_costs.WHOLE**2 * 4 / 1e6],
+            lambda: [bags.WHOLE, bags.WHOLE**2 * 4 / 1e6],
         ),
         (f"for a tile of {N} x 1,280", lambda: caption_distances._TILE),
         (f"every {N} rows are saved", lambda: neighbour_cache._ROWS),
@@ -694,7 +694,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             lambda: [ContrastiveLoss(distance=each).margin for each in ("cosine", "euclidean")],
         )
     ],
-    "docs/losses/margin.md": [(rf"10\^\{{-{N}\}}", lambda: -math.log10(margin.EPSILON))],
+    "docs/losses/margin.md": [(rf"10\^\{{-{N}\}}", lambda: -math.log10(pairs.EPSILON))],
     "docs/losses/soft_info_nce.md": [
         (
             f"{N} for gaussian, {N} for exponential; default \\$t\\$: {N} for cosine, {N} for student_t",

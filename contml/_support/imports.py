@@ -1,4 +1,4 @@
-"""Objects that are imported on first use."""
+"""Objects that are imported on first use, and the versions of packages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +95,18 @@ def lazy_table(package: str, parts: Mapping[str, str]) -> LazyTable:
         parts: `{name: "module:Name"}`, modules relative to the package.
     """
     return LazyTable({name: f"{package}.{part}" for name, part in parts.items()})
+
+
+_PACKAGES = ("contml", "torch", "torchvision", "timm", "pillow", "numpy")
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Returns the version of each package that is installed."""
+    installed = {}
+    for name in _PACKAGES:
+        try:
+            installed[name] = version(name)
+        except PackageNotFoundError:  # timm is optional
+            continue
+    return installed

@@ -1,21 +1,52 @@
-"""What the pages have in common: templates that escape, and pictures as the content of files."""
+"""What the pages have in common: templates that escape, texts that may be given to others, content of files."""
 
 from __future__ import annotations
 
+import csv
 import functools
 import io
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jinja2
+from contml._support.text import plain_text
 
 if TYPE_CHECKING:
+    import jinja2
     from PIL import Image
+
+
+#: Folders of an absolute path: in quotes, alone on a line after a key, or between spaces. Not of a URL.
+_FOLDERS = (
+    re.compile(r"""(?<=['"])(?:/|[A-Za-z]:[\\/])(?:[^/\\'"\n]+[/\\])+(?=[^/\\'"\n]*['"])"""),
+    re.compile(r"(?m)(?<=^)(\s*(?:[\w.-]+: |- )?)(?:/|[A-Za-z]:[\\/])(?:[^/\\\n]+[/\\])+(?=[^/\\\n:,;]*$)"),
+    re.compile(r"""(?<![\w.:/\\~…-])(?:/|[A-Za-z]:[\\/])(?:[^\s/\\'"<>|:;,()\[\]{}]+[/\\])+"""),
+)
+
+
+def shareable(text: str) -> str:
+    """Text of a page, which may be given to others: absolute paths are cut to their last part.
+
+    Paths in the current folder are written relative to it.
+    """
+    text = text.replace("file:///", "/")
+    with suppress(OSError):  # the current folder was removed
+        here = Path.cwd()
+        if here != Path(here.anchor):
+            text = text.replace(f"{here}{os.sep}", "")
+    for pattern in _FOLDERS:
+        text = pattern.sub(lambda match: f"{match.group(1) if match.re.groups else ''}…/", text)
+    return text
 
 
 @functools.cache
 def page_template(file: Path) -> jinja2.Template:
     """The template of a page. Everything is escaped: titles, file names and configs may hold HTML."""
+    import jinja2
+
     loader = jinja2.FileSystemLoader(file.parent)
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -28,3 +59,20 @@ def picture_bytes(picture: Image.Image, form: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     picture.save(buffer, form, **options)
     return buffer.getvalue()
+
+
+def page_text(text: str, *, lines: bool = False) -> str:
+    """Text from data on a page or in a picture: `plain_text` of what is `shareable`."""
+    return plain_text(shareable(text), lines=lines)
+
+
+def unbroken(text: str) -> str:
+    """A sentence that is never broken after a number, or between x and a factor: its spaces there do not break."""
+    return re.sub(r"(?<=\d) (?=\S)|(?<=\bx) (?=\d)", "\N{NO-BREAK SPACE}", text)
+
+
+def csv_bytes(rows: Iterable[Sequence[str | float]]) -> bytes:
+    """The content of a CSV file: the header, and rows of texts and numbers. Texts are as of `plain_text`."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([plain_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    return text.getvalue().encode()

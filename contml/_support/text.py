@@ -1,16 +1,12 @@
-"""Numbers and durations as short text."""
+"""Numbers, durations and options as short text."""
 
 from __future__ import annotations
 
-import csv
-import io
+import inspect
 import math
-import os
-import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
 #: Categories of characters: control, format, surrogates, separators of lines and paragraphs.
 _NOT_SHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -79,39 +75,6 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction + 0.0:.0f} %".replace("-0 %", "0 %") if math.isfinite(fraction) else MISSING
 
 
-#: Folders of an absolute path: in quotes, alone on a line after a key, or between spaces. Not of a URL.
-_FOLDERS = (
-    re.compile(r"""(?<=['"])(?:/|[A-Za-z]:[\\/])(?:[^/\\'"\n]+[/\\])+(?=[^/\\'"\n]*['"])"""),
-    re.compile(r"(?m)(?<=^)(\s*(?:[\w.-]+: |- )?)(?:/|[A-Za-z]:[\\/])(?:[^/\\\n]+[/\\])+(?=[^/\\\n:,;]*$)"),
-    re.compile(r"""(?<![\w.:/\\~…-])(?:/|[A-Za-z]:[\\/])(?:[^\s/\\'"<>|:;,()\[\]{}]+[/\\])+"""),
-)
-
-
-def shareable(text: str) -> str:
-    """Text of a page, which may be given to others: absolute paths are cut to their last part.
-
-    Paths in the current folder are written relative to it.
-    """
-    text = text.replace("file:///", "/")
-    with suppress(OSError):  # the current folder was removed
-        here = Path.cwd()
-        if here != Path(here.anchor):
-            text = text.replace(f"{here}{os.sep}", "")
-    for pattern in _FOLDERS:
-        text = pattern.sub(lambda match: f"{match.group(1) if match.re.groups else ''}…/", text)
-    return text
-
-
-def page_text(text: str, *, lines: bool = False) -> str:
-    """Text from data on a page or in a picture: `plain_text` of what is `shareable`."""
-    return plain_text(shareable(text), lines=lines)
-
-
-def unbroken(text: str) -> str:
-    """A sentence that is never broken after a number, or between x and a factor: its spaces there do not break."""
-    return re.sub(r"(?<=\d) (?=\S)|(?<=\bx) (?=\d)", "\N{NO-BREAK SPACE}", text)
-
-
 def plain_text(text: str, *, lines: bool = False) -> str:
     """Text from data as a terminal, a page or a table may show it: the only way to print such text.
 
@@ -131,15 +94,25 @@ def plain_text(text: str, *, lines: bool = False) -> str:
     )
 
 
-def csv_bytes(rows: Iterable[Sequence[str | float]]) -> bytes:
-    """The content of a CSV file: the header, and rows of texts and numbers. Texts are as of `plain_text`."""
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([plain_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
-    return text.getvalue().encode()
-
-
 def duration(seconds: float) -> str:
     """Returns a duration in the unit that suits it: `40 s`, `2.5 min`, `1.5 h`."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 99.95 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def options_of(part: object) -> str:
+    """Returns the constructor arguments that the object keeps as attributes: `margin=0.1, distance='cosine'`."""
+    attributes = vars(part)
+    names = inspect.signature(type(part)).parameters
+    option_names = (name for name in names if isinstance(attributes.get(name), bool | int | float | str))
+    return ", ".join(f"{name}={attributes[name]!r}" for name in option_names)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as flat keys: `{"loss.margin": 0.1}`."""
+    flattened: dict[str, Any] = {}
+    for key, value in values.items():
+        nested = isinstance(value, Mapping) and value
+        flattened |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flattened

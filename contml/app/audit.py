@@ -35,16 +35,16 @@ from contml.app.experiment.loading import load_run
 from contml.app.experiment.run_results import read_training, title_of_page
 from contml.app.experiment.saved_run import check_config, read_evaluation, recorded_task, saved_numbers, trained_model
 from contml.data import Images
+from contml.data.carve import with_judgments
 from contml.data.copies import find_copies, joined, same_images
 from contml.data.draw import positions
 from contml.data.identity import item_names
-from contml.data.judged_split import with_judgments
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import is_untrained
 from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
 from contml.evaluation.label_errors import LabelErrors, label_errors, neighbour_count
-from contml.labels.judged_items import JudgedItems
+from contml.labels.judged import JudgedItems
 from contml.models import EmbeddingModel
 from contml.runs import Run
 from contml.training import load_weights

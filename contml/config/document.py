@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from contml._support.errors import InputError
 from contml._support.files import read_bytes
-from contml._support.options import flat
+from contml._support.text import flat
 
 #: The path of a value: ("loss", "margin").
 Key: TypeAlias = tuple[str, ...]

@@ -1,3 +1,4 @@
+from contml.data.batch import TRANSFORMS as TRANSFORMS, CropTransform as CropTransform, Transform as Transform
 from contml.data.cache import CacheReport as CacheReport
 from contml.data.decode import ImageItem as ImageItem
 from contml.data.draw import check_queries as check_queries, draw as draw, draw_queries as draw_queries
@@ -21,4 +22,3 @@ from contml.data.split import (
     query_split as query_split,
     refuse_equal as refuse_equal,
 )
-from contml.data.transforms import TRANSFORMS as TRANSFORMS, CropTransform as CropTransform, Transform as Transform

@@ -255,7 +255,11 @@ class ImageCache:
                 found = self._search(files)  # another process may have added them meanwhile
                 added = len(found.missing)
                 self._check_space(added)
-                self._cut_unfinished(found.end)
+                # Remove what a crash left: part of an entry, and arrays without an entry.
+                if self.index.exists():
+                    os.truncate(self.index, self.index.stat().st_size // _ENTRY.itemsize * _ENTRY.itemsize)
+                if self.arrays.exists():
+                    os.truncate(self.arrays, self._bytes * found.end)
                 if added:
                     self._add(split, found.missing, files.digests, make(found.missing), causes)
             found = self._search(files)
@@ -341,13 +345,6 @@ class ImageCache:
             raise InputError(f"cache {self.folder}", got, hint="free some space, or name another folder")
         if count:
             sys.stderr.write(f"decoding {images} into {self.folder} ({_gigabytes(needed)})\n")
-
-    def _cut_unfinished(self, count: int) -> None:
-        """Removes what a crash left: part of an entry, and arrays without an entry."""
-        if self.index.exists():
-            os.truncate(self.index, self.index.stat().st_size // _ENTRY.itemsize * _ENTRY.itemsize)
-        if self.arrays.exists():
-            os.truncate(self.arrays, self._bytes * count)
 
     def _add(self, split: Split, rows: Array, digests: Array, batches: Iterable[Batch], causes: dict[str, str]) -> None:
         with self.arrays.open("ab", buffering=0) as arrays, progress_bar(len(rows), "decoding images") as progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,9 @@ import numpy as np
 from contml._support.progress import note, progress_bar
 from contml._support.texts import Texts, as_texts
 from contml.data.draw import Array
-from contml.data.sources import ImageFiles, ImageSource, PackedFiles, Stamp, Vector, Vectors
+from contml.data.sources import ImageFiles, ImageSource, PackedFiles, Vector, Vectors
 from contml.data.split import SPLIT_TITLES, Split
-from contml.labels.judged_items import JudgedItems
+from contml.labels.judged import JudgedItems
 
 #: Bytes of a digest.
 DIGEST = 16
@@ -26,12 +26,6 @@ _LAST = 4096
 _BLOCK = 1 << 20
 #: More files than these are compared by their paths alone: reading each would take hours.
 MOST_READ = 1_000_000
-
-
-def _stamps(sources: Iterable[ImageSource]) -> list[Stamp | None]:
-    """The file and the crop of each image, or of the image of its features; None: it is not from a file."""
-    pictures = (source.picture if isinstance(source, Vector) else source for source in sources)
-    return [None if picture is None else picture.stamp for picture in pictures]
 
 
 def same_images(*parts: Sequence[ImageSource]) -> Array:
@@ -49,7 +43,8 @@ def same_images(*parts: Sequence[ImageSource]) -> Array:
         crops = Texts(crop for part in packed for crop in part.crops()).numbered()[1]
         _, first_rows, ids = np.unique(files * len(files) + crops, return_index=True, return_inverse=True)
         return first_rows[ids]
-    stamps = [stamp for part in parts for stamp in _stamps(part)]
+    sources = [source.picture if isinstance(source, Vector) else source for part in parts for source in part]
+    stamps = [None if source is None else source.stamp for source in sources]
     contents = same_files(["" if stamp is None else str(stamp.file) for stamp in stamps]).tolist()
     numbers: dict[Hashable, int] = {}
     images = (row if stamp is None else (contents[row], stamp.crop) for row, stamp in enumerate(stamps))
@@ -109,21 +104,17 @@ class _Compared:
             found = digests[:, column]
             if column:  # the last bytes of a small file are all
                 found[rows] = np.where(states[rows, 0] <= _LAST, digests[rows, 0], found[rows])
-            self._read(paths, rows[found[rows] == b""], found, None if column else _LAST)
+            unread = rows[found[rows] == b""].tolist()
+            with progress_bar(len(unread), "comparing image files") as progress:
+                for done, row in enumerate(unread, start=1):
+                    found[row] = digest_of(paths[row], None if column else _LAST)
+                    progress(done)
             keys = ids * len(rows) + np.unique(found[rows], return_inverse=True)[1]
         _, first, ids = np.unique(keys, return_index=True, return_inverse=True)
         contents[rows] = rows[first[ids]]
         if len(same) < len(paths):
             self.paths, self.states, self.digests = paths, states, digests
         return contents
-
-    @staticmethod
-    def _read(paths: Texts, rows: Array, digests: Array, last: int | None) -> None:
-        """Digests of some files: of the `last` bytes of each, or of all."""
-        with progress_bar(len(rows), "comparing image files") as progress:
-            for done, row in enumerate(rows.tolist(), start=1):
-                digests[row] = digest_of(paths[row], last)
-                progress(done)
 
 
 _compared = _Compared()
@@ -241,20 +232,16 @@ def _states(files: Texts) -> Array:
     states, done = np.zeros((len(files), 2), np.int64), 0
     with progress_bar(len(files), "listing image files") as progress:
         for folder, rows, names in files.folders():
-            states[rows] = _states_in(folder, names)
+            wanted, found = set(names), dict[str, tuple[int, int]]()
+            with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:  # there may be no such folder
+                for entry in entries:
+                    if entry.name in wanted and entry.is_file():
+                        status = entry.stat()
+                        found[entry.name] = status.st_size, status.st_mtime_ns
+            of_names = (found.get(name, (0, 0)) for name in names)
+            states[rows] = np.fromiter(of_names, np.dtype((np.int64, 2)), len(names))
             progress(done := done + len(rows))
     return states
-
-
-def _states_in(folder: str, names: Texts) -> Array:
-    """The states of the files of a folder."""
-    wanted, states = set(names), dict[str, tuple[int, int]]()
-    with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:  # there may be no such folder
-        for entry in entries:
-            if entry.name in wanted and entry.is_file():
-                status = entry.stat()
-                states[entry.name] = status.st_size, status.st_mtime_ns
-    return np.fromiter((states.get(name, (0, 0)) for name in names), np.dtype((np.int64, 2)), len(names))
 
 
 def digest_of(file: str, last: int | None = None) -> bytes:

@@ -23,9 +23,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from contml._support.arrays import read_arrays
-from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError, one_line
-from contml._support.files import atomic, shared_folder, taken
+from contml._support.files import FEATURES, atomic, check_suffix, shared_folder, taken
 from contml._support.progress import note
 from contml._support.texts import Texts, as_texts
 from contml.data.sources import Vectors

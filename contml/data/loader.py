@@ -29,10 +29,19 @@ from contml._support.progress import note, progress_bar
 from contml._support.signals import ignore_in_worker
 from contml._support.validation import NonNegativeInt, PositiveInt, as_rows, check_ranges, check_whole
 from contml.contracts import Rows, Sampler
-from contml.data.batch import BatchDecoder, BatchResult, Decoded, Flip, Request, SplitFeatures, load_compiled
+from contml.data.batch import (
+    BatchDecoder,
+    BatchResult,
+    CropTransform,
+    Decoded,
+    Flip,
+    Request,
+    SplitFeatures,
+    Transform,
+    load_compiled,
+)
 from contml.data.cache import CHUNK, CachedImages, CacheKind, CacheReport, ImageCache
 from contml.data.split import Batch, Split
-from contml.data.transforms import CropTransform, Transform
 
 #: The most images in a part of a batch, and the most bytes of them, which stay in the processor's cache.
 _PART_ROWS, _PART_BYTES = 64, 1 << 22

@@ -8,9 +8,7 @@ without decoding them.
 from __future__ import annotations
 
 import os
-import re
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -26,10 +24,8 @@ from torch.utils import data
 from contml._support.conversion import ArrayLike
 from contml._support.errors import InputError
 from contml._support.packed import Packed, row_numbers, taken
-from contml._support.progress import note
 from contml._support.texts import Texts, as_texts
-from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY, ImageItem, PixelArray, decode
-from contml.data.text_files import not_unpacked
+from contml.data.decode import ImageItem, PixelArray, decode
 
 #: Left, top, right, bottom in pixels of the image file.
 Box: TypeAlias = "tuple[float, float, float, float]"
@@ -39,64 +35,6 @@ _PATH = type(Path())
 
 #: The largest side of a square crop, relative to its image: a joint at x = 1,000,000 would fill the memory.
 _MAX_RELATIVE_SIDE = 20
-#: Names that programs write into folders of images, in lower case.
-_FOREIGN_FILES, _FOREIGN_FOLDERS = ("thumbs.db", "desktop.ini"), ("__macosx", "@eadir")
-#: How many endings a line names.
-_MOST_ENDINGS = 6
-
-
-def images_below(folder: Path) -> list[Path]:
-    """Returns the images in a folder and in the folders inside it, sorted. How many others there are is printed.
-
-    Hidden files and folders are omitted, and what programs write, such as `Thumbs.db` and `__MACOSX`.
-
-    Raises:
-        InputError: there are none.
-    """
-    walked = list(walk(folder))
-    paths = [place / name for place, names in walked for name in images_among(names)]
-    skipped = skipped_text([name for _, names in walked for name in names])
-    if not paths:
-        got = f"a folder without images{f' ({skipped})' if skipped else ''}"
-        raise InputError(str(folder), got + not_unpacked(folder), f"must hold some ({FORMAT_NAMES})")
-    if skipped:
-        note(f"{folder}: skipped {skipped}")
-    return sorted(paths, key=lambda file: file.relative_to(folder).as_posix())
-
-
-def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yields a folder and the folders inside it, each with the names of its files; without what is hidden."""
-    for directory, folders, files in os.walk(folder, followlinks=True):
-        place = Path(directory)
-        folders[:] = sorted(name for name in folders if not _is_skipped(place, name))
-        yield place, sorted(name for name in files if name[0] != "." and name.lower() not in _FOREIGN_FILES)
-
-
-def _is_skipped(place: Path, name: str) -> bool:
-    """Whether a folder in `place` is hidden, written by a program, or a link to a folder that contains it."""
-    if name.startswith(".") or name.lower() in _FOREIGN_FOLDERS:
-        return True
-    return (place / name).is_symlink() and place.resolve().is_relative_to((place / name).resolve())
-
-
-def images_among(names: Sequence[str]) -> list[str]:
-    """Returns the names that end as images that are read do."""
-    return [name for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
-
-
-def skipped_text(names: Sequence[str]) -> str:
-    """Returns how many of these files are not read, by ending: "40 .heic files (pip install X reads them), 3 .txt"."""
-    suffixes = Counter(Path(name).suffix.lower() for name in names if not name.lower().endswith(IMAGE_SUFFIXES))
-    known = {suffix: count for suffix, count in suffixes.most_common() if re.fullmatch(r"\.\w{1,10}", suffix)}
-    counts = [(suffix, known[suffix]) for suffix in sorted(known, key=lambda suffix: suffix not in READ_BY)]
-    texts: list[str] = []
-    for suffix, count in counts[:_MOST_ENDINGS]:
-        noun = "" if texts else " files" if count > 1 else " file"
-        reader = f" (pip install {READ_BY[suffix]} reads them)" if suffix in READ_BY else ""
-        texts.append(f"{count:,} {suffix}{noun}{reader}")
-    if rest := suffixes.total() - sum(count for _, count in counts[:_MOST_ENDINGS]):
-        texts.append(f"{rest:,} other{'s' if rest > 1 else ''}")
-    return ", ".join(texts)
 
 
 class Stamp(NamedTuple):

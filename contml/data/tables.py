@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from contml._support.endings import check_table_suffix, table_suffix
 from contml._support.errors import InputError
+from contml._support.files import check_table_suffix, table_suffix
 from contml._support.progress import note
 from contml.data.table_columns import (
     MAX_ROWS as MAX_ROWS,
@@ -37,9 +37,7 @@ from contml.data.table_columns import (
     TableOptions as TableOptions,
     column_names,
 )
-from contml.data.table_parquet import read_parquet
-from contml.data.table_sheet import read_sheet
-from contml.data.table_text import read_delimited
+from contml.data.table_formats import read_delimited, read_parquet, read_sheet
 from contml.data.text_files import MAX_BYTES as MAX_BYTES, is_missing, no_such_file, parsed_json
 
 #: The bytes of a file whose reading is announced, since it takes seconds.

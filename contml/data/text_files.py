@@ -1,4 +1,7 @@
-"""Files of text, also compressed as `.gz`: lines, lists of names, JSON; an error names the file and the line."""
+"""Files of text, also compressed as `.gz`: lines, lists of names, JSON; and the files in a folder of images.
+
+An error names the file and the line.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,27 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 from unicodedata import category, normalize
 
-from contml._support.endings import table_suffix
 from contml._support.errors import InputError, closest, one_line
+from contml._support.files import table_suffix
+from contml._support.progress import note
+from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY
 
 #: A file may have so many bytes, unpacked, where no option says otherwise.
 MAX_BYTES = 1 << 30
 _ARCHIVES = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.bz2", ".rar", ".7z")
 _BLOCK = 1 << 24
+#: Names that programs write into folders of images, in lower case.
+_FOREIGN_FILES, _FOREIGN_FOLDERS = ("thumbs.db", "desktop.ini"), ("__macosx", "@eadir")
+#: How many endings a line names.
+_MOST_ENDINGS = 6
 #: What does not count in `spelled_alike`: which character is between words, and zeros before a number.
 _BETWEEN_WORDS, _LEADING_ZEROS = re.compile(r"[\s_]+|(?<=\w)-+(?=\w)"), re.compile(r"(?<![\d.,])0+(?=\d)")
 #: The most names that `spelled_alike` compares.
@@ -260,13 +270,76 @@ def spellings(path: str) -> list[str]:
     return [path] if path.isascii() else list(dict.fromkeys((path, normalize("NFC", path), normalize("NFD", path))))
 
 
+# Images in folders
+
+
+def images_below(folder: Path) -> list[Path]:
+    """Returns the images in a folder and in the folders inside it, sorted. How many others there are is printed.
+
+    Hidden files and folders are omitted, and what programs write, such as `Thumbs.db` and `__MACOSX`.
+
+    Raises:
+        InputError: there are none.
+    """
+    walked = list(walk(folder))
+    paths = [place / name for place, names in walked for name in images_among(names)]
+    skipped = skipped_text([name for _, names in walked for name in names])
+    if not paths:
+        got = f"a folder without images{f' ({skipped})' if skipped else ''}"
+        raise InputError(str(folder), got + not_unpacked(folder), f"must hold some ({FORMAT_NAMES})")
+    if skipped:
+        note(f"{folder}: skipped {skipped}")
+    return sorted(paths, key=lambda file: file.relative_to(folder).as_posix())
+
+
+def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yields a folder and the folders inside it, each with the names of its files; without what is hidden."""
+    for directory, folders, files in os.walk(folder, followlinks=True):
+        place = Path(directory)
+        # Not what a program wrote, and no link to a folder that contains it.
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name.lower() not in _FOREIGN_FOLDERS
+            and not ((place / name).is_symlink() and place.resolve().is_relative_to((place / name).resolve()))
+        )
+        yield place, sorted(name for name in files if name[0] != "." and name.lower() not in _FOREIGN_FILES)
+
+
+def images_among(names: Sequence[str]) -> list[str]:
+    """Returns the names that end as images that are read do."""
+    return [name for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
+
+
+def skipped_text(names: Sequence[str]) -> str:
+    """Returns how many of these files are not read, by ending: "40 .heic files (pip install X reads them), 3 .txt"."""
+    suffixes = Counter(Path(name).suffix.lower() for name in names if not name.lower().endswith(IMAGE_SUFFIXES))
+    known = {suffix: count for suffix, count in suffixes.most_common() if re.fullmatch(r"\.\w{1,10}", suffix)}
+    counts = [(suffix, known[suffix]) for suffix in sorted(known, key=lambda suffix: suffix not in READ_BY)]
+    texts: list[str] = []
+    for suffix, count in counts[:_MOST_ENDINGS]:
+        noun = "" if texts else " files" if count > 1 else " file"
+        reader = f" (pip install {READ_BY[suffix]} reads them)" if suffix in READ_BY else ""
+        texts.append(f"{count:,} {suffix}{noun}{reader}")
+    if rest := suffixes.total() - sum(count for _, count in counts[:_MOST_ENDINGS]):
+        texts.append(f"{rest:,} other{'s' if rest > 1 else ''}")
+    return ", ".join(texts)
+
+
 # Files that do not exist
 
 
 def no_such_file(path: Path, option: str = "") -> InputError:
     """Returns the error of a missing file; `option` is the task's option that names it, if there is one."""
     hint = f"set {option} to the name of the file" if option else similar_name(path)
-    return InputError(str(path), f"no such file ({_contents(path.parent)}{not_unpacked(path.parent)})", hint=hint)
+    folder, contents = path.parent, f"{path.parent} is not a folder"
+    if os.path.isdir(folder):  # noqa: PTH112
+        names = _names_in(folder)
+        more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+        title = "this folder" if folder == Path() else str(folder)
+        contents = f"{title} holds {', '.join(names[:6]) or 'nothing'}{more}"
+    return InputError(str(path), f"no such file ({contents}{not_unpacked(folder)})", hint=hint)
 
 
 def similar_name(path: Path, images: Collection[str] = ()) -> str:
@@ -303,12 +376,3 @@ def _names_in(folder: Path) -> list[str]:
         return sorted(path.name for path in folder.iterdir() if path.name[0] != ".")
     except (OSError, ValueError):
         return []
-
-
-def _contents(folder: Path) -> str:
-    """The names in a folder, for an error."""
-    if not os.path.isdir(folder):  # noqa: PTH112
-        return f"{folder} is not a folder"
-    names, folder_text = _names_in(folder), "this folder" if folder == Path() else str(folder)
-    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return f"{folder_text} holds {', '.join(names[:6]) or 'nothing'}{more}"

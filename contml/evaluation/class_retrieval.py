@@ -6,7 +6,7 @@
 
 R is the number of items of the query's class in the gallery, without the query. A query that is the only item of its
 class (a singleton) finds nothing: it counts as a miss, or is excluded on request. Items at equal distance: the
-expectation over their orders (`contml.evaluation.ties`). Song, Xiang, Jegelka, Savarese: "Deep Metric Learning via
+expectation over their orders (`contml.evaluation.metrics`). Song, Xiang, Jegelka, Savarese: "Deep Metric Learning via
 Lifted Structured Feature Embedding", CVPR 2016; Musgrave, Belongie, Lim: "A Metric Learning Reality Check", ECCV 2020.
 """
 
@@ -23,10 +23,9 @@ from contml._support.errors import InputError
 from contml.distances import nearest_vectors, squared_distances_of
 from contml.distances.nearest import Nearest
 from contml.distances.ranks import count_nearer
-from contml.evaluation.inputs import as_class_ids, as_embeddings, as_ks
-from contml.evaluation.query_gallery import QueryGallery, search_device
+from contml.evaluation.metrics import Ties
+from contml.evaluation.query_gallery import QueryGallery, as_class_ids, as_embeddings, as_ks, search_device
 from contml.evaluation.results import Curve, Score, curve_of, score_of
-from contml.evaluation.ties import Ties
 
 #: Rows of a `[rows, K]` table of probabilities at a time.
 _ROWS = 1 << 9

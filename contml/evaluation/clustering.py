@@ -25,7 +25,7 @@ from contml._support.errors import InputError
 from contml._support.validation import check_whole
 from contml.distances import distinct
 from contml.distances.nearest import Frame
-from contml.evaluation.inputs import as_class_ids, as_embeddings
+from contml.evaluation.query_gallery import as_class_ids, as_embeddings
 from contml.evaluation.results import Score, score_of
 
 #: Iterations of k-means, the default of FAISS.

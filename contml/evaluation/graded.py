@@ -32,8 +32,7 @@ from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml.distances._compiled import rows_in_threads
 from contml.distances.ranks import Ranked, argsort_rows
-from contml.evaluation.inputs import as_ks
-from contml.evaluation.query_gallery import Baselines, QueryGallery
+from contml.evaluation.query_gallery import Baselines, QueryGallery, as_ks
 from contml.evaluation.results import Curve, RecallWithin, Score, curve_of, headline_k, score_of
 from contml.labels.base import LabelSpace
 
@@ -107,10 +106,12 @@ class GradedMetrics:
             self._add_errors(part, d, nearest, oracle)
         queries = self._sorted[(self._sorted >= part.start) & (self._sorted < part.stop)]
         if len(queries):
-            self._statistics.append(self._order_statistics(d[queries - part.start]))
+            rows = d[queries - part.start]
+            near = Ranked(*map(torch.stack, zip(*(self._ranked.popleft() for _ in rows), strict=True)))
+            self._statistics.append(order_statistics(near, rows, (1 - rows.double() / self.unit).clamp(min=0)).T)
 
     def _add_recall(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
-        from contml.evaluation._graded_sums import add_misses, count_within  # here: it imports numba
+        from contml.evaluation._compiled import add_misses, count_within  # here: it imports numba
 
         limits, num_queries = self._limits, len(d)
         counts = np.empty((num_queries, len(limits) + 1), np.int64)
@@ -134,7 +135,7 @@ class GradedMetrics:
         self._misses[2] += (oracle.label_distances[:, :1] > torch.from_numpy(limits)).sum(0)[:, None]
 
     def _add_errors(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
-        from contml.evaluation._graded_sums import add_errors, label_ties  # here: it imports numba
+        from contml.evaluation._compiled import add_errors, label_ties  # here: it imports numba
 
         assert self._vectors is not None
         query_vectors, vectors = self._vectors[0][part].numpy(), self._vectors[1].numpy()
@@ -149,10 +150,6 @@ class GradedMetrics:
             d.numpy(), *groups, near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[1].numpy()
         )
         add_errors(near, positions, vectors, query_vectors, num_tied, tied_sums, self._errors[2].numpy())
-
-    def _order_statistics(self, d: Tensor) -> Tensor:
-        near = Ranked(*map(torch.stack, zip(*(self._ranked.popleft() for _ in d), strict=True)))
-        return order_statistics(near, d, (1 - d.double() / self.unit).clamp(min=0)).T
 
     def curves(self, queries: int) -> dict[str, Curve]:
         """Recall area and, where labels are vectors, the error of regression, at K = 1 ... k."""
@@ -202,8 +199,8 @@ def _sampled_distances(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Ten
 
 
 def order_statistics(near: Ranked, keys: Tensor, relevance: Tensor) -> Tensor:
-    """The statistics `[4, Q]` of rankings `[Q, C]`, in float64 on the CPU: see `contml.evaluation._graded_sums`."""
-    from contml.evaluation._graded_sums import order_statistics  # here: it imports numba
+    """The statistics `[4, Q]` of rankings `[Q, C]`, in float64 on the CPU: see `contml.evaluation._compiled`."""
+    from contml.evaluation._compiled import order_statistics  # here: it imports numba
 
     arrays = (x.contiguous().numpy() for x in (*near, keys, argsort_rows(keys), relevance))
     distances, order, key, by_key, rel = arrays
@@ -274,7 +271,7 @@ def recall_within(distances: Numbers, label_distances: Numbers, thresholds: Numb
     Raises:
         InputError: shapes that do not fit, a number that is not finite, a negative label distance, or K out of range.
     """
-    from contml.evaluation._graded_sums import add_misses  # here: it imports numba
+    from contml.evaluation._compiled import add_misses  # here: it imports numba
 
     near, labels = _lists("label_distances", distances, label_distances)
     limits = as_numbers("thresholds", thresholds).cpu().double()

@@ -33,12 +33,9 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers
 from contml._support.errors import InputError
-from contml.evaluation.inputs import as_class_ids, as_embeddings, as_row_numbers
 from contml.evaluation.judgments import squared_distances
-from contml.labels.judged_items import JudgedItems
-from contml.labels.pairs import PairLabels
-from contml.labels.rankings import RankingLabels
-from contml.labels.triplets import ANSWER_PAIRS, TripletLabels
+from contml.evaluation.query_gallery import as_class_ids, as_embeddings, as_row_numbers
+from contml.labels.judged import ANSWER_PAIRS, JudgedItems, PairLabels, RankingLabels, TripletLabels
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

@@ -31,8 +31,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers
 from contml._support.errors import InputError
 from contml._support.validation import check_whole
-from contml.evaluation.inputs import as_class_ids, as_embeddings, as_row_numbers
-from contml.evaluation.query_gallery import QueryGallery
+from contml.evaluation.query_gallery import QueryGallery, as_class_ids, as_embeddings, as_row_numbers
 from contml.labels.base import LabelSpace, check_label_space
 
 #: Neighbours of an item, at most one in so many of the items; folds of items that one network embeds.
@@ -115,7 +114,8 @@ def label_errors(
         raise InputError("groups", f"{len(group)} for {n} labels", hint="give one for each row of the label space")
     k = neighbour_count(k, group[valid_rows])
     fold = _draw_folds(group, valid_rows) if folds is None else _checked_folds(folds, group, valid_rows)
-    fitted = _draw(valid_rows, FITTED)
+    drawn = torch.randperm(len(valid_rows), generator=torch.Generator().manual_seed(_SEED))[:FITTED]
+    fitted = valid_rows[drawn].sort().values
     size = max(1, _BLOCK // len(fitted))
     fitted_distances = torch.empty(len(fitted), len(fitted), dtype=torch.float64)
     for rows, out in zip(torch.split(fitted, size), torch.split(fitted_distances, size), strict=True):
@@ -131,7 +131,9 @@ def label_errors(
             rows = valid_rows[fold[valid_rows] == fold_id]
             if not len(rows):
                 continue
-            neighbours[rows] = _nearest(x, rows, valid_rows, group, k)
+            groups_of_both, own = (group[rows], group[valid_rows]), torch.searchsorted(valid_rows, rows)
+            search = QueryGallery(x[rows], x[valid_rows], own, groups=groups_of_both, device=x.device)
+            neighbours[rows] = valid_rows[search.nearest(k).positions]
             train_rows = (fold[fitted] != fold_id).nonzero()[:, 0]
             regression = _Regression(x[fitted[train_rows]], fitted_distances[train_rows[:, None], train_rows])
             for block in torch.split(rows, size):
@@ -226,20 +228,6 @@ def _checked_folds(folds: Numbers, groups: Tensor, kept: Tensor) -> Tensor:
         group = int(pairs[divided[0], 0])
         raise InputError("folds", f"the items of group {group} are in two", hint="keep each group in one fold")
     return fold
-
-
-def _nearest(x: Tensor, rows: Tensor, kept: Tensor, groups: Tensor, k: int) -> Tensor:
-    """The k nearest of the rows `kept` to each of `rows`, of another group `[R, k]`."""
-    search = QueryGallery(
-        x[rows], x[kept], torch.searchsorted(kept, rows), groups=(groups[rows], groups[kept]), device=x.device
-    )
-    return kept[search.nearest(k).positions]
-
-
-def _draw(rows: Tensor, most: int) -> Tensor:
-    """At most so many of the rows, drawn with a fixed seed, ascending."""
-    generator = torch.Generator().manual_seed(_SEED)
-    return rows[torch.randperm(len(rows), generator=generator)[:most]].sort().values
 
 
 def _without_unlabelled(rows: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:

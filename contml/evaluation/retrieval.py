@@ -1,14 +1,14 @@
 """Evaluation of retrieval: the model's ranking of a gallery beside a random ranking and the oracle's.
 
 All labels have metrics of label distances. If labels are classes, Recall@K, MAP@R, R-precision, NMI and F1 come
-first. Neighbours are exact, ties are expectations (`contml.evaluation.ties`).
+first. Neighbours are exact, ties are expectations (`contml.evaluation.metrics`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +21,17 @@ from contml.distances.nearest import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.graded import GradedMetrics, NearestItems
-from contml.evaluation.inputs import as_class_ids, as_embeddings, as_ks, as_row_numbers
-from contml.evaluation.intervals import half_width, items_of_queries
-from contml.evaluation.metrics import discounts, gains, mean_label_distance_at, ndcg_at, spearman
-from contml.evaluation.query_gallery import QueryGallery
+from contml.evaluation.metrics import (
+    Ties,
+    discounts,
+    gains,
+    half_width,
+    items_of_queries,
+    mean_label_distance_at,
+    ndcg_at,
+    spearman,
+)
+from contml.evaluation.query_gallery import QueryGallery, as_class_ids, as_embeddings, as_ks, as_row_numbers
 from contml.evaluation.results import (
     RECALL_AT,
     Curve,
@@ -34,7 +41,6 @@ from contml.evaluation.results import (
     headline_k,
     score_of,
 )
-from contml.evaluation.ties import Ties
 from contml.labels.base import LabelSpace, check_label_space
 
 #: The largest K of the curves, except Recall's.
@@ -95,7 +101,11 @@ def evaluate(
     absent[_rows("missing", missing, torch.arange(0), len(x))] = True
     recall_ks = sorted(set(as_ks("recall_at", RECALL_AT if recall_at is None else recall_at)))
     classes = None if labels.class_ids is None else labels.class_ids.cpu().long()
-    group_ids = None if groups is None else _group_ids(groups, labels, excluded=exclude_group)
+    group_ids = None if groups is None else as_class_ids("groups", groups)
+    if group_ids is not None and len(group_ids) != len(labels):
+        raise InputError("groups", f"{len(group_ids)} groups for {len(labels)} labels", hint="give one per label")
+    if group_ids is not None and exclude_group and classes is not None:
+        raise InputError("exclude_group", "True, where labels are classes", "must be False")
     q, g = _asked(queries, gallery, absent, classes if exclude_singletons else None)
     excluded = None if group_ids is None or not exclude_group else (group_ids[q], group_ids[g])
     is_self_search = all(torch.equal(rows, torch.arange(len(x))) for rows in (q, g))
@@ -107,28 +117,32 @@ def evaluate(
     pairs = _sample_pairs(data)
     if classes is None:
         graded = GradedMetrics(data, labels, q, g, k)
-        rankings, fields, query_scores = _measure_graded(_rank_graded(data, labels, q, g, graded, pairs), graded)
+        rankings = _rank_graded(data, labels, q, g, graded, pairs)
+        fields, query_scores = _graded_fields(rankings, graded), {}
     else:
         largest = min(max(k, recall_ks[-1]), data.available)
         ranked = ClassRetrieval(data, classes[q], classes[g], k, largest)
-        rankings, fields, query_scores = _measure_classes(ranked, pairs)
+        rankings = _rank_classes(ranked, pairs)
+        curves = {"recall": ranked.recall(), **_graded_curves(rankings)}
+        fields = {"kind": "classes", "curves": curves, "scores": ranked.scores()}
+        query_scores = {name: model for name, (model, _, _) in ranked.query_scores().items()}
         if clusters:
             members = torch.unique(torch.cat((q, g)))
             fields["scores"] |= cluster_scores(x[members].to(data.device), classes[members])
-    fields |= {"skipped": int(absent.sum()), "recall_at": recall_ks}
     items = items_of_queries(*(None if each is None else each[q] for each in (classes, group_ids)))
     ranking = _ranking(rankings, q, g, data.distances(*pairs).sqrt(), x, query_scores, items)
-    return _evaluation(labels, ranking, len(g), fields), ranking
-
-
-def _group_ids(groups: Numbers, labels: LabelSpace, *, excluded: bool) -> Tensor:
-    """The group of each row `[N]`, checked; `excluded`: a query's own group is excluded from its gallery."""
-    group_ids = as_class_ids("groups", groups)
-    if len(group_ids) != len(labels):
-        raise InputError("groups", f"{len(group_ids)} groups for {len(labels)} labels", hint="give one per label")
-    if excluded and labels.class_ids is not None:
-        raise InputError("exclude_group", "True, where labels are classes", "must be False")
-    return group_ids
+    evaluation = Evaluation(
+        labels.unit,
+        len(q),
+        len(g),
+        spearman=spearman(ranking.pairs[:, 1], ranking.pairs[:, 0]),
+        measure=labels.measure,
+        random_margin=half_width(ranking.values - ranking.random_values, ranking.items),
+        skipped=int(absent.sum()),
+        recall_at=recall_ks,
+        **fields,
+    )
+    return evaluation, ranking
 
 
 def _asked(
@@ -193,19 +207,6 @@ def _ranking(
     )
 
 
-def _evaluation(labels: LabelSpace, ranking: Ranking, gallery: int, fields: dict[str, Any]) -> Evaluation:
-    """The metrics over the queries; `gallery`: the number of its items; `fields`: the other ones of the evaluation."""
-    return Evaluation(
-        labels.unit,
-        len(ranking.queries),
-        gallery,
-        spearman=spearman(ranking.pairs[:, 1], ranking.pairs[:, 0]),
-        measure=labels.measure,
-        random_margin=half_width(ranking.values - ranking.random_values, ranking.items),
-        **fields,
-    )
-
-
 def _rows(name: str, rows: Numbers | None, default: Tensor, count: int) -> Tensor:
     return default if rows is None else as_row_numbers(name, rows, count)
 
@@ -241,33 +242,17 @@ class _Rankings(NamedTuple):
     pair_labels: Tensor  # [P] label distances of the sampled pairs
 
 
-#: Rankings, fields of an `Evaluation`, and the metrics without a K of each query.
-_Measured: TypeAlias = tuple[_Rankings, dict[str, Any], dict[str, Tensor]]
-
-
-def _measure_graded(rankings: _Rankings, graded: GradedMetrics) -> _Measured:
-    """What rankings by graded labels give."""
+def _graded_fields(rankings: _Rankings, graded: GradedMetrics) -> dict[str, Any]:
+    """The fields of an `Evaluation` of graded labels."""
     curves, queries = _graded_curves(rankings), len(rankings.positions)
     curve = curves["label_distance"]
     area = score_of("label_distance_area", *(fmean(values) for values in (curve.model, curve.random, curve.oracle)))
-    fields = {
+    return {
         "curves": curves | graded.curves(queries),
         "scores": {"label_distance_area": area, **graded.scores()},
         "sorted_queries": graded.sorted_queries,
         "recall_within": graded.recall_within(queries),
     }
-    return rankings, fields, {}
-
-
-def _measure_classes(ranked: ClassRetrieval, pairs: _Pairs) -> _Measured:
-    """What rankings by classes give."""
-    rankings = _rank_classes(ranked, pairs)
-    fields = {
-        "kind": "classes",
-        "curves": {"recall": ranked.recall(), **_graded_curves(rankings)},
-        "scores": ranked.scores(),
-    }
-    return rankings, fields, {name: model for name, (model, _, _) in ranked.query_scores().items()}
 
 
 def _mean_over_places(found: _Rankings, k: int) -> list[Tensor]:
@@ -406,9 +391,11 @@ def ndcg_at_k(distances: Numbers, label_distances: Numbers, k: int) -> float:
 
 def _sums_of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int]) -> Tensor:
     """Sums over the lists of mean label distance@K and nDCG@K, `[K, 2]`."""
-    from contml.evaluation._order import order_by_distance  # here: it imports numba
+    from contml.evaluation._compiled import order_by_distance  # here: it imports numba
 
-    near, labels = (_to_numpy(x) for x in (distances, label_distances))
+    numbers = [x.cpu() for x in (distances, label_distances)]
+    floats = [x if x.dtype in (torch.float32, torch.float64) else x.double() for x in numbers]
+    near, labels = (np.ascontiguousarray(x.numpy()) for x in floats)
     sorted_distances, sorted_labels = np.sort(near, axis=1), np.sort(labels, axis=1)
     for name, values in (("distances", sorted_distances), ("label_distances", sorted_labels)):
         if not np.isfinite(values[:, [0, -1]]).all():  # NaN comes last
@@ -428,8 +415,3 @@ def _sums_of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int])
     means = [distance[:, :each].mean(1).sum() for each in k]
     ndcg = [((gain[:, :each] @ discounts(each)) / (ideal[:, :each] @ discounts(each))).sum() for each in k]
     return torch.stack((torch.stack(means), torch.stack(ndcg)), 1)
-
-
-def _to_numpy(x: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.floating]]:
-    x = x.cpu()
-    return np.ascontiguousarray((x if x.dtype in (torch.float32, torch.float64) else x.double()).numpy())

@@ -8,20 +8,15 @@ from contml.labels.binarized import NearestLabels, ThresholdLabels
 from contml.labels.caption_vectors import CaptionVectorLabels
 from contml.labels.captions import CaptionLabels, idf_weights
 from contml.labels.classes import ClassLabels
-from contml.labels.dates import DateLabels
 from contml.labels.functions import FunctionLabels
-from contml.labels.judged_items import JudgedItems
+from contml.labels.judged import JudgedItems, PairLabels, RankingLabels, TripletLabels
 from contml.labels.matrices import MatrixLabels
 from contml.labels.neighbours import nearest
-from contml.labels.pairs import PairLabels
 from contml.labels.poses import PoseLabels
-from contml.labels.rankings import RankingLabels
-from contml.labels.scales import GeoLabels, OrdinalLabels
+from contml.labels.scales import DateLabels, GeoLabels, OrdinalLabels
 from contml.labels.segmentation import SegmentationLabels
-from contml.labels.sequences import SequenceLabels
-from contml.labels.sets import MultiHotLabels, TagLabels
+from contml.labels.sets import MultiHotLabels, SequenceLabels, TagLabels
 from contml.labels.teachers import TeacherLabels
-from contml.labels.triplets import TripletLabels
 from contml.labels.vectors import VectorLabels
 from contml.labels.weighted import WeightedLabels
 from contml.labels.word_vectors import load_word_vectors

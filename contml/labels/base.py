@@ -5,21 +5,20 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.fingerprints import fingerprint
-from contml._support.packed import Packed, taken
-from contml._support.text import value_text
+from contml._support.packed import taken
 from contml._support.validation import as_rows, is_whole
-from contml.contracts import PLAIN, Colours, LabelKind, Measure, Part, Rows
-from contml.distances.nearest import MEMORY, Neighbours, checked, chunks, stream_nearest
+from contml.contracts import LabelKind, Rows
+from contml.distances.nearest import MEMORY, Neighbours, checked, chunks, neighbours_by_value, stream_nearest
+from contml.labels.words import LabelWords
 
 #: Attributes that do not change label distances: they are not part of a fingerprint.
 _NOT_HASHED = ("unit", "measure", "title", "part_names", "rows", "_root", "_tokens", "_texts", "_identity", "_form")
@@ -38,7 +37,7 @@ class JudgedPairs(NamedTuple):
     spreads: Tensor
 
 
-class LabelSpace(ABC):
+class LabelSpace(LabelWords):
     """Packed labels of some items, one row per item, and the label distances between any two of them.
 
     `labels[rows]` is a batch or a subset of the items, and a label space too, which can be indexed again; `rows` are
@@ -51,36 +50,16 @@ class LabelSpace(ABC):
 
     Attributes:
         kind: "graded": distances are numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1 from `class_ids`.
-        unit: what a label distance of 1 means, in words.
-        measure: how label distances are printed; the default prints them as plain numbers.
         largest: the largest possible label distance.
-        title: what the labels are, in a word or two: "age".
-        part_names: the names of the parts of a label, such as joints, the classes of a map, or the numbers of a vector;
-            empty: they are numbered.
         class_ids: the class of each item `[N]`, if labels are classes.
-        item_arguments: the arguments of the constructor with an entry for each item, and their types; `arguments`
-            returns them. Empty: the items cannot be given to a constructor again.
-        option_arguments: its other arguments, and their types.
-        typed_as: how a label is typed: as "text"; by the name of a file of "json" or of a "picture"; "": not at all.
         rows: row numbers in the root `[N]`; None if a loss made the labels from a plain tensor.
     """
 
     kind: LabelKind = "graded"
-    unit: str = "label distance"
-    measure: Measure = PLAIN
     largest: float = math.inf
-    title: str = "label"
-    part_names: Sequence[str] = ()
     class_ids: Tensor | None = None
-    rows: Tensor | None = None
-    item_arguments: ClassVar[Mapping[str, Any]] = {}
-    option_arguments: ClassVar[Mapping[str, Any]] = {}
-    typed_as: ClassVar[Literal["", "text", "json", "picture"]] = ""
-    _form: Mapping[str, Any] = {}  # options that are read for new items alone: label distances do not depend on them
     _root: Self | None = None
     _packed: tuple[str, ...] = ()
-    _texts: Sequence[str] = ()  # of the root, as `_identity`
-    _identity: Sequence[str] = ()
 
     def __init__(self, **packed: Tensor | LabelSpace) -> None:
         if not packed:
@@ -125,11 +104,6 @@ class LabelSpace(ABC):
             name = type(self).__name__
             raise InputError(f"{name}.__init__", "has packed no labels", "must call super().__init__(name=tensor)")
         return self._packed
-
-    def interval_texts(self, value: Any, low: Any, high: Any) -> tuple[str, str, str]:
-        """A label, with its unit, and the ends of an interval around it as texts; each as `plain` returns it."""
-        first, second, third = (value_text(x) if isinstance(x, float) else str(x) for x in (value, low, high))
-        return first, second, third
 
     def to(self, device: torch.device | str) -> Self:
         """The same labels on another device.
@@ -181,143 +155,9 @@ class LabelSpace(ABC):
         return None
 
     @property
-    def captions(self) -> Sequence[Sequence[str]] | None:
-        """The captions of each item, which a captioner learns; None where labels are no captions."""
-        return None
-
-    def text(self, row: int) -> str:
-        """The label of an item in words, with its unit, in one line or several; "" where only a picture shows it.
-
-        The default is its text of `with_texts`.
-        """
-        texts = self.root._texts
-        return texts[row if self.rows is None else int(self.rows[row])] if texts else ""
-
-    def plain(self, row: int) -> Any:
-        """The label of an item as a plain value, for JSON and tables: a number, a text, a list; None: it has none."""
-        return self.text(row) or None
-
-    def parts(self, a: int, b: int) -> list[Part]:
-        """Why two items are near or far: what is compared, both values, and how much they differ.
-
-        The default is one part of both texts; none if the labels have no words.
-        """
-        texts = self.text(a), self.text(b)
-        return [Part(self.title, *texts, self._difference(a, b))] if all(texts) else []
-
-    def _difference(self, a: int, b: int) -> str:
-        """How much two items differ, in words."""
-        return self.measure.text(float(self.pairwise([a], [b])))
-
-    def colours(self) -> Colours | None:
-        """The labels as colours; None if they are neither numbers nor classes."""
-        return None
-
-    def with_texts(self, texts: Sequence[str] = (), *, identity: Sequence[str] = ()) -> Self:
-        """The same items as a new root, with texts that `text` returns. Label distances and fingerprint stay the same.
-
-        Args:
-            texts: the label of each item in words; default: the texts that it has.
-            identity: what identifies the label of each item in the record of a run, such as the cells of a table;
-                default: its content.
-
-        Raises:
-            InputError: there is not one text for each item.
-        """
-        root = self.as_root()
-        for name, given in (("texts", texts), ("identity", identity)):
-            if len(given) not in (0, len(self)):
-                raise InputError(name, f"{len(given)} for {len(self)} items", "must be one for each item")
-            if len(given):
-                setattr(root, f"_{name}", given if isinstance(given, Packed) else [*map(str, given)])
-        return root
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of the constructor that make these labels again: `type(labels)(**labels.arguments())`.
-
-        Raises:
-            InputError: the items cannot be given to a constructor again.
-        """
-        if not self.item_arguments:
-            raise InputError(type(self).__name__, "has no items that a constructor takes", hint="give another space")
-        names = (*self.item_arguments, *self.option_arguments)
-        return {name: self._form[name] if name in self._form else self.__dict__[name] for name in names}
-
-    def joined(self, other: LabelSpace) -> Self:
-        """The items of this space and then those of another one of the same kind, as a new root.
-
-        Raises:
-            InputError: the other space has another kind or other options, or its items cannot be given to a
-                constructor again.
-        """
-        if type(other) is not type(self):
-            raise InputError("labels", f"a {type(other).__name__}", f"must be a {type(self).__name__}")
-        mine, others = self.arguments(), other.arguments()
-        for name in self.option_arguments:
-            if isinstance(mine[name], Mapping) and isinstance(others[name], Mapping):
-                mine[name] = {**others[name], **mine[name]}
-            elif not _equal(mine[name], others[name]):
-                raise InputError(
-                    f"labels: {name}", f"{others[name]!r:.60}", f"must be {mine[name]!r:.60} in both spaces"
-                )
-        mine |= {name: _concatenated(mine[name], others[name]) for name in self.item_arguments}
-        whole = self._made(mine)
-        if self.root._texts or other.root._texts:
-            whole._texts = [space.text(row) for space in (self, other) for row in range(len(space))]
-        return whole
-
-    def item(self, label: Any) -> Self:
-        """A label that is none of these items, as a space of one item: `labels.joined(labels.item(label))`.
-
-        Args:
-            label: as the constructor takes it for an item, in the unit of the data; or as text, which `parse` reads.
-
-        Raises:
-            InputError: it is no such label.
-        """
-        try:
-            return self._item(self.parse(label) if isinstance(label, str) else label)
-        except InputError as error:
-            raise InputError(self.title, error.got, error.allowed, error.hint.partition(", or set ")[0]) from None
-
-    def _item(self, label: Any) -> Self:
-        """The space of one label, as the constructor takes it; a subclass whose items are no list overrides it."""
-        return self._made({next(iter(self.item_arguments), ""): [label], **self._options()})
-
-    def _options(self) -> dict[str, Any]:
-        """The arguments of the constructor that are not of the items."""
-        return {name: value for name, value in self.arguments().items() if name in self.option_arguments}
-
-    def parse(self, text: str) -> Any:
-        """The label that a text says, as `item` takes it.
-
-        Raises:
-            InputError: it says no label of this kind, or labels of this kind cannot be typed.
-        """
-        raise InputError(self.title, f"{text!r:.60}", f"a label of {type(self).__name__} cannot be typed")
-
-    @property
     def terms(self) -> Sequence[tuple[LabelSpace, Tensor | None]]:
         """The spaces of a sum, each with which items have a label in it `[N]` (None: all); else this space alone."""
         return [(self, None)]
-
-    def unknown_words(self, text: str) -> list[str]:  # noqa: ARG002
-        """The words of a typed label that no item has; none where labels are no words."""
-        return []
-
-    def of_vectors(self, vectors: Tensor) -> Self:  # noqa: ARG002
-        """Labels of this kind with these `vectors` `[M, D]`, as a new root of M items.
-
-        Raises:
-            InputError: labels have no vectors.
-        """
-        raise InputError(type(self).__name__, "has no vectors", "must be labels that have a mean")
-
-    def _made(self, arguments: Mapping[str, Any]) -> Self:
-        """A space of these arguments with the words of this one."""
-        made = type(self)(**arguments)
-        made.unit, made.measure, made.title, made.part_names = self.unit, self.measure, self.title, self.part_names
-        return made
 
     @property
     def root(self) -> Self:
@@ -487,10 +327,6 @@ class LabelSpace(ABC):
         """A few words about the labels, for `repr`."""
         return f"unit: {self.unit}"
 
-    def _part_name(self, number: int, default: str) -> str:
-        """The name of a part of a label; `default` where it has none."""
-        return self.part_names[number] if number < len(self.part_names) else default
-
     def _side(self, rows: Rows | LabelSpace) -> Self:
         """These items: rows of this space, or a part of its root, as it is."""
         if not isinstance(rows, LabelSpace):
@@ -518,52 +354,22 @@ class LabelSpace(ABC):
 
         rows `[R]`; among `[C]` ascending; a row is not its own neighbour.
         """
-        return stream_nearest(self.pairwise, self.known, k, rows, among, memory, progress)
+        if (found := self._compared_by()) is None:
+            return stream_nearest(self.pairwise, self.known, k, rows, among, memory, progress)
+        values, order = found
+        return neighbours_by_value(values, k, rows, among, order, memory, progress)
+
+    def _compared_by(self) -> tuple[Tensor, Callable[[Tensor], Tensor]] | None:
+        """Values `[N, D]` whose squared Euclidean distances give the label distances, and the function that gives them.
+
+        The function does not decrease. None: there are no such values.
+        """
+        return None
 
     def _map(self, change: Callable[[Any], Any]) -> Self:
         changed = copy.copy(self)
         changed.__dict__.update({name: change(self.__dict__[name]) for name in self._packed_names})
         return changed
-
-
-def _equal(x: Any, y: Any) -> bool:
-    """Whether two options are equal, which may be tensors."""
-    if isinstance(x, Tensor) and isinstance(y, Tensor):
-        return x.shape == y.shape and bool((x == y).all())
-    return bool(x == y)
-
-
-def _concatenated(x: Any, y: Any) -> Any:
-    """The entries of the items of two spaces; None where neither has any."""
-    if x is None or y is None:
-        if x is not y:
-            raise InputError("labels", "only one of two spaces has all arguments", "must be made alike")
-        return None
-    return torch.cat((x.cpu(), y.cpu())) if isinstance(x, Tensor) else [*x, *y]
-
-
-def typed_numbers(title: str, text: str, count: int) -> list[float]:
-    """The numbers of a typed label: `count` finite numbers between commas or spaces, perhaps in brackets.
-
-    Raises:
-        InputError: they are something else.
-    """
-    words = text.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()
-    try:
-        numbers = [float(word) for word in words if "_" not in word]
-    except ValueError:
-        numbers = []
-    if len(numbers) != len(words) or len(numbers) != count or not all(map(math.isfinite, numbers)):
-        allowed = "must be a number, with a decimal point" if count == 1 else f"must be {count} numbers, as 1.5,2"
-        hint = "omit thousands separators" if re.search(r"\d,\d{3}(?!\d)", text) else ""
-        raise InputError(title, f"{text!r:.60}", allowed, hint)
-    return numbers
-
-
-def typed_words(text: str) -> list[str]:
-    """The words of a typed list: between semicolons, else between bars or commas."""
-    separator = next((mark for mark in ";|," if mark in text), ";")
-    return [word.strip() for word in text.split(separator) if word.strip()]
 
 
 class MetricLabels(LabelSpace):

@@ -29,9 +29,9 @@ from contml._support.validation import check_range, check_ranges
 from contml.distances._compiled import Floats, Ints
 from contml.distances.euclidean import normalize, recompute
 from contml.distances.nearest import Neighbours, neighbours_by_value
+from contml.labels.caption_words import caption_tokens, split_words
 from contml.labels.captions import CaptionSets, checked_captions, word_weights
 from contml.labels.word_vectors import WordVectors, vector_matrix, vector_source
-from contml.labels.words import caption_tokens, split_words
 from contml.transport.bags import set_members, split_sets
 
 #: Vectors `[N, d]` of N captions.
@@ -180,17 +180,13 @@ class CaptionVectorLabels(CaptionSets):
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
     ) -> Neighbours:
-        if self._compares_all_pairs:
+        if self.sets == "minima" or not isinstance(self._rows, np.ndarray):
             return super()._nearest(k, rows, among, memory, progress)
         vectors = torch.from_numpy(self._rows)
         neighbours = neighbours_by_value(
             vectors, k, rows.cpu(), among.cpu(), lambda squared: squared / 2, memory, progress
         )
         return Neighbours(*(tensor.to(self.device) for tensor in neighbours))
-
-    @property
-    def _compares_all_pairs(self) -> bool:
-        return self.sets == "minima" or not isinstance(self._rows, np.ndarray)
 
     def _contents(self) -> str:
         return f"{self._rows.shape[0]:,} vectors of {self._rows.shape[1]:,} numbers; unit: {self.unit}"

@@ -23,18 +23,17 @@ from contml._support.texts import TextLists
 from contml.contracts import Part
 from contml.distances._compiled import Ints
 from contml.distances.nearest import Neighbours
-from contml.labels.base import LabelSpace
+from contml.labels.caption_words import caption_tokens, spelling, split_words, tokens as tokens
+from contml.labels.items import ItemLabels
 from contml.labels.word_vectors import (
     WordVectors,
     load_word_vectors as load_word_vectors,
     vector_matrix,
     vector_source,
 )
-from contml.labels.words import caption_tokens, spelling, split_words, tokens as tokens
 from contml.transport import set_distances
-from contml.transport.bags import check_weights, most_words, pack, take, whole_weights
+from contml.transport.bags import WordCosts, check_weights, most_words, pack, take, whole_weights
 from contml.transport.caption_distances import Match, word_movers_distance, word_movers_plan
-from contml.transport.word_costs import WordCosts
 
 T = TypeVar("T")
 
@@ -74,7 +73,7 @@ def word_weights(weights: object, captions: Sequence[Sequence[str]]) -> Mapping[
     return idf_weights(captions) if weights == "idf" else None
 
 
-class CaptionSets(LabelSpace):
+class CaptionSets(ItemLabels):
     """A label space of images with captions. It keeps the texts of the rows `kept` of the input."""
 
     title = "captions"
@@ -136,8 +135,8 @@ class CaptionLabels(CaptionSets):
     The label distance is D(i, j) = sum over the captions of i of the least Word Mover's Distance to a caption of j,
     plus the same with i and j exchanged (Kim et al., CVPR 2019, section 5.4): exact, symmetric, 0 for equal captions,
     in float32. Captions are compared as bags of words, in lower case; a word is a run of letters, digits, combining
-    marks and inner apostrophes, in Unicode's form NFC (`contml.labels.words` has the rule). English stop words are
-    omitted, and so are words without a vector (`unknown` counts each of them). A caption without words is dropped
+    marks and inner apostrophes, in Unicode's form NFC (`contml.labels.caption_words` has the rule). English stop words
+    are omitted, and so are words without a vector (`unknown` counts each of them). A caption without words is dropped
     (`dropped` counts them). An image without captions is refused or, with `empty="drop"`,
     dropped. `kept` are the rows of the input that are in the space.
 

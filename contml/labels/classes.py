@@ -18,12 +18,13 @@ from contml._support.validation import as_rows
 from contml.contracts import Colours, LabelKind, Rows
 from contml.distances.nearest import MEMORY
 from contml.labels.base import LabelSpace
+from contml.labels.items import ItemLabels
 
 #: What a class must be.
 _CLASS = "must be an integer from 0 on, or a string"
 
 
-class ClassLabels(LabelSpace):
+class ClassLabels(ItemLabels):
     """Class labels: label distance 0 within a class, 1 between classes.
 
     Args:
@@ -82,7 +83,7 @@ class ClassLabels(LabelSpace):
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """0 or 1, `[X, Y]`."""
-        return x.class_ids[:, None] != y.class_ids
+        return (x.class_ids[:, None] != y.class_ids).float()
 
     def pairwise(
         self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None, *, memory: int = MEMORY

@@ -18,7 +18,7 @@ from contml._support.conversion import as_items
 from contml._support.errors import InputError
 from contml._support.fingerprints import fingerprint
 from contml.distances.nearest import MEMORY
-from contml.labels.base import LabelSpace
+from contml.labels.items import ItemLabels
 
 #: Items whose distances to themselves and to each other in both directions are checked.
 _SAMPLE = 8
@@ -30,7 +30,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 _PAIR_BYTES = 12
 
 
-class FunctionLabels(LabelSpace):
+class FunctionLabels(ItemLabels):
     """Items of any kind, with a function that returns the label distance of two items.
 
     The function is called in Python, once per pair: its values are kept in memory, up to 256 MB. These are all pairs of

@@ -19,6 +19,7 @@ from contml._support.validation import as_rows, check_ranges
 from contml.contracts import LabelKind, Rows
 from contml.distances.nearest import MEMORY, checked
 from contml.labels.base import LabelSpace
+from contml.labels.items import ItemLabels
 
 #: Number of rows of a matrix that are checked for symmetry.
 _SAMPLE = 64
@@ -27,7 +28,7 @@ _SAMPLE = 64
 _ROUNDING = 1e-2
 
 
-class MatrixLabels(LabelSpace):
+class MatrixLabels(ItemLabels):
     """A matrix of label distances: row a holds the label distances of item a to all items.
 
     Of a data set, it is `[N, N]`, in memory or in a file. A file is memory-mapped: only the blocks that are needed are

@@ -15,12 +15,13 @@ from contml._support.validation import check_ranges
 from contml.contracts import Measure, Part
 from contml.distances.labels import pose_distance
 from contml.labels.base import MetricLabels
+from contml.labels.items import ItemLabels
 
 #: Number of joints that `PoseLabels.parts` lists, farthest apart first.
 _LISTED = 8
 
 
-class PoseLabels(MetricLabels):
+class PoseLabels(MetricLabels, ItemLabels):
     """Poses: joints in 2D or 3D, some of which may not be visible.
 
     The label distance is the squared Euclidean distance summed over the joints visible in both items, rescaled to all

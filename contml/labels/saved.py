@@ -19,6 +19,7 @@ from contml._support.errors import InputError, one_line
 from contml.contracts import Measure
 from contml.labels import LABELS
 from contml.labels.base import LabelSpace
+from contml.labels.items import growing
 from contml.labels.matrices import MatrixLabels
 from contml.labels.word_vectors import WordVectors
 
@@ -67,7 +68,7 @@ def to_saved(labels: LabelSpace, prefix: str = "labels") -> tuple[SavedLabels, d
     kind = next((name for name, space in LABELS.items() if space is type(labels)), None)
     texts = [labels.text(row) for row in range(len(labels))] if labels.root._texts else []
     try:
-        arguments = {} if kind is None else labels.arguments()
+        arguments = {} if kind is None else growing(labels).arguments()
     except InputError:
         kind, arguments = None, {}
     if kind is None or any(callable(value) and not isinstance(value, type) for value in arguments.values()):

@@ -13,10 +13,10 @@ from contml._support.errors import InputError
 from contml._support.text import percent
 from contml.contracts import Part
 from contml.distances.segmentation import Maps, PackedMaps, pack_maps, packed_segmentation_distance, sized
-from contml.labels.base import LabelSpace
+from contml.labels.items import ItemLabels
 
 
-class SegmentationLabels(LabelSpace):
+class SegmentationLabels(ItemLabels):
     """Label maps with one class per pixel; the label distance is 1 - mIoU, in [0, 1].
 
     The intersection over union of each class counts the pixels that neither map ignores; the mean is over the classes

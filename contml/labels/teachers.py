@@ -11,14 +11,14 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml.distances.euclidean import euclidean, squared_euclidean
-from contml.distances.nearest import Neighbours, neighbours_by_value
 from contml.labels.base import MetricLabels
+from contml.labels.items import ItemLabels
 
 #: A vector whose length differs from 1 by less has length 1 already: scaling it again would change its last digits.
 _ROUNDING = 1e-12
 
 
-class TeacherLabels(MetricLabels):
+class TeacherLabels(MetricLabels, ItemLabels):
     """Embeddings of a teacher as labels: a model learns the distances of another one, without labels of its own.
 
     The label distance is the Euclidean distance of the embeddings, scaled to unit length. It is between 0 and 2, and
@@ -54,8 +54,5 @@ class TeacherLabels(MetricLabels):
     def _contents(self) -> str:
         return f"embeddings of {self.values.shape[1]} numbers; unit: {self.unit}"
 
-    def _nearest(
-        self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
-    ) -> Neighbours:
-        order = (lambda squared: squared) if self.squared else torch.sqrt
-        return neighbours_by_value(self.values, k, rows, among, order, memory, progress)
+    def _compared_by(self) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        return self.values, (lambda squared: squared) if self.squared else torch.sqrt

@@ -14,14 +14,14 @@ from contml._support.errors import InputError
 from contml._support.text import interval_texts, value_text
 from contml.contracts import Colours, Measure, Part
 from contml.distances.euclidean import euclidean, squared_euclidean
-from contml.distances.nearest import Neighbours, neighbours_by_value
-from contml.labels.base import MetricLabels, typed_numbers
+from contml.labels.base import MetricLabels
+from contml.labels.items import ItemLabels, typed_numbers
 
 #: Numbers of a label that are written, and that are compared in words.
 _WRITTEN, _LISTED = 6, 8
 
 
-class VectorLabels(MetricLabels):
+class VectorLabels(MetricLabels, ItemLabels):
     """Numbers or vectors as labels, such as ages, ratings or attributes.
 
     Args:
@@ -136,17 +136,10 @@ class VectorLabels(MetricLabels):
         """A number in the unit of the labels."""
         return value_text(self.measure.linear.of(value))
 
-    @property
-    def _compares_all_pairs(self) -> bool:
-        return type(self).distances is not VectorLabels.distances
-
     def _contents(self) -> str:
         return f"vectors of {self.values.shape[1]} numbers; unit: {self.unit}"
 
-    def _nearest(
-        self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
-    ) -> Neighbours:
-        if self._compares_all_pairs:
-            return super()._nearest(k, rows, among, memory, progress)
-        order = (lambda squared: squared) if self.squared else torch.sqrt
-        return neighbours_by_value(self.values, k, rows, among, order, memory, progress)
+    def _compared_by(self) -> tuple[Tensor, Callable[[Tensor], Tensor]] | None:
+        if type(self).distances is not VectorLabels.distances:
+            return None
+        return self.values, (lambda squared: squared) if self.squared else torch.sqrt

@@ -15,9 +15,10 @@ from contml._support.text import MISSING, number
 from contml._support.validation import is_finite
 from contml.contracts import Part
 from contml.labels.base import LabelSpace, check_label_space
+from contml.labels.items import ItemLabels, growing
 
 
-class WeightedLabels(LabelSpace):
+class WeightedLabels(ItemLabels):
     """Several label spaces of the same items; the label distance is the weighted sum of theirs.
 
     With weights of 1 / (mean label distance of the space), spaces of different units count equally.
@@ -89,7 +90,7 @@ class WeightedLabels(LabelSpace):
         if not all(math.isclose(x, y, rel_tol=1e-6) for x, y in zip(self.weights, other.weights, strict=True)):
             raise InputError("labels: weights", str(other.weights), f"must be {self.weights} in both spaces")
         pairs = zip(self.spaces, other.spaces, self.weights, strict=True)
-        spaces: dict[LabelSpace, float] = {a.joined(b): weight for a, b, weight in pairs}
+        spaces: dict[LabelSpace, float] = {growing(a).joined(b): weight for a, b, weight in pairs}
         both = [
             torch.ones(len(each), len(self.spaces), dtype=torch.bool) if each.present is None else each.present.cpu()
             for each in (self, other)
@@ -110,7 +111,8 @@ class WeightedLabels(LabelSpace):
                 allowed = f"must be one of {', '.join(titles)}"
                 raise InputError("label", f"no label {title!r}", allowed, did_you_mean(str(title), titles))
         items = [
-            space.item(label[space.title]) if space.title in label else space[[0]].as_root() for space in self.spaces
+            growing(space).item(label[space.title]) if space.title in label else space[[0]].as_root()
+            for space in self.spaces
         ]
         present = torch.tensor([[title in label for title in titles]])
         return self._made({"spaces": dict(zip(items, self.weights, strict=True)), "present": present})

@@ -34,7 +34,7 @@ from typing import IO, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from contml._support.errors import InputError, did_you_mean, one_line
-from contml.labels.words import caption_tokens, spelling
+from contml.labels.caption_words import caption_tokens, spelling
 
 Vectors: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -164,8 +164,8 @@ def load_word_vectors(
     All but fastText .bin may be packed as .gz, .bz2, .xz or .zip; FILE.zip/MEMBER names a file in a .zip of several. A
     file saved by gensim is refused: it is a pickle, which can run code.
 
-    Words are returned in the spelling of `contml.labels.words`, but not in lower case. Of several rows with one word
-    the first counts, unless a later one has just this spelling. `excluded` counts the rows that are left out: those of
+    Words are returned in the spelling of `contml.labels.caption_words`, but not in lower case. Of several rows with one
+    word the first counts, unless a later one has just this spelling. `excluded` counts the rows that are left out: of
     words that appeared before, without a word, and of words that are not UTF-8.
 
     Args:

@@ -1,164 +1,112 @@
-"""The words of captions: one rule for all label spaces and tasks.
-
-A word is a run of letters, digits and combining marks (Unicode categories L, N, M) that begins with a letter or digit.
-An apostrophe between two letters or digits belongs to it: isn't, l'été. So do a quotation mark between two Hebrew
-letters (צה"ל) and the dot of the Catalan l·l. Hyphens, other punctuation, symbols and emoji separate words.
-
-Equal words have equal spellings:
-
-  NFC          é is one character, also where the text has e and a combining accent
-  lower case   not folded further: German ß is not ss, and Turkish ı is not i; İ is i
-  width        full-width Latin, half-width Katakana, ligatures and Arabic presentation forms are the usual letters
-  invisible    joiners, soft hyphens, direction marks and variation selectors are omitted; a zero-width space separates
-  apostrophes  ’ ‘ ‛ ʼ ʻ ´ inside a word are '
-
-Of ASCII, these are lower case and runs of a-z, 0-9 and inner apostrophes.
-"""
+"""What a label space says of its items: texts, plain values, parts, colours."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from functools import cache
-from operator import itemgetter
-from typing import Any, NamedTuple
-from unicodedata import normalize
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Self
+
+from torch import Tensor
 
 from contml._support.errors import InputError
-
-#: English words that do not describe a picture: articles, pronouns, forms of be, have and do, conjunctions, and the
-#: most common prepositions.
-_STOP_WORDS = """
-a about all also am an and another any are as at be because been being both but by can could did do does doing each for
-from had has have having he her here hers herself him himself his how i if in into is it it's its itself just me my
-myself no nor not of off on once only or other our ours out own she should so some such than that the their theirs them
-themselves then there these they this those through to too very was we were what when where which while who whom whose
-why will with would you your yours
-"""
-STOP_WORDS = frozenset(_STOP_WORDS.split())
-
-_ASCII_WORD = re.compile(r"[a-z0-9]++(?:'[a-z0-9]++)*+")
-#: Captions without spaces are refused from this share of all captions; below it, they count as unknown words.
-_UNSPACED_SHARE = 0.01
+from contml._support.packed import Packed
+from contml._support.text import value_text
+from contml.contracts import PLAIN, Colours, Measure, Part
 
 
-class _Script(NamedTuple):
-    """Scripts whose text has no spaces between words."""
+class LabelWords(ABC):
+    """What a label space says of its items, and how its label distances are printed; base of `LabelSpace`.
 
-    names: str
-    letters: str  # a class of regex
-    #: Words that are separated by spaces have fewer letters on average, sentences more.
-    mean_letters: float
-
-
-_UNSPACED = (
-    _Script("Chinese or Japanese", r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}ー", 2.5),
-    _Script("Thai, Lao, Khmer, Burmese or similar", r"\p{LB=SA}", 4.5),
-)
-
-
-def tokens(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
-    """The words of a caption, in the spelling by which words are compared, without stop words.
-
-    Raises:
-        InputError: the caption is a sentence in a script without spaces between words.
+    Attributes:
+        unit: what a label distance of 1 means.
+        measure: how label distances are printed; the default prints them as plain numbers.
+        title: what the labels are, in a word or two: "age".
+        part_names: the names of the parts of a label, such as joints, the classes of a map, or the numbers of a vector;
+            empty: they are numbered.
+        rows: row numbers in the root `[N]`; None if a loss made the labels from a plain tensor.
     """
-    if not caption.isascii():
-        refuse_unspaced([[caption]])
-    return split_words(caption, stop_words)
 
+    unit: str = "label distance"
+    measure: Measure = PLAIN
+    title: str = "label"
+    part_names: Sequence[str] = ()
+    rows: Tensor | None = None
+    _texts: Sequence[str] = ()  # of the root, as `_identity`
+    _identity: Sequence[str] = ()
 
-def caption_tokens(captions: Sequence[Sequence[str]]) -> Iterator[list[list[str]]]:
-    """The words of the captions of one image after another, without stop words.
+    @property
+    @abstractmethod
+    def root(self) -> Self:
+        """The space that `rows` refers to."""
 
-    Raises:
-        InputError: more than 1 % of the captions are sentences in a script without spaces between words.
-    """
-    refuse_unspaced(captions)
-    return ([split_words(caption) for caption in image] for image in captions)
+    @abstractmethod
+    def as_root(self) -> Self:
+        """The same items as a new root."""
 
+    @abstractmethod
+    def __len__(self) -> int: ...
 
-def split_words(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
-    """As `tokens`, but a sentence without spaces is one word."""
-    caption = caption.lower()
-    words = _ASCII_WORD.findall(caption) if caption.isascii() else _patterns().word.findall(spelling(caption))
-    return [word for word in words if word not in stop_words]
+    @abstractmethod
+    def pairwise(self, rows: Any = None, cols: Any = None) -> Tensor:
+        """Label distances `[R, C]`."""
 
+    def text(self, row: int) -> str:
+        """The label of an item in words, with its unit, in one line or several; "" where only a picture shows it.
 
-def spelling(text: str) -> str:
-    """The spelling of a text by which words are compared, except for its case."""
-    if text.isascii():
-        return text
-    patterns = _patterns()
-    text = patterns.form.sub(lambda match: normalize("NFKC", match[0]), text)
-    text = normalize("NFC", patterns.invisible.sub("", text)).replace("i\u0307", "i")  # the lower case of İ
-    return patterns.gershayim.sub('"', patterns.apostrophe.sub("'", text))  # type: ignore[no-any-return]
+        The default is its text of `with_texts`.
+        """
+        texts = self.root._texts
+        return texts[row if self.rows is None else int(self.rows[row])] if texts else ""
 
+    def plain(self, row: int) -> Any:
+        """The label of an item as a plain value, for JSON and tables: a number, a text, a list; None: it has none."""
+        return self.text(row) or None
 
-def refuse_unspaced(captions: Sequence[Sequence[str]]) -> None:
-    """Refuse captions in a script without spaces between words, unless spaces separate their words.
+    def parts(self, a: int, b: int) -> list[Part]:
+        """Why two items are near or far: what is compared, both values, and how much they differ.
 
-    Raises:
-        InputError: more than 1 % of the captions are such sentences.
-    """
-    total = sum(map(len, captions))
-    num_others = sum(not text.isascii() for image in captions for text in image)
-    if num_others <= _UNSPACED_SHARE * total:
-        return
-    for script, run in zip(_UNSPACED, _patterns().runs, strict=True):
-        num_letters, num_runs, num_found = 0, 0, 0
-        longest = (0.0, 0, "")  # letters per run, row and text
-        others = ((row, text) for row, image in enumerate(captions) for text in image if not text.isascii())
-        for row, text in others:
-            text_letters = _patterns().katakana.sub("ア", spelling(text))  # a foreign word or name: long, but one word
-            runs = run.findall(text_letters)
-            letters = sum(map(_count_letters, runs))
-            if 2 * letters > _count_letters(text_letters):  # else it only quotes words of that script
-                num_letters, num_runs, num_found = num_letters + letters, num_runs + len(runs), num_found + 1
-                longest = max(longest, (letters / len(runs), row, text), key=itemgetter(0))  # the first of equals
-        if num_found > _UNSPACED_SHARE * total and num_letters > script.mean_letters * num_runs:
-            _, row, text = longest
-            raise InputError(
-                f"captions of image {row}",
-                f"{text!r:.60} has no spaces between words ({script.names})",
-                hint="put a space between words, with a word segmenter of the language, or compare captions by the "
-                "vectors of a sentence encoder",
-            )
+        The default is one part of both texts; none if the labels have no words.
+        """
+        texts = self.text(a), self.text(b)
+        return [Part(self.title, *texts, self._difference(a, b))] if all(texts) else []
 
+    def _difference(self, a: int, b: int) -> str:
+        """How much two items differ, in words."""
+        return self.measure.text(float(self.pairwise([a], [b])))
 
-def _count_letters(text: str) -> int:
-    return sum(map(str.isalpha, text))
+    def colours(self) -> Colours | None:
+        """The labels as colours; None if they are neither numbers nor classes."""
+        return None
 
+    def with_texts(self, texts: Sequence[str] = (), *, identity: Sequence[str] = ()) -> Self:
+        """The same items as a new root, with texts that `text` returns. Label distances and fingerprint stay the same.
 
-class _Patterns(NamedTuple):
-    word: Any
-    form: Any
-    invisible: Any
-    apostrophe: Any
-    gershayim: Any
-    katakana: Any
-    runs: list[Any]
+        Args:
+            texts: the label of each item in words; default: the texts that it has.
+            identity: what identifies the label of each item in the record of a run, such as the cells of a table;
+                default: its content.
 
+        Raises:
+            InputError: there is not one text for each item.
+        """
+        root = self.as_root()
+        for name, given in (("texts", texts), ("identity", identity)):
+            if len(given) not in (0, len(self)):
+                raise InputError(name, f"{len(given)} for {len(self)} items", "must be one for each item")
+            if len(given):
+                setattr(root, f"_{name}", given if isinstance(given, Packed) else [*map(str, given)])
+        return root
 
-@cache
-def _patterns() -> _Patterns:
-    """What ASCII captions do not need, compiled on first use."""
-    import regex
+    def interval_texts(self, value: Any, low: Any, high: Any) -> tuple[str, str, str]:
+        """A label, with its unit, and the ends of an interval around it as texts; each as `plain` returns it."""
+        first, second, third = (value_text(x) if isinstance(x, float) else str(x) for x in (value, low, high))
+        return first, second, third
 
-    def compiled(expression: str) -> Any:
-        return regex.compile(expression, regex.V1)
+    @property
+    def captions(self) -> Sequence[Sequence[str]] | None:
+        """The captions of each item, which a captioner learns; None where labels are no captions."""
+        return None
 
-    begins = r"[[\p{L}\p{N}]--[\u115f\u1160\u3164\uffa0]]"  # these letters of Hangul are blank
-    goes_on = rf"[{begins}\p{{M}}]"
-    inner = rf"""'(?={begins})|(?<=\p{{Hebrew}}\p{{M}}*)"(?=\p{{Hebrew}})|(?<=l)·(?=l)"""
-    return _Patterns(
-        word=compiled(rf"{begins}{goes_on}*+(?:(?:{inner}){goes_on}*+)*+"),
-        form=compiled(r"[\ufb00-\ufdff\ufe70-\uffef]+"),
-        invisible=compiled(
-            r"[[\p{Default_Ignorable_Code_Point}\p{Me}]--[\u200b\u115f\u1160\u3164\uffa0]]+"  # Me: an enclosing keycap
-        ),
-        apostrophe=compiled(rf"(?<={goes_on})[\u2019\u2018\u201b\u02bc\u02bb\u00b4\u05f3](?={begins})"),
-        gershayim=compiled(r"(?<=\p{Hebrew}\p{M}*)\u05f4(?=\p{Hebrew})"),
-        katakana=compiled(r"[\p{Katakana}ー]+"),
-        runs=[compiled(rf"[[{script.letters}]&&[\p{{L}}\p{{M}}]][[{script.letters}]\p{{M}}]*") for script in _UNSPACED],
-    )
+    def _part_name(self, number: int, default: str) -> str:
+        """The name of a part of a label; `default` where it has none."""
+        return self.part_names[number] if number < len(self.part_names) else default

@@ -1,26 +1,27 @@
 """Losses on embeddings and label distances. A pair loss defines its formula, `values`; driver.py does the rest."""
 
-from contml.losses.cosent import CoSENTLoss
 from contml.losses.driver import Block, PairLoss
 from contml.losses.dro import DROLoss, kl_robust
-from contml.losses.graded_contrastive import GeneralizedContrastiveLoss, RelaxedContrastiveLoss
-from contml.losses.graded_ice import GradedInstanceCrossEntropyLoss
-from contml.losses.ice import InstanceCrossEntropyLoss
+from contml.losses.ice import GradedInstanceCrossEntropyLoss, InstanceCrossEntropyLoss
+from contml.losses.label_scale import GeneralizedContrastiveLoss, RelaxedContrastiveLoss
 from contml.losses.levels import MatryoshkaLoss
 from contml.losses.log_ratio import LogRatioLoss
-from contml.losses.margin import MarginLoss
 from contml.losses.memory import CrossBatchMemory
 from contml.losses.n_pairs import AngularLoss, NPairsLoss
 from contml.losses.pair_weights import pair_weights
-from contml.losses.pairs import BinomialDevianceLoss, ContrastiveLoss, LiftedStructureLoss, MultiSimilarityLoss, RAWLoss
-from contml.losses.proxies import ProxyAnchorLoss, ProxyNCALoss
-from contml.losses.proxy_softmax import CrossEntropyLoss, NormalizedSoftmaxLoss, SoftTripleLoss
-from contml.losses.rank_n_contrast import RankNContrastLoss
-from contml.losses.rank_sim import RankSimLoss
-from contml.losses.ranked_list import RankedListLoss
-from contml.losses.regularized import RegularizedLoss
+from contml.losses.pairs import (
+    BinomialDevianceLoss,
+    ContrastiveLoss,
+    LiftedStructureLoss,
+    MarginLoss,
+    MultiSimilarityLoss,
+    RankedListLoss,
+    RAWLoss,
+)
+from contml.losses.proxies import CrossEntropyLoss, NormalizedSoftmaxLoss, ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
+from contml.losses.ranked import CoSENTLoss, RankNContrastLoss, SoftInfoNCELoss
+from contml.losses.regularizers import RankSimLoss, RegularizedLoss
 from contml.losses.smooth_rank import SmoothRankLoss
-from contml.losses.soft_info_nce import SoftInfoNCELoss
 from contml.losses.triplet import DenseTripletLoss, TripletMarginLoss
 
 #: Every loss by its name in a config, in reading order.

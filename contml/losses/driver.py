@@ -18,12 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml._support.options import options_of
+from contml._support.text import options_of
 from contml.contracts import Candidates, PairMiner, Requirement
 from contml.distances.euclidean import Distance, add_gradient, block_values, lift, no_autocast, normalize, pairs, root
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import as_anchors, as_labels, check_embeddings, nan_unless_finite
-from contml.losses.log_sum_exp import refuse_double_backward
 
 #: Entries in a block: on a CPU a few temporaries of this size fit the cache; on a GPU they keep it busy.
 _ENTRIES_CPU, _ENTRIES_GPU = 1 << 21, 1 << 24
@@ -297,6 +296,16 @@ class PairLoss(nn.Module):
         if not isinstance(anchors, Tensor):
             anchors = torch.arange(len(s), device=s.device) + (0 if anchors is None else anchors.start)
         return miner(Candidates(s, block.positive > 0, block.negative > 0, anchors, block.dim))
+
+
+def refuse_double_backward() -> None:
+    """Called by a gradient that was computed in the forward pass, and is a constant for autograd.
+
+    Raises:
+        RuntimeError: autograd records the backward pass.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError("this loss has no double backward: omit create_graph=True")
 
 
 class _Blocked(torch.autograd.Function):

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from contml._support.validation import check_ranges
 from contml.contracts import Requirement
-from contml.losses.driver import Block, PairLoss
-from contml.losses.log_sum_exp import refuse_double_backward
+from contml.losses.driver import Block, PairLoss, refuse_double_backward
 
 #: Added to both distances inside the logarithm, as in the authors' code.
 EPSILON = 1e-6

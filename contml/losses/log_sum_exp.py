@@ -7,19 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from contml.losses.driver import refuse_double_backward
+
 #: Terms below e^-80 of the largest do not change the sum, in float64 either; e^80 is within the range of float32.
 #: Without the limit, terms would be subnormal or come from -inf, for which a CPU takes ten times as long.
 _MAX_EXPONENT = 80.0
-
-
-def refuse_double_backward() -> None:
-    """Called by a gradient that was computed in the forward pass, and is a constant for autograd.
-
-    Raises:
-        RuntimeError: autograd records the backward pass.
-    """
-    if torch.is_grad_enabled():
-        raise RuntimeError("this loss has no double backward: omit create_graph=True")
 
 
 def log_one_plus_sum_exp(x: Tensor, weights: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Losses that weigh the positive and the negative pairs of an anchor.
+"""Losses that weigh the positive and the negative pairs of an anchor; margin and ranked list loss are at the end.
 
     contrastive            1/m sum_i  sum_N [s_ij - margin]_+ - sum_P s_ij
     lifted structure       1/m sum_i  [ log sum_P e^{-s_ij} + log sum_N e^{s_ij} + margin ]_+
@@ -12,13 +12,31 @@ Eq. 9 with the other sign, which contradicts its weights, Eq. 10-11; the form he
 without 1/m. With a miner, P_i and N_i are the pairs that it keeps, also in |P_i| and |N_i|, as in the published code.
 For an anchor without positives (or negatives) the term of the positives (or negatives) is 0, for lifted structure its
 whole value; the anchor counts in m.
+
+Margin loss: positives within a learnable boundary, negatives beyond it.
+
+    [ d_ap - b + margin ]_+  +  [ b - d_an + margin ]_+      over all valid triplets (a, p, n)
+
+Wu, Manmatha, Smola, Kraehenbuehl: "Sampling Matters in Deep Embedding Learning", ICCV 2017, Eq. 7. In the sum over all
+triplets a positive counts once per negative of its anchor, and a negative once per positive.
+
+Ranked list loss: positives within a hypersphere around the anchor, negatives outside it by a margin.
+
+    1/2 mean_{P*} [ d_ap - (boundary - margin) ]_+  +  1/2 sum_{N*} w_an [ boundary - d_an ]_+ / sum_{N*} w_an
+
+    w_an = e^{scale (boundary - d_an)}, not differentiated;   P*, N*: the pairs whose hinge is above 0
+
+Wang, Hua, Kodirov, Hu, Garnier, Robertson: "Ranked List Loss for Deep Metric Learning", CVPR 2019. d is the Euclidean
+distance of unit vectors; the mean over anchors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contml._support.errors import InputError
@@ -29,8 +47,10 @@ from contml._support.validation import (
     Range,
     check_ranges,
 )
+from contml.distances.euclidean import Distance
 from contml.losses.driver import Block, PairLoss
 from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp, shares
+from contml.losses.proxies import ClassIndex
 from contml.mining import VTHM, Miner
 
 #: Above this x, softplus(x) is x: e^-40 is below the precision of float64, and e^40 within the range of float32.
@@ -191,3 +211,96 @@ class MultiSimilarityLoss(RAWLoss):
     ) -> None:
         super().__init__(alpha, beta, base, miner=VTHM(epsilon))
         self.epsilon = epsilon
+
+
+#: Added to the squared distance before the square root.
+EPSILON = 1e-8
+
+
+class MarginLoss(PairLoss):
+    """Margin loss on unit vectors with a learnable boundary, one for all or one per class.
+
+    Args:
+        margin: half the width of the band around the boundary in which pairs are penalised.
+        boundary: initial value of the boundary, a Euclidean distance of unit vectors.
+        per_class: learn a boundary for each class, and use that of the anchor's class; needs labels that are classes.
+        num_classes: the number of classes, for per_class.
+        class_ids: their ids `[num_classes]`; default 0 to num_classes - 1.
+        miner: which pairs count, and how much.
+    """
+
+    distance: Distance = "squared_euclidean"
+    normalize = True
+
+    @check_ranges
+    def __init__(
+        self,
+        margin: NonNegativeFloat = 0.2,
+        boundary: FiniteFloat = 1.2,
+        per_class: bool = False,
+        *,
+        num_classes: int | None = None,
+        class_ids: Tensor | Sequence[int] | None = None,
+        miner: Miner | None = None,
+    ) -> None:
+        super().__init__(miner=miner)
+        if per_class and num_classes is None:
+            raise InputError("num_classes", "None", "must be given with per_class=True", "use labels that are classes")
+        self.requires = "classes" if per_class else "binary"
+        self.margin, self.per_class = margin, per_class
+        self.index = ClassIndex(num_classes, class_ids) if per_class and num_classes is not None else None
+        self.boundary = nn.Parameter(torch.full(() if self.index is None else (len(self.index),), float(boundary)))
+
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Sum over the valid triplets of each anchor, and the number of its non-zero terms."""
+        d = (block.scores + EPSILON).sqrt()  # [A,B]
+        boundary: Tensor = self.boundary if self.index is None else self.boundary[self.index(block.anchor_class)]
+        b = boundary.to(d.dtype).reshape(-1, 1)  # [1,1] or [A,1]
+        near, far = (d - b + self.margin).relu(), (b - d + self.margin).relu()
+        positives, negatives = block.positive.sum(1), block.negative.sum(1)  # [A]
+        value = (near * block.positive).sum(1) * negatives + (far * block.negative).sum(1) * positives
+        active = ((near > 0) * block.positive).sum(1) * negatives + ((far > 0) * block.negative).sum(1) * positives
+        return value, active
+
+
+#: Weights below e^-80 of the largest do not change the sum, in float64 either.
+_MAX_EXPONENT = 80.0
+
+
+class RankedListLoss(PairLoss):
+    """Ranked list loss on unit vectors: positives nearer than boundary - margin, negatives beyond the boundary.
+
+    All violating positives of an anchor have the same weight; of its violating negatives, nearer ones have more.
+
+    Args:
+        boundary: negatives should be farther than this distance, above 0.
+        margin: positives should be nearer than boundary - margin.
+        scale: scale of the exponent; the larger, the more weight nearer negatives have; 0: equal weights.
+    """
+
+    distance: Distance = "euclidean"
+    normalize = True
+
+    @check_ranges
+    def __init__(
+        self,
+        boundary: PositiveFloat = 1.2,
+        margin: NonNegativeFloat = 0.4,
+        scale: NonNegativeFloat = 10.0,
+        *,
+        miner: Miner | None = None,
+    ) -> None:
+        super().__init__(miner=miner)
+        self.boundary, self.margin, self.scale = boundary, margin, scale
+
+    def values(self, block: Block) -> tuple[Tensor, Tensor]:
+        """Value of each anchor, and 1."""
+        d = block.scores  # [A,B]
+        near, far = (d - (self.boundary - self.margin)).relu(), (self.boundary - d).relu()
+        with torch.no_grad():
+            positive_shares = shares(block.positive * near.sign())
+            largest = (far * block.negative.sign()).amax(1, keepdim=True)
+            hardness = ((far - largest) * self.scale).clamp_(-_MAX_EXPONENT, 0).exp_()
+            negative_shares = shares(hardness * block.negative * far.sign())
+        value = (near * positive_shares + far * negative_shares).sum(1) / 2
+        return value, value.new_ones(len(value))

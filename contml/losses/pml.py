@@ -19,8 +19,8 @@ from contml._support.validation import Range
 from contml.contracts import Requirement
 from contml.distances.euclidean import full_precision
 from contml.labels.base import LabelSpace
-from contml.losses.class_index import ClassIndex
 from contml.losses.inputs import as_anchors, as_labels, check_dim, check_embeddings, nan_unless_finite
+from contml.losses.proxies import ClassIndex
 
 PREFIX = "pml:"
 #: Arguments of the library that come from the data, and our names for them.

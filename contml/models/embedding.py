@@ -22,11 +22,8 @@ from contml.distances.euclidean import normalize
 from contml.models.adapter import AdapterKind, add_lora, is_adapter, merge
 from contml.models.backbones import build, flat_features, name_of
 from contml.models.heads import FROM_FEATURES, HeadKind, HeadStart, build_head, check_nested, cut_head, start_heads
-from contml.models.levels import at_levels, pooled, widths_of
-from contml.models.maps import last_maps
-from contml.models.network import Network
-from contml.models.pooling import TOKENS, Pooling, set_pooling
-from contml.models.stages import stage_of
+from contml.models.maps import TOKENS, Pooling, at_levels, last_maps, pooled, set_pooling, widths_of
+from contml.models.network import Network, stage_of
 from contml.models.weights import check_options, load_backbone, load_head, names_a_file, network_of, read
 
 # A config can only name a backbone, so this option is a str at run time; Python code may pass the module itself.
@@ -174,8 +171,10 @@ class EmbeddingModel(Network):
             load_backbone(self.backbone, state, file, name, backbone_keys)
             if load_head(self.head, state):
                 self.has_new_head, self.head_start = False, "random"
-        if self._frozen_stages:
-            self._check_stages(name)
+        stages = max(stage_of(self.backbone).values(), default=-1) + 1 if self._frozen_stages else 1
+        if self._frozen_stages >= stages:
+            allowed = f"must be at most {stages - 1}, since {name} has {stages} stages" if stages > 1 else ""
+            raise InputError("frozen", str(self._frozen_stages), allowed, "true freezes all of them")
         self._keep_frozen()
         self.train()
 
@@ -362,9 +361,3 @@ class EmbeddingModel(Network):
             kept = self.frozen or (self._has_adapter and not is_adapter(name))
             if kept or stages.get(name, 0) < self._frozen_stages:
                 yield parameter
-
-    def _check_stages(self, name: str) -> None:
-        count = max(stage_of(self.backbone).values(), default=-1) + 1
-        if self._frozen_stages >= count:
-            allowed = f"must be at most {count - 1}, since {name} has {count} stages" if count > 1 else ""
-            raise InputError("frozen", str(self._frozen_stages), allowed, "true freezes all of them")

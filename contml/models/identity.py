@@ -49,10 +49,35 @@ def identity(model: EmbeddingModel, resize: int, crop: int) -> str:
         tensors |= {"mean": model.mean, "std": model.std}
     content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for name in sorted(tensors):
-        _update(content, name, tensors[name])
+        tensor = tensors[name]
+        content.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        content.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return content.hexdigest()
 
 
-def _update(content: hashlib._Hash, name: str, tensor: Tensor) -> None:
-    content.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-    content.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+class FeatureExtractor:
+    """The features of a frozen backbone: images uint8 `[b, 3, H, W]` to float32 `[b, width]` on the CPU.
+
+    Args:
+        network: the embedding; its head is not used.
+        resize: images were resized to this many pixels square.
+        crop: the centre of so many pixels square is the input.
+    """
+
+    def __init__(self, network: EmbeddingModel, resize: int, crop: int) -> None:
+        self.network, self.resize, self.crop = network, resize, crop
+
+    @property
+    def key(self) -> str:
+        """A hash of all that features depend on but the image: the backbone with its weights, the size of images."""
+        return identity(self.network.bare_backbone(), self.resize, self.crop)
+
+    @property
+    def dim(self) -> int:
+        """The length of features."""
+        return self.network.feature_dim
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Returns the features, in float32 whatever the precision of the training."""
+        with torch.no_grad():
+            return self.network.features(images.to(self.network.mean.device)).float().cpu()

@@ -1,13 +1,34 @@
-"""The last feature maps of a backbone."""
+"""Feature maps of a backbone: the last ones, pooled over the image, and of several levels.
+
+Global pooling of feature maps `[B, C, H, W]` and of the tokens `[B, T, C]` of a transformer.
+
+average, max, average_max    of maps: the mean over the image, the maximum, or their sum
+cls                          the class token
+patches                      the mean of the tokens of patches, without class token and registers
+cls_patches                  both, one after the other: features of twice the length
+
+Features of several levels of a backbone: intermediate feature maps, pooled over the image.
+
+Wang et al., "Ranked List Loss for Deep Metric Learning" (CVPR 2019), and "Instance Cross Entropy for Deep Metric
+Learning" (2020): L, M and H are the features after a low, a middle and a high block. Each has its own head and
+loss, and the embeddings of the levels are concatenated. In BN-Inception the levels are inception 3c, 4e and 5b, as in
+the second paper; in GoogLeNet 3b, 4e and 5b, the last block of each size of the feature map; in ResNets, stages 2 to 4.
+A level of any network is also a module by its name. Every level is pooled and goes through one linear layer. In the
+authors' code, low and middle have a convolution and a layer of 1,024 before it, like GoogLeNet's auxiliary classifiers.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Sequence
+from types import MethodType
+from typing import Any, Literal, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
-from contml._support.errors import InputError
-from contml.models.backbones import dry_run
+from contml._support.errors import InputError, did_you_mean, one_line
+from contml.models.backbones import dry_run, flat_features
 
 
 def last_maps(backbone: nn.Module) -> tuple[str, int]:
@@ -38,3 +59,137 @@ def last_maps(backbone: nn.Module) -> tuple[str, int]:
         got, hint = f"{type(backbone).__name__} has no feature maps", "choose a convolutional network"
         raise InputError("backbone", got, hint=hint)
     return map_modules[-1]
+
+
+Pooling: TypeAlias = Literal["average", "max", "average_max", "cls", "patches", "cls_patches"]
+#: How the poolings of tokens are called in timm.
+TOKENS = {"cls": ("token",), "patches": ("avg",), "cls_patches": ("token", "avg")}
+
+
+def pool(maps: Tensor, pooling: Pooling) -> Tensor:
+    """Returns features `[B, C]` of maps `[B, C, H, W]`."""
+    if pooling == "average":
+        return maps.mean((2, 3))
+    return maps.amax((2, 3)) if pooling == "max" else maps.mean((2, 3)) + maps.amax((2, 3))
+
+
+class GlobalPool(nn.Module):
+    """Maps `[B, C, H, W]` to features `[B, C, 1, 1]`."""
+
+    def __init__(self, pooling: Pooling) -> None:
+        super().__init__()
+        self.pooling = pooling
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Returns features `[B, C, 1, 1]` of maps `[B, C, H, W]`."""
+        return pool(maps, self.pooling)[:, :, None, None]
+
+
+def set_pooling(backbone: nn.Module, name: str, pooling: Pooling, width: int) -> int:
+    """Replaces the pooling at the end of a backbone; returns the length of its features, which was `width`.
+
+    Raises:
+        InputError: the backbone has no such pooling.
+    """
+    if pooling in TOKENS:
+        _pool_tokens(backbone, name, pooling)
+        return width * len(TOKENS[pooling])
+    outputs: dict[str, Tensor] = {}
+    handles = [
+        module.register_forward_hook(lambda _module, _given, output, key=key: outputs.update({key: output}))
+        for key, module in backbone.named_modules()
+        if isinstance(module, nn.AdaptiveAvgPool2d) and module.output_size in (1, (1, 1))
+    ]
+    features = dry_run(backbone, flat_features).data_ptr() if handles else 0
+    for handle in handles:
+        handle.remove()
+    # The one whose output is the features, in the same memory: squeeze-and-excitation blocks have such pools too.
+    last_pool = next((key for key, output in outputs.items() if output.data_ptr() == features), None)
+    if last_pool is None:
+        allowed = f"must be average, since {name} does not end in a module AdaptiveAvgPool2d(1)"
+        hint = "or set model.levels to the module whose maps are pooled"
+        raise InputError("pooling", pooling, allowed, hint)
+    backbone.set_submodule(last_pool, GlobalPool(pooling))
+    return width
+
+
+def _pool_tokens(backbone: nn.Module, name: str, pooling: Pooling) -> None:
+    network: Any = backbone
+    if getattr(backbone, "num_prefix_tokens", None) is None or not hasattr(backbone, "fc_norm"):
+        allowed = "must be average, max or average_max"
+        raise InputError("pooling", pooling, f"{allowed}, since {name} is no vision transformer of timm")
+    if "cls" in pooling and getattr(backbone, "cls_token", None) is None:
+        raise InputError("pooling", pooling, f"must be patches or average, since {name} has no class token")
+    network.reset_classifier(0, "avg")  # removes attention pooling, whose weights would not be trained
+    parts = TOKENS[pooling]
+
+    def forward(self: Any, images: Tensor) -> Tensor:
+        from timm.layers.pool1d import global_pool_nlc
+
+        tokens = self.forward_features(images)
+        pooled = [self.fc_norm(global_pool_nlc(tokens, part, self.num_prefix_tokens)) for part in parts]
+        return torch.cat(pooled, dim=1)
+
+    network.forward = MethodType(forward, backbone)
+
+
+_NAMES = ("low", "middle", "high")
+#: The modules of a backbone whose outputs are its levels: pattern of names, then low, middle, high.
+LEVELS: dict[str, tuple[str, str, str]] = {
+    r"bn_inception": ("inception_3c_output", "inception_4e_output", "inception_5b_output"),
+    r"googlenet": ("inception3b", "inception4e", "inception5b"),
+    r"(timm:)?(resnet|resnext|wide_resnet)\d.*": ("layer2", "layer3", "layer4"),
+    r"mobilenet_v2": ("features.6", "features.13", "features.18"),
+    r"small_cnn": ("layers.9", "layers.16", "layers.24"),
+}
+
+
+def at_levels(backbone: nn.Module, name: str, levels: Sequence[str]) -> nn.Module:
+    """Returns the backbone up to the last of these levels; its output is the features of each level by name.
+
+    Raises:
+        InputError: no level is given, one appears twice or is no module, or PyTorch cannot trace the backbone.
+    """
+    nodes = next((nodes for pattern, nodes in LEVELS.items() if re.fullmatch(pattern, name)), None)
+    modules = {key: key for key, _ in backbone.named_modules() if key}
+    allowed = "the name of a module of this backbone, see named_modules()"
+    if nodes is not None:
+        modules |= dict(zip(_NAMES, nodes, strict=True))
+        allowed = f"{', '.join(_NAMES)}, or {allowed}"
+    for level in levels:
+        if level not in modules:
+            raise InputError("levels", f"{level} of {name}", f"must be {allowed}", did_you_mean(level, [*modules]))
+    module_of = {modules[level]: level for level in levels}
+    if not levels or len(module_of) < len(levels):
+        raise InputError("levels", str(list(levels)), f"must be one or more of {allowed}, each once")
+    from torchvision.models.feature_extraction import create_feature_extractor  # here: it takes a second to import
+
+    try:
+        extractor: nn.Module = create_feature_extractor(backbone, module_of)
+    except Exception as error:  # a user's own module may raise anything
+        got = f"{list(levels)} of {name} cannot be extracted by torch.fx ({one_line(error)})"
+        raise InputError("levels", got) from error
+    return extractor
+
+
+def pooled(features: dict[str, Tensor], levels: Sequence[str], pooling: Pooling = "average") -> list[Tensor]:
+    """Returns the features of each level `[B, width]`, pooled from its maps `[B, width, H, W]`."""
+    return [pool(f, pooling) if f.ndim == 4 else f for f in (features[level] for level in levels)]
+
+
+def widths_of(backbone: nn.Module, levels: Sequence[str]) -> list[int]:
+    """Returns the width of the features of each level.
+
+    Raises:
+        InputError: the output of a level is neither maps nor features.
+    """
+
+    def width(level: str, output: Any) -> int:
+        shape = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        # The image is square, so that maps with the channels last have another shape.
+        if not isinstance(output, Tensor) or output.ndim not in (2, 4) or output.shape[2:3] != output.shape[3:4]:
+            allowed = "must be maps of shape [B, width, H, W] or features [B, width]"
+            raise InputError("levels", f"{level} is {shape} for a square image", allowed)
+        return int(output.shape[1])
+
+    return dry_run(backbone, lambda outputs: [width(level, outputs[level]) for level in levels])

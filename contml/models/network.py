@@ -1,10 +1,18 @@
-"""What the trainer asks of a model beyond `forward`."""
+"""What the trainer asks of a model beyond `forward`.
+
+Stages of a backbone, from the images to the features: what can be frozen, and have learning rates of its own.
+
+A network of timm names its stages itself (`group_matcher`): the stem, then the blocks of a transformer or the stages of
+a convolutional network. In other networks, stages are the modules at the top level, inside the module that has nearly
+all of the weights: `conv1`, `layer1` ... `layer4` of a ResNet, `features.0` ... `features.18` of MobileNetV2. A
+normalization belongs to the layer before it.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -62,3 +70,38 @@ def merge_adapters(model: nn.Module) -> None:
     for module in [*model.modules()]:
         if isinstance(module, Network):
             module.merge_adapter()
+
+
+#: A module with more than this share of the weights of the modules beside it is opened: it is the network itself.
+_NEARLY_ALL = 0.9
+
+
+def stage_of(backbone: nn.Module) -> dict[str, int]:
+    """Returns the stage of each parameter of a backbone by its name: 0 is the one next to the images."""
+    matcher: Any = getattr(backbone, "group_matcher", None)
+    groups = list(_modules(backbone))
+    if matcher is not None:
+        from timm.models import group_parameters
+
+        by_number: dict[int, list[str]] = group_parameters(backbone, matcher(coarse=True))
+        groups = [by_number[number] for number in sorted(by_number)]
+    parameters = dict(backbone.named_parameters())
+    found: dict[str, int] = {}
+    stage = -1
+    for names in groups:
+        if stage < 0 or any(parameters[name].ndim > 1 for name in names):
+            stage += 1
+        found |= dict.fromkeys(names, stage)
+    # Parameters at the top level, such as the class token and the positions of a transformer, meet the image first.
+    return {name: found.get(name, 0) for name in parameters}
+
+
+def _modules(module: nn.Module, prefix: str = "") -> Iterator[list[str]]:
+    """The names of the parameters of each module at the top level, in order."""
+    children = [(name, child, sum(map(Tensor.numel, child.parameters()))) for name, child in module.named_children()]
+    total = sum(count for *_, count in children)
+    for name, child, count in children:
+        if count > _NEARLY_ALL * total and next(child.children(), None) is not None:
+            yield from _modules(child, f"{prefix}{name}.")
+        elif count:
+            yield [f"{prefix}{name}.{parameter}" for parameter, _ in child.named_parameters()]

@@ -22,8 +22,9 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml.distances.euclidean import normalize, squared_euclidean
 from contml.distances.exact import squared_distances_to
-from contml.evaluation.intervals import items_of_queries
+from contml.evaluation.metrics import items_of_queries
 from contml.labels.base import LabelSpace
+from contml.labels.items import growing
 from contml.search.calibration import Calibration, Pairs, calibrate
 
 #: Numbers of neighbours that are tried, of an answer and of a label query.
@@ -165,7 +166,7 @@ def answer(labels: LabelSpace, squared: Tensor, rows: Tensor, k: int) -> Answers
     vectors, weights = labels.vectors, weights_of(squared, k)
     if vectors is not None:
         means, spread = _means(vectors.cpu(), rows[:, :k], weights)
-        return Answers(labels.of_vectors(means), spread, None)
+        return Answers(growing(labels).of_vectors(means), spread, None)
     blocks = [labels.filled(own, own).cpu() for own in rows[:, :k]]
     positions, spread = _medoids(torch.stack(blocks), weights)
     chosen = rows.gather(1, positions[:, None])[:, 0]
@@ -213,7 +214,7 @@ def choose_label_k(known: Known, val: Known | None = None) -> int:
     """
     try:
         asked = val if val is not None and len(val.embeddings) > _FOUND else known
-        whole = known.labels if asked is known else known.labels.joined(asked.labels)
+        whole = known.labels if asked is known else growing(known.labels).joined(asked.labels)
     except InputError:
         asked, whole = known, known.labels
     n, rows = len(known.embeddings), _drawn(len(asked.embeddings))
@@ -291,7 +292,7 @@ class _Truth:
         self.known, self.rows, self.is_left_out = known, rows, queries is known
         self.embeddings = queries.embeddings[rows]
         self.truth = queries.labels[rows].as_root()
-        self.whole = known.labels if self.is_left_out else known.labels.joined(self.truth)
+        self.whole = known.labels if self.is_left_out else growing(known.labels).joined(self.truth)
         self.groups = None if queries.groups is None else queries.groups[rows]
         self._found: tuple[Tensor, Tensor, Tensor | None, Tensor] | None = None
 
@@ -323,7 +324,7 @@ class _Truth:
         weights = weights_of(squared, k)
         if vectors is not None:
             means, spread = _means(vectors.cpu(), rows[:, :k], weights)
-            return spread, self._errors(labels.of_vectors(means))
+            return spread, self._errors(growing(labels).of_vectors(means))
         assert blocks is not None
         positions, spread = _medoids(blocks[:, :k, :k], weights)
         return spread, cross.gather(1, positions[:, None])[:, 0]
@@ -343,7 +344,7 @@ class _Truth:
 
     def _errors(self, answers: LabelSpace) -> Tensor:
         """The label distance of each answer to the true label `[Q]`."""
-        both, n = answers.joined(self.truth), len(answers)
+        both, n = growing(answers).joined(self.truth), len(answers)
         starts = range(0, n, _BLOCK)
         parts = [(list(range(start, min(start + _BLOCK, n)))) for start in starts]
         blocks = [both.filled(part, [n + row for row in part]).diagonal() for part in parts]
@@ -359,7 +360,7 @@ class _Truth:
         """The error of the mean of all training labels, or of the one that is nearest to some of the others."""
         labels, vectors = self.known.labels, self.known.labels.vectors
         if vectors is not None:
-            return float(self._errors(labels.of_vectors(vectors.mean(0).expand(len(self.truth), -1))).mean())
+            return float(self._errors(growing(labels).of_vectors(vectors.mean(0).expand(len(self.truth), -1))).mean())
         drawn = _drawn(len(labels))
         middle = drawn[labels.filled(drawn, drawn).double().sum(1).argmin()]
         truth = self.rows if self.is_left_out else len(labels) + self.rows
@@ -380,9 +381,9 @@ class _Truth:
                 predicted[:, inside] = _ridge(x[outside], y[outside], x[inside], _PENALTIES)
         best = int((predicted - y).square().sum((1, 2)).argmin())
         if self.is_left_out:
-            return float(self._errors(labels.of_vectors(predicted[best][self.rows])).mean())
+            return float(self._errors(growing(labels).of_vectors(predicted[best][self.rows])).mean())
         values = _ridge(x, y, self.embeddings.double(), _PENALTIES[best : best + 1])[0]
-        return float(self._errors(labels.of_vectors(values)).mean())
+        return float(self._errors(growing(labels).of_vectors(values)).mean())
 
 
 def _ridge(x: Tensor, y: Tensor, queries: Tensor, penalties: Sequence[float]) -> Tensor:

@@ -21,11 +21,10 @@ from torch import Tensor
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import check_new_folder, read_bytes, unreadable, write, write_folder
+from contml._support.pages import page_text
 from contml._support.tensors import load_tensors, save_tensors
-from contml._support.text import page_text
 from contml.contracts import PLAIN, Measure
-from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.table import sentence
+from contml.evaluation.evaluated import Evaluated, sentence
 from contml.models.backbones import FEATURES
 from contml.models.weights import is_captioner, names_a_file
 from contml.runs import Run

@@ -38,7 +38,7 @@ from contml._support.text import number, percent
 from contml.contracts import PLAIN, LabelKind, Measure
 from contml.data.split import Split, Task
 from contml.distances import squared_distances_of
-from contml.evaluation.intervals import half_width_of_share
+from contml.evaluation.metrics import half_width_of_share
 from contml.evaluation.results import Ranking, headline_k
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -69,7 +69,7 @@ class Pairs(NamedTuple):
     embedding_distances: Array  # [Q,k] Euclidean
     label_distances: Array  # [Q,k]
     units: Any  # [Q] the group of each query, else its row
-    items: Tensor | None = None  # [Q,m] what queries share (`contml.evaluation.intervals`); None: their units
+    items: Tensor | None = None  # [Q,m] what queries share (`contml.evaluation.metrics`); None: their units
 
     @classmethod
     def of(cls, split: Split, ranking: Ranking, nearest: int | None = None) -> Pairs:

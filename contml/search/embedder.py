@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError, one_line
+from contml._support.imports import versions
 from contml._support.tensors import check_weights
 from contml._support.validation import check_whole
-from contml._support.versions import versions
 from contml.captioning import DECODERS, Decoder, Vocabulary
 from contml.captioning.captioner import Captioner, DecoderFactory
 from contml.config import Document, Section, import_user_code, validate
@@ -27,8 +27,8 @@ from contml.data.decode import resized
 from contml.data.features import Floats
 from contml.evaluation.embed import BATCH, embed_rows
 from contml.models import EmbeddingModel
+from contml.models.backbones import PixelFormat
 from contml.models.identity import identity
-from contml.models.pixel_format import PixelFormat
 from contml.search import bundle as bundles
 from contml.search.bundle import PLACE, Bundle, SavedModel, Transform, make_card
 from contml.search.calibration import Array, Calibration, LabelDistance

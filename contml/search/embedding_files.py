@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from contml._support.endings import EMBEDDINGS, check_suffix
 from contml._support.errors import InputError
+from contml._support.files import EMBEDDINGS, check_suffix
 from contml.data.features import Floats, Made, finished_file, write_features
 from contml.evaluation.embed import BATCH
 from contml.evaluation.embed_parts import embed_to

@@ -9,15 +9,15 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from contml._support.endings import GALLERIES, check_suffix
 from contml._support.errors import InputError
-from contml._support.files import check_new_file, write_new
-from contml._support.pages import page_template, picture_bytes
-from contml._support.text import page_text, score_text
+from contml._support.files import GALLERIES, check_new_file, check_suffix, write_new
+from contml._support.pages import page_template, page_text, picture_bytes
+from contml._support.text import score_text
 from contml.data.decode import contained, decode
 from contml.data.renderers.labels import label_drawing, label_picture
 from contml.data.renderers.text import load_font, shorten
 from contml.labels.base import LabelSpace
+from contml.labels.items import growing
 from contml.search.images import FILE
 from contml.search.inputs import NamedImage
 from contml.search.labelled_items import Answer
@@ -126,7 +126,7 @@ def _searched(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
 def _label_text(labels: LabelSpace, value: Any) -> str:
     """A value of a table as the label space writes it; one that is no such label as it is."""
     try:
-        return labels.item(str(value)).text(0)
+        return growing(labels).item(str(value)).text(0)
     except InputError:
         return str(value)
 

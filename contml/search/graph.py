@@ -23,9 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from contml._support.endings import GRAPHS, check_suffix
 from contml._support.errors import InputError, one_line
-from contml._support.files import check_new_file, temporary_folder, write_new
+from contml._support.files import GRAPHS, check_new_file, check_suffix, temporary_folder, write_new
 from contml.data.features import Floats
 
 if TYPE_CHECKING:

@@ -11,24 +11,21 @@ import numpy as np
 import torch
 from PIL import Image
 
-from contml._support.endings import TABLES, table_suffix
 from contml._support.errors import InputError, did_you_mean
+from contml._support.files import TABLES, read_bytes, table_suffix
 from contml._support.progress import note
 from contml._support.texts import Texts
 from contml.data.decode import IMAGE_SUFFIXES
-from contml.data.sources import ImageFile, ImageFiles, ImageSource, Pixels, Vector, images_below
+from contml.data.sources import ImageFile, ImageFiles, ImageSource, Pixels, Vector
 from contml.data.split import Split
-from contml.data.text_files import read_lines, similar_name, spellings, written_path
+from contml.data.text_files import images_below, parsed_json, read_lines, similar_name, spellings, written_path
+from contml.data.values import read_image_map
+from contml.labels.base import LabelSpace
+from contml.labels.items import growing
 from contml.labels.vectors import VectorLabels
 
 if TYPE_CHECKING:
     from contml.data.tables import TableOptions
-
-
-from contml._support.files import read_bytes
-from contml.data.label_maps import read_image_map
-from contml.data.text_files import parsed_json
-from contml.labels.base import LabelSpace
 
 #: Changed files that a message names.
 _MOST_NAMED = 8
@@ -309,7 +306,8 @@ def _simple(name: str) -> str:
     return name.strip().casefold().removesuffix("s")
 
 
-def _value(space: LabelSpace, text: str) -> Any:
+def _value(labels: LabelSpace, text: str) -> Any:
+    space = growing(labels)
     if space.typed_as == "picture":
         return read_image_map(Path(text).expanduser())
     if space.typed_as == "json" and not text.lstrip().startswith(("[", "{")):

@@ -27,6 +27,7 @@ from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.results import Ranking
 from contml.labels.base import LabelSpace
+from contml.labels.items import growing
 from contml.labels.saved import SavedLabels, from_saved, to_saved
 from contml.runs import Run
 from contml.search.answers import (
@@ -191,7 +192,7 @@ class Answer:
         """Whether a label, a space of one item, is beyond the bound, or another class; False without a calibration."""
         if self.level is None:
             return False
-        return float(self.labels.joined(label).filled([0], [1])) > (self.bound or 0.0)
+        return float(growing(self.labels).joined(label).filled([0], [1])) > (self.bound or 0.0)
 
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON and tables."""
@@ -365,7 +366,7 @@ class LabelledItems:
         Raises:
             InputError: it is no label of this kind.
         """
-        labels, n = self.labels, len(self.labels)
+        labels, n = growing(self.labels), len(self.labels)
         item = labels.item(label)
         whole = labels.joined(item)
         distances = whole.filled([n], range(n)).cpu()
@@ -380,7 +381,11 @@ class LabelledItems:
             )
         given = label if isinstance(label, dict) else {labels.title: label}
         for space, _ in labels.terms:
-            unknown = space.unknown_words(given.get(space.title, "")) if isinstance(given.get(space.title), str) else []
+            unknown = (
+                growing(space).unknown_words(given.get(space.title, ""))
+                if isinstance(given.get(space.title), str)
+                else []
+            )
             if unknown:
                 remarks.append(f"{space.title}: no training item has {', '.join(unknown)}")
         k = self.record.label_neighbours
@@ -464,7 +469,7 @@ def _answer_of(found: Answers, q: int, space: LabelSpace, record: AnswerRecord, 
         bound_text = space.measure.text(bound)
         if vectors is not None and vectors.shape[1] == 1:
             reach = math.sqrt(bound) if labels.exponent == 2 else bound
-            low, high = (labels.of_vectors(vectors[[q]] + end).plain(0) for end in (-reach, reach))
+            low, high = (growing(labels).of_vectors(vectors[[q]] + end).plain(0) for end in (-reach, reach))
     value = labels.plain(q)
     text = labels.text(q) if low is None else labels.interval_texts(value, low, high)[0]
     label, k = labels[[q]].as_root(), record.neighbours

@@ -36,10 +36,10 @@ from contml._support.validation import (
 from contml.contracts import Requirement
 from contml.distances.euclidean import full_precision, normalize
 from contml.labels.base import LabelSpace
-from contml.losses.class_index import ClassIndex
 from contml.losses.driver import Block, PairLoss
 from contml.losses.inputs import check_requirement
 from contml.losses.n_pairs import NPairsLoss, class_pairs
+from contml.losses.proxies import ClassIndex
 from contml.losses.triplet import TripletMarginLoss, batch_triplets
 from contml.processes import gather_rows
 from contml.training.step import TrainingStep

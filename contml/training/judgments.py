@@ -27,9 +27,8 @@ from contml.distances.euclidean import normalize
 from contml.evaluation.evaluators import Evaluator
 from contml.evaluation.judgments import JudgmentEvaluator
 from contml.labels.base import LabelSpace
+from contml.labels.judged import ANSWER_PAIRS, RankingLabels, TripletLabels
 from contml.labels.matrices import MatrixLabels
-from contml.labels.rankings import RankingLabels
-from contml.labels.triplets import ANSWER_PAIRS, TripletLabels
 from contml.losses.inputs import check_embeddings, check_loss, check_requirement, nan_unless_finite
 from contml.processes import gather_rows
 from contml.training.step import TrainingStep

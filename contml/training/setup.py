@@ -15,8 +15,7 @@ from contml._support.validation import check_range
 from contml.contracts import Sampler
 from contml.data.split import SPLIT_TITLES, Split, check_split
 from contml.labels.base import LabelSpace
-from contml.models.network import Network
-from contml.models.stages import stage_of
+from contml.models.network import Network, stage_of
 from contml.processes import close_at_exit
 from contml.training.optimizers import ParameterGroups
 from contml.training.step import TrainingStep

@@ -6,11 +6,10 @@ import json
 import math
 from collections.abc import Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from contml._support.errors import InputError, one_line
-from contml._support.options import flat
+from contml._support.text import flat
 from contml.evaluation.results import Evaluation
 from contml.runs import Run
 
@@ -95,23 +94,18 @@ def _started(name: TrackerName, run: Run, config: Mapping[str, Any], step: int |
         # Values after the last checkpoint are hidden: a run that goes on writes them again.
         tracker = TensorBoardTracker(name, run.folder, purge_step=None if step is None else step + 1)
     else:
-        folder = str(run.folder)
-        tracker = WandBTracker(_PROJECT, dir=folder, name=run.name, id=_wandb_id(run.folder), resume="allow")
+        log_folders = sorted((run.folder / "wandb").glob("*run-*-*"))  # named `run-date_time-id`
+        log = log_folders[0].name.rpartition("-")[2] if log_folders else None
+        tracker = WandBTracker(_PROJECT, dir=str(run.folder), name=run.name, id=log, resume="allow")
     try:
         tracker.start()
         if step is None:
-            tracker.store_init_configuration({key: _plain(value) for key, value in flat(config).items()})
+            plain = {
+                key: value if isinstance(value, bool | int | float | str) else json.dumps(value)
+                for key, value in flat(config).items()
+            }
+            tracker.store_init_configuration(plain)
     except Exception as error:  # of the package: no login, no network, a full disk
         hint = "run 'wandb login', or set WANDB_MODE=offline" if name == "wandb" else "omit it"
         raise InputError("tracker", f"{name} does not start ({one_line(error)})", hint=hint) from None
     return tracker
-
-
-def _wandb_id(folder: Path) -> str | None:
-    """The id of the log in a run folder; None: there is none yet. Its folders are named `run-date_time-id`."""
-    log_folders = sorted((folder / "wandb").glob("*run-*-*"))
-    return log_folders[0].name.rpartition("-")[2] if log_folders else None
-
-
-def _plain(value: Any) -> bool | int | float | str:
-    return value if isinstance(value, bool | int | float | str) else json.dumps(value)

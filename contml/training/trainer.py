@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
 
 from contml._support.errors import DivergedError, InputError
+from contml._support.imports import versions
 from contml._support.progress import TrainingProgress
 from contml._support.tensors import save_tensors
-from contml._support.versions import versions
 from contml.contracts import Sampler
 from contml.data.split import SPLIT_TITLES, Batch, Loader, Split
 from contml.evaluation.embed import embed_together

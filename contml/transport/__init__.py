@@ -9,7 +9,7 @@ Laptev, Cho and Kwak, Deep Metric Learning Beyond Binary Supervision, CVPR 2019,
     caption sets x, y               word vectors
           |                               |
           v                               v
-    1. bags.py                      2. word_costs.py
+    1. bags.py                      2. bags.py
        captions as counts of           Euclidean distances between words
        word numbers                       |
           |                               |

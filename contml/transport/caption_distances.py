@@ -12,8 +12,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml.distances._compiled import Floats
-from contml.transport.bags import Bags, pack, split_sets, take, whole_weights
-from contml.transport.word_costs import WordCosts
+from contml.transport.bags import Bags, WordCosts, pack, split_sets, take, whole_weights
 
 #: Word vectors by word: a mapping, gensim's KeyedVectors, or an array whose rows are the vectors of the words.
 Vectors = Any

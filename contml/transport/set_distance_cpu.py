@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from contml.distances._compiled import Floats, Ints, compiled, in_threads, inlined
-from contml.transport.bags import Bags, CaptionPairs, most_words, split_sets, take
+from contml.transport.bags import Bags, CaptionPairs, WordCosts, most_words, split_sets, take
 from contml.transport.bounds import (
     costs_of_set,
     nearest_words,
@@ -28,7 +28,6 @@ from contml.transport.bounds import (
 )
 from contml.transport.solver_cpu import Problem, Workspace, make_workspace, problem_in, solve
 from contml.transport.vector_operations import pointer
-from contml.transport.word_costs import WordCosts
 
 #: Hash of vector_operations.py, solver_cpu.py and bounds.py; see `compiled`.
 DIGEST = "0a77abdaf1b3"

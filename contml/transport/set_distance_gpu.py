@@ -15,8 +15,7 @@ from torch import Tensor
 from contml.distances._compiled import Floats, Ints
 from contml.distances.euclidean import euclidean
 from contml.transport import set_distance_cpu as cpu, solver_gpu as solver
-from contml.transport.bags import Bags, pack, take_captions
-from contml.transport.word_costs import WordCosts
+from contml.transport.bags import Bags, WordCosts, pack, take_captions
 
 
 @cache

@@ -11,10 +11,9 @@ import numpy as np
 from contml import InputError
 from contml.data import ImageSource, Split, View
 from contml.data.decode import from_file, orientation
-from contml.data.label_maps import read_image_map as read_image_map
-from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer, map_legend
+from contml.data.renderers.labels import LabelMapExplainer, LabelMapRenderer, map_legend
 from contml.data.tables import TableOptions, read_table
-from contml.data.values import whole_number
+from contml.data.values import read_image_map as read_image_map, whole_number
 from contml.labels import SegmentationLabels
 
 from .._readers.splits import kept_split

@@ -17,8 +17,8 @@ from contml._support.errors import did_you_mean
 from contml._support.imports import import_by_name
 from contml.data.draw import positions
 from contml.labels import CaptionLabels, CaptionVectorLabels, LabelSpace, WeightedLabels, idf_weights
+from contml.labels.caption_words import caption_tokens
 from contml.labels.word_vectors import MAX_BYTES, MAX_ROWS, WordVectors, load_word_vectors, train_word_vectors
-from contml.labels.words import caption_tokens
 
 Captions: TypeAlias = "Sequence[Sequence[str]]"
 

@@ -10,7 +10,7 @@ from unicodedata import normalize
 
 from contml import InputError
 from contml.data import ImageFile, ImageSource, Split, Task, draw_queries
-from contml.data.renderers.caption_explainer import CaptionExplainer
+from contml.data.renderers.labels import CaptionExplainer
 from contml.data.split import View
 from contml.labels import CaptionLabels
 

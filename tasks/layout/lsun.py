@@ -17,7 +17,7 @@ from contml import InputError
 from contml._support.progress import progress_bar
 from contml._support.validation import NonNegativeInt, Range, check_ranges
 from contml.data import ImageFile, Split, Task, check_queries
-from contml.data.renderers.label_maps import shrink
+from contml.data.renderers.labels import shrink
 
 from .._readers.folders import MOST_PIXELS, DiskFiles, Missing, data_folder, refuse_absent
 from .._readers.label_maps import SURFACES, Array, as_whole, check_shape, image_size, make_split, read_matlab_map

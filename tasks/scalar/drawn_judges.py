@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 from contml._support.progress import progress_bar
 from contml._support.validation import NonNegativeFloat, NonNegativeInt, PositiveInt, Range, check_ranges
 from contml.data import Pixels, Split, Task
-from contml.data.judged_split import with_judgments
+from contml.data.carve import with_judgments
 from contml.labels import JudgedItems, RankingLabels, TripletLabels
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL

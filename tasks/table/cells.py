@@ -17,7 +17,7 @@ from contml._support.texts import Texts
 from contml.data.decode import from_file, names_image
 from contml.data.tables import Array, Column
 from contml.data.text_files import spellings, written_path
-from contml.labels.dates import parse_date
+from contml.labels.scales import parse_date
 
 from .._readers.folders import DiskFiles
 

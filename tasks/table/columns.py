@@ -15,8 +15,8 @@ import numpy as np
 from contml import InputError
 from contml.config import ConfiguredPart
 from contml.data.tables import Table, listed_texts
-from contml.labels.dates import parse_date
-from contml.labels.words import split_words
+from contml.labels.caption_words import split_words
+from contml.labels.scales import parse_date
 
 from .._readers.splits import SPLIT_NAMES, TEST_PARTS, part_of, parts_of
 from .cells import (

@@ -13,7 +13,7 @@ from contml import InputError
 from contml._support.validation import FiniteFloat, NonNegativeInt, PositiveInt, Range, check_ranges
 from contml.config import ConfiguredPart
 from contml.data import Task
-from contml.data.judged_split import DivideBy
+from contml.data.carve import DivideBy
 from contml.data.tables import MAX_BYTES, MAX_ROWS, Table, TableOptions
 
 from .._readers.folders import Missing, data_folder

@@ -15,11 +15,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from contml import InputError
-from contml._support.endings import table_suffix
 from contml._support.errors import did_you_mean
+from contml._support.files import table_suffix
 from contml.data import ImageFile, Split, Task
+from contml.data.carve import DivideBy, divide, with_judgments
 from contml.data.features import read_features
-from contml.data.judged_split import DivideBy, divide, with_judgments
 from contml.data.sources import ImageSource, Vector
 from contml.data.tables import Table, TableOptions, read_table
 from contml.labels import JudgedItems, PairLabels, RankingLabels, TripletLabels

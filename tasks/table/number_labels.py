@@ -16,7 +16,7 @@ from contml._support.texts import Texts
 from contml._support.validation import PositiveFloat
 from contml.contracts import PLAIN, Measure
 from contml.labels import DateLabels, GeoLabels, LabelSpace, VectorLabels
-from contml.labels.dates import days_since_1970, parse_date
+from contml.labels.scales import days_since_1970, parse_date
 
 from .label import Array, Cells, FittedLabel, LabelColumn, TableLabel
 

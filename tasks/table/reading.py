@@ -16,8 +16,7 @@ import pyarrow
 
 from contml import InputError
 from contml._support.arrays import read_arrays
-from contml._support.endings import JOINTS, TABLES, check_table_suffix, table_suffix
-from contml.data.sources import images_below
+from contml._support.files import JOINTS, TABLES, check_table_suffix, table_suffix
 from contml.data.tables import (
     Column,
     Table,
@@ -27,7 +26,7 @@ from contml.data.tables import (
     records_table,
     texts_table,
 )
-from contml.data.text_files import no_such_file, parsed_json, read_lines
+from contml.data.text_files import images_below, no_such_file, parsed_json, read_lines
 from contml.data.values import flag, pairs
 
 from .._readers.coco_files import Field, check_coco, listed_images, names_and_limbs

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from contml import InputError
-from contml._support.endings import JOINTS, table_suffix
+from contml._support.files import JOINTS, table_suffix
 from contml.config import Document, parts_by_name
 from contml.data.tables import Table, read_table
 from contml.data.text_files import no_such_file

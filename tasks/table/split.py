@@ -12,8 +12,7 @@ from PIL import Image
 from contml._support.text import number
 from contml._support.texts import Texts
 from contml.data import Split, View, query_split
-from contml.data.renderers.caption_explainer import CaptionExplainer
-from contml.data.renderers.label_maps import LabelMapRenderer, map_colours
+from contml.data.renderers.labels import CaptionExplainer, LabelMapRenderer, map_colours
 from contml.data.renderers.text import READABLE, draw_words
 from contml.data.sources import ImageFiles
 from contml.labels import CaptionLabels, LabelSpace, WeightedLabels

@@ -16,10 +16,10 @@ from contml import InputError
 from contml._support.texts import TextLists, Texts
 from contml._support.validation import PositiveInt
 from contml.data import View
-from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer, map_legend, shrink
+from contml.data.renderers.labels import LabelMapExplainer, LabelMapRenderer, map_legend, shrink
 from contml.data.tables import Column, text_lists
 from contml.labels import ClassLabels, LabelSpace, OrdinalLabels, SegmentationLabels, TagLabels
-from contml.labels.words import split_words
+from contml.labels.caption_words import split_words
 
 from .._readers.folders import why_absent
 from .._readers.label_maps import check_shape, read_groups, read_image_map, to_classes

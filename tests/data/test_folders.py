@@ -11,7 +11,7 @@ from support.refusals import refuses
 
 from contml._support import progress
 from contml.data.decode import IMAGE_SUFFIXES, decode as decode_image
-from contml.data.sources import images_below, skipped_text
+from contml.data.text_files import images_below, skipped_text
 from contml.tasks.table.file import file
 
 KINDS = {

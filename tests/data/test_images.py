@@ -19,8 +19,8 @@ from support.refusals import refuses
 
 from contml import VectorLabels
 from contml.data import Batch, Images, Pixels, Split, draw_queries
+from contml.data.batch import cut
 from contml.data.decode import resized
-from contml.data.transforms import cut
 
 
 @pytest.fixture

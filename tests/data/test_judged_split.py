@@ -8,8 +8,7 @@ import torch
 from support.refusals import refuses
 
 from contml.data import Pixels, Split, Task
-from contml.data.carve import with_validation
-from contml.data.judged_split import connected_items, divide, with_judgments
+from contml.data.carve import connected_items, divide, with_judgments, with_validation
 from contml.labels import RankingLabels, TripletLabels
 
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from support.label_spaces import SPACES
 
-from contml.data.renderers.label_maps import class_colours
-from contml.data.renderers.labels import draw_text, label_drawing, label_picture
+from contml.data.renderers.labels import class_colours, draw_text, label_drawing, label_picture
 from contml.labels import PoseLabels, SegmentationLabels, VectorLabels, WeightedLabels
 
 CROSS = [[10.0, 0], [10, 40], [0, 20], [20, 20]]

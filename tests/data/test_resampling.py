@@ -20,8 +20,8 @@ from support.processes import script_environment
 from support.refusals import refuses
 
 from contml.data import BoxCrop, Images, loader
+from contml.data.batch import cut
 from contml.data.decode import decode, resized
-from contml.data.transforms import cut
 
 BITS = 22
 

@@ -11,7 +11,7 @@ from contml import VectorLabels
 from contml.app.experiment import load
 from contml.config import options
 from contml.data import TRANSFORMS, CropTransform, Images, Pixels, Split
-from contml.data.transforms import torchvision_transform
+from contml.data.batch import torchvision_transform
 from contml.sampling import UniformSampler
 
 

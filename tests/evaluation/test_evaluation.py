@@ -16,11 +16,10 @@ from support.fake_runs import read_again
 from support.refusals import refuses
 from support.strategies import label_matrices
 
-from contml.distances import vectors
+from contml.distances import nearest
 from contml.evaluation import query_gallery, retrieval
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.intervals import half_width
-from contml.evaluation.metrics import spearman
+from contml.evaluation.metrics import half_width, spearman
 from contml.evaluation.results import Curve
 from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels, LabelSpace, VectorLabels
@@ -155,7 +154,7 @@ def test_parts_change_nothing(split, entries):
         whole, ranked = evaluate(embeddings, Matrix(matrix), *rows)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(query_gallery, "_ENTRIES", entries)
-            patch.setattr(vectors, "_QUERIES", 2)
+            patch.setattr(nearest, "_QUERIES", 2)
             parts, ranked_in_parts = evaluate(embeddings, Matrix(matrix), *rows)
         assert repr(parts) == repr(whole)
         assert torch.equal(ranked_in_parts.model, ranked.model)

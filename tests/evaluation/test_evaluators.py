@@ -11,9 +11,8 @@ from support.refusals import refuses
 from contml.captioning import score_captions
 from contml.captioning.evaluator import CaptionEvaluator, evaluate_captions
 from contml.data import Images
-from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.evaluated import Evaluated, scope, sentence, summary
 from contml.evaluation.results import Evaluation, measurable, measured, usual
-from contml.evaluation.table import scope, sentence, summary
 from contml.labels import VectorLabels
 
 

@@ -11,11 +11,9 @@ from scipy.stats import kendalltau, spearmanr
 from support.label_spaces import judged
 from support.refusals import refuses
 
-from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.intervals import half_width
-from contml.evaluation.judged_pairs import ceilings, kendall_values, spearman_values
-from contml.evaluation.judgments import evaluate_judgments
-from contml.evaluation.table import headline_words, scope, sentence, summary
+from contml.evaluation.evaluated import Evaluated, headline_words, scope, sentence, summary
+from contml.evaluation.judgments import ceilings, evaluate_judgments, kendall_values, spearman_values
+from contml.evaluation.metrics import half_width
 from contml.labels import PairLabels
 
 

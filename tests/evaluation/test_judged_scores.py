@@ -10,9 +10,9 @@ import pytest
 import torch
 from support.refusals import refuses
 
+from contml.evaluation.evaluated import headline_words, sentence
 from contml.evaluation.judgments import evaluate_judgments, ndcg
 from contml.evaluation.results import measured
-from contml.evaluation.table import headline_words, sentence
 from contml.labels import RankingLabels, TripletLabels, VectorLabels
 
 PAIRS = {2: [(0, 1), (0, 2)], 3: [(1, 2), (0, 2), (0, 1)]}

@@ -28,8 +28,7 @@ from contml.config import read
 from contml.data import ImageFile, Images, Split, Task
 from contml.data.features import with_features, write_features
 from contml.data.identity import DataRecord
-from contml.evaluation.evaluated import Evaluated, Selection
-from contml.evaluation.table import summary
+from contml.evaluation.evaluated import Evaluated, Selection, summary
 from contml.labels import ClassLabels
 from contml.labels.neighbours import NeighbourCache
 from contml.runs import open_run

@@ -10,7 +10,7 @@ import torch
 from support.refusals import refuses
 
 from contml.labels import RankingLabels, TripletLabels
-from contml.labels.judged_items import unique_rows
+from contml.labels.judged import unique_rows
 
 
 def random_triplets(items, count, seed=0):

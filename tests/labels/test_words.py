@@ -18,7 +18,7 @@ from support.refusals import refuses
 
 from contml.app.experiment.captioner_run import caption_words
 from contml.labels import CaptionLabels, CaptionVectorLabels, ClassLabels, SequenceLabels, TagLabels, idf_weights
-from contml.labels.words import STOP_WORDS, caption_tokens, split_words, tokens
+from contml.labels.caption_words import STOP_WORDS, caption_tokens, split_words, tokens
 
 FORMS = ("NFC", "NFD")
 #: The rule of the first versions, which lost combining marks: the words of ASCII captions are still those of it.

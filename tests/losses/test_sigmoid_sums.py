@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from contml.config import data_arguments
 from contml.labels import VectorLabels
 from contml.losses import LOSSES
-from contml.losses.sigmoid_sums import boxes, shared_sums, sigmoid_sums
+from contml.losses.smooth_rank import boxes, shared_sums, sigmoid_sums
 
 TEMPERATURES = [50.0, 1.0, 0.3, 0.1, 0.01, 0.002]
 

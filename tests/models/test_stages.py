@@ -13,7 +13,7 @@ from torch import nn
 from torchvision import models
 
 from contml.models import EmbeddingModel
-from contml.models.stages import stage_of
+from contml.models.network import stage_of
 
 NETWORKS = ["mobilenet_v2", "resnet18", "vit_b_16", "small_cnn", "timm:test_vit", "timm:test_convnext"]
 

@@ -28,8 +28,8 @@ from contml.data.renderers.labels import label_picture
 from contml.labels import ClassLabels, MatrixLabels, OrdinalLabels, TagLabels, VectorLabels, WeightedLabels
 from contml.labels.saved import to_saved
 from contml.search import Index, SearchResult
-from contml.search.answers import ANSWER_KS, LABEL_KS, Known, answer, choose_label_k, fit, label_query, nearest
-from contml.search.labelled_items import MAX_ITEMS, AnswerRecord, Errors, LabelledItems, Record, sample
+from contml.search.answers import ANSWER_KS, LABEL_KS, Errors, Known, answer, choose_label_k, fit, label_query, nearest
+from contml.search.labelled_items import MAX_ITEMS, AnswerRecord, LabelledItems, Record, sample
 from contml.search.results import TypedLabel, label_results
 
 OF_DATA = [name for name in SPACES if not name.startswith(("threshold", "nearest", "pairs"))]

@@ -19,7 +19,7 @@ from benchmarks.measure import FLICKR8K_PACK
 from contml._support.text import number
 from contml.app.experiment import OwnData, load, load_table, train
 from contml.data import ImageFile, Task
-from contml.evaluation.query_values import QueryValues
+from contml.evaluation.results import QueryValues
 from contml.runs import Run
 from contml.search import Calibration
 

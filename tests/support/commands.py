@@ -23,7 +23,7 @@ import typer.main
 from PIL import Image
 
 from contml.app.cli.commands import app
-from contml.app.cli.options import load_experiment, own_data
+from contml.app.cli.options import _own_data as own_data, load_experiment
 from contml.app.experiment import Experiment
 from contml.models.backbones import build
 from contml.tasks.layout import lsun
@@ -247,8 +247,8 @@ def app_commands() -> Mapping[str, Any]:
 
 def experiment_of(params: dict[str, Any], more: Sequence[str] = ()) -> Experiment:
     """The experiment that the arguments of `train`, `check`, `features` or `sweep` name."""
-    data = [params[name] for name in ("data", "label", "image", "pattern", "preset", "weights")]
-    return load_experiment(params["config"], [*(params["overrides"] or []), *more], own_data(*data))
+    data = {name: params[name] for name in ("data", "label", "image", "pattern", "preset", "weights")}
+    return load_experiment(params["config"], [*(params["overrides"] or []), *more], own_data(**data))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from contml.data import Split
 from contml.data.sources import Pixels
 from contml.labels import VectorLabels
 from contml.labels.saved import to_saved
-from contml.search.labelled_items import AnswerRecord, Errors, LabelledItems, Record
+from contml.search.answers import Errors
+from contml.search.labelled_items import AnswerRecord, LabelledItems, Record
 
 NAMES = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "line\nbreak\u2028", "broken \udcff utf"]
 

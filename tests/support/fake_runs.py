@@ -13,8 +13,7 @@ import torch
 
 from contml.config import dump
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.query_values import QueryValues
-from contml.evaluation.results import Curve, Evaluation, Score
+from contml.evaluation.results import Curve, Evaluation, QueryValues, Score
 from contml.runs import HEAD, Run
 
 CONFIG: dict[str, Any] = {

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from contml._support import progress
-from contml.data import ImageFile, ImageSource, Pixels, Split, decode, sources
+from contml.data import ImageFile, ImageSource, Pixels, Split, decode, text_files
 from contml.labels import VectorLabels
 
 
@@ -100,7 +100,7 @@ def without_heif(monkeypatch):
     """As where pillow-heif is not installed; and nothing was said yet."""
     progress.note.cache_clear()
     suffixes = decode._ENDINGS["HEIF"]
-    for module in (decode, sources):
+    for module in (decode, text_files):
         monkeypatch.setattr(module, "IMAGE_SUFFIXES", tuple(s for s in decode.IMAGE_SUFFIXES if s not in suffixes))
         monkeypatch.setattr(module, "READ_BY", {**decode.READ_BY, **dict.fromkeys(suffixes, '"contml[heif]"')})
     monkeypatch.setattr(decode, "_MISSING", {**decode._MISSING, "HEIF": '"contml[heif]"'})

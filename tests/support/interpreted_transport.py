@@ -16,7 +16,6 @@ from contml.transport import (
     caption_distance,
     caption_distances,
     set_distance_gpu as gpu,
-    word_costs,
     word_movers_distance,
 )
 from support.transport_problems import transport
@@ -66,7 +65,7 @@ def by_pot(a, b, costs):
 def check(random, kind, rows, cols, most, device):
     """All captions against all, by the kernel and by numba, and some of them by POT."""
     words = 2 * most
-    costs = word_costs.WordCosts(word_vectors(random, kind, words))
+    costs = bags.WordCosts(word_vectors(random, kind, words))
     x, y = some_captions(random, rows, most, words), some_captions(random, cols, most, words)
     y[-1] = x[0]
     packed = bags.pack([c] for c in x), bags.pack([c] for c in y)
@@ -91,7 +90,7 @@ def test_random_captions(kind, most, rows, cols):
 
 def test_turning_a_pair_changes_no_bit():
     random = np.random.default_rng(0)
-    costs = word_costs.WordCosts(word_vectors(random, "metric", 12))
+    costs = bags.WordCosts(word_vectors(random, "metric", 12))
     x = bags.pack([c] for c in some_captions(random, 5, 6, 12))
     other = bags.take(x, np.arange(5))
     found = gpu.word_movers_distances(x, x, costs, CPU)
@@ -105,7 +104,7 @@ def test_turning_a_pair_changes_no_bit():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_it_ends_even_where_a_cost_is_not_finite(bad):
     x, y = bags.pack([[[0, 1, 2]]]), bags.pack([[[3, 4, 5]]])
-    costs = word_costs.WordCosts(np.arange(6.0)[:, None])
+    costs = bags.WordCosts(np.arange(6.0)[:, None])
     costs.on(CPU)[0, 3:5] = bad
     assert gpu.word_movers_distances(x, y, costs, CPU).tolist() == [[3]]  # the best plan goes round those
 
@@ -139,7 +138,7 @@ def test_label_space_with_captions_of_every_length(on_gpu, monkeypatch):
     monkeypatch.setattr(caption_distances, "_TILE", 8)
     space = CaptionLabels(text, vectors)
     found, part = space.pairwise(), space.pairwise([0, 2, 3], [1, 2])
-    monkeypatch.setattr(word_costs, "WHOLE", 10)
+    monkeypatch.setattr(bags, "WHOLE", 10)
     large = CaptionLabels(text, vectors).pairwise()
     monkeypatch.undo()
     expected = space.pairwise()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from contml.mining import Candidates, Miner
+from contml.contracts import Candidates
+from contml.mining import Miner
 
 
 class FixedWeights(Miner):

@@ -20,7 +20,7 @@ from contml._support.errors import DivergedError
 from contml.data import Task
 from contml.data.sources import Pixels
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.query_values import QueryValues
+from contml.evaluation.results import QueryValues
 from contml.runs import create
 from contml.training.trainer import Interrupted
 

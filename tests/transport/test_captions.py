@@ -15,14 +15,13 @@ from support.refusals import refuses
 
 from contml.distances import Neighbours
 from contml.labels import CaptionLabels
-from contml.labels.words import tokens
+from contml.labels.caption_words import tokens
 from contml.testing import check_label_space
 from contml.transport import (
     bags,
     caption_distance,
     caption_distances,
     set_distance_cpu as cpu,
-    word_costs,
     word_movers_distance,
     word_movers_plan,
 )
@@ -131,7 +130,7 @@ def test_symmetry_identity_triangle_inequality_and_pruning(seed, words, dim, gri
     assert (w.diagonal() == 0).all()
     assert (w[:, None, :] <= w[:, :, None] + w[None] + 1e-5).all()
     sets = random_sets(seed, 6, words)
-    costs, packed = word_costs.WordCosts(vectors), bags.pack(sets)
+    costs, packed = bags.WordCosts(vectors), bags.pack(sets)
     pruned = caption_distances.set_distances(packed, packed, costs)
     other = bags.take(packed, np.arange(len(sets)))
     assert np.array_equal(pruned, minima_of_all(packed, costs))
@@ -143,14 +142,14 @@ def test_symmetry_identity_triangle_inequality_and_pruning(seed, words, dim, gri
 def test_tiles_and_large_vocabularies_give_the_same(monkeypatch):
     vectors, sets = gaussian(), random_sets(5, 20)
     packed = bags.pack(sets)
-    whole = caption_distances.set_distances(packed, packed, word_costs.WordCosts(vectors))
+    whole = caption_distances.set_distances(packed, packed, bags.WordCosts(vectors))
     monkeypatch.setattr(caption_distances, "_TILE", 3)
-    monkeypatch.setattr(word_costs, "WHOLE", 10)
-    monkeypatch.setattr(word_costs, "_BLOCK", 7)
-    costs = word_costs.WordCosts(vectors)
+    monkeypatch.setattr(bags, "WHOLE", 10)
+    monkeypatch.setattr(bags, "_BLOCK", 7)
+    costs = bags.WordCosts(vectors)
     np.testing.assert_allclose(caption_distances.set_distances(packed, packed, costs), whole, rtol=1e-6)
-    monkeypatch.setattr(word_costs, "WHOLE", 40)
-    tiled = word_costs.WordCosts(vectors)
+    monkeypatch.setattr(bags, "WHOLE", 40)
+    tiled = bags.WordCosts(vectors)
     assert np.array_equal(tiled.block(np.arange(40), np.arange(40)), tiled.block(np.arange(40), np.arange(40)).T)
     np.testing.assert_allclose(caption_distances.set_distances(packed, packed, tiled), whole, rtol=1e-6)
 
@@ -219,7 +218,7 @@ def test_nearest_images_equal_brute_force_with_ties_to_the_lower_row(dim):
 
 
 def test_nearest_images_of_a_large_vocabulary_in_little_memory(monkeypatch):
-    monkeypatch.setattr(word_costs, "WHOLE", 10)
+    monkeypatch.setattr(bags, "WHOLE", 10)
     space, seen = CaptionLabels(sentences(random_sets(7, 70)), keyed(gaussian())), []
     found = space.nearest(5, memory=1, progress=seen.append)
     torch.testing.assert_close(found.distances, by_brute_force(space, 5).distances, rtol=1e-6, atol=0)
@@ -358,7 +357,7 @@ def test_the_same_words_in_other_numbers_from_either_side_to_the_last_bit_of_flo
     far = [8113.361497197013, 4666.67683656592, -6582.488973045075]
     near = [-0.002570981347471453, -0.0015370926631804005, 0.0002502402581717437]
     last = [-0.0002554229040093671, 2.1428092424200125e-05, -0.0002693181011734392]
-    costs = word_costs.WordCosts(np.array([far, near, last]))  # of the first two sets, one side differed
+    costs = bags.WordCosts(np.array([far, near, last]))  # of the first two sets, one side differed
     sets = [
         [sorted([0] * a + [1] * b + [2] * c)]
         for a, b, c in [(25, 2, 17), (5, 28, 20), *random.integers(1, 30, (58, 3))]

@@ -16,7 +16,7 @@ from contml.distances import Neighbours
 from contml.labels import CaptionLabels, idf_weights
 from contml.testing import check_label_space
 from contml.transport import bags, caption_distance, set_distance_cpu as cpu, word_movers_distance, word_movers_plan
-from contml.transport.word_costs import WordCosts
+from contml.transport.bags import WordCosts
 
 WORDS = [f"w{number}" for number in range(30)]
 

@@ -15,9 +15,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contml._support.endings import check_suffix
 from contml._support.errors import InputError, did_you_mean, lost_worker
-from contml._support.files import check_new_file, write_new
+from contml._support.files import check_new_file, check_suffix, write_new
 from contml._support.validation import Range
 from contml.app import experiment
 from contml.app.cli import listing

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from contml._support.endings import EMBEDDINGS, PREDICTIONS, check_suffix
 from contml._support.errors import InputError
-from contml._support.files import write_new
+from contml._support.files import EMBEDDINGS, PREDICTIONS, check_suffix, write_new
 from contml.app.cli.options import Cluster, Dim, Json, Tables, Trust, table_options
 from contml.app.cli.printing import complete, echo, print_table, print_unread, unread_data
 

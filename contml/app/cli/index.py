@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contml._support.endings import GALLERIES, check_suffix
 from contml._support.errors import InputError
+from contml._support.files import GALLERIES, check_suffix
 from contml._support.text import score_text
 from contml.app.cli.embed import note_on_model, note_on_weights, with_dim
 from contml.app.cli.options import Cluster, Dim, Json, Tables, Trust, table_options
@@ -182,7 +182,7 @@ def search(
     """
     if gallery is not None:
         check_suffix(gallery, GALLERIES)
-    from contml.evaluation.kinds import unit_of_distances
+    from contml.evaluation.results import unit_of_distances
     from contml.search import Index, load, named_images
     from contml.search.gallery import check_gallery, write_gallery
     from contml.search.images import IndexModel, pending_text

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from contml._support.endings import check_suffix
 from contml._support.errors import InputError
-from contml._support.files import check_new_file, check_new_folder, temporary_folder, write, write_new
+from contml._support.files import check_new_file, check_new_folder, check_suffix, temporary_folder, write, write_new
 from contml.app.cli.options import AcceptChanges, Cluster, RunFolder, Trainings, Trust
 from contml.app.cli.printing import complete, echo, print_table, stoppable
 

@@ -50,7 +50,7 @@ def complete(path: Path) -> str:
 
 def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
     """Print the evaluation of a run as a table and a sentence, or as JSON."""
-    from contml.evaluation.table import scope, sentence, summary
+    from contml.evaluation.evaluated import scope, sentence, summary
 
     if as_json:
         echo(json.dumps(evaluated.to_dict()))

@@ -12,9 +12,8 @@ from typing import Annotated
 
 import typer
 
-from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError
-from contml._support.files import check_new_file, write_new
+from contml._support.files import FEATURES, check_new_file, check_suffix, write_new
 from contml.app import experiment
 from contml.app.cli.options import (
     Cluster,

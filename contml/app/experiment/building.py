@@ -30,11 +30,10 @@ from contml.losses import LOSSES
 from contml.losses.driver import PairLoss
 from contml.losses.inputs import check_loss, check_requirement
 from contml.losses.levels import LevelLosses, MatryoshkaLoss
-from contml.losses.regularized import RegularizedLoss
+from contml.losses.regularizers import RegularizedLoss
 from contml.models import EmbeddingModel
 from contml.models.adapter import check_peft
-from contml.models.extractor import FeatureExtractor
-from contml.models.identity import identity
+from contml.models.identity import FeatureExtractor, identity
 from contml.runs import PLACES, Run, without_paths
 from contml.sampling import SAMPLERS, fitting_options
 from contml.training import Trainer, TrainingStep, stages_of

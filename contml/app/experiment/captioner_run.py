@@ -25,7 +25,7 @@ from contml.captioning.evaluator import CaptionEvaluator, evaluate_captions
 from contml.config import Config, Document, data_arguments
 from contml.data.split import Split, Task
 from contml.evaluation.evaluated import Evaluated
-from contml.labels.words import refuse_unspaced
+from contml.labels.caption_words import refuse_unspaced
 from contml.losses import LOSSES
 from contml.models import EmbeddingModel
 from contml.runs import Run

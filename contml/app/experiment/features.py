@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import torch
 
-from contml._support.endings import FEATURES, check_suffix
 from contml._support.errors import InputError
+from contml._support.files import FEATURES, check_suffix
 from contml.app.experiment.building import Experiment
 from contml.data.features import Floats, Made, finished_file, write_features
 from contml.evaluation.embed_parts import device_here, embed_to

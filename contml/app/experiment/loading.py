@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from contml._support.endings import JOINTS, check_table_suffix
 from contml._support.errors import InputError, did_you_mean
+from contml._support.files import JOINTS, check_table_suffix
 from contml.app.experiment.names import config_names, config_path, data_task, refuse_data, task_table
 from contml.config import Document, check_name, read
 from contml.config.source import check_numbers
@@ -24,7 +24,7 @@ from contml.runs import Run, open_run
 
 if TYPE_CHECKING:
     from contml.app.experiment.building import Experiment
-    from contml.models.architectures import Architecture
+    from contml.models.weights import Architecture
 
 PRESETS = ("features", "finetune", "quick")
 #: Overrides that name the network, or what is trained on: then no preset is chosen.
@@ -69,7 +69,7 @@ def choose(name: str | None, weights: Path | None, config: str | None, overrides
         return Preset(changes=("model.backbone=features",) if is_features else ())
     if name == "quick":
         return Preset("quick", (), "a small network from scratch")
-    from contml.models.architectures import (  # here: it imports torch
+    from contml.models.weights import (
         DEFAULT_BACKBONE,
         DEFAULT_WEIGHTS,
         Architecture,

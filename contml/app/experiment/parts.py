@@ -17,7 +17,7 @@ from contml.captioning.step import CaptioningStep
 from contml.config import Option, Section
 from contml.contracts import Sampler
 from contml.data import TRANSFORMS, Images, Task
-from contml.data.transforms import torchvision_transform
+from contml.data.batch import torchvision_transform
 from contml.evaluation.metrics import Published
 from contml.labels import BINARY_LABELS, LabelSpace
 from contml.losses import LOSSES, REGULARIZERS

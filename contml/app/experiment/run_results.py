@@ -19,22 +19,20 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml._support.files import read_record, write_json
+from contml._support.imports import versions
 from contml._support.tensors import save_tensors
 from contml._support.text import duration
-from contml._support.versions import versions
 from contml.app.experiment.saved_run import recorded_task, saved_embeddings
 from contml.config import Config, Document, data_arguments, dump
 from contml.data.identity import DataRecord, item_names
 from contml.data.split import SPLIT_TITLES, Split, Task
-from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.evaluated import Evaluated, value_text
 from contml.evaluation.evaluators import Evaluator, RetrievalEvaluator
 from contml.evaluation.judgments import JudgmentEvaluator
-from contml.evaluation.query_values import QueryValues
-from contml.evaluation.table import value_text
+from contml.evaluation.results import QueryValues
 from contml.labels.base import LabelSpace
 from contml.labels.captions import CaptionLabels
-from contml.labels.judged_items import JudgedItems
-from contml.labels.pairs import PairLabels
+from contml.labels.judged import JudgedItems, PairLabels
 from contml.models import EmbeddingModel
 from contml.runs import Run
 from contml.search.calibration import Calibration, save_calibration

@@ -26,8 +26,8 @@ from contml.data.split import Split
 from contml.distances import nearest_vectors
 from contml.distances.exact import squared_distances_to
 from contml.evaluation import evaluate
-from contml.evaluation.kinds import unit_of_distances
-from contml.evaluation.table import unit_words
+from contml.evaluation.evaluated import unit_words
+from contml.evaluation.results import unit_of_distances
 from contml.runs import Run
 from contml.search import Index
 from contml.search.bundle import LABELS

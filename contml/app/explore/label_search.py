@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.text import page_text
+from contml._support.pages import page_text
 from contml.labels import DateLabels, PoseLabels, VectorLabels
 from contml.labels.base import LabelSpace
+from contml.labels.items import growing
 from contml.search.labelled_items import LabelledItems
 
 #: The largest size of the data in bytes.
@@ -147,7 +148,7 @@ def training_items(
         if not can_search(labelled[0].labels):
             return [], []
         for other in [*(each.labels for each in labelled[1:]), *([] if labels is None else [labels])]:
-            labelled[0].labels.joined(other)
+            growing(labelled[0].labels).joined(other)
     except InputError as error:
         return [], [f"No search by {subject}: {error}."]
     size = 4 * sum(_size(each, len(vectors)) for each, vectors in zip(labelled, embeddings, strict=True)) // 3

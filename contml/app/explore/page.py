@@ -22,8 +22,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.files import write_folder
-from contml._support.pages import page_template, picture_bytes
-from contml._support.text import page_text
+from contml._support.pages import page_template, page_text, picture_bytes
 from contml.app.explore.items import Explored, ItemNeighbours, ModelView
 from contml.app.explore.label_search import search_data
 from contml.app.report.examples import drawn

@@ -10,14 +10,15 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from contml._support.text import csv_bytes, score_text
+from contml._support.pages import csv_bytes
+from contml._support.text import score_text
 from contml.app.report.page import About, Album, Page, interval_rows, narrowed, texts
 from contml.captioning.evaluator import Captions
+from contml.data.batch import centre, cut
 from contml.data.decode import resized
 from contml.data.split import Split
-from contml.data.transforms import centre, cut
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.intervals import half_width
+from contml.evaluation.metrics import half_width
 
 _PICTURE, _WORD = 448, 176  # pixels; the page shows them at half of that
 

@@ -11,13 +11,13 @@ import numpy as np
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from contml._support.text import csv_bytes, number, page_text, unbroken
+from contml._support.pages import csv_bytes, page_text, unbroken
+from contml._support.text import number
 from contml.app.report.plots import Array
 from contml.data.decode import contained
 from contml.data.split import Split, TitledPictures
 from contml.distances import squared_distances_of
-from contml.evaluation.kinds import KINDS, kind_of
-from contml.evaluation.results import Evaluation, Ranking
+from contml.evaluation.results import KINDS, Evaluation, Ranking, kind_of
 from contml.labels.base import LabelSpace
 
 Indices: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

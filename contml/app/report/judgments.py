@@ -12,20 +12,18 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from contml._support.text import csv_bytes, percent, score_text
+from contml._support.pages import csv_bytes
+from contml._support.text import percent, score_text
 from contml.app.report.examples import Example, Line, ShownItem
 from contml.app.report.page import About, Album, Page, interval_rows, texts
 from contml.app.report.plots import density_plot
 from contml.data.split import Split
-from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.evaluated import Evaluated, scope
 from contml.evaluation.judgment_errors import ScoredJudgments
 from contml.evaluation.judgments import Judged
 from contml.evaluation.results import Evaluation
-from contml.evaluation.table import scope
 from contml.labels.base import LabelSpace
-from contml.labels.pairs import PairLabels
-from contml.labels.rankings import RankingLabels
-from contml.labels.triplets import TripletLabels
+from contml.labels.judged import PairLabels, RankingLabels, TripletLabels
 
 _Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 _Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

@@ -19,15 +19,14 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 
 from contml._support.files import write
-from contml._support.pages import page_template, picture_bytes
-from contml._support.text import page_text, score_text, unbroken
+from contml._support.pages import page_template, page_text, picture_bytes, unbroken
+from contml._support.text import score_text
 from contml.app.report.examples import Example, drawn
 from contml.app.report.plots import STYLE, as_picture, encode, picture_of, training_plot, watched
 from contml.data.split import SPLIT_TITLES, Split
-from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.kinds import KINDS
+from contml.evaluation.evaluated import Evaluated, further, headline_words, sentence, shortened, summary
 from contml.evaluation.metrics import title_of
-from contml.evaluation.table import further, headline_words, sentence, shortened, summary
+from contml.evaluation.results import KINDS
 
 #: Sides in pixels of a query and of a retrieved item; the page shows them at about 0.6 of that.
 QUERY, ITEM = 300, 176

@@ -18,8 +18,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFor
 from PIL import Image
 from torch import Tensor
 
-from contml._support.pages import picture_bytes
-from contml._support.text import score_text, shareable
+from contml._support.pages import picture_bytes, shareable
+from contml._support.text import score_text
 from contml.contracts import PLAIN, Measure
 from contml.data.split import SPLIT_TITLES
 from contml.evaluation.evaluated import Evaluated

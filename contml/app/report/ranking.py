@@ -20,12 +20,10 @@ from contml.app.report.page import About, Album, Page, text, texts
 from contml.app.report.plots import class_density_plot, density_plot, metrics_plot
 from contml.app.report.suspects import LabelSuspects, report_errors
 from contml.data.split import Split
-from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.kinds import KINDS
+from contml.evaluation.evaluated import Evaluated, unit_words
 from contml.evaluation.label_errors import FITTED
-from contml.evaluation.results import Ranking
+from contml.evaluation.results import KINDS, Ranking
 from contml.evaluation.retrieval import evaluate
-from contml.evaluation.table import unit_words
 from contml.labels.weighted import WeightedLabels
 from contml.search.calibration import Calibration
 from contml.search.labelled_items import LabelledItems

@@ -10,14 +10,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from contml._support.text import csv_bytes, number
+from contml._support.pages import csv_bytes
+from contml._support.text import number
 from contml.app.report.examples import TOP, Example, Line, line_of
 from contml.app.report.judgments import judgment_kind
 from contml.app.report.page import Album, render, text, texts
 from contml.data.split import Split
 from contml.evaluation.judgment_errors import ScoredJudgments
-from contml.evaluation.kinds import kind_of
 from contml.evaluation.label_errors import FITTED, LabelErrors, label_errors
+from contml.evaluation.results import kind_of
 
 #: A split of fewer items, or of fewer groups, says too little about its labels.
 _LEAST = 20

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from contml._support.errors import InputError
 from contml.app.report.plots import BLUE, DPI, GREY, INK, STYLE, WIDTH, Array, panels, plain
 from contml.config import ConfiguredPart, Section, data_arguments, from_overrides, options, validate
-from contml.evaluation.table import value_text
+from contml.evaluation.evaluated import value_text
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, PairLoss
 from contml.losses.pair_weights import block_weights

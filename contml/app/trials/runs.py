@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from contml._support.errors import InputError
-from contml._support.options import flat
-from contml._support.text import MISSING
+from contml._support.text import MISSING, flat
 from contml.app.trials.verdict import Key
 from contml.config import Section, read, validate
-from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.evaluated import Evaluated, scope, value_text
 from contml.evaluation.metrics import Published
-from contml.evaluation.query_values import QueryValues
-from contml.evaluation.results import Evaluation
-from contml.evaluation.table import scope, value_text
+from contml.evaluation.results import Evaluation, QueryValues
 from contml.runs import PLACES, WITHOUT_EFFECT, Run, find_runs, open_run
 
 #: A config as flat keys: `{"loss.name": "triplet_margin", "loss.margin": 0.1}`; its name is under `CONFIG`.

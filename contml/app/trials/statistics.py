@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from contml._support.errors import InputError
-from contml.evaluation.intervals import degrees_of_freedom, half_width_of_sum, p_value, variance_of_mean
+from contml.evaluation.metrics import degrees_of_freedom, half_width_of_sum, p_value, variance_of_mean
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
@@ -44,7 +44,7 @@ def estimate(values: Sequence[Array], groups: Sequence[Sequence[int] | Sequence[
 
     Args:
         values: `[S, Q]` of each data set.
-        groups: the group of each query `[Q]`, or its items `[Q, m]` (`contml.evaluation.intervals`), of each data set.
+        groups: the group of each query `[Q]`, or its items `[Q, m]` (`contml.evaluation.metrics`), of each data set.
             With a single group the interval is NaN, and p is 1.
 
     Raises:

@@ -16,10 +16,9 @@ from contml.app.trials.space import Params, Space, overrides_of
 from contml.app.trials.table import mean_text
 from contml.app.trials.verdict import Key, SettingResult, Verdict, verdict
 from contml.contracts import PLAIN, Measure
-from contml.evaluation.evaluated import epoch_text
+from contml.evaluation.evaluated import epoch_text, value_text
 from contml.evaluation.metrics import measure_of, metric_of, title_of
-from contml.evaluation.query_values import QueryValues
-from contml.evaluation.table import value_text
+from contml.evaluation.results import QueryValues
 from contml.runs import Run
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from contml._support.text import page_text
+from contml._support.pages import page_text
 from contml.data.decode import contained
 
 #: In smaller pictures text is not readable, so it is omitted.

@@ -13,7 +13,7 @@ from support.tables import write_judgments
 from contml.app import experiment
 from contml.app.audit import audit_run, draw_folds
 from contml.app.experiment import load, read_evaluation
-from contml.evaluation.query_values import QueryValues
+from contml.evaluation.results import QueryValues
 from contml.training import Trainer
 
 SHORT = [

@@ -14,7 +14,7 @@ from torchvision import models
 
 from contml.app.experiment import OwnData, check, load_table
 from contml.app.experiment.loading import choose
-from contml.models.architectures import DEFAULT_BACKBONE, architecture_of, default_file
+from contml.models.weights import DEFAULT_BACKBONE, architecture_of, default_file
 from contml.runs import Run
 
 QUICK = [
@@ -54,7 +54,7 @@ def cached(weights, monkeypatch):
     content = weights.read_bytes()
     renamed = file.with_name(f"net-{hashlib.sha256(content).hexdigest()[:8]}.pth")
     renamed.write_bytes(content)
-    monkeypatch.setattr("contml.models.architectures.default_file", lambda: (renamed, "https://example.org/net.pth"))
+    monkeypatch.setattr("contml.models.weights.default_file", lambda: (renamed, "https://example.org/net.pth"))
     return renamed
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from contml.app.report.examples import explain_pair, pair_table
 from contml.data import Pixels, Split
-from contml.data.renderers.label_maps import LabelMapExplainer, LabelMapRenderer
+from contml.data.renderers.labels import LabelMapExplainer, LabelMapRenderer
 from contml.data.renderers.poses import PoseExplainer, PoseRenderer
 from contml.evaluation import evaluate
 from contml.labels import (

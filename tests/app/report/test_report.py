@@ -27,9 +27,8 @@ from contml.contracts import Measure
 from contml.data import Pixels, Split
 from contml.data.split import TitledPictures, View
 from contml.evaluation import evaluate
-from contml.evaluation.evaluated import Evaluated, Selection
+from contml.evaluation.evaluated import Evaluated, Selection, further, sentence, summary
 from contml.evaluation.results import Curve, Evaluation, Ranking, headline_k
-from contml.evaluation.table import further, sentence, summary
 from contml.labels import ClassLabels, DateLabels, VectorLabels
 
 PNGS = ["curves.png", "metrics.png", "density.png", "map.png", "tsne.png"]

@@ -22,7 +22,7 @@ from contml.app.report.suspects import report_errors
 from contml.contracts import Measure
 from contml.data import Pixels, Split, View
 from contml.evaluation import Evaluated, evaluate
-from contml.evaluation.table import headline_words, shortened, summary
+from contml.evaluation.evaluated import headline_words, shortened, summary
 from contml.labels import ClassLabels, OrdinalLabels, PoseLabels, VectorLabels, WeightedLabels
 
 

@@ -15,7 +15,7 @@ from support.fake_runs import TRIPLET, classes, other_test_set, poses, write_run
 from support.miniature import TINY
 from support.refusals import refuses
 
-from contml._support.options import flat
+from contml._support.text import flat
 from contml.app.trials.compare import compare
 from contml.app.trials.runs import distinct, identity
 from contml.evaluation.evaluated import Evaluated

@@ -18,7 +18,7 @@ from contml.app.trials.verdict import SettingResult, difference, verdict
 from contml.contracts import Measure
 from contml.evaluation import paired_interval
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.query_values import QueryValues
+from contml.evaluation.results import QueryValues
 
 RANDOM = np.random.default_rng(0)
 A = RANDOM.random(200)

@@ -18,8 +18,8 @@ from support.refusals import refuses
 from contml.app.cli import main
 from contml.app.experiment import load, train
 from contml.data import Pixels, Split, Task
-from contml.data.renderers import caption_explainer as renderer
-from contml.data.renderers.caption_explainer import CaptionExplainer
+from contml.data.renderers import labels as renderer
+from contml.data.renderers.labels import CaptionExplainer
 from contml.data.renderers.text import READABLE, draw_words, wrapped
 from contml.labels import CaptionLabels
 from contml.labels.captions import tokens

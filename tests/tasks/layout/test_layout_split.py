@@ -6,7 +6,7 @@ from PIL import Image
 from support.refusals import refuses
 
 from contml.data import ImageFile, Pixels, Split
-from contml.data.renderers.label_maps import class_colours, draw_label_map
+from contml.data.renderers.labels import class_colours, draw_label_map
 from contml.labels import SegmentationLabels
 from contml.tasks._readers.label_maps import make_split
 from contml.tasks.layout.drawn_rooms import draw_room

@@ -19,7 +19,7 @@ from contml._support.text import number as number_of
 from contml.app.report.examples import pair_table
 from contml.config import options as options_of
 from contml.data import Images, Split, Task
-from contml.data.renderers.caption_explainer import CaptionExplainer
+from contml.data.renderers.labels import CaptionExplainer
 from contml.distances import haversine
 from contml.labels import CaptionLabels, ClassLabels, DateLabels, WeightedLabels
 from contml.tasks.table.file import file

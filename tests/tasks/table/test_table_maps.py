@@ -10,7 +10,7 @@ from PIL import Image
 from support.layouts import write_label_maps, write_table
 from support.refusals import refuses
 
-from contml.data.renderers.label_maps import shrink
+from contml.data.renderers.labels import shrink
 from contml.distances.segmentation import pack_maps
 from contml.tasks._readers.label_maps import image_size, read_image_map
 from contml.tasks.table.file import file

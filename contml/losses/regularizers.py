@@ -1,4 +1,6 @@
-"""RankSim: the items of an anchor have the same ranks by embedding similarity as by label distance.
+"""Regularizers, which are added to another loss: L = loss + regularizer.
+
+RankSim: the items of an anchor have the same ranks by embedding similarity as by label distance.
 
     weight  sum_i mean_j ( rk(s_i)_j - rk(-D_i)_j )^2       rk: the ranks of a row, largest first, over their number
 
@@ -12,13 +14,17 @@ of blackbox differentiation. The authors' code breaks ties by order; here tied i
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from contml._support.validation import PositiveFloat, check_ranges
 from contml.contracts import Requirement
+from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, PairLoss
-from contml.losses.sorted_rows import sort_rows
+from contml.losses.inputs import as_anchors, as_labels, check_embeddings, check_loss
+from contml.losses.ranked import sort_rows
 
 
 class RankSimLoss(PairLoss):
@@ -57,3 +63,29 @@ def _ranks(x: Tensor, member: Tensor) -> Tensor:
     """The mean ranks 1, 2, ... of the members of each row `[A, B]`, largest first; 0 for all others."""
     rows = sort_rows(x, member)
     return rows.by_column((rows.first + rows.last + 1).to(x.dtype) / 2) * member
+
+
+class RegularizedLoss(nn.Module):
+    """The sum of a loss and a regularizer, which is another loss with a weight of its own.
+
+    Args:
+        loss: any loss; if it has a memory, the regularizer reads the batch alone.
+        regularizer: such as `RankSimLoss(weight=100)`.
+    """
+
+    def __init__(self, loss: Any, regularizer: Any) -> None:
+        super().__init__()
+        check_loss(loss)
+        check_loss(regularizer)
+        self.loss, self.regularizer = loss, regularizer
+        self.requires: Requirement = loss.requires
+
+    def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
+        """The loss of a batch; the arguments as the loss takes them."""
+        check_embeddings(embeddings)
+        if self.requires in ("binary", "classes"):  # integers are classes to the regularizer too
+            name, positions = type(self.loss).__name__, as_anchors(anchors, embeddings)
+            labels = as_labels(name, self.requires, labels, embeddings, positions)
+        value: Tensor = self.loss(embeddings, labels, anchors=anchors)
+        regularizer: Tensor = self.regularizer(embeddings, labels, anchors=anchors)
+        return value + regularizer
