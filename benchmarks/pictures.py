@@ -57,7 +57,7 @@ def save(picture: Image.Image, name: str, width: int) -> None:
 def pages(run: Path) -> None:
     """The page of `contml explore`."""
     with tempfile.TemporaryDirectory() as folder:
-        page_pictures(write_page(Path(folder) / "page", explore_runs([run]), parquet=False))
+        page_pictures(write_page(Path(folder) / "page", explore_runs([run])))
 
 
 def page_pictures(file: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_label_space_is_one_class_one_row_one_example_and_one_test(tmp_path, m
     assert "<td>hue</td>" in page
     assert "<td>15.0 degrees</td>" in page
     explored = Explored("hues", split, [labels.text(row) for row in range(24)], [], colours=labels.colours())
-    write_page(tmp_path / "page", explored, parquet=False)
+    write_page(tmp_path / "page", explored)
     assert '"texts":["0\\u00b0","15\\u00b0"' in (tmp_path / "page" / "data.js").read_text()
 
 

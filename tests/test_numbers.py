@@ -484,7 +484,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         ),
         (f"largest number of items, {N} unless set", lambda: typed("explore", "--items")),
         (f"`127.0.0.1:{N}` unless set", lambda: typed("explore", "--port")),
-        (f"half of it pictures of {N} pixels", lambda: explore_page.SIDE),
+        (f"Its pictures have {N} pixels", lambda: explore_page.SIDE),
         (f"Own images are at most {N} MB", lambda: serving.LIMIT / (1 << 20)),
     ],
     "docs/in_your_code.md": [

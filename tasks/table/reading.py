@@ -61,11 +61,9 @@ def coco_table(path: Path, content: dict[str, Any], options: TableOptions) -> Ta
         InputError: the file has another form.
     """
     if "annotations" not in content:
-        hint = (
-            ""
-            if not _is_karpathy(content)
-            else "read Karpathy's files by captions/coco or captions/flickr: task.karpathy=FILE"
-        )
+        hint, images = "", content.get("images")
+        if isinstance(images, list) and images and isinstance(images[0], dict) and "sentences" in images[0]:
+            hint = "read Karpathy's files by captions/coco or captions/flickr: task.karpathy=FILE"
         raise InputError(str(path), "has no list 'annotations'", "must be an annotation file of COCO", hint)
     check_coco(path, content, "data", "annotation file", _FIELDS)
     listed = listed_images(path, content)
@@ -124,11 +122,6 @@ def _category_names(path: Path, content: Mapping[str, Any]) -> dict[Any, str]:
             raise InputError(f"{path}: category {category['id']}", "this id appears twice", "ids must be unique")
         names[category["id"]] = category["name"]
     return names
-
-
-def _is_karpathy(content: Mapping[str, Any]) -> bool:
-    images = content.get("images")
-    return isinstance(images, list) and bool(images) and isinstance(images[0], dict) and "sentences" in images[0]
 
 
 #: Bytes that the arrays of a file may unpack to: the joints of a million people take 300 MB.

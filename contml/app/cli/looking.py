@@ -118,7 +118,7 @@ def explore(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write the page there, with its data as explore.parquet, and stop. It opens without a server.",
+            help="Write the page there, and stop. It opens without a server.",
         ),
     ] = None,
     items: Annotated[int, typer.Option(min=2, help="The largest number of items: of more, a random sample.")] = 5000,
@@ -162,7 +162,7 @@ def explore(
             folder.chmod(0o700)  # other users do not see the pictures
             # Before the pictures: a port that is in use is reported at once.
             with server(folder, explored, models, host, port) as serving:
-                write_page(folder, explored, own_images=reason, parquet=False, progress=progress)
+                write_page(folder, explored, own_images=reason, progress=progress)
                 echo(f"http://{host}:{serving.server_address[1]}/ (stop with Ctrl-C)")
                 try:
                     serving.serve_forever()

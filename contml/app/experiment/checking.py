@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import count
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
@@ -17,43 +16,15 @@ from contml.app.experiment.building import Experiment, first_process
 from contml.data import Batch, Images
 from contml.data.copies import find_copies
 from contml.data.split import SPLIT_TITLES, Split, Task
-from contml.labels.base import LabelSpace
-from contml.labels.captions import CaptionLabels
-from contml.labels.judged import JudgedItems, PairLabels
 from contml.training import Trainer
 
 _FEATURES = "no image, since the items are features"
-#: Fewer test judgments are few.
-_FEW_JUDGMENTS = 30
 
 
 def report_columns(task: Task, on_columns: Callable[[Sequence[Sequence[str]]], None]) -> None:
     """Report how the columns of a table were read, in the main process only."""
     if task.columns and first_process():
         on_columns(task.columns)
-
-
-def judgments_kept(task: Task) -> tuple[str, bool]:
-    """How many judgments the splits keep, in words, and whether these are few; "" if all are kept, or of labels.
-
-    A split by item leaves out judgments whose items are in two parts. Few are less than half of all, or less than 30 of
-    the test split: an accuracy near 0.8 then has a 95 % interval of more than 0.14 to each side.
-    """
-    labels = {name: split.labels for name, split in task.splits.items()}
-    judged = {name: each for name, each in labels.items() if isinstance(each, JudgedItems)}
-    if not (left_out := sum(each.left_out for each in judged.values())):
-        return "", False
-    kept = sum(each.judged for each in judged.values())
-    evaluated = task.evaluated.labels
-    assert isinstance(evaluated, JudgedItems)
-    few = 2 * kept < kept + left_out or evaluated.judged < _FEW_JUDGMENTS
-    parts = ", ".join(f"{each.judged:,} {SPLIT_TITLES[name]}" for name, each in judged.items())
-    text = f"{kept:,} of {kept + left_out:,} are kept ({parts}); the items of the others are in two parts of the split"
-    if few:
-        text += ". These are few"
-        if any(line[1] == "split" and line[2].startswith("drawn by item") for line in task.columns):
-            text += ": task.by=judgment keeps all, with items that are in training and in test"
-    return text, few
 
 
 def check(
@@ -102,13 +73,15 @@ def check(
     num_parameters = sum(p.numel() for p in trainer.parameters)
     return [
         *task.summary,
-        *((f"{SPLIT_TITLES[name]} images", _images(name, split, as_read)) for name, split in task.splits.items()),
+        *(
+            (f"{SPLIT_TITLES[name]} images", _images(name, split, as_read, experiment.results.counts_queries))
+            for name, split in task.splits.items()
+        ),
         *([] if task.test is not None else [("evaluated", "the validation split, since the data have no test split")]),
         *([("repeated images", copies)] if (copies := str(find_copies(task.splits))) else []),
-        *_labels(task),
-        *([("judgments", kept)] if (kept := judgments_kept(task)[0]) else []),
+        *experiment.results.facts(task),
         ("decoded", decoded or _decoded(len(batch.rows), task.train)),
-        ("in a batch", _in_a_batch(trainer.labels[batch.rows])),
+        ("in a batch", experiment.results.in_a_batch(trainer.labels[batch.rows])),
         ("batch", f"{len(batch.rows)} {_size(batch.images)}"),
         ("steps", f"{trainer.total_steps:,} in {trainer.options.epochs} epochs"),
         (
@@ -124,21 +97,6 @@ def check(
         ("parameters", f"{num_parameters:,}, on {trainer.device}"),
         ("loss of a batch", f"{loss.item():.4g}"),
     ]
-
-
-def _in_a_batch(labels: LabelSpace) -> str:
-    """The label distances of the pairs of a batch, or the number of its judgments, in words."""
-    if isinstance(labels, JudgedItems) and not isinstance(labels, PairLabels):
-        return f"{len(labels.within()):,} judgments"
-    distances, known = labels.pairwise(), labels.known()
-    counted = ~torch.eye(len(labels), dtype=torch.bool, device=distances.device)
-    counted = counted if known is None else counted & known
-    pairs, measure = distances[counted], labels.measure
-    share = "" if known is None else f"; {len(pairs):,} of {len(labels) * (len(labels) - 1):,} pairs are known"
-    if not len(pairs):
-        return f"none{share}"
-    low, high, mean = (measure.text(float(each)) for each in (pairs.min(), pairs.max(), pairs.mean()))
-    return f"{low} to {high}, mean {mean}{share}"
 
 
 def _seconds_of_a_step(trainer: Trainer, batches: Iterator[Batch], has_cache: bool) -> float:
@@ -172,11 +130,10 @@ def _size(images: Tensor) -> str:
     return f"images of {images.shape[2]} x {images.shape[3]} pixels"
 
 
-def _images(name: str, split: Split, as_read: Task) -> str:
+def _images(name: str, split: Split, as_read: Task, counts_queries: bool) -> str:
     """The number of images of a split, of queries, and of items left out; where a validation split is from."""
     queries = len(split) if split.queries is None else len(split.queries)
-    judged = isinstance(split.labels, JudgedItems)
-    query_text = "" if name == "train" or judged else f", of which {queries:,} query"
+    query_text = f", of which {queries:,} query" if counts_queries and name != "train" else ""
     source = "drawn from the training split" if as_read.val is None else "named by the data"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
     notes = ([source] if name == "val" else []) + ([f"excluded: {reasons}"] if reasons else [])
@@ -211,23 +168,3 @@ def _decoded(count: int, split: Split) -> str:
     if split.feature_dim is not None:
         return _FEATURES
     return f"one batch of {count:,} of {len(split):,} training images; --images all decodes every image"
-
-
-def _labels(task: Task) -> list[tuple[str, str]]:
-    """The unit of label distances, and words without a vector; or the judgments of each split."""
-    labels = {SPLIT_TITLES[name]: split.labels for name, split in task.splits.items()}
-    judged = [(f"{name} judgments", each.facts()) for name, each in labels.items() if isinstance(each, JudgedItems)]
-    return judged or [("label distance", task.evaluated.labels.unit), *_unknown_words(task)]
-
-
-def _unknown_words(task: Task) -> list[tuple[str, str]]:
-    """Words of captions without a word vector, and captions dropped because they had no other words."""
-    facts = []
-    for name, split in task.splits.items():
-        labels = split.labels
-        if isinstance(labels, CaptionLabels) and labels.unknown:
-            words = labels.unknown
-            dropped = f"; {labels.dropped:,} captions dropped" if labels.dropped else ""
-            text = f"{sum(words.values()):,}, {len(words):,} different, most often '{next(iter(words))}'{dropped}"
-            facts.append((f"{SPLIT_TITLES[name]} words without a vector", text))
-    return facts

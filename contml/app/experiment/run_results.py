@@ -25,13 +25,14 @@ from contml._support.text import duration
 from contml.app.experiment.saved_run import recorded_task, saved_embeddings
 from contml.config import Config, Document, data_arguments, dump
 from contml.data.identity import DataRecord, item_names
-from contml.data.split import Split, Task
+from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.evaluated import Evaluated, value_text
 from contml.evaluation.evaluators import Evaluator, RetrievalEvaluator
 from contml.evaluation.judgments import JudgmentEvaluator
 from contml.evaluation.results import QueryValues
 from contml.labels.base import LabelSpace
-from contml.labels.judged import JudgedItems
+from contml.labels.captions import CaptionLabels
+from contml.labels.judged import JudgedItems, PairLabels
 from contml.models import EmbeddingModel
 from contml.runs import Run
 from contml.search.calibration import Calibration, save_calibration
@@ -79,12 +80,14 @@ class Results(Evaluator):
         ranked: whether a gallery is ranked: it has at least two items, and a calibration is fitted on validation.
         unranked: why there are no rankings to compare with labels; "" where there are.
         embeds: whether the model is an embedding.
+        counts_queries: whether a split has queries.
         usage: the line of code that uses the model of a run.
     """
 
     ranked: ClassVar[bool] = False
     unranked: ClassVar[str] = ""
     embeds: ClassVar[bool] = True
+    counts_queries: ClassVar[bool] = True
     usage: ClassVar[str] = "embeddings = model.embed(['a.jpg', 'b.jpg'])  # [2, d]"
 
     def __init__(self, experiment: Experiment, model: Any = None) -> None:  # noqa: ARG002
@@ -112,6 +115,37 @@ class Results(Evaluator):
         """
         if isinstance(labels, JudgedItems):
             raise InputError("sampler", sampler, "must be judged, since labels are judgments of some items together")
+
+    @staticmethod
+    def facts(task: Task) -> list[tuple[str, str]]:
+        """Return what a check says of the labels: the unit of label distances, and words without a vector."""
+        facts = [("label distance", task.evaluated.labels.unit)]
+        for name, split in task.splits.items():
+            labels = split.labels
+            if isinstance(labels, CaptionLabels) and labels.unknown:
+                words = labels.unknown
+                dropped = f"; {labels.dropped:,} captions dropped" if labels.dropped else ""
+                text = f"{sum(words.values()):,}, {len(words):,} different, most often '{next(iter(words))}'{dropped}"
+                facts.append((f"{SPLIT_TITLES[name]} words without a vector", text))
+        return facts
+
+    @staticmethod
+    def in_a_batch(labels: LabelSpace) -> str:
+        """Return the label distances of the pairs of a batch."""
+        distances, known = labels.pairwise(), labels.known()
+        counted = ~torch.eye(len(labels), dtype=torch.bool, device=distances.device)
+        counted = counted if known is None else counted & known
+        pairs, measure = distances[counted], labels.measure
+        share = "" if known is None else f"; {len(pairs):,} of {len(labels) * (len(labels) - 1):,} pairs are known"
+        if not len(pairs):
+            return f"none{share}"
+        low, high, mean = (measure.text(float(each)) for each in (pairs.min(), pairs.max(), pairs.mean()))
+        return f"{low} to {high}, mean {mean}{share}"
+
+    @staticmethod
+    def few(task: Task) -> str:  # noqa: ARG004
+        """Return what a training says of data that leave out much; "" if they do not."""
+        return ""
 
     @staticmethod
     def build(
@@ -240,6 +274,7 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
     """A run keeps the embeddings of the split."""
 
     unranked = "trained on judgments, so that its items have no labels"
+    counts_queries = False
 
     @staticmethod
     def belongs_to(config: Config) -> bool:
@@ -270,6 +305,53 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
     def check_labels(labels: LabelSpace, sampler: str) -> None:
         """Accept any labels: the sampler refuses others than judgments."""
 
+    @staticmethod
+    def facts(task: Task) -> list[tuple[str, str]]:
+        """Return the judgments of each split, and how many are kept."""
+        labels = {SPLIT_TITLES[name]: split.labels for name, split in task.splits.items()}
+        facts = [(f"{name} judgments", each.facts()) for name, each in labels.items() if isinstance(each, JudgedItems)]
+        kept, _ = JudgmentResults.kept(task)
+        return [*facts, *([("judgments", kept)] if kept else [])]
+
+    @staticmethod
+    def in_a_batch(labels: LabelSpace) -> str:
+        """Return the number of judgments of a batch, or the label distances of its judged pairs."""
+        if isinstance(labels, PairLabels):
+            return Results.in_a_batch(labels)
+        assert isinstance(labels, JudgedItems)
+        return f"{len(labels.within()):,} judgments"
+
+    @staticmethod
+    def few(task: Task) -> str:
+        """Return how many judgments are kept if these are few."""
+        kept, is_few = JudgmentResults.kept(task)
+        return f"judgments: {kept}" if is_few else ""
+
+    @staticmethod
+    def kept(task: Task) -> tuple[str, bool]:
+        """Return how many judgments the splits keep, "" if all, and whether these are few.
+
+        A split by item leaves out judgments whose items are in two parts. Few are less than half of all, or less than
+        30 of the test split: an accuracy near 0.8 then has a 95 % interval of more than 0.14 to each side.
+        """
+        labels = {name: split.labels for name, split in task.splits.items()}
+        judged = {name: each for name, each in labels.items() if isinstance(each, JudgedItems)}
+        if not (left_out := sum(each.left_out for each in judged.values())):
+            return "", False
+        kept = sum(each.judged for each in judged.values())
+        evaluated = task.evaluated.labels
+        assert isinstance(evaluated, JudgedItems)
+        few = 2 * kept < kept + left_out or evaluated.judged < _FEW_JUDGMENTS
+        parts = ", ".join(f"{each.judged:,} {SPLIT_TITLES[name]}" for name, each in judged.items())
+        text = (
+            f"{kept:,} of {kept + left_out:,} are kept ({parts}); the items of the others are in two parts of the split"
+        )
+        if few:
+            text += ". These are few"
+            if any(line[1] == "split" and line[2].startswith("drawn by item") for line in task.columns):
+                text += ": task.by=judgment keeps all, with items that are in training and in test"
+        return text, few
+
     def query_values(self, metric: str, result: RunResult) -> QueryValues:
         """The main metric of each judgment."""
         found = result.found
@@ -282,6 +364,8 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
         return self.write_report(run, result, JudgmentContent(result.found), result.found.embeddings.shape[1])
 
 
+#: Fewer test judgments are few.
+_FEW_JUDGMENTS = 30
 #: Largest about.json in bytes.
 _LIMIT = 1 << 16
 

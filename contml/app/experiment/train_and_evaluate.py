@@ -16,7 +16,7 @@ from contml._support.files import write
 from contml._support.progress import note
 from contml._support.text import plain_text
 from contml.app.experiment.building import Experiment, first_process
-from contml.app.experiment.checking import judgments_kept, report_columns
+from contml.app.experiment.checking import report_columns
 from contml.app.experiment.loading import load_run
 from contml.app.experiment.run_results import Results, RunResult, training_of
 from contml.app.experiment.saved_run import (
@@ -65,9 +65,8 @@ def train(
     experiment.check_packages()
     task = experiment.build_task()
     report_columns(task, on_columns)
-    kept, few = judgments_kept(task)
-    if few:
-        note(f"judgments: {kept}")
+    if few := experiment.results.few(task):
+        note(few)
     if split == "val" and "val" not in task.splits:
         raise InputError("training.select", "none", "the data need a validation split", "set training.select=val")
     trainer = experiment.build_trainer(task)

@@ -1,4 +1,4 @@
-"""Writes the page as a folder that opens from disk: index.html, data.js, pictures; and a Parquet file of the same.
+"""Writes the page as a folder that opens from disk: index.html, data.js, pictures.
 
 labels.js is there if the page searches by label.
 """
@@ -12,7 +12,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +34,8 @@ from contml.search.results import SAME
 SIDE, _QUALITY = 96, 82
 #: Numbers that differ by this factor have colours by ratio; a column of more different texts has no colours.
 _LOG_FROM, _MAX_CLASSES = 100, 200
-PAGE, DATA, LABELS, PICTURES, PARQUET = "index.html", "data.js", "labels.js", "images", "explore.parquet"
-FILES = (PAGE, DATA, LABELS, PICTURES, PARQUET)
+PAGE, DATA, LABELS, PICTURES = "index.html", "data.js", "labels.js", "images"
+FILES = (PAGE, DATA, LABELS, PICTURES)
 _BEFORE = "const DATA = "
 #: What the page says of own images where no server embeds them.
 NOT_SERVED = "Own images need a model: run 'contml explore' without --export."
@@ -47,7 +46,6 @@ def write_page(
     explored: Explored,
     *,
     own_images: str = NOT_SERVED,
-    parquet: bool = True,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Path:
     """Writes the page; returns the path of its index.html. A folder that holds this page stays as it is.
@@ -56,7 +54,6 @@ def write_page(
         folder: where to write: a new or an empty folder.
         explored: what it shows.
         own_images: why own images cannot be searched with; "" where a server embeds them.
-        parquet: also write the data as `explore.parquet`.
         progress: called with the number of pictures written.
 
     Raises:
@@ -64,14 +61,11 @@ def write_page(
     """
 
     def build(temporary: Path) -> None:
-        pictures = []
         (temporary / PICTURES).mkdir()
         for row in range(len(explored.split)):
-            pictures.append(_jpeg(_picture(explored, row)))
-            (temporary / PICTURES / f"{row}.jpg").write_bytes(pictures[-1])
+            picture = picture_bytes(_picture(explored, row), "JPEG", quality=_QUALITY, optimize=True)
+            (temporary / PICTURES / f"{row}.jpg").write_bytes(picture)
             progress(row + 1)
-        if parquet:
-            _write_parquet(temporary / PARQUET, explored, pictures)
         if explored.labelled:
             labels = explored.split.labels if explored.has_labels else None
             embeddings = [view.embeddings for view in explored.views]
@@ -96,7 +90,7 @@ def _is_same(found: Path, made: Path) -> bool:
     if found.stat().st_size > 2 * made.stat().st_size:
         return False
     contents = found.read_bytes(), made.read_bytes()
-    if contents[0] == contents[1] or made.name not in (DATA, PARQUET):
+    if contents[0] == contents[1] or made.name != DATA:
         return contents[0] == contents[1]
     try:
         return bool(_without_map(found) == _without_map(made))
@@ -105,14 +99,8 @@ def _is_same(found: Path, made: Path) -> bool:
 
 
 def _without_map(path: Path) -> Any:
-    if path.name == DATA:
-        data = json.loads(path.read_text(encoding="ascii").removeprefix(_BEFORE).removesuffix(";\n"))
-        return {**data, "views": [{**view, "points": None} for view in data["views"]]}
-    from pyarrow import parquet
-
-    table = parquet.read_table(path)
-    columns = table.drop_columns([name for name in table.column_names if re.fullmatch("[xy](_2)?", name)])
-    return repr(columns.to_pydict())  # in which NaN equals NaN
+    data = json.loads(path.read_text(encoding="ascii").removeprefix(_BEFORE).removesuffix(";\n"))
+    return {**data, "views": [{**view, "points": None} for view in data["views"]]}
 
 
 def _page(title: str) -> str:
@@ -139,10 +127,6 @@ def _picture(explored: Explored, row: int) -> Image.Image:
         for start, end in ((0.3, 0.7), (0.7, 0.3)):
             ImageDraw.Draw(blank).line((0.3 * SIDE, start * SIDE, 0.7 * SIDE, end * SIDE), fill="#a0a0a0", width=2)
         return blank
-
-
-def _jpeg(picture: Image.Image) -> bytes:
-    return picture_bytes(picture, "JPEG", quality=_QUALITY, optimize=True)
 
 
 # -- data.js -----------------------------------------------------------------------------------------------------------
@@ -263,44 +247,3 @@ def _numbers(values: Tensor, convert: Callable[[float], float] = float) -> list[
 
 def _lines(text: str) -> str:
     return page_text(text, lines=True)
-
-
-# -- Parquet -----------------------------------------------------------------------------------------------------------
-
-
-def _write_parquet(path: Path, explored: Explored, pictures: Sequence[bytes]) -> None:
-    """A row for each item. The columns of a second run end in `_2`."""
-    import pyarrow
-    import pyarrow.parquet
-
-    columns: dict[str, Any] = {
-        "id": list(range(len(pictures))),
-        "name": [page_text(name) for name in explored.split.names],
-        "image": list(pictures),
-    }
-    if explored.colours is not None:
-        columns["label"] = [_lines(text) for text in explored.texts]
-        columns["label_value"] = None if explored.colours.classes else explored.colours.values.tolist()
-    if explored.metadata is not None:
-        columns["metadata"] = [json.dumps(each) for each in explored.metadata]
-    for number, view in enumerate(explored.views, start=1):
-        suffix = "" if number == 1 else f"_{number}"
-        columns[f"x{suffix}"], columns[f"y{suffix}"] = view.points.T.tolist()
-        neighbours = view.by_embedding
-        columns[f"neighbors{suffix}"] = _pairs(neighbours.rows, neighbours.distances)
-        if view.by_label is not None and view.errors is not None and neighbours.label_distances is not None:
-            assert view.by_label.label_distances is not None
-            columns[f"neighbors_label_distances{suffix}"] = neighbours.label_distances.tolist()
-            columns[f"label_neighbors{suffix}"] = _pairs(view.by_label.rows, view.by_label.label_distances)
-            columns[f"label_neighbors_embedding_distances{suffix}"] = view.by_label.distances.tolist()
-            columns[f"error{suffix}"] = [None if math.isnan(each) else each for each in view.errors.tolist()]
-    table = pyarrow.table({name: column for name, column in columns.items() if column is not None})
-    # Distances are exact in the file, and so in the space of the labels: the page converts them to the unit.
-    about = {"label distance": explored.unit, "measure": asdict(explored.measure)}
-    table = table.replace_schema_metadata({"contml": json.dumps(about)})
-    pyarrow.parquet.write_table(table, path)
-
-
-def _pairs(rows: Tensor, distances: Tensor) -> list[dict[str, Any]]:
-    """Neighbours in the format of Embedding Atlas."""
-    return [{"ids": i, "distances": d} for i, d in zip(rows.tolist(), distances.tolist(), strict=True)]

@@ -140,7 +140,7 @@ def test_hostile_names(chromium, tmp_path):
 def test_own_images(chromium, explored, runs, tmp_path):
     """Served, an image is chosen and dropped; a file that is no image is a message, not an error."""
     shown = explore_runs([runs.first])
-    write_page(tmp_path / "page", shown, own_images="", parquet=False)
+    write_page(tmp_path / "page", shown, own_images="")
     row = int(shown.gallery[3])
     shown.split.picture(row).save(tmp_path / "mine <b>.png")
     Image.new("RGB", (5, 5)).save(tmp_path / "black.png")

@@ -8,7 +8,6 @@ import hashlib
 import http.client
 import io
 import json
-import math
 import re
 import signal
 import socket
@@ -31,7 +30,6 @@ from support.refusals import refuses
 import contml as library
 from contml.app.explore import server as make_server, write_page
 from contml.app.explore.serving import HEADER, LIMIT, SEARCH, search
-from contml.contracts import Measure
 from contml.data.sources import ImageFile, Pixels
 from contml.search.results import SAME
 
@@ -63,31 +61,6 @@ def test_the_data_are_those_of_the_runs(explored, tmp_path):
     assert {path.name for path in (tmp_path / "page" / "images").iterdir()} == {f"{row}.jpg" for row in range(24)}
     with Image.open(tmp_path / "page" / "images" / "3.jpg") as picture:
         assert picture.size == (96, 96)
-
-
-def test_parquet(explored, tmp_path):
-    from pyarrow import parquet
-
-    write_page(tmp_path / "page", explored)
-    table = parquet.read_table(tmp_path / "page" / "explore.parquet").to_pydict()
-    assert table["id"] == list(range(24))
-    assert table["name"] == list(explored.split.names)
-    assert len(table["label"]) == len(table["label_value"]) == 24
-    with Image.open(io.BytesIO(table["image"][5])) as picture:
-        assert picture.size == (96, 96)
-    for end, view in zip(("", "_2"), explored.views, strict=True):
-        assert np.array_equal(np.stack([table[f"x{end}"], table[f"y{end}"]], 1), view.points)
-        near, best = view.by_embedding, view.by_label
-        assert table[f"neighbors{end}"][3] == {"ids": near.rows[3].tolist(), "distances": near.distances[3].tolist()}
-        assert table[f"neighbors_label_distances{end}"][3] == near.label_distances[3].tolist()
-        assert table[f"label_neighbors{end}"][3]["ids"] == best.rows[3].tolist()
-        assert table[f"label_neighbors{end}"][3]["distances"] == best.label_distances[3].tolist()
-        assert table[f"label_neighbors_embedding_distances{end}"][3] == best.distances[3].tolist()
-        errors = [math.nan if each is None else each for each in table[f"error{end}"]]
-        assert np.array_equal(errors, view.errors, equal_nan=True)
-    about = json.loads(parquet.read_schema(tmp_path / "page" / "explore.parquet").metadata[b"contml"])
-    assert about["label distance"] == explored.unit  # of the label distances, which are those of the label space
-    assert Measure(**about["measure"]) == explored.measure
 
 
 def test_hostile_names_are_text(tmp_path):
@@ -154,7 +127,7 @@ def test_a_full_disk_leaves_nothing_and_the_same_call_finishes(tmp_path, monkeyp
 def test_a_page_that_is_there_is_finished_complete_or_another(tmp_path):
     page = tmp_path / "page"
     write_page(page, hostile())
-    for name in ("index.html", "images/2.jpg", "explore.parquet"):
+    for name in ("index.html", "images/2.jpg", "data.js"):
         (page / name).unlink()  # as after a kill
     write_page(page, hostile())
     moved = replace(hostile().views[0], points=hostile().views[0].points[::-1].copy())  # t-SNE on another machine
@@ -351,7 +324,6 @@ def test_export(contml, runs, tmp_path):
     assert (status, out, err) == (0, f"page/index.html\n{note}", "")
     assert data_of(tmp_path / "page")["ownImages"].startswith("Own images need a model")
     assert len(data_of(tmp_path / "page")["names"]) == 12
-    assert (tmp_path / "page" / "explore.parquet").is_file()
 
 
 def test_mistakes_are_one_line(refused, runs, tmp_path):

@@ -34,7 +34,7 @@ def test_poses_single_numbers_and_dates_are_searched_by(tmp_path):
 
 
 def test_the_file_has_training_items_and_the_labels_of_the_page(explored, runs, tmp_path):
-    write_page(tmp_path / "page", explored, parquet=False)
+    write_page(tmp_path / "page", explored)
     data = labels_of(tmp_path / "page")
     labels = explored.split.labels
     assert np.allclose(numbers(data["items"]["values"], "<f4").reshape(24, 14, 2), labels.joints, rtol=1e-6)
@@ -48,12 +48,12 @@ def test_the_file_has_training_items_and_the_labels_of_the_page(explored, runs, 
         assert np.array_equal(numbers(written["items"], "<f4").reshape(24, 8), view.embeddings)
         assert np.allclose(numbers(written["values"], "<f4").reshape(40, 14, 2), labelled.labels.joints, rtol=1e-6)
         assert written["k"] == labelled.record.label_neighbours
-    write_page(tmp_path / "page", explored, parquet=False)  # the same page
+    write_page(tmp_path / "page", explored)  # the same page
 
 
 def test_joints_that_are_not_visible_are_marked(tmp_path):
     labels = SPACES["poses"](None)
-    write_page(tmp_path / "page", searchable(labels, labels), parquet=False)
+    write_page(tmp_path / "page", searchable(labels, labels))
     data = labels_of(tmp_path / "page")
     for part in (data["items"], data["views"][0]):
         assert np.array_equal(numbers(part["visible"], "u1").reshape(20, 6), labels.visible)
@@ -70,7 +70,7 @@ def test_joints_that_are_not_visible_are_marked(tmp_path):
     ],
 )
 def test_numbers_are_printed_in_their_unit(labels, printed, tmp_path):
-    write_page(tmp_path / "page", searchable(labels, labels, k=1), parquet=False)
+    write_page(tmp_path / "page", searchable(labels, labels, k=1))
     data = labels_of(tmp_path / "page")
     assert {name: data["printed"][name] for name in printed} == printed
     assert numbers(data["items"]["values"], "<f8").tolist() == labels.values[:, 0].tolist()
@@ -78,7 +78,7 @@ def test_numbers_are_printed_in_their_unit(labels, printed, tmp_path):
 
 
 def test_other_labels_have_no_file(tmp_path):
-    write_page(tmp_path / "page", hostile(), parquet=False)
+    write_page(tmp_path / "page", hostile())
     assert not (tmp_path / "page" / "labels.js").exists()
     assert '"searchesLabels":false' in (tmp_path / "page" / "data.js").read_text()
 
@@ -117,7 +117,7 @@ def test_an_index_is_searched_with_the_labels_of_its_model(contml, runs, explore
     contml("index", runs.first, "photos", "--out", "i")
     shown = explore_index(tmp_path / "i")
     assert len(shown.labelled) == 1
-    write_page(tmp_path / "page", shown, parquet=False)
+    write_page(tmp_path / "page", shown)
     data = labels_of(tmp_path / "page")
     assert data["items"] is None
     assert data["gallery"] == list(range(5))

@@ -58,7 +58,7 @@ def test_a_label_finds_what_it_finds_in_python(chromium, name, tmp_path):
     train, items, others = (SPACES[name](count, seed) for count, seed in ((40, 0), (21, 1), (6, 2)))
     explored = searchable(train, items)
     (labelled,), (view,) = explored.labelled, explored.views
-    write_page(tmp_path / "page", explored, parquet=False)
+    write_page(tmp_path / "page", explored)
     with opened(chromium, f"file://{tmp_path}/page/index.html") as page:
         page.locator("#own-label:not([hidden])").wait_for()
         for row in range(6):
@@ -87,7 +87,7 @@ def test_a_label_finds_what_it_finds_in_python(chromium, name, tmp_path):
 
 @pytest.fixture(scope="module")
 def folder(explored, tmp_path_factory):
-    return write_page(tmp_path_factory.mktemp("page"), explored, parquet=False).parent
+    return write_page(tmp_path_factory.mktemp("page"), explored).parent
 
 
 def label_of(page):
@@ -226,7 +226,7 @@ def test_hidden_joints_of_an_item_have_a_place_and_can_be_shown(chromium, tmp_pa
     explored = searchable(poses(40, 0, hidden=True), poses(21, 1, hidden=True))
     visible = explored.split.labels.visible
     row = int((~visible).sum(1).argmax())
-    write_page(tmp_path / "page", explored, parquet=False)
+    write_page(tmp_path / "page", explored)
     with opened(chromium, f"file://{tmp_path}/page/index.html#{row}") as page:
         page.locator("#own-label:not([hidden])").wait_for()
         assert np.array_equal(label_of(page)[1], visible[row])
@@ -241,7 +241,7 @@ def test_hidden_joints_of_an_item_have_a_place_and_can_be_shown(chromium, tmp_pa
 def test_a_number_is_searched_by_a_slider(chromium, tmp_path):
     train, items = (numbers(40, seed, unit="USD", scales=[1e6]) for seed in (0, 1))
     explored = searchable(train, items)
-    write_page(tmp_path / "page", explored, parquet=False)
+    write_page(tmp_path / "page", explored)
     with opened(chromium, f"file://{tmp_path}/page/index.html#4", 400) as page:
         page.locator("#own-label:not([hidden])").wait_for()
         assert page.inner_text("#slider-value") == items.text(4)
@@ -264,7 +264,7 @@ def test_images_without_labels_are_searched_by_a_pose(chromium, tmp_path):
     explored = searchable(poses(40, 0), poses(21, 1), unit="", metadata=[{}] * 21, colours=None)
     (view,) = explored.views
     bare = replace(view, by_label=None, means=None, by_embedding=replace(view.by_embedding, label_distances=None))
-    write_page(tmp_path / "page", replace(explored, views=[bare]), parquet=False)
+    write_page(tmp_path / "page", replace(explored, views=[bare]))
     data = json.loads((tmp_path / "page" / "labels.js").read_text().removeprefix("const LABELS = ").rstrip(";\n"))
     assert data["items"] is None
     with opened(chromium, f"file://{tmp_path}/page/index.html") as page:
