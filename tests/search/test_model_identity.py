@@ -276,7 +276,7 @@ def test_features_are_not_mixed_with_those_of_other_weights_in_the_same_file(tmp
 
 @pytest.mark.parametrize(("identity", "reason"), [("other", "not the model of"), ("", "made without a model")])
 def test_own_images_are_not_searched_with_another_model(trained, tmp_path, identity, reason):
-    from contml.app.cli.looking import _models
+    from contml.app.cli.explore import _models
     from contml.app.explore import explore_index
 
     model = contml.load(trained.run)

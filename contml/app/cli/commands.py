@@ -22,9 +22,9 @@ from contml.app import experiment
 from contml.app.cli import listing
 from contml.app.cli.comparisons import BENCHMARK_EXAMPLE, COMPARE_EXAMPLE, SWEEP_EXAMPLE, benchmark, compare, sweep
 from contml.app.cli.embed import CAPTION_EXAMPLE, EMBED_EXAMPLE, PREDICT_EXAMPLE, caption, embed, export, predict
+from contml.app.cli.explore import AUDIT_EXAMPLE, EXPLORE_EXAMPLE, audit, explore
 from contml.app.cli.hints import CONFIGURED, fitting
 from contml.app.cli.index import INDEX_EXAMPLE, SEARCH_EXAMPLE, index, search
-from contml.app.cli.looking import AUDIT_EXAMPLE, EXPLORE_EXAMPLE, audit, explore
 from contml.app.cli.options import AcceptChanges, BundledConfig, Json, RunFolder, Trust
 from contml.app.cli.printing import complete, echo, print_calibration, print_evaluation
 from contml.app.cli.train import check, features, train

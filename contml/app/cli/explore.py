@@ -1,4 +1,4 @@
-"""`contml audit` and `contml explore`: look through the items of a run, or an index."""
+"""`contml explore` and `contml audit`: look through the items of a run or an index, and find wrong labels."""
 
 from __future__ import annotations
 
