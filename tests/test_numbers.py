@@ -35,7 +35,6 @@ from contml.distances import nearest as nearest_module
 from contml.evaluation import clustering, embed_parts, graded, half_width, metrics, results, retrieval
 from contml.labels import SegmentationLabels, neighbours as neighbour_cache
 from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, pairs
-from contml.models import heads
 from contml.models.backbones import BNInception
 from contml.search import calibration, graph, nearest, segments
 from contml.tasks.captions import distance as caption_distance
@@ -48,7 +47,7 @@ from contml.tasks.table import (
     kinds as table_kinds,
     text_labels,
 )
-from contml.training import Training
+from contml.training import Training, setup
 from contml.transport import bags, caption_distances, solver_gpu
 
 #: The module, which its function of the same name hides.
@@ -407,7 +406,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
             f"fell in {WORD} of the {WORD} trainings, by up to {N}, and rose in {WORD}, by up to {N}",
             lambda: rouge_l(),
         ),
-        (f"up to {N} training images", lambda: heads._MOST_IMAGES),
+        (f"up to {N} training images", lambda: setup._MOST_IMAGES),
         (f"a new `lstm` of {N} units", lambda: config("captioning/flickr8k")["decoder"]["hidden"]),
     ],
     "docs/classes.md": [
