@@ -52,7 +52,6 @@ NOT_RUN = {
     "wandb": "needs an account",
     "tensorboard": "serves until it is stopped",
     "sphinx-build": "test_site.py builds the site",
-    "embedding-atlas": "another program, which serves until it is stopped",
     "python -m benchmarks.weights": "trains eleven networks",
     "python -m pytest": "runs this test",
     "contml --version": "is no command; test_imports.py calls it",

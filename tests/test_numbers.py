@@ -23,7 +23,7 @@ from support.paths import ROOT
 
 from benchmarks import captioning, classes_synthetic, finetuning, label_errors as planted, presets
 from contml._support import files
-from contml.app.cli import looking
+from contml.app.cli import explore
 from contml.app.cli.commands import app
 from contml.app.experiment import config_names, load
 from contml.app.explore import items as explored, page as explore_page, serving
@@ -296,7 +296,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
     "docs/audit.md": [
         (f"The first command trains {WORD} networks", lambda: typed("audit", "--folds")),
         (f"each without a {WORD} of the training items", lambda: typed("audit", "--folds")),
-        (f"shows the first {N} beside", lambda: looking._ON_PAGE),
+        (f"shows the first {N} beside", lambda: explore._ON_PAGE),
         (
             rf"\(q_i \+ {N}\) / sqrt\(mean of q_j over the {N} nearest items j \+ {N}\)",
             lambda: [errors_module._SMOOTHING, errors_module.NEIGHBOURS, errors_module._SMOOTHING],

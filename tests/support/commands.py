@@ -67,7 +67,7 @@ def protocol_rows() -> list[list[str]]:
 
 #: Names of programs with which a line of a block, or a span of code, is a command.
 PROGRAMS = r"(?:\.venv/bin/)?(?:contml|python3?|pip|accelerate|sphinx-build|hf|wandb|tensorboard)|git|source|curl|cd"
-_COMMAND = re.compile(rf"(?:{PROGRAMS}|embedding-atlas) \S")
+_COMMAND = re.compile(rf"(?:{PROGRAMS}) \S")
 _ENVIRONMENT = r"(?:[A-Z_]+=\S+ )*"
 
 
@@ -92,9 +92,7 @@ def _of_markdown(text: str) -> list[Command]:
         found += _in_sentences(sentences)
         sentences = []
         if language == "text":
-            found += [
-                Command(_words(each), None) for each in re.findall(r"(?:: |^)((?:contml|embedding-atlas) .*)", line)
-            ]
+            found += [Command(_words(each), None) for each in re.findall(r"(?:: |^)(contml .*)", line)]
         elif match := re.fullmatch(r"for (\w+) in (.*); do", line):
             loop = f"${match[1]}", match[2].split()[:2]
         elif language in ("sh", "", None):
