@@ -7,7 +7,8 @@ not caught. The checks use a few items and take about a second.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from itertools import chain, islice, repeat
 from typing import get_args
 
@@ -175,8 +176,12 @@ def _space_failures(space: LabelSpace) -> Iterator[tuple[str, str]]:
     elif not torch.equal(matrix, class_distance(classes[rows], classes[rows])):
         yield "classes", "label distances are not 0 within a class and 1 between classes"
 
-    part = space[two_rows].as_root()
-    for place, row in enumerate(two_rows.tolist()):
+    yield from _word_failures(space, two_rows)
+
+
+def _word_failures(space: LabelSpace, rows: Tensor) -> Iterator[tuple[str, str]]:
+    part = space[rows].as_root()
+    for place, row in enumerate(rows.tolist()):
         if not isinstance(text := space.text(row), str) or part.text(place) != text:
             yield (
                 "text",
@@ -186,10 +191,10 @@ def _space_failures(space: LabelSpace) -> Iterator[tuple[str, str]]:
         yield "parts", f"parts(0, 1) is {space.parts(0, 1)!r:.60}; must be a list of Part of strings"
     if colours := space.colours():
         values, count = colours.values, len(colours.classes)
-        if values.shape != (n,) or (count and not bool(((values >= 0) & (values < count)).all())):
+        if values.shape != (len(space),) or (count and not bool(((values >= 0) & (values < count)).all())):
             yield (
                 "colours",
-                f"values are {list(values.shape)}; must be [{n}], below the number of classes if there are any",
+                f"values are {list(values.shape)}; must be [{len(space)}], below the number of classes if any",
             )
 
 
@@ -265,26 +270,31 @@ def _loss_failures(loss: Loss, space: LabelSpace, x: Tensor) -> Iterator[tuple[s
     if empty_value.item() != 0 or bool(empty_gradient.any()):
         yield "empty", f"without anchors the value is {empty_value.item():g}, or the gradient not 0; both must be 0"
 
-    binary = torch.ones(items, items).fill_diagonal_(0)
-    cases: list[tuple[str, LabelSpace | Tensor]] = []
-    if loss.requires in ("binary", "classes"):
-        cases += [("graded labels", graded[0]), ("label distances of 0.5", 0.5 * binary), ("numbers [B]", numbers)]
-    if loss.requires == "classes":
-        cases += [("0 / 1 without class ids", binary)]
-    if loss.requires == "graded":
-        cases += [("classes", ClassLabels(list(range(items))))]
-    for description, labels in cases:
-        try:
-            run(x, labels)
-        except InputError:
-            continue
-        yield "kind", f"takes {description}, but requires {loss.requires!r}; must raise an InputError"
-
+    yield from _kind_failures(loss, partial(run, x), graded[0], numbers)
     double_loss = copy.deepcopy(loss)
     parameters = list(double_loss.double().parameters()) if isinstance(double_loss, nn.Module) else []
     inputs = (x.clone().requires_grad_(), *(p for p in parameters if p.requires_grad))
     if not torch.autograd.gradcheck(lambda x, *_: double_loss(x, space), inputs, raise_exception=False):
         yield "gradcheck", "the gradient differs from finite differences in float64"
+
+
+def _kind_failures(
+    loss: Loss, run: Callable[[LabelSpace | Tensor], object], graded: LabelSpace, numbers: Tensor
+) -> Iterator[tuple[str, str]]:
+    binary = torch.ones(len(numbers), len(numbers)).fill_diagonal_(0)
+    cases: list[tuple[str, LabelSpace | Tensor]] = []
+    if loss.requires in ("binary", "classes"):
+        cases += [("graded labels", graded), ("label distances of 0.5", 0.5 * binary), ("numbers [B]", numbers)]
+    if loss.requires == "classes":
+        cases += [("0 / 1 without class ids", binary)]
+    if loss.requires == "graded":
+        cases += [("classes", ClassLabels(list(range(len(numbers)))))]
+    for description, labels in cases:
+        try:
+            run(labels)
+        except InputError:
+            continue
+        yield "kind", f"takes {description}, but requires {loss.requires!r}; must raise an InputError"
 
 
 def _sampler_failures(sampler: Sampler, items: int) -> Iterator[tuple[str, str]]:
