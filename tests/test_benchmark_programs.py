@@ -16,7 +16,7 @@ PROGRAMS = {
     ),
     "log_ratio": ("--largest 64", "label space"),
     "evaluation": ("--items 100 --rounds 1 --queries 20", "torchmetrics"),
-    "step": ("--batch 4 --size 32 --rounds 1", "chunk"),
+    "step": ("--batch 8 --size 32 --rounds 1", "8 chunks"),
     "weights": ("", "pose"),
     "unused_options": ("", "| file | function"),
 }
