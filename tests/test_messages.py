@@ -108,7 +108,6 @@ COMMANDS = [
     ["audit", "nowhere", "--out", "errors.txt"],
     ["list", "lossess"],
     ["copy", "pose/synthetic", "typo.yaml"],
-    ["prepare", "classes/cub", "nowhere"],
     ["weights", "log_ratoi"],
     ["weights", "log_ratio"],
 ]  # fmt: skip

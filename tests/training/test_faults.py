@@ -312,16 +312,17 @@ from contml import InputError
 split = squares(broken=(3,) if sys.argv[1] == "image" and os.environ["RANK"] == "1" else ())
 trainer = small_trainer(split=split, epochs=1000)
 if os.environ["RANK"] == "1" and sys.argv[1] in ("exit", "evaluation"):
-    original, count = trainer._record if sys.argv[1] == "evaluation" else trainer.train_step, 0
-    def fails(*arguments):
+    name, count = "_log" if sys.argv[1] == "evaluation" else "train_step", 0
+    original = getattr(trainer, name)
+    def fails(*arguments, **values):
         global count
-        count += 1
+        count += name == "train_step" or arguments[0] == "evaluation"
         if count == 2:
             if sys.argv[1] == "exit":
                 os._exit(9)
             raise InputError("disk", "full")
-        return original(*arguments)
-    setattr(trainer, "_record" if sys.argv[1] == "evaluation" else "train_step", fails)
+        return original(*arguments, **values)
+    setattr(trainer, name, fails)
 try:
     trainer.fit()
 except InputError as error:

@@ -197,7 +197,7 @@ SCRIPT = """
 import os, sys, torch
 from contml.training.setup import accelerator
 accelerator("float32")
-from test_chunks import *
+from test_gradients import *
 from safetensors.torch import save_file
 rank = int(os.environ["RANK"]); half = slice(rank * ITEMS // 2, (rank + 1) * ITEMS // 2)
 out = {}
