@@ -47,7 +47,7 @@ def sizes() -> Counter[str]:
 
 
 def arrows() -> list[tuple[str, str]]:
-    """The imports between packages, without those that follow from others."""
+    """The imports between packages, without imports that follow from others."""
     graph = grimp.build_graph("contml", exclude_type_checking_imports=True)
     level = {name: n for n, row in enumerate(layers()[:-1]) for name in row}
     below: dict[str, set[str]] = {}

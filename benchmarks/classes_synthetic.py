@@ -5,7 +5,7 @@
 Trains `classes/synthetic` with each loss of the family and HDML. Each has four values of the one option that matters
 most for it (miners count as one, as in Table 1 of "A Unified View of Deep Metric Learning via Gradient Analysis").
 They are chosen on the validation classes, which are neither training nor test classes. The weights of a training are
-those with the best result on the validation classes.
+the weights with the best result on the validation classes.
 """
 
 from __future__ import annotations

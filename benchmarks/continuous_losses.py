@@ -32,7 +32,7 @@ LISTED_BATCH, LISTED_PAIRS = 512, 4096
 SIZES = (128, 256, 512, 1024, 2048)
 #: Losses timed alone.
 ALONE = ("log_ratio", "soft_info_nce", "generalized_contrastive", "relaxed_contrastive", "rank_sim")
-#: Batches in which smooth ranks are compared with those of all sigmoids.
+#: Batches in which smooth ranks are compared with the ranks of all sigmoids.
 RANKED = (64, 128, 256, 512)
 #: Divides the label distances of losses that have a scale.
 LABEL_SCALE = 50.0

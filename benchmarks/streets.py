@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from contml.data import Task
 from contml.tasks.table.file import file
 
-#: Frames of a chunk, and those after it that are left out: no query finds a frame beside its own.
+#: Frames of a chunk, and frames after it that are left out: no query finds a frame beside its own.
 _CHUNK, _GAP = 20, 5
 
 

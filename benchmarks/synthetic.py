@@ -2,7 +2,7 @@
 
 All methods share the data, the backbone, the sampler and the number of epochs of their configs, and have four options
 to choose from: the learning rate of the log-ratio loss, the margin of triplets. `benchmarks/trials.py` chooses them on
-the validation split. The weights of a training are those with the best result on the validation split.
+the validation split. A training ends with the weights that have the best result on the validation split.
 """
 
 from __future__ import annotations

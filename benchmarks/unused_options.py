@@ -21,7 +21,7 @@ _ROOT = Path(__file__).parent.parent
 
 
 def _files(suffix: str, *folders: str) -> list[Path]:
-    """The files with this suffix in some folders, without those reached through links."""
+    """The files with this suffix in some folders, without files reached through links."""
     paths = (path for folder in folders for path in sorted((_ROOT / folder).rglob(f"*{suffix}")))
     return [path for path in paths if path.resolve() == path]
 

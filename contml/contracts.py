@@ -69,7 +69,7 @@ class Measure:
 
     @property
     def linear(self) -> Measure:
-        """The measure of distances that are not squared, where those of this one are."""
+        """The measure of plain distances, if this one is of squared distances; else itself."""
         return replace(self, factor=math.sqrt(self.factor), kind="linear") if self.kind == "root" else self
 
     @property

@@ -219,7 +219,7 @@ class Run:
         return [row for row in rows if row is not None]
 
     def rewind(self, step: int, *, evaluated: bool = True) -> None:
-        """Drops the rows after `step`; also those of the evaluation at `step`, unless `evaluated`."""
+        """Drop the rows after `step`, and the rows of the evaluation at `step`, unless `evaluated`."""
 
         def is_kept(row: Mapping[str, Any]) -> bool:
             return row["step"] < step or (row["step"] == step and (evaluated or row.get("event") == "train"))

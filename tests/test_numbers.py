@@ -34,8 +34,8 @@ from contml.config import document, options
 from contml.distances import nearest as nearest_module
 from contml.evaluation import clustering, embed_parts, graded, half_width, metrics, results, retrieval
 from contml.labels import SegmentationLabels, neighbours as neighbour_cache
-from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, label_scale, pairs
-from contml.models.backbones import BNInception
+from contml.losses import LOSSES, ContrastiveLoss, DenseTripletLoss, SoftInfoNCELoss, graded_pairs, pairs
+from contml.models.bn_inception import BNInception
 from contml.search import calibration, graph, nearest, segments
 from contml.tasks.captions import distance as caption_distance
 from contml.tasks.classes import cars, cub, inshop, sop
@@ -507,7 +507,7 @@ CLAIMS: dict[str, list[tuple[str, Callable[[], Any]]]] = {
                 ("`n_pairs`", "n-pair"),
             )
         ),
-        (f"`median` is the median of {N} random pairs", lambda: label_scale._BLOCKS * label_scale._SIDE**2),
+        (f"`median` is the median of {N} random pairs", lambda: graded_pairs._BLOCKS * graded_pairs._SIDE**2),
         *(
             (
                 rf"\| {re.escape(title)} \| {N} \| {N} \| {N} \| {N} \| {N} \| {N} \[",

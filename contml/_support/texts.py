@@ -102,7 +102,7 @@ class Texts(Packed[str]):
         return np.frombuffer(content, np.uint8)[first : first + int(lengths.sum(dtype=np.int64))].copy(), lengths
 
     def differs(self, other: Texts) -> _Mask:
-        """Which texts differ from those of the same rows of another, bool `[N]`."""
+        """Which texts differ from the texts of the same rows of another, bool `[N]`."""
         from pyarrow import compute
 
         return np.asarray(compute.not_equal(self._array, other._array), bool)
@@ -374,7 +374,7 @@ class TextLists(Packed[list[str]]):
 
 
 def _among(values: np.ndarray[Any, Any], sorted_values: np.ndarray[Any, Any]) -> _Mask:
-    """Whether each value is among those that are sorted, which are not empty."""
+    """Whether each value is among the sorted values, of which there is at least one."""
     places = np.searchsorted(sorted_values, values).clip(max=len(sorted_values) - 1)
     found: _Mask = sorted_values[places] == values
     return found

@@ -88,7 +88,7 @@ class Captioner(nn.Module):
         self.register_buffer("words", self.vocabulary.to_tensor())
         self.register_buffer("feature_mean", torch.zeros(feature_dim))
         self.register_buffer("feature_deviation", torch.ones(()))
-        #: Whether the decoder is a trained one, which has features like those that it was trained on.
+        #: Whether the decoder is trained, on features like these.
         self.is_loaded = weights != "none"
         if weights != "none":
             self._load(Path(weights).expanduser())

@@ -6,7 +6,7 @@
     CIDEr-D = 10 mean_n mean_r e^(-(l_c - l_r)^2 / (2 6^2)) min(g_n(c), g_n(r)) . g_n(r) / (|g_n(c)| |g_n(r)|)
 
 Papineni et al. 2002; Lin 2004; Vedantam, Zitnick, Parikh: "CIDEr: Consensus-based Image Description Evaluation", 2015.
-BLEU, ROUGE-L and CIDEr-D are those of `pycocoevalcap` 1.2, whose `Cider` is CIDEr-D: of BLEU, r is the length of the
+BLEU, ROUGE-L and CIDEr-D are as in `pycocoevalcap` 1.2, whose `Cider` is CIDEr-D: of BLEU, r is the length of the
 reference that is closest in length; of ROUGE-L, b = 1.2, and P and R are each the largest over the references; of
 CIDEr-D, the lengths l count bigrams. Words are not stemmed, in neither form of CIDEr. An n-gram that no reference has
 counts as if one image had it. Where every image has all n-grams, as in a corpus of one image, CIDEr and CIDEr-D are 0.
@@ -218,7 +218,7 @@ def _bleu(captions: Captions, references: _References) -> tuple[Doubles, Doubles
 
 
 def _bleu_of_counts(correct: Longs, ngrams: Longs, length: Longs, closest: Longs) -> Doubles:
-    """Returns BLEU-1 to BLEU-4; the small numbers are those of pycocoevalcap, instead of divisions by 0."""
+    """Returns BLEU-1 to BLEU-4; the small numbers are as in pycocoevalcap, instead of divisions by 0."""
     shares = np.cumprod((correct + 1e-15) / (ngrams + 1e-9), axis=-1) ** (1 / np.arange(1, 5))
     ratio = (length + 1e-15) / (closest + 1e-9)
     return np.asarray(shares * np.exp(np.minimum(1 - 1 / ratio, 0))[..., None])

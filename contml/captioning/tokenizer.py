@@ -208,7 +208,7 @@ _ACROSS_SPACES = re.compile(r"[\d.)<\xa0\u2000-\u200a\u205f\u3000](?:(?<![\d.)])
 def tokenize(text: str) -> list[str]:
     """Returns the words of a caption by the rules of the Penn Treebank: lower case, without punctuation.
 
-    They are those of `pycocoevalcap`'s `PTBTokenizer`, except that they never depend on the next caption: there, an
+    They are as in `pycocoevalcap`'s `PTBTokenizer`, except that they never depend on the next caption: there, an
     initial at the end of a caption ("sign that reads K.") loses its full stop if the next one starts with "A".
     Some tokens contain a no-break space: "3 1/2" is one.
     """

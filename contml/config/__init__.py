@@ -192,7 +192,7 @@ def _part(document: Document, key: str, section: Section) -> ConfiguredPart | No
 
 
 def _options(document: Document, key: Key, constructor: Constructor, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a part at a key: those that a config gives, checked and converted, the others by default."""
+    """Return all options of a part at a key: a config's, checked and converted, and the defaults of the others."""
     known_options = {option.name: option for option in options(constructor)}
     data_names, extra_option = data_arguments(constructor), further_option(constructor)
     values = {option.name: option.default for option in known_options.values()}

@@ -3,12 +3,12 @@
     p = sum_k w_k p_k,    w_k ~ max(0, 1 - |k + 1/2 - c| / s),    s = max(1, pixels in / pixels out)
 
 c is the centre of a new pixel among the old ones. First rows are resized, then columns (`resize`: or the other way
-round); each result is rounded to 8 bits. Weights are whole numbers of 22 bits, as those of Pillow, whose results
+round); each result is rounded to 8 bits. Weights are whole numbers of 22 bits, as in Pillow, whose results
 (`Resampling.BILINEAR`) are the same to the bit.
-Weights of crops have no more than 15 significant bits, as those of `torch.nn.functional.interpolate` with
-`antialias=True`, so that results are those of torch.
+Weights of crops have no more than 15 significant bits, as in `torch.nn.functional.interpolate` with
+`antialias=True`, so that results equal torch's.
 
-Columns of pixels are neighbours in memory, but those that make one new pixel start at any byte. So new pixels are
+Columns of pixels are neighbours in memory, but the columns that make one new pixel start at any byte. So new pixels are
 computed together where their first columns are consecutive, as in crops of nearly the new size; else 16 rows together:
 
     rows [16][width][3]  ->  block [width][16][3]  ->  48 sums with the same weights  ->  lines [16][size][3]

@@ -1,10 +1,9 @@
 """One batch of images: decoded, augmented and stacked. Augmentation is a function of (seed, epoch, step, row).
 
-Training transforms: what happens to one image between decoding and the model.
-
-A transform is a callable `(image, generator)`: pixels uint8 `[H, W, 3]` and a `numpy.random.Generator` in, pixels uint8
-`[crop, crop, 3]` out. It draws only from the generator, which is seeded by (seed, epoch, step, row): a batch is the
-same for any number of workers and after a resume. Evaluation takes the centre crop, without a transform.
+A transform is what happens to one image between decoding and the model: a callable `(image, generator)`. It takes
+pixels uint8 `[H, W, 3]` and a `numpy.random.Generator`, and returns pixels uint8 `[crop, crop, 3]`. It draws only from
+the generator, which is seeded by (seed, epoch, step, row): a batch is the same for any number of workers and after a
+resume. Evaluation takes the centre crop, without a transform.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""A validation split drawn from the training split, for data that name none.
-
-Splits of judged items: by item, so that no judgment of one part has an item of the other; or by judgment.
-
-Items that judgments connect are kept together. If more than half of all items are connected, the part is drawn from
-them: items that are near each other in the graph of judgments. Judgments between both parts are then left out.
-"""
+"""Drawn splits for data that name none: a validation split of labelled items, and parts of judged items."""
 
 from __future__ import annotations
 
@@ -142,7 +136,11 @@ def connected_items(labels: JudgedItems) -> Array:
 def divide(
     labels: _J, names: Sequence[str], share: float, by: DivideBy, seed: int, purpose: str, *, fold: int = 0
 ) -> tuple[_J, _J]:
-    """The judgments of the part that is left, and those of the part that is drawn, both over all items.
+    """Return the judgments of the part that is left and the judgments of the drawn part, both over all items.
+
+    By item, no judgment of one part has an item of the other. Items that judgments connect are kept together. If more
+    than half of all items are connected, the drawn part is taken from them: items that are near each other in the graph
+    of judgments. Judgments between both parts are then left out.
 
     Args:
         labels: the judgments, a root.

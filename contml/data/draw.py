@@ -53,7 +53,7 @@ def draw(keys: Sequence[str], share: float, seed: int, purpose: str, *, fold: in
         seed: another seed draws another part.
         purpose: what is drawn: "test", "validation".
         fold: draws the part number `fold` of `folds(share)` parts that have no key in common.
-        least: the least number of keys in the part, and of those that are left.
+        least: the least number of keys in the part, and of the keys that are left.
 
     Raises:
         InputError: there are too few keys, or the share or the fold is out of range.

@@ -427,7 +427,7 @@ class _TableSource(NamedTuple):
     def every_line_is_a_row(self) -> bool:
         """Whether every line has as many cells as the first one, and quotes are a part of texts.
 
-        That is, no cell both begins and ends with one, and those that begin with one have several words.
+        That is, no cell both begins and ends with one, and cells that begin with one have several words.
         """
         width = 0
         for line in io.BytesIO(self.content):

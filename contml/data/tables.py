@@ -1,10 +1,12 @@
 """Tables: CSV, JSON, Parquet and Excel files as columns of Arrow, with the line of each row for errors.
 
     read_table(path) -> Table
-        text      table_text.py: cells between delimiters, perhaps in quotes
+        text      cells between delimiters, perhaps in quotes
         JSON      one object per line, or a list of objects
-        Parquet   table_parquet.py
-        .xlsx     table_sheet.py
+        Parquet   columns of numbers, texts, and lists of these
+        .xlsx     the cells of a sheet
+
+The readers of text, Parquet and Excel are in `table_formats.py`.
 
 A cell is a text, a number, a list of texts or a list of numbers; a missing one is null.
 """

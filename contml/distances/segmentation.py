@@ -1,6 +1,6 @@
 """Distances of label maps, 1 - mIoU, computed from maps that are packed to one bit per pixel and class.
 
-A_c are the pixels of class c in map x, B_c those in map y, V and W the pixels that x and y do not ignore:
+A_c are the pixels of class c in map x, B_c in map y; V and W are the pixels that x and y do not ignore:
 
     IoU_c = |A_c & B_c| / (|A_c & W| + |V & B_c| - |A_c & B_c|),    D(x, y) = 1 - mean_c IoU_c
 
@@ -135,7 +135,7 @@ def _by_product(x: PackedMaps, y: PackedMaps) -> Tensor:
 
 
 def _union(masks: Tensor) -> Tensor:
-    """`[N, words]`: the pixels of any class, which are those that are not ignored."""
+    """`[N, words]`: the pixels of any class: all that are not ignored."""
     out = masks[:, 0].clone()
     for mask in masks.unbind(1)[1:]:
         out |= mask

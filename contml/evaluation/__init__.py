@@ -4,10 +4,10 @@ from contml.evaluation.class_retrieval import mean_average_precision_at_r, r_pre
 from contml.evaluation.clustering import cluster, normalized_mutual_information, pairwise_f1
 from contml.evaluation.evaluated import Evaluated, Selection
 from contml.evaluation.graded import hierarchical_average_precision, kendall_tau, recall_within
+from contml.evaluation.intervals import half_width, paired_interval, variance_of_mean
 from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
 from contml.evaluation.judgments import Judged, JudgmentEvaluator, evaluate_judgments
 from contml.evaluation.label_errors import LabelErrors, label_errors
-from contml.evaluation.metrics import half_width, paired_interval, variance_of_mean
 from contml.evaluation.results import Curve, Evaluation, Ranking, RecallWithin, Score
 from contml.evaluation.retrieval import evaluate, label_distance_metrics, mean_label_distance_at_k, ndcg_at_k
 

@@ -1,7 +1,4 @@
-"""Sums over ranked lists, and the order of their nearest items, compiled by numba.
-
-Loops of the graded metrics, compiled by numba: one ranking at a time, ties as expectations.
-"""
+"""Loops of the graded metrics, compiled by numba: one ranking at a time, ties as expectations; the order of items."""
 
 from __future__ import annotations
 
@@ -142,7 +139,7 @@ def add_misses(
     """Add to out `[T, K]` the chances that none of the K nearest has a label distance within each threshold `[T]`.
 
     distances, labels `[Q, D]` of rankings, D at least K; further `[Q]`, further_hits `[Q, T]`: number of further items
-    that tie with the last place, and of those within each threshold.
+    that tie with the last place, and of the items within each threshold.
     """
     places, depth = out.shape[1], distances.shape[1]
     for q in range(len(distances)):

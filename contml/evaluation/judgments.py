@@ -1,4 +1,4 @@
-"""Evaluation by judgments: answers to triplets beside those of judges, nDCG of judged lists, ranks of judged pairs.
+"""Evaluation by judgments: answers to triplets beside the judges' answers, nDCG of judged lists, ranks of judged pairs.
 
     accuracy   mean over triplets of [the model's answer is that of most judges]
     agreement  mean over triplets of the share of the judges who gave the model's answer
@@ -42,7 +42,8 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml.data.split import Split
 from contml.evaluation.evaluators import Device, Evaluator
-from contml.evaluation.metrics import discounts, half_width, half_width_of_share
+from contml.evaluation.intervals import half_width, half_width_of_share
+from contml.evaluation.metrics import discounts
 from contml.evaluation.results import Evaluation, Score, score_of
 from contml.labels.base import JudgedPairs
 from contml.labels.judged import ANSWER_PAIRS, JudgedItems, PairLabels, RankingLabels, TripletLabels
@@ -77,7 +78,7 @@ class Judged:
     items: Tensor | None
 
     def shown(self, count: int = 8) -> list[int]:
-        """Judgments at equal quantiles of the main metric, best first; of equal values, those at equal steps."""
+        """Judgments at equal quantiles of the main metric, best first; of equal values, judgments at equal steps."""
         order = np.argsort(-self.values.numpy(), kind="stable")
         count = min(count, len(order))
         return [int(order[int((rank + 0.5) / count * len(order))]) for rank in range(count)]

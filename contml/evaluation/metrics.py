@@ -28,16 +28,13 @@ Queries of one group or class share an item: the group, or the class (`items_of_
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError, closest, did_you_mean
 from contml.contracts import Measure
 from contml.distances.ranks import mean_ranks
@@ -238,28 +235,6 @@ def ndcg_at(gain: Tensor, ideal: Tensor) -> Tensor:
     return ((gain * discount).cumsum(1) / (ideal * discount).cumsum(1)).mean(0)
 
 
-def paired_interval(a: Numbers, b: Numbers, items: Tensor | None = None) -> tuple[float, float]:
-    """Mean of a - b, and half the width of its 95 % interval, by Student's t (`half_width`).
-
-    Args:
-        a: values of a metric `[Q]`, one per query.
-        b: values of the same queries in other rankings `[Q]`.
-        items: the items of each query `[Q, m]`, where queries that share one are not independent; None: they are.
-
-    Returns:
-        The mean and the half width; NaN in place of the half width if there is only one query, or if all share
-        an item.
-
-    Raises:
-        InputError: there is no value, or the numbers of values differ.
-    """
-    x, y = as_numbers("a", a).double(), as_numbers("b", b).double()
-    if x.ndim != 1 or x.shape != y.shape or not len(x):
-        raise InputError("b", f"{list(y.shape)} values, a has {list(x.shape)}", hint="give both for the same queries")
-    difference = x - y
-    return float(difference.mean()), half_width(difference, items)
-
-
 def spearman(x: Tensor, y: Tensor) -> float:
     """Spearman's rank correlation of x `[P]` and y `[P]`, ties get their mean rank; NaN if x or y is constant."""
     if len(x) < 2 or bool((x == x[0]).all()) or bool((y == y[0]).all()):
@@ -291,163 +266,3 @@ class Ties:
     def expected(self, values: Tensor, beyond: Tensor) -> Tensor:
         """The expected value at each place `[q, D]`: the mean over its group, arguments as of `sums`."""
         return self.sums(values, beyond) / self.size
-
-
-def items_of_queries(classes: Tensor | None, groups: Tensor | None) -> Tensor | None:
-    """The items that queries share, for `variance_of_mean`: their classes, their groups, or both.
-
-    A result should hold for new classes and new groups, and the queries of a class find the same items. Where each
-    group is in one class, the classes are the items; where each class is in one group, the groups are; else both.
-
-    Args:
-        classes: the class of each query `[Q]`; None: labels are not classes.
-        groups: the group of each query `[Q]`; None: there are none.
-
-    Returns:
-        `[Q, m]`; None: no queries share an item.
-    """
-    if classes is None or groups is None:
-        known = groups if classes is None else classes
-        return None if known is None else known[:, None]
-    by_class, by_group = (torch.unique(each, return_inverse=True)[1] for each in (classes, groups))
-    num_classes, num_groups = (len(torch.unique(each)) for each in (classes, groups))
-    together = len(torch.unique(torch.stack((by_class, by_group), 1), dim=0))
-    if together == num_groups:
-        return classes[:, None]
-    if together == num_classes:
-        return groups[:, None]
-    return torch.stack((by_class, num_classes + by_group), 1)
-
-
-def half_width(values: Numbers, items: Tensor | None = None) -> float:
-    """Half the width of the 95 % interval of a mean; NaN for fewer than two values, or if all share an item.
-
-    Args:
-        values: `[J]`.
-        items: as in `variance_of_mean`.
-
-    Raises:
-        InputError: the values are not numbers.
-    """
-    x = as_numbers("values", values).double()
-    return half_width_of_sum([(variance_of_mean(x, items), degrees_of_freedom(len(x), items))])
-
-
-def half_width_of_share(hits: Numbers, items: Tensor | None = None) -> float:
-    """Half the width of the 95 % interval of a share, to be cut at 0 and 1; NaN as for `half_width`.
-
-    Of values that are all 0, or all 1, no variance is seen. It is then that of Clopper and Pearson (1934) for n
-    independent values, `1 - 0.025^(1 / n)`, where n - 1 are the degrees of freedom of the items.
-
-    Args:
-        hits: `[J]`, each from 0 to 1.
-        items: as in `variance_of_mean`.
-
-    Raises:
-        InputError: the values are not numbers.
-    """
-    x = as_numbers("hits", hits).double()
-    half = half_width(x, items)
-    if half == 0 and float(x[0]) in (0, 1):
-        half = 1 - 0.025 ** (1 / (1 + degrees_of_freedom(len(x), items)))
-    return half
-
-
-def half_width_of_sum(estimates: Sequence[tuple[float, float]]) -> float:
-    """Half the width of the 95 % interval of a sum of independent estimates (Welch); NaN if a variance is.
-
-    Args:
-        estimates: the variance of each, and the degrees of freedom of this variance.
-    """
-    from scipy.special import stdtrit  # here: it takes a while to import
-
-    total, degrees = variance_of_sum(estimates)
-    return float(stdtrit(degrees, 0.975)) * math.sqrt(total) if total else 0.0
-
-
-def p_value(value: float, estimates: Sequence[tuple[float, float]]) -> float:
-    """The two-sided p-value of the hypothesis that a sum of independent estimates is 0; 1 if a variance is NaN.
-
-    Args:
-        value: the sum.
-        estimates: as in `half_width_of_sum`.
-    """
-    from scipy.special import stdtr  # here: it takes a while to import
-
-    total, degrees = variance_of_sum(estimates)
-    if math.isnan(total):
-        return 1.0
-    if not total:
-        return float(value == 0)
-    return 2 * float(stdtr(degrees, -abs(value) / math.sqrt(total)))
-
-
-def variance_of_sum(estimates: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The variance of a sum of independent estimates, and its degrees of freedom, by Welch and Satterthwaite.
-
-    Args:
-        estimates: as in `half_width_of_sum`.
-    """
-    total = float(sum(variance for variance, _ in estimates))
-    if not total or math.isnan(total):
-        return total, math.inf
-    return total, 1 / sum((variance / total) ** 2 / degrees for variance, degrees in estimates)
-
-
-def variance_of_mean(values: Tensor, items: Tensor | None = None) -> float:
-    """The variance of a mean of values, of which those that share an item are not independent.
-
-    It is the sum of e_t e_u over values t, u that share an item, divided by J^2; e: residuals. They are smaller than
-    the errors, so each sum of residuals over the values of an item is divided by (1 - share of these values)^(m / 2).
-    With one item per value (m = 1), this is CR2: Bell, McCaffrey, "Bias reduction in standard errors for linear
-    regression with multi-stage samples", 2002. With several items: Cameron, Gelbach, Miller, "Robust inference with
-    multiway clustering", 2011; of pairs, Aronow, Samii, Assenova, "Cluster-robust variance estimation for dyadic
-    data", 2015. Where no values share an item, it is the usual variance; it is never below that.
-
-    Args:
-        values: `[J]`.
-        items: the different items of each value `[J, m]`, such as its group or its class (m = 1); None: none are
-            shared.
-
-    Returns:
-        The variance; NaN for fewer than two values, or if all share an item.
-    """
-    count = len(values)
-    if count < 2:
-        return math.nan
-    residuals = values.double() - values.double().mean()
-    independent = float(residuals.square().sum()) / (count - 1) / count
-    if items is None:
-        return independent
-    # Two values that share s items are in s sums over one item, in s (s - 1) / 2 over two items, ...: with alternating
-    # signs, they count once.
-    shared, width, ordered = 0.0, items.shape[1], items.sort(dim=1).values
-    for size in range(1, width + 1):
-        chosen = list(itertools.combinations(range(width), size))
-        subsets = torch.cat([ordered[:, list(columns)] for columns in chosen])
-        subsets, dim = (subsets[:, 0], None) if size == 1 else (subsets, 0)  # by rows takes 30 times longer
-        _, number, counts = torch.unique(subsets, dim=dim, return_inverse=True, return_counts=True)
-        if int(counts.max()) == count:
-            return math.nan
-        sums = torch.zeros(len(counts), dtype=torch.float64)
-        sums.index_add_(0, number, residuals.repeat(len(chosen)))
-        shared -= (-1) ** size * float((sums.square() / (1 - counts / count) ** width).sum())
-    return max(independent, shared / count**2)
-
-
-def degrees_of_freedom(count: int, items: Tensor | None = None) -> float:
-    """The degrees of freedom of `variance_of_mean`: those of Bell and McCaffrey, by the share of each item.
-
-    Of G groups of equal size it is G - 1, of unequal ones fewer; of items of pairs or triplets, by how often each is
-    judged. They are never more than J - 1.
-
-    Args:
-        count: the number of values J.
-        items: as in `variance_of_mean`.
-    """
-    if items is None:
-        return count - 1
-    shares = torch.unique(items, return_counts=True)[1].double() / items.numel()
-    squares = shares.square()
-    ratios = squares / (1 - shares)
-    return min(count - 1, 1 / float(squares.sum() + ratios.sum().square() - ratios.square().sum()))

@@ -87,7 +87,7 @@ def score_of(name: str, model: float, random: float, oracle: float = 1.0) -> Sco
 class RecallWithin:
     """Share of the queries with an item within a label distance among the K nearest, as a curve over this threshold.
 
-    The thresholds are `quantiles` of the label distances of queries and gallery. The recalls are those of the model, of
+    The thresholds are `quantiles` of the label distances of queries and gallery. The recalls are of the model, of
     a random ranking (expectation) and of the oracle.
     """
 
@@ -208,7 +208,7 @@ class Ranking:
     retrievals; `pairs` `[P, 2]` are (label distance, embedding distance) of a uniform sample of query-gallery pairs;
     embeddings `[N, d]` of the whole split, or `[0, d]` where they were not asked for; `values` `[Q]`, float64, are the
     main metric of each query: Recall@1, or label distance@10, ties as expectations. Their mean is the main metric of
-    the evaluation. `random_values` and `oracle_values` `[Q]` are those of a random ranking (its expectation) and of the
+    the evaluation. `random_values` and `oracle_values` `[Q]` are the same of a random ranking (expected) and of the
     oracle. `label_distance_at_k` `[Q, 2]`, float64, are the label distance@K of each query and the oracle's; K is that
     of `headline_k`. `scores` are the metrics without a K of each query by name, `[Q]`, float64, where labels are
     classes. `items` `[Q, m]` are the groups and classes of the queries, which are not independent within one; None: all

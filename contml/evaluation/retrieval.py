@@ -21,16 +21,8 @@ from contml.distances.nearest import Nearest
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.graded import GradedMetrics, NearestItems
-from contml.evaluation.metrics import (
-    Ties,
-    discounts,
-    gains,
-    half_width,
-    items_of_queries,
-    mean_label_distance_at,
-    ndcg_at,
-    spearman,
-)
+from contml.evaluation.intervals import half_width, items_of_queries
+from contml.evaluation.metrics import Ties, discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import QueryGallery, as_class_ids, as_embeddings, as_ks, as_row_numbers
 from contml.evaluation.results import (
     RECALL_AT,

@@ -204,7 +204,7 @@ class LabelSpace(LabelWords):
     def known(self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None) -> Tensor | None:
         """Which rows and columns have a label distance, bool `[R, C]`; None: all, as in most label spaces.
 
-        `pairwise` is 0 where it is False. The arguments are those of `pairwise`.
+        `pairwise` is 0 where it is False. The arguments are as in `pairwise`.
 
         Raises:
             InputError: a row does not exist, or a label space has another root.
@@ -278,7 +278,7 @@ class LabelSpace(LabelWords):
         return neighbours
 
     def _searched(self, k: int, rows: Rows, among: Rows) -> tuple[Tensor, Tensor]:
-        """The rows `[R]` to find neighbours of, and those `[C]` that may be neighbours, ascending."""
+        """Return the rows `[R]` to find neighbours of, and the rows `[C]` that may be neighbours, ascending."""
         r, c = as_rows(rows, len(self), self.device), torch.unique(as_rows(among, len(self), self.device))
         available = len(c) - int(torch.isin(r, c).any())
         if not is_whole(k) or not 1 <= k <= available:

@@ -50,7 +50,7 @@ class CaptionVectorLabels(CaptionSets):
 
     The label distance of two captions is 1 - their cosine, in [0, 2]. That of two images compares the means of their
     captions' unit vectors (`sets="mean"`), or sums the minima over captions as `CaptionLabels` does (`sets="minima"`).
-    In float64, symmetric, 0 for equal captions. Words are those of `CaptionLabels`; an encoder gets captions in
+    In float64, symmetric, 0 for equal captions. Words are as in `CaptionLabels`; an encoder gets captions in
     Unicode's form NFC.
 
     A caption without a vector is dropped (`dropped` counts them): one without words, without words that have a vector,

@@ -51,7 +51,7 @@ def idf_weights(captions: Sequence[Sequence[str]], others: Sequence[Sequence[str
 
     Args:
         captions: the captions of each image.
-        others: captions whose words get a weight too, but are not counted: those of a test set.
+        others: captions whose words get a weight too, but are not counted: the captions of a test set.
     """
     captions, others = checked_captions(captions), checked_captions(others)
     counts = Counter(word for image in caption_tokens(captions) for word in set(chain.from_iterable(image)))

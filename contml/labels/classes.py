@@ -128,7 +128,7 @@ class ClassLabels(ItemLabels):
         return Colours(positions, self.title, [self.text(row_of[position]) for position in range(len(unique_ids))])
 
     def as_root(self) -> Self:
-        """The same items as a new root: classes are numbered anew, without those that have no item."""
+        """The same items as a new root: classes are numbered anew, without classes that have no item."""
         root = super().as_root()
         present_ids, root.class_ids = torch.unique(self.class_ids, return_inverse=True)
         names = dict(enumerate(self.names))

@@ -112,7 +112,8 @@ def growing(labels: LabelSpace) -> ItemLabels:
         InputError: they are other labels.
     """
     if not isinstance(labels, ItemLabels):
-        raise InputError(type(labels).__name__, "has no items that a constructor takes", hint="give another space")
+        got, hint = "its items cannot be saved, joined or typed", "a label space that can derives from ItemLabels"
+        raise InputError(type(labels).__name__, got, hint=hint)
     return labels
 
 

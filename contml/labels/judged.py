@@ -834,7 +834,7 @@ class RankingLabels(JudgedItems):
         return root._with_members(inside & has_query[root.judgment_of])
 
     def _with_members(self, kept: _Mask) -> Self:
-        """The lists with some of their members; those without two items of different values are omitted."""
+        """Return the lists with some of their members; lists without two different values are omitted."""
         root = super(JudgedItems, self).as_root()
         root._choose(kept)
         whole = root._informative()

@@ -91,7 +91,7 @@ class MatrixLabels(ItemLabels):
             super().__init__(positions=torch.arange(shape[1], device=values.device))
         if anchors is not None:
             self.rows = None
-        self._is_whole = True  # whether the items are those of the matrix, in its order
+        self._is_whole = True  # whether the items are the items of the matrix, in its order
 
     def to(self, device: torch.device | str) -> Self:
         """The same labels on another device, with a matrix in memory unless they are a part of others."""

@@ -147,7 +147,7 @@ class PoseLabels(MetricLabels, ItemLabels):
         return self._made({"joints": given[None], "visible": flags[None], "squared": self.squared, **self._form})
 
     def plain(self, row: int) -> Any:
-        """The joints of an item as they are compared, None for those that are not visible."""
+        """The joints of an item as they are compared, None for joints that are not visible."""
         pairs = zip(self.joints[row].tolist(), self.visible[row].tolist(), strict=True)
         return [joint if is_visible else None for joint, is_visible in pairs]
 

@@ -40,7 +40,7 @@ class SavedLabels(BaseModel):
         measure: as in the label space.
         title: as in the label space.
         part_names: as in the label space.
-        texts: the texts of the items; empty: those of the label space.
+        texts: the texts of the items; empty: the texts of the label space.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)

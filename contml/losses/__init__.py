@@ -2,8 +2,9 @@
 
 from contml.losses.driver import Block, PairLoss
 from contml.losses.dro import DROLoss, kl_robust
+from contml.losses.graded_pairs import GeneralizedContrastiveLoss, RelaxedContrastiveLoss
 from contml.losses.ice import GradedInstanceCrossEntropyLoss, InstanceCrossEntropyLoss
-from contml.losses.label_scale import GeneralizedContrastiveLoss, RelaxedContrastiveLoss
+from contml.losses.label_order import CoSENTLoss, RankNContrastLoss, SoftInfoNCELoss
 from contml.losses.levels import MatryoshkaLoss
 from contml.losses.log_ratio import LogRatioLoss
 from contml.losses.memory import CrossBatchMemory
@@ -19,7 +20,6 @@ from contml.losses.pairs import (
     RAWLoss,
 )
 from contml.losses.proxies import CrossEntropyLoss, NormalizedSoftmaxLoss, ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
-from contml.losses.ranked import CoSENTLoss, RankNContrastLoss, SoftInfoNCELoss
 from contml.losses.regularizers import RankSimLoss, RegularizedLoss
 from contml.losses.smooth_rank import SmoothRankLoss
 from contml.losses.triplet import DenseTripletLoss, TripletMarginLoss

@@ -88,7 +88,7 @@ class Comparison:
         known: gives the pairs of a slice of the anchors that have a label distance, bool `[a, B]`; None: all.
         rows: the position of each anchor in the batch `[A]`; None: as in the call, or anchors are proxies.
         cols: the position of each item in the batch `[B]`; None: the whole batch in order, or items are proxies.
-        batch: the embeddings of the call, also those that are not compared; `PairLoss.compare` sets it.
+        batch: all embeddings of the call, compared or not; `PairLoss.compare` sets it.
     """
 
     x: Tensor

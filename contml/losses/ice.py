@@ -11,11 +11,11 @@ negatives of each of the m anchors the same share of the gradient,
 
 which is the gradient of the surrogate  sum_a ( sum_j w_aj S_aj - sum_i w_ai S_ai )  whose weights are held fixed.
 
-Instance cross entropy for graded labels; on labels of 0 and 1 it is the loss of classes.
-
-Pairs are graded: positive to a degree psi in [0, 1], a function of label distance, and negative to 1 - psi:
+For graded labels, a pair is positive to a degree psi in [0, 1], a function of label distance, and negative to 1 - psi:
 
     1/m sum_i  sum_j psi_ij softplus( log sum_k (1 - psi_ik) e^{scale s_ik} - scale s_ij )
+
+On labels of 0 and 1 this is the loss of classes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch.nn.functional import logsigmoid
 from contml._support.validation import PositiveFloat, check_ranges
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, Comparison, PairLoss
-from contml.losses.label_scale import GradedSimilarityLoss, Kernel, LabelScale
+from contml.losses.graded_pairs import GradedSimilarityLoss, Kernel, LabelScale
 from contml.losses.log_sum_exp import log_sum_exp
 from contml.mining import Miner
 

@@ -24,7 +24,7 @@ from contml.contracts import Requirement
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, PairLoss
 from contml.losses.inputs import as_anchors, as_labels, check_embeddings, check_loss
-from contml.losses.ranked import sort_rows
+from contml.losses.label_order import sort_rows
 
 
 class RankSimLoss(PairLoss):

@@ -50,7 +50,7 @@ from torch.nn.functional import conv1d, pad
 from contml._support.validation import PositiveFloat, PositiveInt, check_ranges
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, Comparison, refuse_double_backward
-from contml.losses.label_scale import GradedSimilarityLoss, Kernel, LabelScale
+from contml.losses.graded_pairs import GradedSimilarityLoss, Kernel, LabelScale
 
 #: Items in the parts of a batch whose sigmoids are all computed, for ap.
 _LEAF = 48
@@ -90,7 +90,7 @@ class SmoothRankLoss(GradedSimilarityLoss):
         return items <= max(10, math.sqrt(boxes(self.temperature))) * (16 if self.metric == "ap" else 10)
 
     def rows_of_a_block(self, comparison: Comparison) -> int:
-        """The number of anchors in a block: each needs B x B entries, or those of the parts or of the boxes."""
+        """The number of anchors in a block: each needs B x B entries, or the entries of the parts or boxes."""
         items = len(comparison.y)
         if self.is_direct(items):
             entries_of_an_item = items

@@ -2,7 +2,7 @@
 
     y = W x + alpha / rank * B A x,   A [rank, in], B [out, rank],   B = 0 at the start
 
-Hu et al.: "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022. The layers are those of `peft`. Weights that
+Hu et al.: "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022. The layers come from `peft`. Weights that
 are saved or exported are merged, W + alpha / rank * B A: they need neither adapters nor `peft`.
 """
 

@@ -1,4 +1,4 @@
-"""An embedding model: a backbone, and a head on its features or on those of each of its levels.
+"""An embedding model: a backbone, and a head on its features or on the features of each level.
 
 Backbones are contml's own (`BACKBONES`), torchvision's classification models without their classifier, timm's
 (`timm:NAME`), or a user's own module (`package.module:callable`; from Python also the module itself).

@@ -64,7 +64,7 @@ class LevelHeads(nn.ModuleDict):
 
 
 def build_head(kind: HeadKind, start: HeadStart, widths: list[int], dim: int, levels: list[str] | None) -> nn.Module:
-    """Builds the head of features, or of those of each level.
+    """Build the head of features, or of the features of each level.
 
     Args:
         kind: which one.

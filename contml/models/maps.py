@@ -1,21 +1,4 @@
-"""Feature maps of a backbone: the last ones, pooled over the image, and of several levels.
-
-Global pooling of feature maps `[B, C, H, W]` and of the tokens `[B, T, C]` of a transformer.
-
-average, max, average_max    of maps: the mean over the image, the maximum, or their sum
-cls                          the class token
-patches                      the mean of the tokens of patches, without class token and registers
-cls_patches                  both, one after the other: features of twice the length
-
-Features of several levels of a backbone: intermediate feature maps, pooled over the image.
-
-Wang et al., "Ranked List Loss for Deep Metric Learning" (CVPR 2019), and "Instance Cross Entropy for Deep Metric
-Learning" (2020): L, M and H are the features after a low, a middle and a high block. Each has its own head and
-loss, and the embeddings of the levels are concatenated. In BN-Inception the levels are inception 3c, 4e and 5b, as in
-the second paper; in GoogLeNet 3b, 4e and 5b, the last block of each size of the feature map; in ResNets, stages 2 to 4.
-A level of any network is also a module by its name. Every level is pooled and goes through one linear layer. In the
-authors' code, low and middle have a convolution and a layer of 1,024 before it, like GoogLeNet's auxiliary classifiers.
-"""
+"""Feature maps of a backbone: the last ones, pooled over the image, and of several levels."""
 
 from __future__ import annotations
 
@@ -61,6 +44,9 @@ def last_maps(backbone: nn.Module) -> tuple[str, int]:
     return map_modules[-1]
 
 
+#: Global pooling of maps `[B, C, H, W]`: their mean over the image, their maximum, or the sum of both. Of the tokens
+#: `[B, T, C]` of a transformer: the class token; the mean of the tokens of patches, without class token and registers;
+#: or both, one after the other, features of twice the length.
 Pooling: TypeAlias = Literal["average", "max", "average_max", "cls", "patches", "cls_patches"]
 #: How the poolings of tokens are called in timm.
 TOKENS = {"cls": ("token",), "patches": ("avg",), "cls_patches": ("token", "avg")}
@@ -146,6 +132,14 @@ LEVELS: dict[str, tuple[str, str, str]] = {
 
 def at_levels(backbone: nn.Module, name: str, levels: Sequence[str]) -> nn.Module:
     """Returns the backbone up to the last of these levels; its output is the features of each level by name.
+
+    Wang et al., "Ranked List Loss for Deep Metric Learning" (CVPR 2019), and "Instance Cross Entropy for Deep
+    Metric Learning" (2020): L, M and H are the features after a low, a middle and a high block. Each has its own
+    head and loss, and the embeddings of the levels are concatenated. In BN-Inception the levels are inception 3c,
+    4e and 5b, as in the second paper; in GoogLeNet 3b, 4e and 5b, the last block of each size of the feature map;
+    in ResNets, stages 2 to 4. A level of any network is also a module by its name. Every level is pooled and goes
+    through one linear layer. In the authors' code, low and middle have a convolution and a layer of 1,024 before
+    it, like GoogLeNet's auxiliary classifiers.
 
     Raises:
         InputError: no level is given, one appears twice or is no module, or PyTorch cannot trace the backbone.

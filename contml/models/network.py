@@ -1,20 +1,24 @@
-"""What the trainer asks of a model beyond `forward`.
-
-Stages of a backbone, from the images to the features: what can be frozen, and have learning rates of its own.
-
-A network of timm names its stages itself (`group_matcher`): the stem, then the blocks of a transformer or the stages of
-a convolutional network. In other networks, stages are the modules at the top level, inside the module that has nearly
-all of the weights: `conv1`, `layer1` ... `layer4` of a ResNet, `features.0` ... `features.18` of MobileNetV2. A
-normalization belongs to the layer before it.
-"""
+"""What the trainer asks of a model beyond `forward`; the pixels of a network, and the stages of its backbone."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from torch import Tensor, nn
+
+
+class PixelFormat(NamedTuple):
+    """Range, order of channels, mean and std of the pixels that a network was trained with; by default ImageNet's.
+
+    A network of your own that wants others has an attribute `pixel_format` of this class.
+    """
+
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of each channel, in this range and order
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
+    maximum: int = 1  # black is 0, white is this
+    order: Literal["RGB", "BGR"] = "RGB"
 
 
 class Network(nn.Module, ABC):
@@ -77,7 +81,14 @@ _NEARLY_ALL = 0.9
 
 
 def stage_of(backbone: nn.Module) -> dict[str, int]:
-    """Returns the stage of each parameter of a backbone by its name: 0 is the one next to the images."""
+    """Return the stage of each parameter of a backbone by its name: 0 is the stage next to the images.
+
+    Stages can be frozen, and have learning rates of their own. A network of timm names its stages itself
+    (`group_matcher`): the stem, then the blocks of a transformer or the stages of a convolutional network. In other
+    networks, stages are the modules at the top level, inside the module that has nearly all of the weights: `conv1`,
+    `layer1` ... `layer4` of a ResNet, `features.0` ... `features.18` of MobileNetV2. A normalization belongs to the
+    layer before it.
+    """
     matcher: Any = getattr(backbone, "group_matcher", None)
     groups = list(_modules(backbone))
     if matcher is not None:

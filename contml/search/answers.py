@@ -22,7 +22,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml.distances.euclidean import normalize, squared_euclidean
 from contml.distances.exact import squared_distances_to
-from contml.evaluation.metrics import items_of_queries
+from contml.evaluation.intervals import items_of_queries
 from contml.labels.base import LabelSpace
 from contml.labels.items import growing
 from contml.search.calibration import Calibration, Pairs, calibrate
@@ -73,7 +73,7 @@ class Known(NamedTuple):
         return self._replace(embeddings=compared_by(distance, self.embeddings))
 
     def part(self, rows: Tensor, number: int) -> Known:
-        """Those of some rows that have a label in term `number` of the labels, and that label."""
+        """Return the items of some rows that have a label in term `number` of the labels, with that label."""
         space, present = self.labels.terms[number]
         kept = rows if present is None else rows[present[rows]]
         groups = None if self.groups is None else self.groups[kept]
@@ -199,7 +199,7 @@ def label_query(embeddings: Tensor, distances: Tensor, k: int) -> Tensor:
 
 
 def shares_of_nearest(distances: Tensor, k: int) -> Tensor:
-    """The share `[Q, N]` of each item in the mean of the k nearest, by label distances `[Q, N]`; 0 of those farther."""
+    """The share `[Q, N]` of each item in the mean of the k nearest, by label distances `[Q, N]`; 0 of farther ones."""
     last = distances.kthvalue(k, dim=1, keepdim=True).values
     nearer, tied = (distances < last).double(), (distances == last).double()
     return (nearer + tied * (k - nearer.sum(1, keepdim=True)) / tied.sum(1, keepdim=True)) / k
@@ -298,7 +298,7 @@ class _Truth:
 
     @classmethod
     def of(cls, known: Known, queries: Known) -> _Truth | None:
-        """Those of a split; None where no training item could answer them, or none can be compared with training."""
+        """Return the queries of a split, or None if no training item could answer them, or be compared with them."""
         try:
             made = cls(known, queries, torch.arange(len(queries.embeddings))) if len(queries.embeddings) else None
         except InputError:

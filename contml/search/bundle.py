@@ -90,7 +90,7 @@ class Bundle(BaseModel):
         epoch: number of epochs that trained them; 0: they are the initial weights.
         sha256: the hash of the file of the weights.
         feature_dim: length of the feature vectors that it embeds; None if it embeds images.
-        transform: what happens to an image before the network. Without `pixels`, they are those of its backbone.
+        transform: what happens to an image before the network. Without `pixels`, the pixels of its backbone are taken.
         unit: what a label distance of 1 means, in words.
         measure: how label distances are printed.
         calibration: what an embedding distance means; None without a validation split.

@@ -38,7 +38,7 @@ from contml._support.text import number, percent
 from contml.contracts import PLAIN, LabelKind, Measure
 from contml.data.split import Split, Task
 from contml.distances import squared_distances_of
-from contml.evaluation.metrics import half_width_of_share
+from contml.evaluation.intervals import half_width_of_share
 from contml.evaluation.results import Ranking, headline_k
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -73,7 +73,7 @@ class Pairs(NamedTuple):
 
     @classmethod
     def of(cls, split: Split, ranking: Ranking, nearest: int | None = None) -> Pairs:
-        """The pairs of a ranking; `nearest`: items per query, default those of the main metric."""
+        """The pairs of a ranking; `nearest`: items per query, default as many as the main metric has."""
         k = min(nearest or headline_k(ranking.model.shape[1]), ranking.model.shape[1])
         rows, cols = ranking.queries.repeat_interleave(k), ranking.model[:, :k].flatten()
         embedding_distances = squared_distances_of(ranking.embeddings, ranking.embeddings, rows, cols).sqrt()

@@ -27,8 +27,8 @@ from contml.data.decode import resized
 from contml.data.features import Floats
 from contml.evaluation.embed import BATCH, embed_rows
 from contml.models import EmbeddingModel
-from contml.models.backbones import PixelFormat
 from contml.models.identity import identity
+from contml.models.network import PixelFormat
 from contml.search import bundle as bundles
 from contml.search.bundle import PLACE, Bundle, SavedModel, Transform, make_card
 from contml.search.calibration import Array, Calibration, LabelDistance
@@ -157,7 +157,7 @@ class Embedder:
         return shorter
 
     def fitted_to(self, dim: int) -> Embedder:
-        """The model with embeddings of `dim` numbers, such as those of an index, if it was trained for this length."""
+        """Return the model with embeddings of `dim` numbers, as of an index, if it was trained for this length."""
         return self.with_dim(dim) if dim in self.model.nested_dims else self
 
     def to(self, device: torch.device | str) -> Self:
@@ -522,7 +522,7 @@ def _build(found: SavedModel, trust: bool) -> EmbeddingModel | Captioner:
 
 
 def _other_versions(bundle: Bundle) -> str:
-    """Which packages have other versions than those that trained the model."""
+    """Return the packages whose versions differ from the versions that trained the model."""
     installed = versions()
     differing = [f"{name} {version}" for name, version in bundle.versions.items() if installed.get(name) != version]
     return f"it was trained with {', '.join(differing)}" if differing else ""

@@ -67,7 +67,7 @@ class HubModel(nn.Module, PyTorchModelHubMixin):
         super().__init__()
         self.embedder = embedder
         self.network = embedder.model
-        self.labels = True  # no argument: the mixin writes those in a file of its own
+        self.labels = True  # no argument: the mixin writes arguments in a file of its own
         self._place = PLACE
 
     def forward(self, images: Tensor) -> Tensor:

@@ -215,7 +215,7 @@ def _named(argument: str, options: TableOptions | None, out: Path | None) -> _Li
 
 
 def changed(files: Mapping[str, str], made: str | Path, remedy: str) -> InputError:
-    """The error of image files that are not those that were embedded.
+    """Return the error of image files that changed since they were embedded.
 
     Args:
         files: what removes the embeddings of each, by its path.

@@ -316,7 +316,7 @@ class LabelledItems:
 
     @classmethod
     def of_run(cls, run: Run) -> LabelledItems | None:
-        """Those of the model that a run evaluated; None if it has none, or they are of other weights.
+        """Return the items of the model that a run evaluated; None if it has none, or they are of other weights.
 
         Raises:
             InputError: the file is damaged.
@@ -328,7 +328,7 @@ class LabelledItems:
 
     @property
     def titles(self) -> list[str]:
-        """The names of the labels: one, or those of a sum."""
+        """The names of the labels: one, or one per term of a sum."""
         return [space.title for space, _ in self._terms]
 
     @property
@@ -341,7 +341,7 @@ class LabelledItems:
     def _compared(self) -> list[tuple[Tensor, float]]:
         """Of each label, the items as queries are compared with them, and below which squared distance one is a query.
 
-        The items are those with the label.
+        Only items with the label are compared.
         """
         found = []
         for (_, present), record in zip(self._terms, self.record.answers, strict=True):

@@ -50,7 +50,7 @@ class HDML(TrainingStep):
 
     The loss is `triplet_margin` or `n_pairs`; the authors' code has the triplet loss with margin 1, distance
     squared_euclidean, reduction sum. It is computed over triplets of the batch, one per two items of a class; or over
-    those that the sampler "triplets" drew, if the loss has triplets="batch"; or over the N-pairs of the batch.
+    the triplets that the sampler "triplets" drew, if the loss has triplets="batch"; or over the N-pairs of the batch.
     Generator and softmax layer share the optimizer and the schedule, with their own learning rates and without weight
     decay. The defaults of these, of beta and of softmax_weight are those of the authors' code, for Adam: the paper does
     not print them. No synthetic tuples are used in the first epoch.

@@ -47,7 +47,7 @@ def sgd(
     groups: ParameterGroups,
     stages: Mapping[nn.Parameter, int] | None = None,
 ) -> optim.Optimizer:
-    """Stochastic gradient descent with momentum. The defaults are those of the log-ratio paper.
+    """Stochastic gradient descent with momentum. The defaults are as in the log-ratio paper.
 
     Args:
         lr: learning rate of the backbone, and of every group without its own.

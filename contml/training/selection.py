@@ -14,7 +14,7 @@ from torch.optim.swa_utils import PARAM_LIST, AveragedModel, get_ema_multi_avg_f
 from contml._support.errors import InputError
 from contml.evaluation.evaluated import AveragingComparison, FeatureComparison, Selection
 from contml.evaluation.evaluators import Found
-from contml.evaluation.metrics import paired_interval
+from contml.evaluation.intervals import paired_interval
 from contml.evaluation.results import Evaluation
 from contml.models.adapter import plain_weights
 

@@ -151,7 +151,7 @@ class CompiledBackbone:
         if self._code is not None:
             return ""
         if not isinstance(model, Network):
-            return "the model is no EmbeddingModel"
+            return "the model is not an EmbeddingModel"
         try:
             torch.compile(lambda x: x + 1)(torch.zeros(2, device=device))
         except Exception as error:  # of many types: no compiler, no Triton, a version of Python

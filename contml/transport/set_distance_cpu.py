@@ -67,7 +67,7 @@ def _word_movers(
 ) -> tuple[float, bool]:
     """Returns (W, True) for caption a of x and caption b of y, or (a lower bound of W above a limit, False).
 
-    The limits are those of `solve`. Both captions have words. Words that both have stay in the problem: their cost is
+    The limits are as in `solve`. Both captions have words. Words that both have stay in the problem: their cost is
     exactly 0, and finding them would take longer than solving with them. The captions are put into a fixed order first,
     so that W(a, b) and W(b, a) are one computation, equal to the last bit.
     """
@@ -305,7 +305,7 @@ def _nearest_rows(
 
 
 def word_movers_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> Tensor:
-    """W `[A, B]` in float32 of the captions of x to those of y, sent to `device`; half the work where x is y."""
+    """W `[A, B]` in float32 of the captions of x to the captions of y, sent to `device`; half the work where x is y."""
     pairs, size, same = caption_pairs(x, y, costs), most_words(x, y), x is y
     out = np.zeros((len(x.totals), len(y.totals)), np.float32)
     in_threads(lambda start, step: word_movers_rows(pairs, make_workspace(size), same, start, step, out), len(out))

@@ -50,7 +50,7 @@ def _reduce_sets(values: Tensor, sizes: Tensor, how: str) -> Tensor:
 
 
 def word_movers_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> Tensor:
-    """W `[A, B]` in float64 of the captions of x to those of y; half the work where x is y."""
+    """W `[A, B]` in float64 of the captions of x to the captions of y; half the work where x is y."""
     out = torch.zeros(len(x.totals), len(y.totals), dtype=torch.float64, device=device)
     if not out.numel():
         return out

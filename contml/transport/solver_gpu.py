@@ -28,7 +28,7 @@ _WARPS = {8: 1, 16: 1, 32: 4}
 
 
 class PackedPairs(NamedTuple):
-    """The captions of x, then those of y, and where to find the distances between their words; on one device."""
+    """The captions of x, then the captions of y, and where to find the distances between their words; on one device."""
 
     words: Tensor  # [E] int64, ascending within a caption
     counts: Tensor  # [E] int32

@@ -126,7 +126,7 @@ class CaptionDistance:
 
     Args:
         choice: the distance.
-        train: the captions of the training images: word weights and the scales of a sum are those of them.
+        train: the captions of the training images: word weights and the scales of a sum come from them.
         others: the captions of the other splits, whose words get weights too.
         vectors: word vectors.
         normalize: scale word vectors to unit length first.

@@ -23,7 +23,7 @@ Table: TypeAlias = "dict[str, float]"  # a choice and its weight
 
 
 class ThingKind(NamedTuple):
-    """Properties of a kind of thing; sizes are those of a large one, a small one is scaled by `SMALL`."""
+    """Properties of a kind of thing; sizes are of a large thing; a small one is scaled by `SMALL`."""
 
     width: float
     height: float

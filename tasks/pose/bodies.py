@@ -1,4 +1,4 @@
-"""The joints of the data sets and the limbs between them. Left and right are those of the person in the image."""
+"""The joints of the data sets and the limbs between them. Left and right are as the person in the image has them."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def in_crop(joints: Array, squares: Sequence[Square], side: int) -> Array:
 
 
 def exclude_unusable(source: Path, people: Sequence[Person], options: PoseOptions) -> list[Person]:
-    """All people; `excluded` gives the reason for those with too few joints, too small, or without an image.
+    """All people; `excluded` gives the reason for people with too few joints, too small, or without an image.
 
     Args:
         source: the file that lists them, for errors.

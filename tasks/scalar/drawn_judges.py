@@ -26,7 +26,7 @@ Random: TypeAlias = np.random.Generator
 def draw_dial(seed: int, index: int, size: int) -> tuple[Bytes, float]:
     """A dial, pixels `[size, size, 3]`, and its number, 0 to 100: the angle of the needle, of three quarters of a turn.
 
-    Dials differ in colours, place and length of the needle. They are easier to read than gauges (`gauges.py`).
+    Dials differ in colours, place and length of the needle. They are easier to read than gauges (`drawn_gauges.py`).
     """
     random = np.random.default_rng([seed, index])
     value = float(random.uniform(0, 100))

@@ -31,7 +31,7 @@ from .overview import without_files
 
 _Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: The columns of each form of judgments: those of items, and that of the judgment. The first form that a table has.
+#: The columns of items and the column of the judgment, by the form of a table. A table has the first form that fits.
 FORMS: dict[str, tuple[tuple[str, ...], str]] = {
     "scores of pairs": (("a", "b"), "score"),
     "distances of pairs": (("a", "b"), "distance"),
@@ -108,7 +108,7 @@ def read_judgments(table: Table, table_options: TableOptions, options: JudgmentO
 
 
 class _Rows:
-    """The rows of a table of judgments: those that can be used, `use` `[N]`, and the omitted ones by reason.
+    """The rows of a table of judgments: which can be used, `use` `[N]`, and the omitted ones by reason.
 
     Attributes:
         roles: the columns of items.
@@ -362,7 +362,7 @@ def _splits(judgments: _Judgments, table: Table, options: JudgmentOptions) -> tu
 def _known_items(
     table: Table, options: JudgmentOptions, table_options: TableOptions, names: Sequence[str]
 ) -> _Images | _Vectors:
-    """The images or the vectors of the items: those that the cells name, or those of a second file."""
+    """The images or the vectors of the items, which the cells name, or a second file has."""
     folder = table.root if options.root is None else data_folder(options.root, "the images")
     own = _Images(CellFiles(folder), None, {}, options.has_features)
     beside = _items_beside(table, own, names) if options.items is None else Path(options.items).expanduser()
@@ -393,7 +393,7 @@ def _suggest_config(form: str, train: Split) -> tuple[str, list[str]]:
 
 
 def has_judgments(table: Table) -> bool:
-    """Whether the columns of a table are those of judgments."""
+    """Return whether the columns of a table are columns of judgments."""
     names = {name.lower() for name in table.columns}
     return any({*items, judged} <= names for items, judged in FORMS.values())
 

@@ -282,7 +282,7 @@ class MapLabel(TableLabel):
         return f"{column.name}: no such file {path}, relative to root {root}{f'; {reason}' if reason else ''}"
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:
-        """Reads the maps of these rows; those with labels on more than half of their pixels can be used."""
+        """Read the maps of these rows. Maps with labels on more than half of their pixels can be used."""
         rows = np.concatenate((train, test))
         cells, paths = column.cells, [column.values[row] for row in rows]
         maps: list[Array] = []

@@ -19,7 +19,8 @@ from support.strategies import label_matrices
 from contml.distances import nearest
 from contml.evaluation import query_gallery, retrieval
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.metrics import half_width, spearman
+from contml.evaluation.intervals import half_width
+from contml.evaluation.metrics import spearman
 from contml.evaluation.results import Curve
 from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels, LabelSpace, VectorLabels

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from contml.evaluation.metrics import (
+from contml.evaluation.intervals import (
     degrees_of_freedom,
     half_width,
     half_width_of_share,

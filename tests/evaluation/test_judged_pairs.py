@@ -12,8 +12,8 @@ from support.label_spaces import judged
 from support.refusals import refuses
 
 from contml.evaluation.evaluated import Evaluated, headline_words, scope, sentence, summary
+from contml.evaluation.intervals import half_width
 from contml.evaluation.judgments import ceilings, evaluate_judgments, kendall_values, spearman_values
-from contml.evaluation.metrics import half_width
 from contml.labels import PairLabels
 
 

@@ -14,7 +14,7 @@ from support.refusals import refuses
 from contml.contracts import JudgedTogether, Part
 from contml.data.split import refuse_equal
 from contml.labels import NearestLabels, PairLabels, ThresholdLabels, VectorLabels, WeightedLabels, nearest
-from contml.losses.label_scale import median_distance
+from contml.losses.graded_pairs import median_distance
 from contml.sampling import DenseSampler, JudgedSampler, UniformSampler
 
 ITEMS = 9

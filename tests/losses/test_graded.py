@@ -26,7 +26,7 @@ from contml.losses import (
     SmoothRankLoss,
     SoftInfoNCELoss,
 )
-from contml.losses.label_scale import median_distance
+from contml.losses.graded_pairs import median_distance
 
 SCALED = [name for name, loss in LOSSES.items() if "labels" in data_arguments(loss)]
 

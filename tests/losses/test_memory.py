@@ -12,8 +12,8 @@ from support.refusals import refuses
 from contml.config import data_arguments
 from contml.labels import ClassLabels, MatrixLabels, NearestLabels, ThresholdLabels, VectorLabels
 from contml.losses import LOSSES, LogRatioLoss, MarginLoss, PairLoss, ProxyAnchorLoss, TripletMarginLoss
+from contml.losses.graded_pairs import ScaledLabelLoss
 from contml.losses.inputs import check_requirement
-from contml.losses.label_scale import ScaledLabelLoss
 from contml.losses.memory import CrossBatchMemory
 from contml.mining import MINERS, VTHM
 

@@ -11,7 +11,7 @@ from support.refusals import refuses
 from torch import Tensor, nn
 
 from contml.models import EmbeddingModel, PixelFormat
-from contml.models.backbones import BNInception
+from contml.models.bn_inception import BNInception
 
 ALL = ["low", "middle", "high"]
 LAYERS = Path(__file__).with_name("bn_inception_layers.txt")

@@ -24,7 +24,7 @@ from contml._support.tensors import load_tensors, save_tensors
 from contml.app.experiment import evaluate_run, extract_features, load as load_config, read_evaluation, train
 from contml.data import BoxCrop, ImageFile
 from contml.models import EmbeddingModel
-from contml.models.backbones import PixelFormat
+from contml.models.network import PixelFormat
 from contml.runs import Run
 from contml.search import Calibration
 

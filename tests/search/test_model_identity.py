@@ -25,8 +25,8 @@ import contml
 from contml._support.tensors import load_tensors, save_tensors
 from contml.app.experiment import OwnData, evaluate_run, extract_features, load, load_table, read_evaluation, train
 from contml.models import EmbeddingModel
-from contml.models.backbones import PixelFormat
 from contml.models.identity import identity
+from contml.models.network import PixelFormat
 from contml.runs import Run, without_paths
 from contml.search import Index, embed_to_file, images as index_images, named_images
 

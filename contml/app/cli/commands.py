@@ -144,7 +144,7 @@ def evaluate(
     run: RunFolder,
     checkpoint: Annotated[
         Literal["last", "best", "ema"] | None,
-        typer.Option(help="Which weights. Default: those that the run selected."),
+        typer.Option(help="Which weights. Default: the weights that the run selected."),
     ] = None,
     accept_changes: AcceptChanges = False,
     as_json: Json = False,
@@ -152,7 +152,7 @@ def evaluate(
 ) -> None:
     """Evaluate a run's weights on its test split, beside a random ranking and the oracle.
 
-    The result of other weights than those that the run selected is kept in a file of its own, such as
+    The result of weights that the run did not select is kept in a file of its own, such as
     evaluation-last.json.
     """
     result = experiment.evaluate_run(run, checkpoint=checkpoint, accept_changes=accept_changes, trust=trust)

@@ -44,7 +44,7 @@ RESULT_KINDS: Sequence[type[Results]] = (CaptionResults, JudgmentResults, Retrie
 
 
 def _absolute(value: Any) -> Any:
-    """An option with its paths absolute, also those in sections by name (`task.labels`)."""
+    """Return an option with absolute paths, also in sections by name (`task.labels`)."""
     if isinstance(value, Path):
         return value.expanduser().absolute()
     return {key: _absolute(each) for key, each in value.items()} if isinstance(value, dict) else value
@@ -307,7 +307,7 @@ class Experiment:
         return BuiltStep(model, step, sampler, labels)
 
     def check_labels(self, task: Task) -> None:
-        """Refuse a loss or a step for other labels than those of a task, before anything is built.
+        """Refuse a loss or a step for other labels than the labels of a task, before anything is built.
 
         Raises:
             InputError: they do not fit.

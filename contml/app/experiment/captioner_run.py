@@ -94,7 +94,7 @@ class CaptionResults(Results, CaptionEvaluator):
 
     @staticmethod
     def fitted(model: Any, weights: dict[str, Tensor], path: Path) -> Any:
-        """Return the captioner, whose words must be those of the weights."""
+        """Return the captioner. Its words must be the words of the weights."""
         model.check_words(weights, path)
         return model
 

@@ -151,7 +151,7 @@ _IMAGE_OPTIONS = ("resize", "crop", "features")
 
 
 def _with_network(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with those of a run's network in place of `backbone=RUN`."""
+    """Return the overrides, with the options of a run's network in place of `backbone=RUN`."""
     network_overrides = [override for override in overrides if override.startswith(_NETWORK)]
     if not network_overrides:
         return list(overrides)

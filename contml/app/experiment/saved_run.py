@@ -95,7 +95,7 @@ class SavedEmbeddings:
 
 
 def saved_embeddings(experiment: Experiment, run: Run, split: str, checkpoint: str | None = None) -> SavedEmbeddings:
-    """The saved embeddings of a split; `checkpoint`: by which weights, None: by those that the run selected.
+    """The saved embeddings of a split; `checkpoint`: by which weights, None: by the weights that the run selected.
 
     Raises:
         InputError: there are none, or they are damaged or of another config.

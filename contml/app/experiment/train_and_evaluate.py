@@ -161,7 +161,7 @@ def evaluate_run(
 
     Args:
         folder: the run folder.
-        checkpoint: which weights; None: those that the run selected.
+        checkpoint: which weights; None: the weights that the run selected.
         accept_changes: evaluate data that changed since the run began: the items of the run that are left, with their
             current labels.
         trust: allow its config to name code to import.

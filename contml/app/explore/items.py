@@ -193,7 +193,7 @@ def explore_runs(
 
 
 def _by_item(split: Split) -> list[dict[str, Any]]:
-    """The metadata of each item, without those that are missing."""
+    """Return the metadata of each item, without missing values."""
     columns = split.metadata.items()
     return [{name: values[row] for name, values in columns if values[row] is not None} for row in range(len(split))]
 

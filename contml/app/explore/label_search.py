@@ -131,7 +131,7 @@ def training_items(
     """The training items of each view, by which the page searches; none, and a sentence on why.
 
     Args:
-        reads: reads those of each view; None: it has none.
+        reads: reads the labelled items of each view; None: it has none.
         labels: of the items of the page; None without labels.
         embeddings: of the items of the page, `[N, d]`, in each view.
         limit: the largest size of the data in bytes.

@@ -18,7 +18,7 @@ from contml.data.batch import centre, cut
 from contml.data.decode import resized
 from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.metrics import half_width
+from contml.evaluation.intervals import half_width
 
 _PICTURE, _WORD = 448, 176  # pixels; the page shows them at half of that
 

@@ -65,7 +65,7 @@ def label_rows(split: Split, ranking: Ranking, missing: Tensor | None = None) ->
 def group_rows(split: Split, ranking: Ranking) -> tuple[int, list[list[str]]]:
     """The number of groups of queries, and the worst: name, queries, and the mean of the main metric of their queries.
 
-    The groups are those of the split, named by its metadata or else by their first item; where labels are classes, the
+    The groups of the split are named by its metadata, or else by their first item. Classes are groups where labels are
     classes.
     """
     classes = split.labels.class_ids

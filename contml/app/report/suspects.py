@@ -60,7 +60,7 @@ class Suspects(ABC):
     what: ClassVar[str]
 
     def rows(self, count: int) -> list[int]:
-        """The rows of those with the highest scores."""
+        """The rows with the highest scores."""
         rows: list[int] = self.errors.order[:count].tolist()
         return rows if self.ranked else sorted(rows)
 
@@ -69,7 +69,7 @@ class Suspects(ABC):
         """One of them in words."""
 
     def examples(self, count: int) -> list[Example]:
-        """Those with the highest scores, with their items."""
+        """The judgments or items with the highest scores, each with its items."""
         examples = []
         for place, row in enumerate(self.rows(count), start=1):
             score = number(float(self.errors.scores[row]))
@@ -82,7 +82,7 @@ class Suspects(ABC):
 
     @abstractmethod
     def csv(self, count: int) -> bytes:
-        """A file of those with the highest scores."""
+        """A file of the judgments or items with the highest scores."""
 
 
 @dataclass(frozen=True)

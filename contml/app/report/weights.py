@@ -205,7 +205,7 @@ def _draw_panel(axes: Axes, curve: Curves, title_pad: float | None) -> None:
             scale.tick_params(axis="y", labelcolor=color)
         low, high = min(float(w.min()) for w, _ in scale_lines), max(float(w.max()) for w, _ in scale_lines)
         ranges.append((low, max(high, -low) or 1.0))
-    # Negative weights are shown, but not those of rounding. Both scales have 0 at the same height.
+    # Negative weights are shown, unless rounding made them negative. Both scales have 0 at the same height.
     below = max(0.02, *(-1.08 * low / high for low, high in ranges))
     for (scale, *_), (_, high) in zip(scales, ranges, strict=True):
         scale.set_ylim(-below * high, 1.08 * high)

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from contml._support.errors import InputError
-from contml.evaluation.metrics import degrees_of_freedom, half_width_of_sum, p_value, variance_of_mean
+from contml.evaluation.intervals import degrees_of_freedom, half_width_of_sum, p_value, variance_of_mean
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from contml._support.text import number
 from contml.contracts import PLAIN, Measure
-from contml.evaluation.metrics import degrees_of_freedom, half_width, half_width_of_sum, variance_of_mean
+from contml.evaluation.intervals import degrees_of_freedom, half_width, half_width_of_sum, variance_of_mean
 from contml.evaluation.results import QueryValues
 
 #: The seed of a run, and the part of the training items that it validates on.

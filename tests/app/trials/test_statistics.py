@@ -11,7 +11,7 @@ from support.refusals import refuses
 
 from contml.app.trials.statistics import critical_difference, estimate, friedman, holm, mean_ranks
 from contml.evaluation import half_width
-from contml.evaluation.metrics import half_width_of_sum
+from contml.evaluation.intervals import half_width_of_sum
 
 
 def test_an_estimate_has_the_variances_of_seeds_and_queries():

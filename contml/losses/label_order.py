@@ -54,7 +54,7 @@ from contml.contracts import Requirement
 from contml.distances.euclidean import Distance
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, PairLoss, refuse_double_backward
-from contml.losses.label_scale import LabelScale, ScaledLabelLoss
+from contml.losses.graded_pairs import LabelScale, ScaledLabelLoss
 from contml.losses.log_sum_exp import log_sum_exp, softmax_of_members
 
 
@@ -214,7 +214,7 @@ class SoftInfoNCELoss(ScaledLabelLoss):
         temperature: divides cosines, or squared distances; null is 0.1 for cosine and 1 for student_t.
         learn_temperature: learn the temperature, from this value on.
         denominator: the terms that a pair is contrasted with: "all" of its anchor; "exp": all, each by 1 - K in the
-            exponent; "threshold": those at a larger label distance.
+            exponent; "threshold": the items at a larger label distance.
         label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
     """
 

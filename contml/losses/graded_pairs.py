@@ -1,6 +1,6 @@
-"""Losses whose options assume label distances of about 1: the scale of label distances, and contrastive losses.
+"""Losses of graded pairs: the scale of label distances, which are assumed to be about 1, and contrastive losses.
 
-Contrastive losses of graded pairs: label distance gives the degree psi in [0, 1] to which a pair is positive.
+Label distance gives the degree psi in [0, 1] to which a pair is positive.
 
     generalized contrastive  mean over pairs  psi d^2 / 2 + (1 - psi) [margin - d]_+^2 / 2
     relaxed contrastive      1/n sum_ij       psi d^2 + (1 - psi) [margin - d]_+^2
