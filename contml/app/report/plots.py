@@ -280,7 +280,7 @@ def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluated: 
     score = measured(evaluation, key)
     measure = None if score is None else evaluation.measure_of(key)
     title = evaluation.titled(key, score.title) if score else key
-    axes.set_title(f"{SPLIT_TITLES[split].capitalize()} split: {plain(title)}")
+    axes.set_title(f"{SPLIT_TITLES[split].capitalize()} split:\n{plain(title)}")
     steps, values = series(rows, key)
     values = in_unit(values, measure)
     _line_or_note(axes, steps, values, "no evaluations recorded", **{**MODEL, "marker": "o", "markersize": 4})

@@ -57,7 +57,7 @@ def test_the_training_plot_shows_recall_at_1():
     _, evaluation, _ = found()
     rows = [{"event": "evaluation", "split": "test", "step": step, "recall@1": 0.1 * step} for step in range(3)]
     axes = training_plot(rows, evaluation).axes[1]
-    assert axes.get_title(loc="left") == "Test split: Recall@1"
+    assert axes.get_title(loc="left") == "Test split:\nRecall@1"
     assert np.asarray(axes.get_lines()[0].get_ydata()).tolist() == pytest.approx([0, 0.1, 0.2])
     assert evaluation.evaluation.curves["recall"].random[0] in [line.get_ydata()[0] for line in axes.get_lines()]
 

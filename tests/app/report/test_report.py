@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import io
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -231,10 +232,22 @@ def test_split_and_weights_are_named_in_the_header(usual: str, tmp_path: Path) -
 def test_the_curve_of_the_evaluations_names_its_split() -> None:
     values: dict[str, Any] = {"metric": "label_distance@10", "label_distance@10": 0.9}
     rows = [evaluation_row(step, "val", **values) for step in (0, 10)]
-    assert curve_titles(rows, replace(of_test(), split="val")) == ("Validation split: Mean label distance@10", 3)
+    assert curve_titles(rows, replace(of_test(), split="val")) == ("Validation split:\nMean label distance@10", 3)
     # The metrics of a random ranking and of the oracle on the test split are no baselines of the validation split.
-    assert curve_titles(rows, of_test()) == ("Validation split: Mean label distance@10", 1)
-    assert curve_titles([evaluation_row(**values)], of_test())[0] == "Test split: Mean label distance@10"
+    assert curve_titles(rows, of_test()) == ("Validation split:\nMean label distance@10", 1)
+    assert curve_titles([evaluation_row(**values)], of_test())[0] == "Test split:\nMean label distance@10"
+
+
+@pytest.mark.parametrize("unit", ["", "px/joint"])
+def test_the_titles_of_the_training_plot_do_not_overlap(unit: str) -> None:
+    evaluated = of_test()
+    evaluated = replace(evaluated, evaluation=replace(evaluated.evaluation, measure=Measure(unit)))
+    values: dict[str, Any] = {"metric": "label_distance@10", "label_distance@10": 0.9}
+    figure = training_plot([*train_rows(), evaluation_row(10, "val", **values)], evaluated)
+    png(figure)  # places the titles
+    texts = [axes._left_title for axes in figure.axes]
+    boxes = [text.get_window_extent() for text in texts]
+    assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes)), [text.get_text() for text in texts]
 
 
 def beside(rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> TitledPictures:
