@@ -52,7 +52,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from benchmarks.measure import heading, table
-from contml._support.texts import Texts
+from contml._support.packed_texts import Texts
 from contml._support.validation import as_rows
 from contml.app.experiment import OwnData, check, load_table
 from contml.contracts import Rows

@@ -18,7 +18,7 @@ from hypothesis import given, strategies as st
 
 from benchmarks.growth import traced_memory
 from contml._support.packed import taken
-from contml._support.texts import TextLists, Texts, joined
+from contml._support.packed_texts import TextLists, Texts, joined
 from contml.data import BoxCrop, ImageFile, Split, Square, SquareCrop, copies
 from contml.data.sources import ImageFiles, PackedFiles, Vectors
 from contml.labels import ClassLabels, OrdinalLabels, VectorLabels

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from contml._support import texts
+from contml._support import packed_texts as texts
 from contml._support.files import shared_folder, write
 from contml.app.cli import main
 from contml.data import Pixels, Split

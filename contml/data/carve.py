@@ -10,7 +10,7 @@ import numpy as np
 
 from contml._support.errors import InputError
 from contml._support.packed import taken
-from contml._support.texts import as_texts
+from contml._support.packed_texts import as_texts
 from contml.data.copies import joined, same_images
 from contml.data.draw import Array, draw, draw_queries, folds, positions
 from contml.data.split import Split, Task, query_split

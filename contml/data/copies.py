@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from contml._support.packed_texts import Texts, as_texts
 from contml._support.progress import note, progress_bar
-from contml._support.texts import Texts, as_texts
 from contml.data.draw import Array
 from contml.data.sources import ImageFiles, ImageSource, PackedFiles, Vector, Vectors
 from contml.data.split import SPLIT_TITLES, Split

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from contml._support.errors import InputError
-from contml._support.texts import as_texts
+from contml._support.packed_texts import as_texts
 from contml.contracts import Rows
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"

@@ -25,8 +25,8 @@ import numpy as np
 from contml._support.arrays import read_arrays
 from contml._support.errors import InputError, one_line
 from contml._support.files import FEATURES, atomic, check_suffix, shared_folder, taken
+from contml._support.packed_texts import Texts, as_texts
 from contml._support.progress import note
-from contml._support.texts import Texts, as_texts
 from contml.data.sources import Vectors
 from contml.data.split import SPLIT_TITLES, Task
 

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.packed import taken
+from contml._support.packed_texts import Texts, as_texts
 from contml._support.tensors import load_tensors, save_tensors
-from contml._support.texts import Texts, as_texts
 from contml.data.draw import Array
 from contml.data.split import SPLIT_TITLES, Split, Task
 

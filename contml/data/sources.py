@@ -24,7 +24,7 @@ from torch.utils import data
 from contml._support.conversion import ArrayLike
 from contml._support.errors import InputError
 from contml._support.packed import Packed, row_numbers, taken
-from contml._support.texts import Texts, as_texts
+from contml._support.packed_texts import Texts, as_texts
 from contml.data.decode import ImageItem, PixelArray, decode
 
 #: Left, top, right, bottom in pixels of the image file.

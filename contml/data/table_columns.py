@@ -18,7 +18,7 @@ from pyarrow import compute
 
 from contml._support.errors import InputError, closest
 from contml._support.packed import Packed, row_numbers
-from contml._support.texts import Texts
+from contml._support.packed_texts import Texts
 from contml._support.validation import PositiveInt, check_arguments
 from contml.data.text_files import MAX_BYTES, alike, decoded, is_missing, read_content
 

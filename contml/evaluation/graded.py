@@ -111,7 +111,7 @@ class GradedMetrics:
             self._statistics.append(order_statistics(near, rows, (1 - rows.double() / self.unit).clamp(min=0)).T)
 
     def _add_recall(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
-        from contml.evaluation._compiled import add_misses, count_within  # here: it imports numba
+        from contml.evaluation._graded_loops import add_misses, count_within  # here: it imports numba
 
         limits, num_queries = self._limits, len(d)
         counts = np.empty((num_queries, len(limits) + 1), np.int64)
@@ -135,7 +135,7 @@ class GradedMetrics:
         self._misses[2] += (oracle.label_distances[:, :1] > torch.from_numpy(limits)).sum(0)[:, None]
 
     def _add_errors(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
-        from contml.evaluation._compiled import add_errors, label_ties  # here: it imports numba
+        from contml.evaluation._graded_loops import add_errors, label_ties  # here: it imports numba
 
         assert self._vectors is not None
         query_vectors, vectors = self._vectors[0][part].numpy(), self._vectors[1].numpy()
@@ -199,8 +199,8 @@ def _sampled_distances(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Ten
 
 
 def order_statistics(near: Ranked, keys: Tensor, relevance: Tensor) -> Tensor:
-    """The statistics `[4, Q]` of rankings `[Q, C]`, in float64 on the CPU: see `contml.evaluation._compiled`."""
-    from contml.evaluation._compiled import order_statistics  # here: it imports numba
+    """The statistics `[4, Q]` of rankings `[Q, C]`, in float64 on the CPU: see `contml.evaluation._graded_loops`."""
+    from contml.evaluation._graded_loops import order_statistics  # here: it imports numba
 
     arrays = (x.contiguous().numpy() for x in (*near, keys, argsort_rows(keys), relevance))
     distances, order, key, by_key, rel = arrays
@@ -271,7 +271,7 @@ def recall_within(distances: Numbers, label_distances: Numbers, thresholds: Numb
     Raises:
         InputError: shapes that do not fit, a number that is not finite, a negative label distance, or K out of range.
     """
-    from contml.evaluation._compiled import add_misses  # here: it imports numba
+    from contml.evaluation._graded_loops import add_misses  # here: it imports numba
 
     near, labels = _lists("label_distances", distances, label_distances)
     limits = as_numbers("thresholds", thresholds).cpu().double()

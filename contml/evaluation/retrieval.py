@@ -383,7 +383,7 @@ def ndcg_at_k(distances: Numbers, label_distances: Numbers, k: int) -> float:
 
 def _sums_of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int]) -> Tensor:
     """Sums over the lists of mean label distance@K and nDCG@K, `[K, 2]`."""
-    from contml.evaluation._compiled import order_by_distance  # here: it imports numba
+    from contml.evaluation._graded_loops import order_by_distance  # here: it imports numba
 
     numbers = [x.cpu() for x in (distances, label_distances)]
     floats = [x if x.dtype in (torch.float32, torch.float64) else x.double() for x in numbers]

@@ -18,8 +18,8 @@ from torch import Tensor
 from contml._support.conversion import as_items
 from contml._support.errors import InputError
 from contml._support.fingerprints import fingerprint
+from contml._support.packed_texts import TextLists
 from contml._support.text import number, percent
-from contml._support.texts import TextLists
 from contml.contracts import Part
 from contml.distances._compiled import Ints
 from contml.distances.nearest import Neighbours

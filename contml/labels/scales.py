@@ -13,7 +13,7 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing, names_of
 from contml._support.errors import InputError, did_you_mean
-from contml._support.texts import Texts
+from contml._support.packed_texts import Texts
 from contml._support.validation import PositiveFloat, check_ranges, is_finite
 from contml.contracts import Colours, Measure, Part
 from contml.distances.labels import great_circle, heading_difference

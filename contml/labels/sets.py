@@ -13,7 +13,7 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_items, as_numbers, is_missing
 from contml._support.errors import InputError, did_you_mean
-from contml._support.texts import TextLists
+from contml._support.packed_texts import TextLists
 from contml._support.validation import check_ranges
 from contml.distances.labels import edit_distance, hamming_distance, jaccard_distance, tag_distance
 from contml.labels.items import ItemLabels, typed_words

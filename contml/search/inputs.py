@@ -13,8 +13,8 @@ from PIL import Image
 
 from contml._support.errors import InputError, did_you_mean
 from contml._support.files import TABLES, read_bytes, table_suffix
+from contml._support.packed_texts import Texts
 from contml._support.progress import note
-from contml._support.texts import Texts
 from contml.data.decode import IMAGE_SUFFIXES
 from contml.data.sources import ImageFile, ImageFiles, ImageSource, Pixels, Vector
 from contml.data.split import Split

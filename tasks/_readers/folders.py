@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from contml import InputError
-from contml._support.texts import Texts
+from contml._support.packed_texts import Texts
 from contml.data.text_files import not_unpacked, spellings, written_path
 
 #: What to do with missing images or labels: raise an error, or omit and count them.

@@ -13,7 +13,7 @@ import pyarrow
 from PIL import Image
 from pyarrow import compute
 
-from contml._support.texts import Texts
+from contml._support.packed_texts import Texts
 from contml.data.decode import from_file, names_image
 from contml.data.tables import Array, Column
 from contml.data.text_files import spellings, written_path

@@ -13,7 +13,7 @@ import numpy as np
 
 from contml import InputError
 from contml._support.packed import taken
-from contml._support.texts import TextLists, Texts, as_texts, joined as joined_columns
+from contml._support.packed_texts import TextLists, Texts, as_texts, joined as joined_columns
 from contml._support.validation import as_rows
 from contml.data import draw, draw_queries, refuse_equal
 from contml.data.copies import joined, same_files

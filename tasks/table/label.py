@@ -13,7 +13,7 @@ import numpy as np
 
 from contml import InputError
 from contml._support.packed import taken
-from contml._support.texts import TextLists
+from contml._support.packed_texts import TextLists
 from contml._support.validation import PositiveFloat, check_arguments
 from contml.config import ConfiguredPart
 from contml.data import View

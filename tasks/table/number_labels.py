@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from contml import InputError
+from contml._support.packed_texts import Texts
 from contml._support.text import value_text
-from contml._support.texts import Texts
 from contml._support.validation import PositiveFloat
 from contml.contracts import PLAIN, Measure
 from contml.labels import DateLabels, GeoLabels, LabelSpace, VectorLabels

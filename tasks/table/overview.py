@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from contml._support.packed_texts import as_texts
 from contml._support.text import number
-from contml._support.texts import as_texts
 from contml.data import Split
 from contml.data.tables import Table
 from contml.data.text_files import spelled_alike

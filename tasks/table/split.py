@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from contml._support.packed_texts import Texts
 from contml._support.text import number
-from contml._support.texts import Texts
 from contml.data import Split, View, query_split
 from contml.data.renderers.labels import CaptionExplainer, LabelMapRenderer, map_colours
 from contml.data.renderers.text import READABLE, draw_words

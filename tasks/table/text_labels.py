@@ -13,7 +13,7 @@ from unicodedata import normalize
 import numpy as np
 
 from contml import InputError
-from contml._support.texts import TextLists, Texts
+from contml._support.packed_texts import TextLists, Texts
 from contml._support.validation import PositiveInt
 from contml.data import View
 from contml.data.renderers.labels import LabelMapExplainer, LabelMapRenderer, map_legend, shrink

@@ -12,7 +12,7 @@ from PIL import Image
 from support.images import noise
 from support.tables import dials, write_table
 
-from contml._support.texts import Texts
+from contml._support.packed_texts import Texts
 from contml.app.audit import audit_run
 from contml.app.experiment import OwnData, check, load_table, train
 from contml.data import BoxCrop, ImageFile, Pixels, Split, Task, Vector, copies

@@ -33,13 +33,13 @@ _DRAWN, _OUTSIDE = 500, 0.005
 class _Searched(ABC):
     """Labels of a kind that the page searches by."""
 
+    #: Whether the page has a slider or a skeleton for these labels.
+    fits = True
+    #: Largest size of a label in bytes.
+    size = 8
+
     def __init__(self, labels: Any) -> None:
         self.labels = labels
-
-    #: Whether there is one label, with a slider or a skeleton, for each item.
-    fits = True
-    #: Bytes of a label, at most.
-    size = 8
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
