@@ -22,6 +22,10 @@ from contml._support.packed_texts import Texts, as_texts
 from contml._support.tensors import load_tensors, save_tensors
 from contml.data.draw import Array
 from contml.data.split import SPLIT_TITLES, Split, Task
+from contml.labels.base import LabelSpace
+
+#: Labels that are hashed at a time: a list of many millions of hashes would take most of the memory.
+_HASHED = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class DataRecord:
         splits = task.splits
         return cls(
             {name: item_names(split, root) for name, split in splits.items()},
-            {name: Texts(split.labels.digests()) for name, split in splits.items()},
+            {name: _hashes(split.labels) for name, split in splits.items()},
             {name: [] if split.queries is None else split.queries.tolist() for name, split in splits.items()},
         )
 
@@ -209,3 +213,11 @@ def with_recorded_items(task: Task, record: DataRecord, root: str = "") -> Task:
     groups = None if task.val_groups is None else taken(task.val_groups, rows["train"])
     splits = {name: task.splits[name].subset(rows[name]) for name in rows}
     return Task(splits["train"], splits.get("test"), splits.get("val"), groups)
+
+
+def _hashes(labels: LabelSpace) -> Texts:
+    """Return the hash of each label."""
+    if len(labels) <= _HASHED:
+        return Texts(labels.digests())
+    parts = (labels[start : start + _HASHED] for start in range(0, len(labels), _HASHED))
+    return Texts(digest for part in parts for digest in part.digests())

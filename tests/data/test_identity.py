@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 from support.images import noise
+from support.label_spaces import SPACES
 from support.refusals import refuses
 
-from contml.data import Pixels, Split, Task
+from contml.data import Pixels, Split, Task, identity
 from contml.data.identity import DataRecord, item_names, with_recorded_items
 from contml.data.split import query_split
 from contml.labels import VectorLabels
@@ -170,3 +171,12 @@ def test_added_items_are_omitted_and_removed_ones_are_gone():
     assert found.test.labels.values[:, 0].tolist() == [5, 8]  # today's label
     with refuses("test items", got="none", hint="restore"):
         with_recorded_items(Task(split_of(TRAIN), split_of({"other": 0})), record)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_labels_that_are_hashed_in_parts_have_the_same_hashes(name, monkeypatch, tmp_path):
+    labels = SPACES[name](tmp_path)
+    whole = [*labels.digests()]
+    monkeypatch.setattr(identity, "_HASHED", 7)
+    assert [*identity._hashes(labels)] == whole
+    assert len(set(whole)) > 1
