@@ -1097,7 +1097,7 @@ HEADS: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
     (rf"batch norm and {N} epochs are", lambda v: v["training"]["epochs"]),
     (rf"with (?:the |a )?margin {N} on L2-normalized", lambda v: v["loss"]["margin"]),
     (rf"Ours: {N} of the validation images, drawn", lambda v: v["task"]["queries"]),
-    (rf"threshold of {N}(?: \(mean IoU| squared pixels,)", lambda v: v["binarize"]["threshold"]),
+    (rf"threshold of {N}(?: \(mean IoU| pixels,)", lambda v: v["binarize"]["threshold"]),
     (rf"{N} nearest poses as positives", lambda v: v["binarize"]["k"]),
 ]
 #: Training images of the published data sets.

@@ -8,7 +8,7 @@ from support.reference_classes import cross_entropy
 from support.refusals import refuses
 from support.strategies import CLASS_CASES
 
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels
 from contml.losses import LOSSES, CrossEntropyLoss
 from contml.testing import check_loss
 
@@ -88,4 +88,4 @@ def test_bad_labels():
     with refuses("class id", got="4", allowed="4 classes, 0 to 3"):
         make()(torch.randn(3, 6), torch.tensor([0, 1, 4]))
     with refuses("CrossEntropyLoss", got="graded", allowed="classes"):
-        make()(torch.randn(4, 6), VectorLabels(torch.randn(4)))
+        make()(torch.randn(4, 6), NumberLabels(torch.randn(4)))

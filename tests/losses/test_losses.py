@@ -15,7 +15,15 @@ from support.refusals import refuses
 from support.strategies import CLASS_CASES, DISTANCE_CASES, batches, class_batches
 
 from contml.config import data_arguments
-from contml.labels import ClassLabels, MatrixLabels, NearestLabels, PairLabels, ThresholdLabels, VectorLabels
+from contml.labels import (
+    ClassLabels,
+    MatrixLabels,
+    NearestLabels,
+    NumberLabels,
+    PairLabels,
+    ThresholdLabels,
+    VectorLabels,
+)
 from contml.losses import (
     LOSSES,
     CrossBatchMemory,
@@ -391,30 +399,29 @@ def test_a_label_space_a_matrix_and_class_ids_give_the_same():
 # ---------------------------------------------------------------------------------------------------------------------
 # numbers as labels
 
-#: Losses that take them, and the label distance of two numbers that each reads: as its embedding distance, squared or
-#: plain.
+#: Losses that take them.
 NUMBERS = {
-    "log_ratio": (lambda: LogRatioLoss(), lambda a, b: (a - b) ** 2),
-    "log_ratio strict": (lambda: LogRatioLoss(strict=True), lambda a, b: (a - b) ** 2),
-    "log_ratio plain": (lambda: LogRatioLoss(squared=False), lambda a, b: abs(a - b)),
-    "log_ratio plain, strict": (lambda: LogRatioLoss(squared=False, strict=True), lambda a, b: abs(a - b)),
-    "dense_triplet": (lambda: DenseTripletLoss(), lambda a, b: (a - b) ** 2),
-    "dense_triplet wide": (lambda: DenseTripletLoss(1.5), lambda a, b: (a - b) ** 2),
+    "log_ratio": lambda: LogRatioLoss(),
+    "log_ratio strict": lambda: LogRatioLoss(strict=True),
+    "log_ratio plain": lambda: LogRatioLoss(squared=False),
+    "log_ratio plain, strict": lambda: LogRatioLoss(squared=False, strict=True),
+    "dense_triplet": lambda: DenseTripletLoss(),
+    "dense_triplet wide": lambda: DenseTripletLoss(1.5),
 }
 #: Two of one value, two equally far from a third, one below 0; all label distances are numbers that float32 holds.
 VALUES = [0.0, 0.5, 1.25, 3.0, -2.0, 7.0, 0.5, 1.0]
 
 
-def matrix_of(values, distance):
-    return torch.tensor([[float(distance(a, b)) for b in values] for a in values], dtype=torch.float64)
+def matrix_of(values):
+    return torch.tensor([[abs(a - b) for b in values] for a in values], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_numbers_are_the_matrix_of_their_differences(name, dtype):
-    make, distance = NUMBERS[name]
+    make = NUMBERS[name]
     embeddings = DISTANCE_CASES[0].embeddings
-    matrix, numbers = matrix_of(VALUES, distance), torch.tensor(VALUES, dtype=dtype)
+    matrix, numbers = matrix_of(VALUES), torch.tensor(VALUES, dtype=dtype)
     for ours, expected in zip(
         in_blocks(make(), embeddings, numbers), in_blocks(make(), embeddings, matrix), strict=True
     ):
@@ -424,9 +431,9 @@ def test_numbers_are_the_matrix_of_their_differences(name, dtype):
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_with_some_rows_as_anchors(name):
-    make, distance = NUMBERS[name]
+    make = NUMBERS[name]
     embeddings, anchors = DISTANCE_CASES[0].embeddings, torch.tensor([5, 0, 3])
-    matrix, numbers = matrix_of(VALUES, distance), torch.tensor(VALUES)
+    matrix, numbers = matrix_of(VALUES), torch.tensor(VALUES)
     for block_rows in BLOCKS:
         loss = make()
         loss.block_rows = block_rows
@@ -435,16 +442,11 @@ def test_numbers_with_some_rows_as_anchors(name):
         )
 
 
-@pytest.mark.parametrize("squared", [True, False])
-def test_numbers_are_vector_labels_squared_as_the_embedding_distance(squared):
+@pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), DenseTripletLoss()], ids=repr)
+def test_numbers_are_vector_labels(loss):
     torch.manual_seed(0)
     embeddings, numbers = torch.randn(9, 4), torch.randn(9)
-    loss, spaces = LogRatioLoss(squared), {kind: VectorLabels(numbers, squared=kind) for kind in (True, False)}
-    value = loss(embeddings, numbers)
-    assert torch.equal(value, loss(embeddings, spaces[squared]))
-    assert not torch.equal(value, loss(embeddings, spaces[not squared]))
-    dense = DenseTripletLoss()
-    assert torch.equal(dense(embeddings, numbers), dense(embeddings, spaces[True]))
+    assert torch.equal(loss(embeddings, numbers), loss(embeddings, NumberLabels(numbers)))
 
 
 def test_numbers_that_learn_get_no_gradient():
@@ -475,8 +477,8 @@ ZERO_ONE = {
     "classes in bytes": (ClassLabels.from_ids(torch.tensor([0, 1, 0, 1], dtype=torch.uint8)), "classes"),
     "a label space of classes": (ClassLabels(["a", "b", "a", "b"]), "classes"),
     "a batch of classes": (ClassLabels(["a", "b", "a", "b", "c"])[[4, 1, 2, 0]], "classes"),
-    "a threshold": (ThresholdLabels(1.0, space=VectorLabels(torch.arange(4.0))), "0 and 1 without class ids"),
-    "nearest items": (NearestLabels(1, space=VectorLabels(torch.arange(4.0))), "0 and 1 without class ids"),
+    "a threshold": (ThresholdLabels(1.0, space=NumberLabels(torch.arange(4.0))), "0 and 1 without class ids"),
+    "nearest items": (NearestLabels(1, space=NumberLabels(torch.arange(4.0))), "0 and 1 without class ids"),
 }
 
 
@@ -524,7 +526,7 @@ ONE_SIDED = {
 
 
 def make_loss(name):
-    data = {"num_classes": 4, "embedding_dim": 6, "labels": VectorLabels([0.0, 1.0])}
+    data = {"num_classes": 4, "embedding_dim": 6, "labels": NumberLabels([0.0, 1.0])}
     torch.manual_seed(1)
     return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data})
 
@@ -671,7 +673,7 @@ def test_double_backward_is_refused_clearly():
         (LogRatioLoss(), torch.randn(4, 3), torch.zeros(3, 4), ("labels", "[3, 4]", "label distances [4, 4]")),
         (LogRatioLoss(), torch.randn(4, 3), torch.full((4, 4), torch.nan), ("label distance",)),
         (LogRatioLoss(), torch.randn(4, 3), torch.full((4, 4), -1.0), ("label distance",)),
-        (LogRatioLoss(), torch.randn(4, 3), VectorLabels(torch.randn(5)), ("labels", "5 labels for 4 embeddings")),
+        (LogRatioLoss(), torch.randn(4, 3), NumberLabels(torch.randn(5)), ("labels", "5 labels for 4 embeddings")),
         (LogRatioLoss(), torch.randn(4, 3), torch.randn(5), ("labels", "5 labels for 4 embeddings")),
         (LogRatioLoss(), torch.randn(4, 3), torch.tensor([0.0, torch.nan, 1.0, 2.0]), ("item 1", "not finite")),
         (
@@ -683,7 +685,7 @@ def test_double_backward_is_refused_clearly():
         (
             TripletMarginLoss(),
             torch.randn(4, 3),
-            VectorLabels(torch.randn(4)),
+            NumberLabels(torch.randn(4)),
             ("TripletMarginLoss", "graded", "0 and 1", "threshold"),
         ),
         (

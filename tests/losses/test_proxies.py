@@ -11,7 +11,7 @@ from support.reference_classes import normalized_softmax, proxy_nca, soft_triple
 from support.refusals import refuses
 from support.strategies import CLASS_CASES
 
-from contml.labels import ClassLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels
 from contml.losses import NormalizedSoftmaxLoss, ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
 from contml.testing import check_loss
 
@@ -213,7 +213,7 @@ def test_bad_labels(name):
     with refuses("class id", got="3", allowed="3 classes, 0 to 2"):
         loss(torch.randn(4, 6), torch.tensor([0, 1, 2, 3]))
     with refuses(type(loss).__name__, got="graded", allowed="classes"):
-        loss(torch.randn(4, 6), VectorLabels(torch.randn(4)))
+        loss(torch.randn(4, 6), NumberLabels(torch.randn(4)))
 
 
 @pytest.mark.parametrize("loss", [ProxyNCALoss, NormalizedSoftmaxLoss, SoftTripleLoss])

@@ -15,7 +15,7 @@ from support.runs import kill_at
 
 from contml.data import Split
 from contml.evaluation.judgments import JudgmentEvaluator
-from contml.labels import PairLabels, RankingLabels, TripletLabels, VectorLabels
+from contml.labels import NumberLabels, PairLabels, RankingLabels, TripletLabels
 from contml.losses import LogRatioLoss, MultiSimilarityLoss, SmoothRankLoss
 from contml.runs import create
 from contml.sampling import JudgedSampler
@@ -205,7 +205,7 @@ def test_a_batch_without_a_whole_judgment_changes_nothing(step):
 
 
 def test_steps_and_labels_that_do_not_fit_are_refused():
-    model, places = Given(embeddings()), VectorLabels(torch.randn(ITEMS))
+    model, places = Given(embeddings()), NumberLabels(torch.randn(ITEMS))
     with refuses("TripletStep", got="graded labels", hint="TripletLabels"):
         TripletStep().check(model, places)
     with refuses("RankingStep", got="triplets", hint="TripletStep"):

@@ -30,7 +30,7 @@ from contml.data.split import TitledPictures, View
 from contml.evaluation import evaluate
 from contml.evaluation.evaluated import Evaluated, Selection, further, sentence, summary
 from contml.evaluation.results import Curve, Evaluation, Ranking, headline_k
-from contml.labels import ClassLabels, DateLabels, VectorLabels
+from contml.labels import ClassLabels, DateLabels, NumberLabels, VectorLabels
 
 PNGS = ["curves.png", "metrics.png", "density.png", "map.png", "tsne.png"]
 HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</script>"
@@ -48,7 +48,7 @@ def colours(n: int = 60, prefix: str = "images/", **parts: Any) -> Split:
     images = [
         Pixels(Image.new("RGB", (32, 32), tuple(np.random.default_rng(row).integers(0, 256, 3)))) for row in range(n)
     ]
-    labels = VectorLabels(torch.arange(n + 1.0))[:n].as_root()
+    labels = NumberLabels(torch.arange(n + 1.0))[:n].as_root()
     return Split(images, [f"{prefix}{row:04d}.jpg" for row in range(n)], labels, **parts)
 
 
@@ -498,7 +498,7 @@ def dot_colours(labels: Any, count: int = 40) -> tuple[list[tuple[float, ...]], 
 
 def test_dots_of_a_map_have_the_colours_of_the_labels() -> None:
     """Numbers have a scale, with places by ratio where ratios count; classes a key each; dates are dates."""
-    numbers = VectorLabels([10.0**row for row in range(40)], squared=False)
+    numbers = NumberLabels([10.0**row for row in range(40)])
     numbers.title = "price $"
     numbers.measure = replace(numbers.measure, kind="linear")
     linear, legend = dot_colours(numbers)
@@ -645,7 +645,7 @@ def test_summary_and_sentence() -> None:
     def changed_sentence(**lines: Any) -> str:
         return sentence(replace(evaluation, curves={"label_distance": replace(curve, **lines)}))
 
-    for kind, words in (("linear", " is 0.38"), ("root", ", squared, is 0.38"), ("ratio", ", in logarithms, is 0.38")):
+    for kind, words in (("linear", " is 0.38"), ("ratio", ", in logarithms, is 0.38")):
         assert sentence(replace(evaluation, measure=Measure("px", 4, kind))).startswith(f"Mean label distance@2{words}")
     assert "worse than random" in changed_sentence(model=[1.2] * 20)
     assert changed_sentence(oracle=[1.0] * 20).endswith("is 0.380; random: 1.00; oracle: 1.00.")
