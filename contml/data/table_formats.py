@@ -119,6 +119,8 @@ def _sheet_value(value: Any) -> Any:
 
 #: A duration is a number of seconds, whatever its unit in the file.
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+#: Dates as Spark writes them (INT96): in nanoseconds, years outside of 1677 to 2262 would become other years.
+_EXACT: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
 
 
 def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
@@ -130,7 +132,7 @@ def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
     try:
         if not path.is_file():
             read_content(path, option, options.max_bytes)  # raises
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, **_EXACT) as file:
             schema, metadata = file.schema_arrow, file.metadata
             if metadata.num_rows > options.max_rows:
                 raise options.too_many_rows(path, f"{metadata.num_rows:,} rows")
@@ -142,7 +144,7 @@ def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
         leaves = map(metadata.schema.column, range(metadata.num_columns))  # also inside lists and structures
         packed = [column.path for column in leaves if column.physical_type == "BYTE_ARRAY"]
         # As dictionaries: a text of a megabyte may be repeated in each of a million rows.
-        with parquet.ParquetFile(path, read_dictionary=packed) as file:
+        with parquet.ParquetFile(path, read_dictionary=packed, **_EXACT) as file:
             arrow_table = file.read(columns=names)
         columns = {}
         for name in names:

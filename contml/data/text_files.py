@@ -287,18 +287,22 @@ def images_below(folder: Path) -> list[Path]:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yields a folder and the folders inside it, each with the names of its files; without what is hidden."""
-    for directory, folders, files in os.walk(folder, followlinks=True):
-        place = Path(directory)
-        # Not what a program wrote, and no link to a folder that contains it.
-        folders[:] = sorted(
-            name
-            for name in folders
-            if not name.startswith(".")
-            and name.lower() not in _FOREIGN_FOLDERS
-            and not ((place / name).is_symlink() and place.resolve().is_relative_to((place / name).resolve()))
-        )
-        yield place, sorted(name for name in files if name[0] != "." and name.lower() not in _FOREIGN_FILES)
+    """Yields a folder and the folders inside it, each once, with the names of its files; without what is hidden.
+
+    Links to folders are followed last, so that an image has the path of its own folder.
+    """
+    done, starts = set[tuple[int, int]](), [folder]
+    for start in starts:
+        for directory, folders, files in os.walk(start):
+            place = Path(directory)
+            status = place.stat()
+            if (status.st_dev, status.st_ino) in done:
+                folders.clear()
+                continue
+            done.add((status.st_dev, status.st_ino))
+            folders[:] = sorted(name for name in folders if name[0] != "." and name.lower() not in _FOREIGN_FOLDERS)
+            starts += [place / name for name in folders if (place / name).is_symlink()]
+            yield place, sorted(name for name in files if name[0] != "." and name.lower() not in _FOREIGN_FILES)
 
 
 def skipped_text(names: Sequence[str]) -> str:
