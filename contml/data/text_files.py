@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import stat
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ from typing import Any
 from unicodedata import category, normalize
 
 from contml._support.errors import InputError, closest, one_line
-from contml._support.files import table_suffix
+from contml._support.files import most_unpacked, opened, read_bytes, table_suffix
 from contml._support.progress import note
 from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY
 
@@ -77,19 +76,17 @@ def read_content(
         InputError: no such file, not a regular file (a pipe may never end), too large, or damaged.
     """
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(str(path), "a folder" if path.is_dir() else "not a regular file", "must be a file")
-        if status.st_size > limit:
-            raise too_large(path, f"{status.st_size:,} bytes")
         if path.suffix.lower() != ".gz":
-            return path.read_bytes()
+            return read_bytes(path, limit, too_large)
         content = bytearray()
-        with gzip.open(path) as unpacked:
+        with opened(path) as file, gzip.GzipFile(fileobj=file) as unpacked:
+            plausible = most_unpacked(os.fstat(file.fileno()).st_size)
             while block := unpacked.read(_BLOCK):
                 content += block
                 if len(content) > limit:
                     raise too_large(path, f"unpacks to more than {limit:,} bytes")
+                if len(content) > plausible:
+                    raise InputError(str(path), f"unpacks to more than {plausible:,} bytes", hint="unpack it first")
         return bytes(content)
     except InputError:
         raise
