@@ -337,7 +337,7 @@ def append_line(path: Path, line: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as file:
+        with open(path, "a+b", opener=_no_link) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
             if file.read(1) not in (b"", b"\n"):
                 file.seek(0)
@@ -347,6 +347,10 @@ def append_line(path: Path, line: bytes) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise unwritable(path, error) from None
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 @contextmanager
@@ -363,6 +367,8 @@ def locked(folder: Path, busy: str = "", hint: str = "", *, name: str = ".lock",
     Raises:
         InputError: another process holds it, or the folder cannot be written.
     """
+    if (folder / name).is_symlink():  # the file that it leads to would be cut
+        raise InputError(subject or str(folder), f"cannot be locked ({name} is a link)", hint="remove it")
     lock = None
     for _ in range(_ATTEMPTS):
         try:
@@ -457,7 +463,7 @@ def most_unpacked(size: int) -> int:
 def refuse_links(folder: Path) -> None:
     """Checks that no link in a folder leads out of it: a stranger's folder would name files of the user.
 
-    The cache of the Hugging Face hub keeps files in `blobs`, two folders above.
+    The cache of the Hugging Face hub keeps files in `blobs`, two folders above. A lock is checked when it is taken.
 
     Raises:
         InputError: one does.
@@ -465,7 +471,12 @@ def refuse_links(folder: Path) -> None:
     real, blobs = folder.resolve(), (folder / "../../blobs").resolve()
     for place, folders, files in os.walk(folder):
         for path in (Path(place, name) for name in (*folders, *files)):
-            if path.is_symlink() and not path.resolve().is_relative_to(real) and path.resolve().parent != blobs:
+            if (
+                path.name != ".lock"
+                and path.is_symlink()
+                and not path.resolve().is_relative_to(real)
+                and path.resolve().parent != blobs
+            ):
                 raise InputError(str(path), "a link that leads out of the folder", hint="copy the file itself there")
 
 
