@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unicodedata import category, normalize
 
 from contml._support.errors import InputError, closest, one_line
@@ -35,6 +35,12 @@ _FOREIGN_FILES, _FOREIGN_FOLDERS = ("thumbs.db", "desktop.ini"), ("__macosx", "@
 _MOST_ENDINGS = 6
 #: What does not count in `spelled_alike`: which character is between words, and zeros before a number.
 _BETWEEN_WORDS, _LEADING_ZEROS = re.compile(r"[\s_]+|(?<=\w)-+(?=\w)"), re.compile(r"(?<![\d.,])0+(?=\d)")
+_VARIATIONS = "\ufe0e\ufe0f"
+#: Apostrophes and hyphens that look the same.
+_PUNCTUATION = {
+    **dict.fromkeys((*range(0x2018, 0x201C), 0x2BB, 0x2BC, 0xB4, 0x60), "'"),
+    **dict.fromkeys((*range(0x2010, 0x2016), 0x2212), "-"),
+}
 #: The most names that `spelled_alike` compares.
 _MOST_COMPARED = 1_000_000
 #: The marks at the beginning of a file that say its encoding. That of UTF-16 is the beginning of that of UTF-32.
@@ -209,8 +215,7 @@ def alike(names: tuple[str, ...]) -> str:
     """Returns what is wrong with names (of columns, of keys) that are equal, or look equal; "" for different names."""
     keys: dict[str, str] = {}
     for name in names:
-        visible = name if name.isascii() else "".join(c for c in normalize("NFC", name) if category(c) != "Cf")
-        key = " ".join(visible.split())
+        key = " ".join(visible(name).split())
         if key in keys:
             if keys[key] == name:
                 return f"'{name:.60}' appears twice"
@@ -219,10 +224,18 @@ def alike(names: tuple[str, ...]) -> str:
     return ""
 
 
+def visible(name: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
+    """A name without characters that nobody sees, its letters and accents in one form."""
+    if name.isascii():
+        return name
+    return "".join(c for c in normalize(form, name) if category(c) != "Cf" and c not in _VARIATIONS)
+
+
 def spelled_alike(names: Iterable[str], what: str) -> str:
     """A sentence on names that may mean the same; "" for none.
 
-    They differ only in case, in leading zeros, or in spaces, hyphens and underscores between words.
+    They differ only in case, in leading zeros, in spaces, hyphens and underscores between words, in the form of
+    apostrophes, in full width, in invisible characters, or in how accents are written.
 
     Args:
         names: different names, as of classes.
@@ -230,14 +243,20 @@ def spelled_alike(names: Iterable[str], what: str) -> str:
     """
     named: dict[str, list[str]] = {}
     for name in islice(names, _MOST_COMPARED):
-        key = _LEADING_ZEROS.sub("", _BETWEEN_WORDS.sub(" ", name.casefold()).strip())
+        seen = visible(name, "NFKC").translate(_PUNCTUATION).casefold()
+        key = _LEADING_ZEROS.sub("", _BETWEEN_WORDS.sub(" ", seen).strip())
         named.setdefault(key, []).append(name)
     similar = [each for each in named.values() if len(each) > 1]
     if not similar:
         return ""
-    examples = "; ".join(" and ".join(f"'{name:.40}'" for name in each[:3]) for each in similar[:3])
+    examples = "; ".join(" and ".join(f"'{_escaped(name):.40}'" for name in each[:3]) for each in similar[:3])
     more = f"; and {len(similar) - 3:,} more" if len(similar) > 3 else ""
     return f"counted as different {what}, though spelled alike: {examples}{more}"
+
+
+def _escaped(name: str) -> str:
+    """A name whose invisible characters and combining accents can be seen."""
+    return "".join(f"\\u{ord(c):04x}" if category(c) in ("Cf", "Mn") else c for c in name)
 
 
 def is_missing(value: object) -> bool:

@@ -11,6 +11,7 @@ Equal words have equal spellings:
   width        full-width Latin, half-width Katakana, ligatures and Arabic presentation forms are the usual letters
   invisible    joiners, soft hyphens, direction marks and variation selectors are omitted; a zero-width space separates
   apostrophes  ’ ‘ ‛ ʼ ʻ ´ inside a word are '
+  marks        <start>, [CLS] and tags of HTML are omitted; &amp; is &
 
 Of ASCII, these are lower case and runs of a-z, 0-9 and inner apostrophes.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
+from html import unescape
 from operator import itemgetter
 from typing import Any, NamedTuple
 from unicodedata import normalize
@@ -37,6 +39,8 @@ why will with would you your yours
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
+#: Marks of tokenizers and of HTML: <start>, </s>, <|endoftext|>, [CLS].
+_MARKERS = re.compile(r"</?[a-z_]{1,20} ?/?>|<\|[a-z_]{1,20}\|>|\[(?:cls|sep|pad|unk|mask|bos|eos|start|end)\]")
 _ASCII_WORD = re.compile(r"[a-z0-9]++(?:'[a-z0-9]++)*+")
 #: Captions without spaces are refused from this share of all captions; below it, they count as unknown words.
 _UNSPACED_SHARE = 0.01
@@ -81,6 +85,10 @@ def caption_tokens(captions: Sequence[Sequence[str]]) -> Iterator[list[list[str]
 def split_words(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
     """As `tokens`, but a sentence without spaces is one word."""
     caption = caption.lower()
+    if "&" in caption:
+        caption = unescape(caption)
+    if "<" in caption or "[" in caption:
+        caption = _MARKERS.sub(" ", caption)
     words = _ASCII_WORD.findall(caption) if caption.isascii() else _patterns().word.findall(spelling(caption))
     return [word for word in words if word not in stop_words]
 

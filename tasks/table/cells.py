@@ -24,8 +24,8 @@ from .._readers.folders import DiskFiles
 # In all these patterns a digit matches in one way only. Otherwise a long cell would take quadratic time.
 _POINT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _COMMA = re.compile(r"[-+]?(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)(?:[eE][-+]?[0-9]+)?")
-#: 1.234,50: with thousands separators and a decimal comma. 1.234 alone could have a decimal point.
-_GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+,[0-9]+")
+#: 1.234,50: with thousands separators and perhaps a decimal comma. 1.234 alone could have a decimal point.
+_GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?:,[0-9]+)?")
 _BETWEEN = re.compile(r"[\s;,|]+")
 _BETWEEN_COMMAS = re.compile(r"[\s;|]+")
 #: A number with a currency before it, or a unit after it, or thousands separators.
@@ -124,9 +124,28 @@ def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None,
     if delimiter in (None, ","):
         return False
     comma_cells = [cell for cell in cells if "," in cell and _COMMA.fullmatch(cell.strip())]
-    grouped = one_number and any(_GROUPED.fullmatch(cell.strip()) for cell in cells)
+    grouped = one_number and any("," in cell and _GROUPED.fullmatch(cell.strip()) for cell in cells)
     unambiguous = grouped or any(len(cell.strip().partition(",")[2]) != 3 for cell in comma_cells)
     return unambiguous and not any("." in cell and _POINT.fullmatch(cell.strip()) for cell in cells)
+
+
+def thousands(column: Column, decimal: Decimal) -> str:
+    """That 1.140 may be 1140, in words; "" where no number of a column may be.
+
+    The only decimals have three digits, beside whole numbers of up to three.
+    """
+    if column.kind != "text" or decimal != "auto":
+        return ""
+    cells = column.cells.drop_null()
+    grouped = compute.match_substring_regex(cells, f"^(?:{_GROUPED.pattern})$")
+    whole = compute.match_substring_regex(cells, r"^[-+]?[0-9]{1,3}$")
+    dotted = compute.and_(grouped, compute.match_substring(cells, "."))
+    is_plain, is_dotted = np.asarray(compute.and_not(whole, dotted)), np.asarray(dotted)
+    if not (is_plain.any() and is_dotted.any() and (is_plain | is_dotted).all()):
+        return ""
+    cell = cells[int(is_dotted.argmax())].as_py()
+    plain = cell.replace(".", "")
+    return f"'{cell}' is read as {float(cell):g}: if it is {plain}, set decimal=comma, and decimal=point if not"
 
 
 def numbers(cell: str, comma: bool) -> list[float] | None:
