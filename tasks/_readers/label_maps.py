@@ -13,7 +13,7 @@ from contml.data import ImageSource, Split, View
 from contml.data.decode import from_file, orientation
 from contml.data.renderers.labels import LabelMapExplainer, LabelMapRenderer, map_legend
 from contml.data.tables import TableOptions, read_table
-from contml.data.values import read_map as read_map, whole_number
+from contml.data.values import read_image_map as read_image_map, read_map as read_map, whole_number
 from contml.labels import SegmentationLabels
 
 from .._readers.splits import kept_split

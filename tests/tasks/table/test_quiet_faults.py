@@ -76,19 +76,18 @@ def test_items_of_judgments_that_look_alike_are_named(tmp_path, pair):
     assert "spelled alike" in " ".join(" ".join(line) for line in lines)
 
 
-@pytest.mark.parametrize("kind", ["number", "vector"])
-def test_thousands_that_may_be_decimals_are_named(table, kind):
+def test_thousands_that_may_be_decimals_are_named(table):
     cells = [f"1.{number:03}" if number % 3 else f"{900 + number}" for number in range(40)]
     path = table(cells)
-    assert "decimal=comma" in said(path, kind)
-    assert "decimal=comma" not in said(path, kind, decimal="point")
-    task = file(str(path), labels={"label": {"kind": kind, "scale": "none"}}, decimal="comma")
+    assert all("decimal=comma" in said(path, kind) for kind in ("number", "vector", {"kind": "number", "scale": "log"}))
+    assert "decimal=comma" not in said(path, "number", decimal="point")
+    task = file(str(path), labels={"label": {"kind": "number", "scale": "none"}}, decimal="comma")
     distances = task.train.labels.pairwise()
     values = {int(cell.replace(".", "")) for cell in cells}
     assert distances.max() <= max(values) - min(values)
     assert distances.max() > 100
     for plain in ([f"{number / 8:.3f}" for number in range(40)], [f"{number % 9}.5" for number in range(40)]):
-        assert "decimal=comma" not in said(table(plain), kind)
+        assert "decimal=comma" not in said(table(plain), "number")
 
 
 def test_judged_scores_with_thousands_are_named(tmp_path):
