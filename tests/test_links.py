@@ -51,6 +51,16 @@ def test_a_link_that_leads_out_is_refused(folder, private, name, read):
     assert private.read_text() == "secret"
 
 
+@pytest.mark.parametrize("read", [open_run, bundle.read])
+def test_a_link_to_itself_is_refused_where_it_is_read(folder, read):
+    (folder / "config.yaml").unlink()
+    (folder / "bundle.json").unlink()
+    for name in ("config.yaml", "bundle.json", "README.md"):
+        (folder / name).symlink_to(name)
+    with refuses(str(folder)):
+        read(folder)
+
+
 def test_links_inside_and_of_the_hub_are_read(folder, tmp_path):
     (folder / "wandb").mkdir()
     (folder / "wandb/latest").symlink_to("../checkpoints")

@@ -470,13 +470,9 @@ def refuse_links(folder: Path) -> None:
     """
     real, blobs = folder.resolve(), (folder / "../../blobs").resolve()
     for place, folders, files in os.walk(folder):
-        for path in (Path(place, name) for name in (*folders, *files)):
-            if (
-                path.name != ".lock"
-                and path.is_symlink()
-                and not path.resolve().is_relative_to(real)
-                and path.resolve().parent != blobs
-            ):
+        for path in (Path(place, name) for name in (*folders, *files) if name != ".lock"):
+            target = Path(os.path.realpath(path)) if path.is_symlink() else real  # also of a link to itself
+            if not target.is_relative_to(real) and target.parent != blobs:
                 raise InputError(str(path), "a link that leads out of the folder", hint="copy the file itself there")
 
 
