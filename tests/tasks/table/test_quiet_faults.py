@@ -30,7 +30,7 @@ def table(tmp_path):
     return save
 
 
-def said(path, kind, **options):
+def printed(path, kind, **options):
     return " ".join(" ".join(line) for line in file(str(path), labels={"label": kind}, **options).columns)
 
 
@@ -52,11 +52,11 @@ def test_names_that_look_alike_are_named(table, pair, use):
     names = [f"{pair[number % 2]}" if number % 4 < 2 else "other" for number in range(40)]
     if use == "group":
         path = table([f"{number % 7};{name}" for number, name in enumerate(names)], "image;label;person")
-        text = said(path, "number", group="person")
+        text = printed(path, "number", group="person")
     elif use == "levels":
-        text = said(table(names), {"kind": "ordinal", "levels": [*pair, "other"]})
+        text = printed(table(names), {"kind": "ordinal", "levels": [*pair, "other"]})
     else:
-        text = said(table(names), use)
+        text = printed(table(names), use)
     if pair == LOOKS["composed"] and use in ("class", "tags") and "spelled alike" not in text:
         assert f"2 {use.removesuffix('s')}" in text, "one class"
         return
@@ -79,15 +79,17 @@ def test_items_of_judgments_that_look_alike_are_named(tmp_path, pair):
 def test_thousands_that_may_be_decimals_are_named(table):
     cells = [f"1.{number:03}" if number % 3 else f"{900 + number}" for number in range(40)]
     path = table(cells)
-    assert all("decimal=comma" in said(path, kind) for kind in ("number", "vector", {"kind": "number", "scale": "log"}))
-    assert "decimal=comma" not in said(path, "number", decimal="point")
+    assert all(
+        "decimal=comma" in printed(path, kind) for kind in ("number", "vector", {"kind": "number", "scale": "log"})
+    )
+    assert "decimal=comma" not in printed(path, "number", decimal="point")
     task = file(str(path), labels={"label": {"kind": "number", "scale": "none"}}, decimal="comma")
     distances = task.train.labels.pairwise()
     values = {int(cell.replace(".", "")) for cell in cells}
     assert distances.max() <= max(values) - min(values)
     assert distances.max() > 100
     for plain in ([f"{number / 8:.3f}" for number in range(40)], [f"{number % 9}.5" for number in range(40)]):
-        assert "decimal=comma" not in said(table(plain), "number")
+        assert "decimal=comma" not in printed(table(plain), "number")
 
 
 def test_judged_scores_with_thousands_are_named(tmp_path):
@@ -125,11 +127,13 @@ def test_palettes_that_differ_are_named(tmp_path, table):
 
         return one
 
-    assert "palette of maps/0.png" in said(table(maps(tmp_path, draw(swaps=True))), "map").replace(f"{tmp_path}/", "")
+    assert "palette of maps/0.png" in printed(table(maps(tmp_path, draw(swaps=True))), "map").replace(
+        f"{tmp_path}/", ""
+    )
     for path in (tmp_path / "maps").iterdir():
         path.unlink()
     (tmp_path / "maps").rmdir()
-    assert "palette" not in said(table(maps(tmp_path, draw(swaps=False))), "map")
+    assert "palette" not in printed(table(maps(tmp_path, draw(swaps=False))), "map")
 
 
 @pytest.mark.parametrize("method", [Image.Resampling.BILINEAR, Image.Resampling.NEAREST])
@@ -137,7 +141,7 @@ def test_interpolated_maps_are_named(tmp_path, table, method):
     def draw(number):
         return Image.fromarray(areas(number) * 100).resize((30, 30), method)
 
-    is_named = "interpolation" in said(table(maps(tmp_path, draw)), "map")
+    is_named = "interpolation" in printed(table(maps(tmp_path, draw)), "map")
     assert is_named == (method == Image.Resampling.BILINEAR)
 
 
@@ -178,7 +182,7 @@ def test_row_names_and_spaces_of_r_are_named(tmp_path):
 def test_joints_that_are_shares_of_the_image_are_named(table, scale):
     random = np.random.default_rng(0)
     path = table([json.dumps((scale * random.random((5, 2))).round(3).tolist()) for _ in range(40)])
-    assert ("shares of the image" in said(path, "pose")) == (scale == 1)
+    assert ("shares of the image" in printed(path, "pose")) == (scale == 1)
 
 
 def test_classes_of_hugging_face_have_their_names(tmp_path):
