@@ -12,15 +12,21 @@ import pytest
 import torch
 from support.refusals import refuses
 
+import contml
 from contml._support.files import append_line, locked, refuse_links
+from contml._support.tensors import load_tensors
 from contml.data.cache import CacheKind, ImageCache
 from contml.data.copies import digest_of
+from contml.data.features import finished_file, read_features
 from contml.data.sources import ImageFile
 from contml.data.split import Split
+from contml.data.tables import read_table
 from contml.labels.vectors import VectorLabels
+from contml.models import weights
 from contml.runs import open_run
 from contml.search import Index, bundle
 from contml.search.images import FILE, shown_files
+from contml.tasks._readers.mat import read_mat
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need rights")
 
@@ -112,3 +118,29 @@ def test_only_what_was_indexed_is_shown(tmp_path, private):
     shown = shown_files(index, [*files], metadata)
     assert shown == [str(private), str(copy), *[""] * 3, "/dev/zero", ""]
     assert not Path(shown[5]).is_file(), "a digest of a path stands for nothing that is read"
+
+
+READERS = {
+    "features .npy": (".npy", read_features),
+    "features .npz": (".npz", read_features),
+    "features .parquet": (".parquet", read_features),
+    "finished .npy": (".npy", finished_file),
+    "finished .npz": (".npz", finished_file),
+    "finished .parquet": (".parquet", finished_file),
+    "matrix": (".npy", contml.MatrixLabels),
+    "table": (".parquet", read_table),
+    "sheet": (".xlsx", read_table),
+    "packed": (".csv.gz", read_table),
+    "weights": (".pth", weights.read),
+    "tensors": (".safetensors", load_tensors),
+    "matlab": (".mat", read_mat),
+}
+
+
+@pytest.mark.parametrize(("suffix", "read"), READERS.values(), ids=READERS)
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_never_ends_is_refused(tmp_path, suffix, read, kind):
+    path = tmp_path / f"a{suffix}"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    with refuses(str(path)):
+        read(path)
