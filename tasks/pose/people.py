@@ -106,7 +106,10 @@ def exclude_unusable(source: Path, people: Sequence[Person], options: PoseOption
         refuse_absent([*missing_files], len({person.file for person in people}), f"images of {source.name}")
     if not kept(checked):
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in _count_excluded(checked).items())
-        raise InputError(str(source), f"all {len(people):,} people are excluded ({reasons or 'the file lists nobody'})")
+        is_share = all(np.abs(person.joints[person.marked]).max(initial=0) <= 1 for person in people)
+        hint = "joints are at most 1, and must be in pixels" if people and is_share else ""
+        got = f"all {len(people):,} people are excluded ({reasons or 'the file lists nobody'})"
+        raise InputError(str(source), got, hint=hint)
     return checked
 
 

@@ -79,7 +79,10 @@ class PoseLabel(TableLabel):
             return View(renderer, LEGEND if has_sides else (), PoseExplainer(labels, renderer))
 
         known = f"{visible[train].mean():.0%} of them visible in training"
-        return column.fitted(space, f"{len(body.names)} joints, {known}: {', '.join(body.names[:3])}, …", view=view)
+        summary = f"{len(body.names)} joints, {known}: {', '.join(body.names[:3])}, …"
+        if np.abs(joints[train][visible[train]]).max(initial=0) <= 1:
+            summary += "; joints are at most 1: if they are shares of the image, multiply by its width and height"
+        return column.fitted(space, summary, view=view)
 
     def _body(self, column: LabelColumn) -> Body:
         """The names and the limbs of the joints."""

@@ -18,6 +18,7 @@ from contml.contracts import PLAIN, Measure
 from contml.labels import DateLabels, GeoLabels, LabelSpace, NumberLabels, VectorLabels
 from contml.labels.scales import days_since_1970, parse_date
 
+from .cells import thousands
 from .label import Array, Cells, FittedLabel, LabelColumn, TableLabel
 
 #: A number that only one row has is named if it is so many times the range of the others away, or is a code of nines.
@@ -319,7 +320,9 @@ def _far_numbers(column: LabelColumn, number: Callable[[Array], Array] = np.asar
     columns = number(column.values[column.present]).T
     if len(columns) > len(names):  # lists of numbers
         names = [f"number {place} of {column.name}" for place in range(1, len(columns) + 1)]
-    return "".join(words(name, values) for name, values in zip(names, columns, strict=True))
+    far = "".join(words(name, values) for name, values in zip(names, columns, strict=True))
+    found = ((name, thousands(each, column.cells.reading.decimal)) for name, each in column.cells.table.columns.items())
+    return far + "".join(f"; {name}: {text}" for name, text in found if text)
 
 
 def _by(scale: Scale) -> str:
