@@ -8,7 +8,7 @@ from support.paths import DATA_ROOT
 from support.pose_sets import SHORT, write_lsp
 from support.refusals import refuses
 
-from contml.app.experiment import check, load, train
+from contml.app.experiment import load, train
 from contml.tasks.pose.lsp import _people, lsp
 
 DATA = DATA_ROOT
@@ -106,17 +106,6 @@ def test_an_axis_of_one_image_is_put_back(own, tmp_path):
         assert people[0].joints.shape == (14, 2)
     savemat(tmp_path / "lspet_dataset" / "joints.mat", {"joints": np.ones((14, 3))})
     assert _people(tmp_path / "lspet_dataset" / "joints.mat", "LSPET")[0].marked.all()
-
-
-def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path):
-    changes = [
-        *("task=pose/lsp", f"task.root={folder[0]}", "task.min_joints=9", "task.side=36"),
-        *SHORT,
-    ]
-    assert [name for name, _ in check(load("pose/synthetic", changes))][:2] == ["images of LSPET", "images of LSP"]
-    run = train(load("pose/synthetic", changes), tmp_path)
-    assert [row["event"] for row in run.rows()].count("evaluation") == 2
-    assert (run.folder / "report.html").stat().st_size > 10_000
 
 
 # What is refused
