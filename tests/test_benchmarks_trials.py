@@ -227,6 +227,7 @@ def benchmarks():
         yield found.methods, found.trial_changes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("methods", "changes"), list(benchmarks()))
 def test_the_options_of_every_benchmark_are_valid(methods, changes):
     assert {len(method.tried) for method in methods} == {4}
@@ -287,6 +288,7 @@ def test_the_embedding_sizes_are_valid(name, tmp_path):
     assert {load(job.method.config, job.overrides).values["model"]["dim"] for job in jobs} == set(embedding_size.DIMS)
 
 
+@pytest.mark.slow
 def test_embedding_sizes_of_a_small_training(tmp_path, capsys):
     changes = [*TINY, "training.epochs=1"]
     given = argparse.Namespace(only=["pose"], dims=[4, 8], changes=changes, raw=tmp_path, minutes=math.inf, workers=1)

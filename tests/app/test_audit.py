@@ -86,6 +86,7 @@ def test_untrained_networks_are_named(contml, tmp_path):
     assert out.startswith("No findings: untrained: these are the initial weights; ")
 
 
+@pytest.mark.slow
 def test_untrained_networks_of_judgments_are_named(contml, tmp_path):
     """As of labels: first, and without a rank."""
     write_judgments(tmp_path)
@@ -134,6 +135,7 @@ def test_folds_of_few_items_have_smaller_batches(contml, tmp_path, kind):
     assert sentence in (run / "audit/train.html").read_text()
 
 
+@pytest.mark.slow
 def test_an_interrupted_audit_goes_on(run, tiny_run, tmp_path, monkeypatch):
     step, steps = Trainer.train_step, []
 

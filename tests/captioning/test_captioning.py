@@ -264,7 +264,7 @@ def frozen_trainer(change, decoder="lstm", epochs=1, **options):
     )
 
 
-@pytest.mark.parametrize("decoder", ["lstm", "attention"])
+@pytest.mark.parametrize("decoder", ["lstm", pytest.param("attention", marks=pytest.mark.slow)])
 def test_features_of_a_frozen_network_are_standardized(decoder):
     """A common mean and a scale change no caption."""
     written = []

@@ -287,6 +287,7 @@ def other_process(tmp_path, files, folder, limit=0, gate=""):
     return subprocess.Popen(command, **pipes, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 def test_filling_resumes_after_a_kill(files, folder, tmp_path):
     process = other_process(tmp_path, files, folder, gate="closed")

@@ -175,6 +175,7 @@ PARTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARTS)
 def test_training_resumes_bit_for_bit(tmp_path, name):
     made = from_text(tmp_path, True, PARTS[name], NESTED, "model.normalize=true")

@@ -171,6 +171,7 @@ def test_an_object_reads_the_index_as_it_was(tmp_path):
     assert before.search(x[:1], 1).ids.tolist() == [["i00000"]]
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_refused_and_readers_are_not(tmp_path):
     index = made(tmp_path, vectors(5))
     script = "import sys; from contml.search import Index; Index.open(sys.argv[1]).remove(['i00000'])"

@@ -89,6 +89,7 @@ def test_refused_in_one_line(refused, trainings, tmp_path, arguments, words):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_your_own_table(contml, tmp_path):
     from support.tables import dials, write_table

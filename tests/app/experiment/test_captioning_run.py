@@ -79,6 +79,7 @@ def test_runs_of_captioners_are_compared(runs):
         report_run(runs["lstm"].folder, pair=("0", "1"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_killed_it_resumes_bit_for_bit(runs, tmp_path):
     config = load("captioning/synthetic", [*without(LSTM), *LSTM, "training.checkpoint_minutes=0"])

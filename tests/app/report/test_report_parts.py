@@ -264,6 +264,7 @@ def test_a_label_with_words_is_text_and_not_drawn():
     assert "IndexError" in failing.broken[1]
 
 
+@pytest.mark.slow
 def test_a_page_that_is_too_large_gets_smaller_pictures(tmp_path, monkeypatch):
     split, evaluation, ranking = found()
     found_here = RankingContent(ranking), split, Evaluated(evaluation, "test", "last", epoch=1, epochs=1)
