@@ -44,7 +44,7 @@ def pairwise(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
 
 
 def mostly_slow(cases: Iterable[Any], fast: int) -> list[Any]:
-    """Parameters of a test: so many of the cases, at equal distances, run in the fast suite, the others in the slow one."""
+    """Parameters of a test: some cases, at equal distances, are in the fast suite, the others in the slow one."""
     listed = [case if isinstance(case, tuple) else (case,) for case in cases]
     chosen = {round(place * len(listed) / fast) for place in range(fast)}
     return [pytest.param(*case, marks=[] if n in chosen else pytest.mark.slow) for n, case in enumerate(listed)]

@@ -14,7 +14,7 @@ from scipy.stats import t
 from support.miniature import Flat, assert_equal, small_trainer, squares, weights
 from support.processes import run_connected
 from support.refusals import refuses
-from support.runs import from_text, kill_at
+from support.runs import from_text, kill_at, without_speed
 
 from contml.app.experiment import evaluate_run, read_evaluation, report_run, resume, train
 from contml.evaluation.results import Curve, Evaluation
@@ -30,10 +30,6 @@ def validation(seed=5, broken=()):
     split = squares(110, seed=seed, broken=broken)
     places = torch.rand(110, 2, generator=torch.Generator().manual_seed(seed))
     return replace(split, labels=VectorLabels(places))
-
-
-def without_speed(run):
-    return [{name: value for name, value in row.items() if name != "images_per_second"} for row in run.rows()]
 
 
 # -- what is best ------------------------------------------------------------------------------------------------------

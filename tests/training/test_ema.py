@@ -9,14 +9,13 @@ import torch
 from support.miniature import Flat, assert_equal, small_trainer, squares, weights
 from support.processes import run_connected
 from support.refusals import refuses
-from support.runs import kill_at
+from support.runs import assert_resumes
 from test_layer_decay import DRAWN
 
 import contml
 from contml.app.experiment import evaluate_run, load, read_evaluation, train
 from contml.evaluation.evaluated import AveragingComparison
 from contml.losses import LogRatioLoss
-from contml.runs import create
 from contml.training import EmbeddingStep, Training
 from contml.training.checkpoint import load_weights
 
@@ -90,22 +89,12 @@ def test_self_distillation_needs_an_average():
 
 @pytest.mark.parametrize(("position", "weight"), [((0, 1), None), ((1, 2), None), ((1, 2), 3.0)])
 def test_a_killed_training_gives_the_same_average(tmp_path, position, weight):
-    def trainer_of_step(run=None):
+    def make(run):
         return trainer_of(run, checkpoint_minutes=0, step=EmbeddingStep(None, weight, loss=LogRatioLoss()))
 
-    whole = trainer_of_step()
-    whole.fit()
-    run = create(tmp_path, "killed")
-    kill_at(trainer_of_step(run), *position)
-    resumed = trainer_of_step(run)
-    resumed.resume()
-    resumed.fit()
-    assert_equal(weights(whole), weights(resumed))
-    assert_equal(whole.average.state_dict(), resumed.average.state_dict())
-    assert_equal(load_weights(run.checkpoints / "ema.safetensors")[0], whole.average.module.state_dict())
-    assert whole.best.summary() == resumed.best.summary()
-    assert whole.best.averages == resumed.best.averages
-    assert_equal(whole.best.weights, resumed.best.weights)
+    whole = assert_resumes(make, tmp_path, position)
+    saved = load_weights(whole.run.checkpoints / "ema.safetensors")[0]
+    assert_equal(saved, whole.average.module.state_dict())
 
 
 @pytest.mark.parametrize("better", ["average", "weights"])

@@ -13,7 +13,7 @@ from support.choices import pairwise
 from support.miniature import Flat, augmented, squares
 from support.processes import run_connected
 from support.refusals import refuses
-from support.runs import kill_at
+from support.runs import assert_resumes
 from support.strategies import CLASS_CASES, class_ids
 from torch import nn
 from torch.nn import functional as F
@@ -511,21 +511,7 @@ def test_the_generator_learns(form, tmp_path):
 
 @pytest.mark.parametrize("form", LOSSES)
 def test_it_resumes_bit_for_bit(form, tmp_path):
-    whole = trainer_of(create(tmp_path, "whole"), form=form, epochs=2)
-    whole.fit()
-    for stop in (3, 7):  # inside the first epoch and inside the second
-        trainer = trainer_of(create(tmp_path, f"killed{stop}"), form=form, epochs=2, checkpoint_minutes=0.0)
-        kill_at(trainer, *divmod(stop, 5))
-        resumed = trainer_of(trainer.run, form=form, epochs=2)
-        resumed.training_step.load_state_dict(hdml(LOSSES[form](), generator_lr=1.0).state_dict())  # will be replaced
-        resumed.resume()
-        resumed.fit()
-        expected, found = everything(whole), everything(resumed)
-        assert expected.keys() == found.keys()
-        for name, value in expected.items():
-            assert torch.equal(found[name], value), name
-        fresh = [{k: v for k, v in row.items() if k != "images_per_second"} for row in resumed.run.rows()]
-        assert fresh == [{k: v for k, v in row.items() if k != "images_per_second"} for row in whole.run.rows()]
+    assert_resumes(lambda run: trainer_of(run, form=form, epochs=2, checkpoint_minutes=0.0), tmp_path, (0, 3), (1, 2))
 
 
 def test_the_state_is_in_the_checkpoint(tmp_path):

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from support.miniature import TINY, Flat, assert_equal, regularized, small_trainer, squares, weights
 from support.processes import run_connected, script_environment
 from support.refusals import refuses
-from support.runs import kill_at
+from support.runs import kill_at, whole_state, without_speed
 
 from contml import InputError
 from contml.app.experiment import load, resume, train
@@ -74,25 +74,18 @@ class FloatPixels(torch.nn.Module):
         return images.flatten(1).float()
 
 
-def without_speed(run):
-    """The rows of the metrics without the one value that depends on time."""
-    return [{name: value for name, value in row.items() if name != "images_per_second"} for row in run.rows()]
-
-
-def test_killed_after_any_step_it_ends_with_the_same_weights(tmp_path):
+@pytest.mark.parametrize("minutes", [0.0, 10.0])
+def test_killed_after_any_step_it_ends_with_the_same_weights(tmp_path, minutes):
+    """With a checkpoint after every step, or at the ends of epochs alone."""
     whole = small_trainer(create(tmp_path, "whole"))
     whole.fit()
-    expected = weights(whole)
-    assert whole.steps_done == 10
-    for stop in range(10):
+    for stop in range(1 if minutes else 0, 10, 2):
         run = create(tmp_path, "killed")
-        # A checkpoint after every step in one half of the trials, at the ends of epochs alone in the other.
-        minutes = 0.0 if stop % 2 else 10.0
         kill_at(small_trainer(run, checkpoint_minutes=minutes), *divmod(stop, 5))
         resumed = small_trainer(run, checkpoint_minutes=minutes)
         resumed.resume()
         resumed.fit()
-        assert_equal(weights(resumed), expected)
+        assert_equal(whole_state(resumed), whole_state(whole))
         assert without_speed(run) == without_speed(whole.run)
 
 
@@ -350,12 +343,6 @@ class Places(TrainingStep):
 
     def logs(self):
         return {"place_error": self.error.item()}
-
-
-def whole_state(trainer):
-    """Every tensor of model and step."""
-    parts = {"model": trainer.bare_model, "step": trainer.training_step}
-    return {f"{name}.{key}": value.clone() for name, part in parts.items() for key, value in part.state_dict().items()}
 
 
 @pytest.mark.parametrize("lr", [0.2, 0.0])

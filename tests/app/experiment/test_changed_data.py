@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from support.caption_sets import write_csv
 from support.choices import mostly_slow
 from support.refusals import refuses
-from support.runs import without_reports
+from support.runs import without_reports, without_speed
 from support.tables import dials, write_table
 
 from contml import InputError
@@ -432,10 +432,6 @@ def copied(trained, monkeypatch):
 
 def contents(run):
     return {path.name: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
-
-
-def without_speed(run):
-    return [{name: value for name, value in row.items() if name != "images_per_second"} for row in run.rows()]
 
 
 def assert_same(copied, *, exact=True):
