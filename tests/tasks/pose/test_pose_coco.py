@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.paths import DATA_ROOT
-from support.pose_sets import COCO_NAMES, COCO_SKELETON, SHORT, write_keypoints
+from support.pose_sets import COCO_NAMES, COCO_SKELETON, write_keypoints
 from support.refusals import refuses
 
-from contml.app.experiment import load, train
 from contml.tasks.pose.coco import coco
 
 DATA = DATA_ROOT / "coco_mini_2017"
@@ -270,20 +269,6 @@ def test_real_people():
     distances = task.train.labels.pairwise()
     assert distances.isfinite().all()
     assert 4_000 < distances.mean() < 30_000
-
-
-@pytest.mark.slow
-@needs_pack
-def test_real_people_train_and_are_reported(tmp_path):
-    changes = [
-        *("task=pose/coco", f"task.root={DATA}", f"task.test={TRAIN}", "task.test_images=train2017"),
-        *("task.train=annotations/person_keypoints_val2017.json", "task.train_images=val2017", "task.min_joints=10"),
-        *("task.min_size=32", "task.side=36", *SHORT),
-    ]
-    run = train(load("pose/synthetic", changes), tmp_path)
-    evaluation = json.loads((run.folder / "evaluation.json").read_text())
-    assert (evaluation["queries"], evaluation["gallery"]) == (9, 37)
-    assert (run.folder / "report.html").stat().st_size > 10_000
 
 
 @needs_pack

@@ -1,14 +1,12 @@
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 from support.paths import DATA_ROOT
-from support.pose_sets import SHORT, write_lsp
+from support.pose_sets import write_lsp
 from support.refusals import refuses
 
-from contml.app.experiment import load, train
 from contml.tasks.pose.lsp import _people, lsp
 
 DATA = DATA_ROOT
@@ -222,16 +220,6 @@ def test_real_lspet():
     assert (task.train.view.renderer.joints[task.train.view.renderer.visible] > -0.5).all()
     assert (task.train.view.renderer.joints[task.train.view.renderer.visible] < 143.5).all()
     assert task.train.labels.pairwise().isfinite().all()
-
-
-@pytest.mark.slow
-@needs_pack
-def test_real_lspet_trains_and_is_reported(tmp_path):
-    changes = ["task=pose/lsp", f"task.root={LAYOUT}", "task.lsp=null", "task.side=36", *SHORT]
-    run = train(load("pose/synthetic", changes), tmp_path)
-    evaluation = json.loads((run.folder / "evaluation.json").read_text())
-    assert (evaluation["queries"], evaluation["gallery"]) == (7, 29)
-    assert (run.folder / "report.html").stat().st_size > 10_000
 
 
 @needs_pack
