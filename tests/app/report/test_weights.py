@@ -311,10 +311,8 @@ def test_the_help_describes_the_fixed_pairs(weights):
 @pytest.mark.parametrize(
     ("arguments", "values"),
     [
-        (["raww"], ["command line", "'raww'", "did you mean 'raw'?"]),
         (["raw", "loss.bta=1"], ["command line", "loss.bta", "did you mean 'beta'?"]),
         (["raw", "loss.beta=soft"], ["command line", "loss.beta", "soft", "must be a number"]),
-        (["raw", "loss.beta=-1"], ["command line: loss", "beta", "-1", "must be above 0"]),
         (["loss.beta=1"], ["loss.beta=1", "before any loss", "after the loss"]),
         (["raw", "miner=vthmm"], ["command line", "'vthmm'", "did you mean 'vthm'?"]),
         (["proxy_nca", "loss.scale=3", "miner=vthm"], ["miner=vthm", "proxy_nca", "omit"]),
