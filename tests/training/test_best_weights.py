@@ -417,17 +417,6 @@ def test_a_new_run_from_the_weights_of_another(restored, tmp_path):
             changed.build_model(changed.build_task())
 
 
-def test_resume_of_a_trained_run_without_its_state_is_refused(restored):
-    path = restored.checkpoints / "state.safetensors"
-    content = path.read_bytes()
-    path.unlink()
-    try:
-        with refuses(str(restored.checkpoints), got="state.safetensors", hint="new run"):
-            resume(restored.folder, trust=True)
-    finally:
-        path.write_bytes(content)
-
-
 def without_time(page):
     """A report without the minute in which it was written."""
     text, count = re.subn(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", page)

@@ -108,25 +108,6 @@ def test_alpha_0_moves_nothing(average):
     assert torch.equal(pull(x[0], x[1], x[2], 0.0, torch.tensor(average)), x[2])
 
 
-@pytest.mark.parametrize("reference", ["positive", 0.5])
-def test_the_augmentors_gradient(reference):
-    x = torch.randn(3, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    average = torch.tensor(5.0)
-    assert torch.autograd.gradcheck(lambda x: pull(x[0], x[1], x[2], 7.0, average, reference), x)
-
-
-@pytest.mark.parametrize("average", [0.0, 1.0, math.inf])
-@pytest.mark.parametrize("same", [(0, 1), (0, 2), (1, 2), (0, 1, 2)])
-def test_identical_embeddings_give_no_nan(same, average):
-    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
-    x[list(same)] = x[same[0]].clone()
-    x.requires_grad_()
-    found = pull(x[0], x[1], x[2], 7.0, torch.tensor(average))
-    found.sum().backward()
-    assert found.isfinite().all()
-    assert x.grad.isfinite().all()
-
-
 # -- which items are compared ------------------------------------------------------------------------------------------
 
 

@@ -203,7 +203,6 @@ def test_a_mistake_in_a_config_is_one_line(refused, change, texts):
         (["report", "empty"], ["empty", "config.yaml"]),
         (["train", "--pattern", "{a}.jpg"], ["--pattern", "--data PATH"]),
         (["train", "pose/coco"], ["task.root"]),
-        (["train", "pose/synthetic", "--data", "items.csv"], ["task.data"]),
         (["train", "pose/synthetic", "--resume", "empty"], ["--resume", "pose/synthetic"]),
     ],
 )
