@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from contml.config import data_arguments
 from contml.data import Images
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, LogRatioLoss, ProxyAnchorLoss
-from contml.runs import create
+from contml.runs import Run, create
 from contml.training import OPTIMIZERS, SCHEDULES, EmbeddingStep, Trainer, Training, TrainingStep
 from contml.training.checkpoint import load_state, save_state
 from contml.training.setup import model_groups
@@ -160,8 +161,8 @@ def test_sigkill_and_resume_from_the_command_line(tmp_path):
 
 
 @pytest.mark.usefixtures("no_reports")
-def test_resume_with_a_changed_config(tmp_path):
-    run = train(load("pose/synthetic", TINY), tmp_path)
+def test_resume_with_a_changed_config(tiny_run, tmp_path):
+    run = Run(shutil.copytree(tiny_run, tmp_path / "run"))
     text = run.config.read_text()
     assert "squared: true" in text
     changed = text.replace("epochs: 2", "epochs: 3")

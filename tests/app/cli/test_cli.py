@@ -19,9 +19,12 @@ from support.pose_sets import pose_files
 from support.processes import restore_ctrl_c
 from support.runs import without_reports
 
+from contml import load as load_model
 from contml.app.cli.commands import _set_threads
 from contml.evaluation.metrics import METRICS, METRICS_AT_K
 from contml.labels import LABELS
+from contml.runs import Run
+from contml.search.calibration import Calibration
 
 POSE = {"weight", "squared", "normalize", "joint_names", "skeleton"}
 OWN = [
@@ -43,6 +46,8 @@ def test_train_evaluate_report(contml, tmp_path):
     assert "random" in out
     assert "oracle" in out
     assert "epoch 2/2" in err
+    sentence = Calibration.read(Run(folder).calibration).sentence(load_model(folder).measure)
+    assert f"\n{sentence}\n" in out
     for name in ("config.yaml", "metrics.jsonl", "evaluation.json", "report.html", "map.png", "embeddings"):
         assert (folder / name).exists()
     first = json.loads((folder / "evaluation.json").read_text())

@@ -130,6 +130,7 @@ def test_the_network_of_a_run_is_taken(runs, tmp_path):
         load("captioning/synthetic", [f"backbone={unfinished.folder}"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_a_frozen_network_on_features(tmp_path):
     config = load("captioning/synthetic", TINY)

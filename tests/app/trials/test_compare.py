@@ -404,6 +404,7 @@ def test_help_shows_a_loop(contml):
     assert "for d in 16 32 64 128" in out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_two_real_runs(contml, tmp_path):
     for dim in (4, 8):

@@ -284,6 +284,7 @@ def test_missing_images(tmp_path):
         mpii(str(tmp_path), images="elsewhere", missing="drop", **SMALL)
 
 
+@pytest.mark.slow
 def test_a_broken_image_is_named(folder, tmp_path):
     write_mpii(tmp_path, images=20)
     task = mpii(str(tmp_path), **SMALL)

@@ -80,6 +80,7 @@ def test_names_of_columns_in_any_alphabet(contml, tmp_path):
     assert "Größe" in out
 
 
+@pytest.mark.slow
 def test_one_class_label_trains_by_the_config_of_classes(contml, tmp_path):
     status, out, err = contml("train", "--data", "items.csv", "--label", "colour", "task.group=maker", *TINY)
     assert status == 0, err
