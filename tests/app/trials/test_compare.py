@@ -398,12 +398,6 @@ def test_a_folder_that_cannot_be_written_to(refused, tmp_path):
     assert "Not a directory" in line
 
 
-def test_help_shows_a_loop(contml):
-    status, out, _ = contml("compare", "--help")
-    assert status == 0
-    assert "for d in 16 32 64 128" in out
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_two_real_runs(contml, tmp_path):
