@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from support.miniature import TINY, Flat, assert_equal, regularized, small_trainer, squares, weights
 from support.processes import run_connected, script_environment
 from support.refusals import refuses
-from support.runs import kill_at, whole_state, without_speed
+from support.runs import Killed, kill_at, whole_state, without_speed
 
 from contml import InputError
 from contml.app.experiment import load, resume, train
@@ -88,6 +88,29 @@ def test_killed_after_any_step_it_ends_with_the_same_weights(tmp_path, minutes):
         resumed.fit()
         assert_equal(whole_state(resumed), whole_state(whole))
         assert without_speed(run) == without_speed(whole.run)
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_an_evaluation_whose_state_was_not_saved_is_written_once(tmp_path, monkeypatch, epoch):
+    whole = small_trainer(create(tmp_path, "whole"))
+    whole.fit()
+    run = create(tmp_path, "killed")
+    trainer = small_trainer(run, checkpoint_minutes=0.0)
+    evaluate = trainer._evaluate
+
+    def evaluate_and_die(progress):
+        evaluate(progress)
+        if trainer.epoch == epoch:
+            raise Killed
+
+    monkeypatch.setattr(trainer, "_evaluate", evaluate_and_die)
+    with pytest.raises(Killed):
+        trainer.fit()
+    resumed = small_trainer(run)
+    resumed.resume()
+    assert (resumed.epoch, resumed.step) == (epoch - 1, 5)
+    resumed.fit()
+    assert without_speed(run) == without_speed(whole.run)
 
 
 def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
