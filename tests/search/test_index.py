@@ -86,6 +86,22 @@ def test_a_search_is_exact_where_products_round(tmp_path, monkeypatch, dim, offs
     check_exact(made(tmp_path, x), x, np.arange(300), x[:40], 5)
 
 
+@pytest.mark.parametrize("sizes", [(5, 2), (2, 5), (1, 3, 2)])
+def test_sources_of_segments(tmp_path, sizes):
+    x, start = vectors(sum(sizes)), 0
+    index = None
+    for size in sizes:
+        rows = range(start, start + size)
+        part = {"sources": [f"source {n}" for n in rows]}
+        if index is None:
+            index = made(tmp_path, x[:size], **part)
+        else:
+            index.add([f"i{n:05d}" for n in rows], x[start : start + size], **part)
+        start += size
+    ids = [f"i{n:05d}" for n in range(start)][::-1]
+    assert index.sources(ids) == [f"source {n}" for n in range(start)][::-1]
+
+
 def test_an_item_that_is_added_after_a_removal_has_a_row_of_its_own(tmp_path):
     x = vectors(7)
     index = made(tmp_path, x[:5], sources=[f"source {n}" for n in range(5)])

@@ -82,6 +82,21 @@ def test_self_distillation_by_loops(chunk_size):
     assert not any("teacher" in key for key in step.state_dict())
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_teacher_drops_nothing(seed):
+    step = EmbeddingStep(None, 3.0, loss=LogRatioLoss())
+    trainer = small_trainer(model=Flat(dropout=0.5), val=squares(20, seed=2), ema=0.7, step=step)
+    first, batch, *_ = trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)
+    trainer.train_step(first)
+    model = trainer.bare_model.eval()
+    trainer.average.train()
+    values = []
+    for each in (seed, seed + 10):
+        torch.manual_seed(each)
+        values.append(step(model, batch.images, trainer.labels[batch.rows]).item())
+    assert values[0] == values[1]
+
+
 def test_self_distillation_needs_an_average():
     with refuses("ema_weight", "3, without a moving average", hint="training.ema"):
         small_trainer(val=squares(20, seed=2), step=EmbeddingStep(None, 3.0, loss=LogRatioLoss()))
