@@ -215,6 +215,7 @@ def test_check_says_nothing_about_images_that_differ(tmp_path):
     assert "repeated images" not in dict(check(load_table(own, overrides=options)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_audit_counts_copies_and_keeps_them_in_one_fold(table, tmp_path):
     folder, rows = table

@@ -121,6 +121,25 @@ def test_going_backward_inside_autocast_changes_nothing(kind):
         assert torch.equal(inside, outside)
 
 
+@pytest.mark.parametrize("kind", ["squared_euclidean", "euclidean"])
+@pytest.mark.parametrize("other", [False, True])
+def test_gradients_of_pairs_that_a_matrix_product_cancels(kind, other):
+    """Two clusters of near items far apart: their pairs are subtracted, all others multiplied."""
+    torch.manual_seed(0)
+    x = torch.cat((1e-3 * torch.randn(3, 4), 10 + 1e-3 * torch.randn(3, 4), 10 * torch.randn(30, 4))).requires_grad_()
+    y = (x.detach() + 1e-4 * torch.randn(36, 4)).requires_grad_() if other else x
+    near = torch.zeros(36, 36)
+    near[:3, :3] = near[3:6, 3:6] = 1e3 * torch.rand(3, 3)
+    leaves = (x, y) if other else (x,)
+    ours = torch.autograd.grad((pairs(kind, x, y) * near).sum(), leaves)
+    wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    d = (wide[0][:, None] - wide[-1]).square().sum(2)
+    d = d if kind == "squared_euclidean" else (d + torch.eye(36) * (not other)).sqrt()
+    exact = torch.autograd.grad((d * (near if other else near.fill_diagonal_(0))).sum(), wide)
+    for a, b in zip(ours, exact, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=1e-3, atol=1e-3 * float(b.abs().max()))
+
+
 @pytest.mark.parametrize("offset", [30.0, 3000.0])
 def test_gradients_under_an_offset_that_all_share(offset):
     torch.manual_seed(0)

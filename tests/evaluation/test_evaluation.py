@@ -421,6 +421,14 @@ def test_a_querys_own_group_is_excluded_from_its_gallery(case, number, separate,
     assert bool((groups[ranking.oracle] != groups[ranking.queries][:, None]).all())
 
 
+@pytest.mark.parametrize("size", [10, 20])
+def test_as_many_neighbours_remain_where_the_nearest_are_of_the_own_group(size):
+    gallery = torch.arange(30.0)[:, None]  # row 0 and the first of its group, then the others
+    groups = (torch.arange(30) >= size).long()
+    found = query_gallery.QueryGallery(gallery[:1], gallery, torch.tensor([0]), groups=(groups[:1], groups))
+    assert found.nearest(4).positions.tolist() == [[size, size + 1, size + 2, size + 3]]
+
+
 def test_groups_that_do_not_fit():
     embeddings, labels = torch.randn(6, 3), NumberLabels(torch.arange(6))
     with refuses("groups", got="5 groups for 6 labels"):

@@ -312,5 +312,6 @@ def test_the_dense_sampler_adds_the_nearest_that_were_judged():
     for step in range(len(sampler)):
         rows = sampler.batch(0, step)
         assert len(set(rows)) == 12
+        assert min(rows) >= 0
         near = {row for anchor in rows[:2] for row in found[anchor].tolist() if row >= 0}
         assert near <= set(rows)

@@ -164,9 +164,10 @@ def test_label_distances_without_error_have_intervals_of_width_0():
     assert found.checked(Pairs(e, np.zeros_like(e), np.arange(20))).check.observed == 1
 
 
-def test_too_few_queries_give_no_interval():
-    assert calibrate(draw(8), "graded") is None  # 90 % of 8 + 1 queries are more than 8
-    assert calibrate(draw(9), "graded") is not None
+@pytest.mark.parametrize(("level", "least"), [(0.9, 9), (0.8, 4)])
+def test_too_few_queries_give_no_interval(level, least):
+    assert calibrate(draw(least - 1), "graded", level) is None  # 90 % of 8 + 1 queries are more than 8
+    assert calibrate(draw(least), "graded", level) is not None
     assert calibrate(draw(30, units=np.repeat([0, 1, 2], 10)), "graded") is None  # three groups
 
 

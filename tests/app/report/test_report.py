@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.choices import mostly_slow
 from support.refusals import refuses
 
 from contml._support.text import interval_texts, number, percent
@@ -357,20 +358,20 @@ def test_smooth_is_a_centred_mean() -> None:
     assert smooth(np.zeros(0), 3).shape == (0,)
 
 
-@pytest.mark.parametrize("k", [1, 3, 7])
+@pytest.mark.parametrize("k", mostly_slow([1, 3, 7], 1))
 def test_short_curves_and_few_neighbours(tmp_path: Path, k: int) -> None:
     evaluation, ranking = fake(k=k)
     page = Page(write(tmp_path, evaluation=of_test(evaluation), ranking=ranking))
     assert "Mean label distance@1 is" in page.text
 
 
-@pytest.mark.parametrize(("n", "d"), [(2, 3), (3, 1), (60, 1), (60, 2)])
+@pytest.mark.parametrize(("n", "d"), mostly_slow([(2, 3), (3, 1), (60, 1), (60, 2)], 1))
 def test_few_items_and_one_dimension(tmp_path: Path, n: int, d: int) -> None:
     evaluation, ranking = fake(n=n, d=d)
     write(tmp_path, evaluation=of_test(evaluation), ranking=ranking, split=colours(n))
 
 
-@pytest.mark.parametrize("value", [0.0, 1e6, math.nan])
+@pytest.mark.parametrize("value", mostly_slow([math.nan, 0.0, 1e6], 1))
 def test_constant_embeddings(tmp_path: Path, value: float) -> None:
     evaluation, ranking = fake()
     pairs = ranking.pairs.clone()
@@ -406,6 +407,7 @@ def test_the_numbers_of_possible_label_errors_are_explained(usual: str) -> None:
     assert "The number under a picture is " in section
 
 
+@pytest.mark.slow
 def test_missing_label_distances_and_classes(tmp_path: Path) -> None:
     evaluation, ranking = fake()
     binary, oracle = (ranking.label_distances > 0.5).float(), torch.zeros_like(ranking.label_distances)

@@ -218,6 +218,16 @@ def test_the_worst_groups():
     assert group_rows(split, ranking)[1] == [[named.get(name, name), *rest] for name, *rest in rows]
 
 
+@pytest.mark.parametrize("count", [3, 4])
+def test_the_worst_classes_have_the_lowest_values(count):
+    ids = torch.arange(40) % count
+    split, _, ranking = found(ClassLabels(ids))
+    means = [float(ranking.values[ids == n].mean()) for n in range(count)]
+    rows = group_rows(split, ranking)[1]
+    assert [row[2] for row in rows] == [percent(mean) for mean in sorted(means)][: len(rows)]
+    assert len({*means}) > 1
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # pictures
 
@@ -264,6 +274,7 @@ def test_a_label_with_words_is_text_and_not_drawn():
     assert "IndexError" in failing.broken[1]
 
 
+@pytest.mark.slow
 def test_a_page_that_is_too_large_gets_smaller_pictures(tmp_path, monkeypatch):
     split, evaluation, ranking = found()
     found_here = RankingContent(ranking), split, Evaluated(evaluation, "test", "last", epoch=1, epochs=1)

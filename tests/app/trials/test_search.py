@@ -325,16 +325,21 @@ def test_trials_that_did_not_learn_choose_nothing(contml, trainings, options):
     assert all(trial["untrained"] == len(trial["values"]) for trial in data["trials"])
 
 
-def test_trials_without_a_difference_choose_nothing(contml, trainings):
-    trainings.share = lambda *_: 0.3
-    expected = f"{NOTHING}are equal in label distance@10: loss.margin made no difference"
-    assert run([MARGINS]).sentences() == [expected]
+EQUAL = f"{NOTHING}are equal in label distance@10: loss.margin made no difference"
+
+
+@pytest.mark.parametrize("queries", [False, True])
+def test_trials_without_a_difference_choose_nothing(trainings, queries):
+    trainings.share, trainings.queries = lambda *_: 0.3, queries
+    assert run([MARGINS]).sentences() == [EQUAL]
     assert run([MARGINS], folds=2, name="folds").command is None
-    trainings.queries = True
-    assert run([MARGINS], name="queries").sentences() == [expected]
+
+
+def test_the_command_of_trials_without_a_difference(contml, trainings):
+    trainings.share, trainings.queries = lambda *_: 0.3, True
     status, out, _ = contml("sweep", "own.yaml", "--try", MARGINS)
     assert status == 0
-    assert expected in out
+    assert EQUAL in out
     assert "train it with" not in out
 
 

@@ -361,6 +361,7 @@ seeds: [1, 2]
 """
 
 
+@pytest.mark.slow
 def test_whole_networks_and_a_set_whose_options_another_one_chose(tmp_path):
     path = tmp_path / "networks.yaml"
     path.write_text(NETWORKS)
