@@ -40,7 +40,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 #: What to do if a loss does not take the labels of `fit`, by what the loss requires.
 _HINTS = {
     "graded": 'give numbers, or choose a loss of classes, such as loss="multi_similarity"',
-    "binary": 'give classes (labels="classes"), or binarized labels such as contml.NearestLabels(k, space=...)',
+    "binary": 'give classes (labels="classes"), or binarized labels such as contml.NearestLabels(space, k)',
     "classes": 'give classes (labels="classes")',
 }
 #: Items per class in a batch, where it cannot hold all classes.

@@ -207,7 +207,7 @@ def test_a_loss_is_copied_and_its_parameters_train():
     loss = Scaled()
     quick(loss=loss).fit(X, Y)
     assert loss.scale.item() == 1
-    memory = contml.CrossBatchMemory(64, loss=contml.RAWLoss(), embedding_dim=3)
+    memory = contml.CrossBatchMemory(contml.RAWLoss(), 64, embedding_dim=3)
     lengths = np.linalg.norm(quick(loss=memory).fit(X, STRINGS).embedding_, axis=1)
     np.testing.assert_allclose(lengths, 1, atol=1e-5)
     assert memory.steps == 0

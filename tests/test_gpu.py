@@ -45,7 +45,7 @@ def test_labels_and_nearest(space):
     on_gpu = space.to("cuda")
     torch.testing.assert_close(on_gpu.pairwise().cpu(), space.pairwise())
     assert torch.equal(nearest(on_gpu, 7).rows.cpu(), nearest(space, 7).rows)
-    for binary in (ThresholdLabels(1.0, space=space), NearestLabels(5, space=space)):
+    for binary in (ThresholdLabels(space, 1.0), NearestLabels(space, 5)):
         assert torch.equal(binary.to("cuda").pairwise().cpu(), binary.pairwise())
 
 

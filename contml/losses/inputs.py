@@ -52,7 +52,7 @@ def check_requirement(
     name: str,
     requires: Requirement,
     kind: LabelKind,
-    binarize: str = "ThresholdLabels(threshold, space=...) or NearestLabels(k, space=...)",
+    binarize: str = "ThresholdLabels(space, threshold) or NearestLabels(space, k)",
 ) -> None:
     """Refuse labels of a kind that a loss of this name cannot train on; `binarize`: how to make graded labels 0 / 1.
 

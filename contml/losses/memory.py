@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
-from contml.contracts import Requirement
+from contml.contracts import Loss, Requirement
 from contml.distances.euclidean import full_precision
 from contml.labels.base import LabelSpace
 from contml.labels.classes import ClassLabels
@@ -38,10 +38,10 @@ class CrossBatchMemory(nn.Module):
     row numbers, so an anchor's own image from an earlier batch counts as another item of its class.
 
     Args:
+        loss: a pair loss, whose anchors are items of the batch.
         size: the number of embeddings in the memory; new ones replace the oldest.
         start: the number of training steps before the memory is used, since embeddings drift fast at first; 1000 in
             the paper.
-        loss: a pair loss, whose anchors are items of the batch.
         embedding_dim: the embedding dimension; default that of the first batch.
     """
 
@@ -50,7 +50,7 @@ class CrossBatchMemory(nn.Module):
 
     @check_ranges
     def __init__(
-        self, size: PositiveInt = 8192, start: NonNegativeInt = 0, *, loss: nn.Module, embedding_dim: int | None = None
+        self, loss: Loss, size: PositiveInt = 8192, start: NonNegativeInt = 0, *, embedding_dim: int | None = None
     ) -> None:
         super().__init__()
         self.size, self.start, self.loss = size, start, _check_loss(loss)
@@ -175,7 +175,7 @@ class CrossBatchMemory(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def _check_loss(loss: nn.Module) -> PairLoss:
+def _check_loss(loss: Loss) -> PairLoss:
     name = type(loss).__name__
     if not isinstance(loss, PairLoss):
         raise InputError(name, "not a pair loss of contml", hint="omit the memory")

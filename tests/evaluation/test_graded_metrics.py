@@ -189,7 +189,7 @@ def test_only_the_order_of_the_distances_counts(case):
 def test_on_labels_of_0_and_1_hierarchical_ap_is_average_precision():
     torch.manual_seed(0)
     embeddings, classes = torch.randn(40, 3), torch.arange(40) % 4
-    space = ThresholdLabels(0.5, space=VectorLabels(classes.double()))
+    space = ThresholdLabels(VectorLabels(classes.double()), 0.5)
     found, _ = evaluate(embeddings, space)
     loops = []
     for q in range(40):

@@ -66,8 +66,8 @@ MAKE = {
         lambda x: WeightedLabels({NUMBERS: 1.0, ClassLabels([0, 1, 1]): 2.0}, present=x),
         [[True, True], [True, False], [False, True]],
     ),
-    "threshold": (lambda x: ThresholdLabels(1.0, space=x), NUMBERS),
-    "nearest": (lambda x: NearestLabels(1, space=x), NUMBERS),
+    "threshold": (lambda x: ThresholdLabels(x, 1.0), NUMBERS),
+    "nearest": (lambda x: NearestLabels(x, 1), NUMBERS),
 }
 #: Those whose labels are real numbers.
 NUMERIC = (
@@ -287,9 +287,9 @@ def test_categories_in_order_are_levels():
         (lambda: WeightedLabels([NUMBERS]), ("spaces", "a list", "{space: weight}")),
         (lambda: WeightedLabels({"a": 1}), ("spaces", "a str", "a label space")),
         (lambda: WeightedLabels({NUMBERS: None}), ("weight of VectorLabels", "None")),
-        (lambda: ThresholdLabels(None, space=NUMBERS), ("threshold", "None", "above 0")),
-        (lambda: ThresholdLabels(1.0, space=torch.zeros(3)), ("space", "a Tensor", "", "VectorLabels")),
-        (lambda: NearestLabels("3", space=NUMBERS), ("k", "3")),
+        (lambda: ThresholdLabels(NUMBERS, None), ("threshold", "None", "above 0")),
+        (lambda: ThresholdLabels(torch.zeros(3), 1.0), ("space", "a Tensor", "", "VectorLabels")),
+        (lambda: NearestLabels(NUMBERS, "3"), ("k", "3")),
         (lambda: NUMBERS.nearest(1.5), ("k", "1.5")),
     ],
 )
@@ -374,7 +374,7 @@ class Elementwise(VectorLabels):
 
 def test_distances_of_another_shape():
     labels = Elementwise([1.0, 2.0, 3.0, 4.0])
-    for call in (labels.pairwise, lambda: ThresholdLabels(1.0, space=labels).pairwise()):
+    for call in (labels.pairwise, lambda: ThresholdLabels(labels, 1.0).pairwise()):
         with refuses("Elementwise.distances", got="[4]", allowed="must be [4, 4]"):
             call()
 

@@ -377,7 +377,7 @@ def test_a_threshold_makes_nearer_items_positives(values, data):
     source = VectorLabels(values)
     d = source.pairwise()
     threshold = data.draw(st.sampled_from([1e-3, 1.0, float(d.max()) or 1.0]))
-    space = ThresholdLabels(threshold, space=source)
+    space = ThresholdLabels(source, threshold)
     assert torch.equal(space.pairwise(), (d >= threshold).float())
     rows = [len(values) - 1, 0]
     assert torch.equal(space[rows].pairwise(), space.pairwise(rows, rows))
@@ -387,17 +387,17 @@ def test_a_threshold_makes_nearer_items_positives(values, data):
 
 def test_threshold_options():
     source = VectorLabels([0.0, 1.0, 3.0], squared=False, unit="years")
-    assert ThresholdLabels(2.5, space=source).unit == "2.5 or more (years)"
+    assert ThresholdLabels(source, 2.5).unit == "2.5 or more (years)"
     # Classes behind a threshold have lost their class ids.
-    assert ThresholdLabels(0.5, space=ClassLabels([0, 0, 1])).class_ids is None
+    assert ThresholdLabels(ClassLabels([0, 0, 1]), 0.5).class_ids is None
     for threshold in (0, -1.0, float("nan")):
         with refuses("threshold", got=str(threshold), allowed="above 0"):
-            ThresholdLabels(threshold, space=source)
+            ThresholdLabels(source, threshold)
 
 
 def test_nearest_is_a_relation_that_is_not_symmetric():
     # 10 is alone: its nearest is 2, whose own nearest is 1.
-    space = NearestLabels(1, space=VectorLabels([0.0, 1.0, 2.0, 10.0]))
+    space = NearestLabels(VectorLabels([0.0, 1.0, 2.0, 10.0]), 1)
     assert space.pairwise().tolist() == [[0, 0, 1, 1], [0, 0, 1, 1], [1, 0, 0, 1], [1, 1, 0, 0]]
     assert not torch.equal(space.pairwise(), space.pairwise().T)
     assert (space.kind, space.unit) == ("binary", "not among the 1 nearest")
@@ -409,7 +409,7 @@ def test_nearest_is_a_relation_that_is_not_symmetric():
 def test_a_subset_keeps_the_neighbours_of_the_whole(values, data):
     source = VectorLabels(values)
     k = data.draw(st.integers(1, len(values) - 1))
-    whole = NearestLabels(k, space=source)
+    whole = NearestLabels(source, k)
     d = whole.pairwise()
     assert torch.equal((d == 0).sum(1), torch.full((len(values),), k + 1))
     assert torch.equal(torch.where(d == 0, source.pairwise(), 0).amax(1), nearest(source, k).distances[:, -1])
@@ -423,11 +423,11 @@ def test_a_subset_keeps_the_neighbours_of_the_whole(values, data):
 def test_nearest_needs_as_many_items():
     source = VectorLabels([0.0, 1.0, 2.0])
     with refuses("k", got="3", allowed="1 to 2"):
-        NearestLabels(3, space=source)
+        NearestLabels(source, 3)
     with refuses("k", got="0", allowed="at least 1"):
-        NearestLabels(0, space=source)
+        NearestLabels(source, 0)
     with refuses("k", got="30", allowed="1 to 2"):
-        NearestLabels(space=source)
+        NearestLabels(source)
 
 
 @pytest.mark.parametrize(
@@ -698,7 +698,7 @@ def test_repr_of_a_batch():
     assert repr(captions()[[3]]) == "CaptionLabels(1 of 20 items; 2 captions, 5 words with a vector)"
     space = VectorLabels(torch.zeros(12345, 3), squared=False, unit="years")
     assert repr(space) == "VectorLabels(12,345 items; vectors of 3 numbers; unit: years)"
-    batch = ThresholdLabels(0.5, space=space)[range(2000)]
+    batch = ThresholdLabels(space, 0.5)[range(2000)]
     inner = "VectorLabels(2,000 of 12,345 items; vectors of 3 numbers; unit: years)"
     assert repr(batch) == f"ThresholdLabels(2,000 of 12,345 items; positives below 0.5 of {inner})"
 

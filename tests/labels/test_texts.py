@@ -148,7 +148,7 @@ def test_a_sum_says_what_each_label_adds_and_what_is_missing():
 
 def test_binarized_labels_say_what_they_are_made_of():
     labels = VectorLabels([1.0, 2.0, 4.0], squared=False)
-    for binary in (ThresholdLabels(1.5, space=labels), NearestLabels(1, space=labels)):
+    for binary in (ThresholdLabels(labels, 1.5), NearestLabels(labels, 1)):
         subset = binary[[2, 0]]
         assert [subset.text(row) for row in range(2)] == ["4", "1"]
         assert subset.parts(0, 1) == labels.parts(2, 0)

@@ -89,7 +89,7 @@ def test_without_training_labels_the_scale_is_known_for_0_and_1_alone(name):
         with refuses("label_scale", got="median", hint=f"{LOSSES[name].__name__}(labels=labels)"):
             LOSSES[name]()(x, labels)
     classes = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
-    for labels in (ClassLabels.from_ids(classes), ClassLabels(classes), ThresholdLabels(1.0, space=space)):
+    for labels in (ClassLabels.from_ids(classes), ClassLabels(classes), ThresholdLabels(space, 1.0)):
         assert torch.equal(LOSSES[name]()(x, labels), LOSSES[name](label_scale=1.0)(x, labels))
 
 

@@ -140,7 +140,7 @@ def test_squares_beyond_float32_do_not_change_the_value(factor):
 def test_spaces_without_an_exponent_are_used_as_they_are():
     maps = SegmentationLabels(torch.randint(3, (6, 4, 4)), 3)
     spaces = [maps, WeightedLabels({maps: 1.0, VectorLabels(torch.rand(6)): 2.0}), ClassLabels(list("aabbca"))]
-    spaces += [GeoLabels(torch.rand(6, 2), torch.rand(6)), ThresholdLabels(0.1, space=VectorLabels(torch.rand(6)))]
+    spaces += [GeoLabels(torch.rand(6, 2), torch.rand(6)), ThresholdLabels(VectorLabels(torch.rand(6)), 0.1)]
     for space in spaces:
         assert space.exponent is None
         assert space.with_exponent(1) is space
@@ -282,7 +282,7 @@ def test_a_regularizer_of_a_loss_on_classes_takes_its_integers(regularizer):
 
 
 def test_a_memory_asks_the_same_of_integers():
-    memory = CrossBatchMemory(8, loss=SoftInfoNCELoss(label_scale=1.0))
+    memory = CrossBatchMemory(SoftInfoNCELoss(label_scale=1.0), 8)
     with refuses("labels", got="integers [4]", hint="ClassLabels.from_ids"):
         memory(torch.randn(4, 3), torch.tensor([23, 41, 41, 67]))
     assert len(memory) == 0
