@@ -236,9 +236,10 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             raise InputError(error.subject, error.got, error.allowed, _HINTS[given.requires]) from None
         if isinstance(self.loss, nn.Module):
             return copy.deepcopy(self.loss)
-        data = {"embedding_dim": self.dim, "labels": labels}
+        data: dict[str, Any] = {"embedding_dim": self.dim, "labels": labels}
         if labels.class_ids is not None:
-            data["num_classes"] = int(labels.class_ids.max()) + 1
+            class_ids = torch.unique(labels.class_ids)
+            data |= {"class_ids": class_ids, "num_classes": len(class_ids)}
         loss: nn.Module = given(**{name: value for name, value in data.items() if name in data_arguments(given)})
         return loss
 
@@ -248,7 +249,7 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         if labels.kind != "classes":
             return UniformSampler(batch_size, labels=labels, seed=seed)
         assert labels.class_ids is not None
-        classes = min(int(labels.class_ids.max()) + 1, max(2, batch_size // _INSTANCES))
+        classes = min(len(torch.unique(labels.class_ids)), max(2, batch_size // _INSTANCES))
         return ClassSampler(classes, batch_size // classes, labels=labels, seed=seed)
 
 

@@ -24,7 +24,7 @@ pytestmark = [
 
 def test_class_ids_below_0_stop_the_process():
     """In a process of its own, since the assertion makes the device unusable for it."""
-    code = "import torch; from contml import ClassLabels; ClassLabels.from_ids(torch.tensor([0, -1]).cuda()); "
+    code = "import torch; from contml import ClassLabels; ClassLabels(torch.tensor([0, -1]).cuda()); "
     found = subprocess.run([sys.executable, "-c", code + "torch.cuda.synchronize()"], capture_output=True, text=True)
     assert found.returncode != 0
     assert "assert" in found.stderr

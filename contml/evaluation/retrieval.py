@@ -92,7 +92,7 @@ def evaluate(
     absent = torch.zeros(len(x), dtype=torch.bool)
     absent[_rows("missing", missing, torch.arange(0), len(x))] = True
     recall_ks = sorted(set(as_ks("recall_at", RECALL_AT if recall_at is None else recall_at)))
-    classes = None if labels.class_ids is None else labels.class_ids.cpu().long()
+    classes = None if labels.class_ids is None else torch.unique(labels.class_ids.cpu(), return_inverse=True)[1]
     group_ids = None if groups is None else as_class_ids("groups", groups)
     if group_ids is not None and len(group_ids) != len(labels):
         raise InputError("groups", f"{len(group_ids)} groups for {len(labels)} labels", hint="give one per label")

@@ -8,6 +8,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -22,6 +23,9 @@ from contml.labels.words import LabelWords
 
 #: Attributes that do not change label distances: they are not part of a fingerprint.
 _NOT_HASHED = ("unit", "measure", "title", "part_names", "rows", "_root", "_tokens", "_texts", "_identity", "_form")
+
+#: The identity of each root that was asked for one.
+_IDENTITIES: WeakKeyDictionary[LabelSpace, int] = WeakKeyDictionary()
 
 
 class JudgedPairs(NamedTuple):
@@ -297,6 +301,20 @@ class LabelSpace(LabelWords):
         content = {name: value for name, value in vars(self).items() if name not in _NOT_HASHED}
         space_hashes = {name: value.fingerprint() for name, value in content.items() if isinstance(value, LabelSpace)}
         return fingerprint(type(self), content | space_hashes)
+
+    @property
+    def identity(self) -> int:
+        """A number of the fingerprint of the root, by which memories and checkpoints recognize its labels.
+
+        It is computed once. Labels without a fingerprint are recognized by their type and number.
+        """
+        if (root := self.root) not in _IDENTITIES:
+            try:
+                content = root.fingerprint()
+            except InputError:
+                content = fingerprint(type(root), len(root))
+            _IDENTITIES[root] = int(content[:15], 16)
+        return _IDENTITIES[root]
 
     def digests(self) -> list[str]:
         """A short hash of the label of each item, independent of the other items: a run recognizes its data by it."""

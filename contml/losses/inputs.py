@@ -173,7 +173,7 @@ def _as_space(
         codes = as_numbers("labels", categories.codes, accepted)
         if bool((codes < 0).any()):
             raise InputError("labels", "a missing category", "must be a class for each item")
-        return ClassLabels.from_ids(codes.to(embeddings.device))
+        return _without_rows(ClassLabels(codes.long().to(embeddings.device)))
     try:
         tensor = as_numbers("labels", labels, accepted).to(embeddings.device)
     except InputError as error:
@@ -184,15 +184,11 @@ def _as_space(
         hint = "give label distances, such as (~mask).float() where True is a positive" if tensor.ndim == 2 else ""
         raise InputError("labels", _describe(tensor), f"must be {accepted}", hint)
     if tensor.ndim == 1 and tensor.is_floating_point():
-        numbers = VectorLabels(tensor, squared=exponent == 2)
-        numbers.rows = None
-        return numbers
+        return _without_rows(VectorLabels(tensor, squared=exponent == 2))
     if tensor.ndim == 1 and (takes_classes or tensor.dtype == torch.bool):  # of booleans, both meanings are the same
-        return ClassLabels.from_ids(tensor)
+        return _without_rows(ClassLabels(tensor.long()))
     if tensor.ndim == 1:
-        hint = "give labels.float() for numbers" + (
-            ", or ClassLabels.from_ids(labels) for classes" if requires == "any" else ""
-        )
+        hint = "give labels.float() for numbers" + (", or ClassLabels(labels) for classes" if requires == "any" else "")
         got = f"integers [{len(tensor)}]"
         raise InputError("labels", got, f"{name} must know whether they are numbers or classes", hint)
     if tensor.shape != (rows, batch):
@@ -209,8 +205,13 @@ def _as_space(
         is_one = torch.allclose(own.double(), torch.ones((), dtype=torch.float64), atol=1e-3)
         hint = "similarities? give 1 - similarity" if is_one else "; ".join(filter(None, (error.hint, _VECTORS)))
         raise InputError(error.subject, error.got, error.allowed, hint) from None
-    matrix.rows = None
-    return matrix
+    return _without_rows(matrix)
+
+
+def _without_rows(labels: LabelSpace) -> LabelSpace:
+    """The labels of a bare tensor, whose items have no row numbers in a data set."""
+    labels.rows = None
+    return labels
 
 
 def _describe(tensor: Tensor) -> str:

@@ -347,6 +347,7 @@ class Trainer:
             "schedule": self.schedule.state_dict(),
             "scaler": {} if scaler is None else scaler.state_dict(),
             "config": self.config,
+            "labels": self.labels.identity,
         }
         averaged = {} if self.average is None else self.average.state_dict()
         tensors = {"model": model.state_dict(), "step": self.training_step.state_dict()}
@@ -374,6 +375,9 @@ class Trainer:
         path = self.run.checkpoints / "state.safetensors"
         if path.exists():
             tensors, optimizer, numbers = load_state(path)
+            if numbers["labels"] != self.labels.identity:
+                allowed, hint = "must be those of the saved state", "give the same labels, or start a new run"
+                raise InputError("labels", repr(self.labels), allowed, hint)
             self.bare_model.load_state_dict(tensors["model"])
             self.training_step.load_state_dict(tensors.get("step", {}))
             if self.average is not None:

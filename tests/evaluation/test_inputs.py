@@ -66,9 +66,9 @@ def test_class_ids_of_every_integer_type(dtype):
         X, CLASSES, gallery=X + 1, gallery_classes=CLASSES
     )
     assert pairwise_f1(ids, ids) == 1
-    assert same(evaluate(X, ClassLabels.from_ids(ids)), evaluate(X, ClassLabels.from_ids(CLASSES)))
-    assert ClassSampler(2, 2, labels=ClassLabels.from_ids(ids)).batch(0, 0) == ClassSampler(
-        2, 2, labels=ClassLabels.from_ids(CLASSES)
+    assert same(evaluate(X, ClassLabels(ids)), evaluate(X, ClassLabels(CLASSES)))
+    assert ClassSampler(2, 2, labels=ClassLabels(ids)).batch(0, 0) == ClassSampler(
+        2, 2, labels=ClassLabels(CLASSES)
     ).batch(0, 0)
 
 

@@ -352,14 +352,14 @@ def test_one_wrong_entry_of_a_large_matrix():
 
 def test_ids_of_classes_in_any_form():
     pandas = pytest.importorskip("pandas")
-    expected = ClassLabels.from_ids(torch.tensor([1, 2, 1])).pairwise()
+    expected = ClassLabels(torch.tensor([1, 2, 1])).pairwise()
     for ids in ([1, 2, 1], np.array([1, 2, 1]), pandas.Series([1, 2, 1], index=[5, 3, 4])):
-        assert torch.equal(ClassLabels.from_ids(ids).pairwise(), expected)
-    for numbers in (torch.tensor([1.2, 1.7, 2.0]), [1.2, 1.7, 2.0], np.array([1.0, 2.0])):
-        with refuses("classes", got="float", allowed="integers from 0 on", hint="VectorLabels"):
-            ClassLabels.from_ids(numbers)
+        assert torch.equal(ClassLabels(ids).pairwise(), expected)
+    for numbers in (torch.tensor([1.2, 1.7, 2.0]), [1.2, 1.7, 2.0], np.array([1.2, 2.0])):
+        with refuses("class of item 0", got="1.2", allowed="integer from 0 on", hint="VectorLabels"):
+            ClassLabels(numbers)
     with refuses("classes", got="[1, 3]", allowed="[items]"):
-        ClassLabels.from_ids(torch.tensor([[1, 2, 1]]))
+        ClassLabels(torch.tensor([[1, 2, 1]]))
 
 
 def test_arrays_of_more_axes_are_no_vectors():

@@ -49,7 +49,7 @@ VECTORS = {"red": np.array([1.0, 0, 0]), "cat": np.array([0.0, 1, 0]), "dog": np
             [("date", "2024-01-31", "2024-02-01 12:00", "1.50 days")],
         ),
         (ClassLabels(["cat", "dog"]), ["cat", "dog"], [("class", "cat", "dog", "different")]),
-        (ClassLabels.from_ids(torch.tensor([7, 7])), ["7", "7"], [("class", "7", "7", "same")]),
+        (ClassLabels(torch.tensor([7, 7])), ["7", "7"], [("class", "7", "7", "same")]),
         (
             OrdinalLabels(["low", "high"], ["low", "middle", "high"]),
             ["low", "high"],

@@ -469,8 +469,8 @@ def test_numbers_are_refused_by_losses_for_0_and_1(name):
 
 #: Labels of four items that are 0 / 1.
 ZERO_ONE = {
-    "integer classes": (ClassLabels.from_ids(torch.tensor([0, 1, 0, 1])), "classes"),
-    "classes in bytes": (ClassLabels.from_ids(torch.tensor([0, 1, 0, 1], dtype=torch.uint8)), "classes"),
+    "integer classes": (ClassLabels(torch.tensor([0, 1, 0, 1])), "classes"),
+    "classes in bytes": (ClassLabels(torch.tensor([0, 1, 0, 1], dtype=torch.uint8)), "classes"),
     "a label space of classes": (ClassLabels(["a", "b", "a", "b"]), "classes"),
     "a batch of classes": (ClassLabels(["a", "b", "a", "b", "c"])[[4, 1, 2, 0]], "classes"),
     "a threshold": (ThresholdLabels(VectorLabels(torch.arange(4.0)), 1.0), "0 and 1 without class ids"),

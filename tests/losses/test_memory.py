@@ -135,7 +135,7 @@ def test_distributions_over_the_pairs_of_batch_and_memory(uncertainty):
 def test_losses_that_choose_what_they_compare_take_no_memory():
     for name, loss in LOSSES.items():
         if name != "triplet_margin":  # it chooses with an option, see test_losses.py
-            own = loss.comparison not in (PairLoss.comparison, ScaledLabelLoss.comparison)
+            own = loss.comparison not in (PairLoss.comparison, ScaledLabelLoss.comparison, MarginLoss.comparison)
             assert loss.takes_memory != own, loss
 
 
@@ -211,7 +211,7 @@ def test_integer_classes_warn_once():
         memory.reset()
         memory(torch.randn(4, 3), labels)
 
-    for labels in (classes, classes.int(), ClassLabels.from_ids(classes)):
+    for labels in (classes, classes.int(), classes.numpy()):
         with pytest.warns(UserWarning, match=message) as warnings:
             several_steps(CrossBatchMemory(TripletMarginLoss(), SIZE, 2), labels)
         assert len(warnings) == 1
@@ -394,6 +394,21 @@ def test_bad_options(options, fields):
         CrossBatchMemory(**{"loss": LogRatioLoss(), **options})
 
 
+def test_labels_of_another_root_are_refused():
+    ages, memory = torch.arange(20.0), CrossBatchMemory(LogRatioLoss(), SIZE, 0)
+    space, x = VectorLabels(ages), torch.randn(4, 3)
+    memory(x, space[range(4)])
+    memory(x, VectorLabels(ages.clone())[range(4, 8)])  # the same labels once more, as after a restart
+    again = CrossBatchMemory(LogRatioLoss(), SIZE, 0)
+    again.load_state_dict(memory.state_dict())
+    for each in (memory, again):
+        for batch in (VectorLabels(ages[8:12]), VectorLabels(ages + 1)[range(4)]):
+            with refuses("labels", "rows of VectorLabels(", "one label space", "labels[rows] of one label space"):
+                each(x, batch)
+    memory.reset()
+    memory(x, VectorLabels(ages + 1)[range(4)])
+
+
 @integer_classes
 @pytest.mark.parametrize(
     ("embeddings", "labels", "fields"),
@@ -408,7 +423,7 @@ def test_bad_options(options, fields):
         (
             torch.randn(4, 3),
             ClassLabels(range(5))[[0, 1, 2, 3]],
-            ("labels", "rows of a label space of 5 items", "integer classes", "reset()"),
+            ("labels", "rows of ClassLabels(5 items", "integer classes", "reset()"),
         ),
         (torch.randn(4, 2), torch.tensor([0, 1, 2, 3]), ("embeddings", "2 dimensions", "3")),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from support.refusals import refuses
 from support.strategies import CLASS_CASES
 
 from contml.labels import ClassLabels, VectorLabels
-from contml.losses import NormalizedSoftmaxLoss, ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
+from contml.losses import MarginLoss, NormalizedSoftmaxLoss, ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
 from contml.testing import check_loss
 
 #: Our loss and its slow loop, with options.
@@ -221,3 +222,24 @@ def test_what_the_data_tell_is_keyword_only(loss):
     parameters = inspect.signature(loss).parameters.values()
     data = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     assert data == ["num_classes", "embedding_dim", "class_ids"]
+
+
+@pytest.mark.parametrize("loss", [ProxyAnchorLoss, partial(MarginLoss, per_class=True), ProxyNCALoss])
+def test_names_of_other_classes_are_refused(loss):
+    sizes = {"num_classes": 3} if isinstance(loss, partial) else {"num_classes": 3, "embedding_dim": 2}
+    train, test = ClassLabels(["ant", "bee", "cat", "ant"]), ClassLabels(["bee", "cat", "dog", "bee"])
+    learned, again, x = loss(**sizes), loss(**sizes), torch.randn(4, 2)
+    learned(x, train)
+    again.load_state_dict(learned.state_dict())
+    for each in (learned, again):
+        each(x, ClassLabels(["cat", "bee", "ant", "ant"]))  # the same names
+        each(x, train.class_ids)  # integers are the same classes everywhere
+        with refuses("labels", "rows of ClassLabels(4 items", "earlier batches", "labels[rows] of one ClassLabels"):
+            each(x, test)
+
+
+def test_classes_of_a_batch_are_those_of_the_data_set():
+    classes = torch.tensor([7, 3, 3, 9, 7, 9])
+    loss = ProxyAnchorLoss(num_classes=3, embedding_dim=2, class_ids=[3, 7, 9])
+    x, rows = torch.randn(4, 2), [1, 2, 3, 5]
+    assert loss(x, ClassLabels(classes[rows])) == loss(x, ClassLabels(classes)[rows]) == loss(x, classes[rows])

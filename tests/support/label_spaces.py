@@ -84,7 +84,7 @@ def with_gaps():
 #: Label spaces by the names of the tables `LABELS` and `BINARY_LABELS`, and variants of them: name -> make(folder).
 SPACES = {
     "classes": lambda folder: ClassLabels([f"class {i % 5}" for i in range(20)]),
-    "classes of ids": lambda folder: ClassLabels.from_ids(torch.arange(20) % 7 * 3),
+    "classes of ids": lambda folder: ClassLabels(torch.arange(20) % 7 * 3),
     "vectors": lambda folder: vectors(),
     "vectors, plain": lambda folder: VectorLabels(torch.arange(20).flip(0), squared=False),
     "vectors, more than are checked": lambda folder: vectors(200),

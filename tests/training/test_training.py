@@ -23,7 +23,7 @@ from contml import InputError
 from contml.app.experiment import load, resume, train
 from contml.config import data_arguments
 from contml.data import Images
-from contml.labels import ClassLabels
+from contml.labels import ClassLabels, VectorLabels
 from contml.losses import LOSSES, LogRatioLoss, ProxyAnchorLoss
 from contml.runs import create
 from contml.training import OPTIMIZERS, SCHEDULES, EmbeddingStep, Trainer, Training, TrainingStep
@@ -96,6 +96,14 @@ def test_killed_after_any_step_it_ends_with_the_same_weights(tmp_path):
         assert without_speed(run) == without_speed(whole.run)
 
 
+def test_a_state_is_not_resumed_with_other_labels(tmp_path):
+    run, split = create(tmp_path, "run"), squares()
+    small_trainer(run, epochs=1).fit()
+    other = small_trainer(run, split=replace(split, labels=VectorLabels(torch.arange(len(split)))))
+    with refuses("labels", "VectorLabels(", "saved state", "give the same labels"):
+        other.resume()
+
+
 def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
     classes = torch.arange(30) % 5
 
@@ -130,7 +138,7 @@ def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
     assert torch.equal(proxies[2], proxies[0])
     assert not torch.equal(proxies[2], proxies[1])
     saved = load_state(half.run.checkpoints / "state.safetensors")[0]["step"]
-    assert saved.keys() == {"loss.proxies"}
+    assert saved.keys() == {"loss.proxies", "loss.index.names_hash"}
     assert torch.equal(saved["loss.proxies"], proxies[2])
 
 

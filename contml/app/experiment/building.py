@@ -284,7 +284,8 @@ class Experiment:
             labels = part.build(space=space, quiet=quiet_search)
         data = {"embedding_dim": network.embedding_dim, "labels": labels, "seed": seed, "quiet": quiet_search}
         if labels.class_ids is not None:
-            data["num_classes"] = int(labels.class_ids.max()) + 1
+            data["class_ids"] = torch.unique(labels.class_ids).cpu()
+            data["num_classes"] = len(data["class_ids"])
         self._check_classes(labels.kind)  # before num_classes is found missing
         if "loss" in parts:
             loss = self._build_losses(data, network)
