@@ -81,8 +81,8 @@ def evaluate(
         places: cut the rankings at this number of places, as for a smaller gallery; default 100.
 
     Raises:
-        InputError: the numbers of embeddings and labels differ, an embedding is not finite, a row does not exist or is
-            twice in the gallery, there are fewer than one query or two gallery items, or a K is not a whole number from
+        InputError: the numbers of embeddings and labels differ, an embedding is not finite, a row does not exist or
+            appears twice, there are fewer than one query or two gallery items, or a K is not a whole number from
             1 on.
     """
     check_label_space("labels", labels)
@@ -91,6 +91,9 @@ def evaluate(
         raise InputError("embeddings", f"{len(x)} embeddings for {len(labels)} labels", hint="give one per label")
     absent = torch.zeros(len(x), dtype=torch.bool)
     absent[_rows("missing", missing, torch.arange(0), len(x))] = True
+    of_classes = {"exclude_singletons": exclude_singletons or None, "recall_at": recall_at}
+    if labels.class_ids is None and (given := [name for name, value in of_classes.items() if value is not None]):
+        raise InputError(given[0], "given for graded labels", "is for classes", "omit it, or give ClassLabels")
     recall_ks = sorted(set(as_ks("recall_at", RECALL_AT if recall_at is None else recall_at)))
     classes = None if labels.class_ids is None else torch.unique(labels.class_ids.cpu(), return_inverse=True)[1]
     group_ids = None if groups is None else as_class_ids("groups", groups)
@@ -152,6 +155,7 @@ def _asked(
     all_rows = torch.arange(count)
     requested_rows = [_rows(*each, all_rows, count) for each in (("queries", queries), ("gallery", gallery))]
     q, g = (rows[~absent[rows]] for rows in requested_rows)
+    _positions(q, count, "queries")
     position = _positions(g, count)
     if classes is not None:
         q = q[relevant_items(classes[q], classes[g], position[q]) > 0]
@@ -203,13 +207,13 @@ def _rows(name: str, rows: Numbers | None, default: Tensor, count: int) -> Tenso
     return default if rows is None else as_row_numbers(name, rows, count)
 
 
-def _positions(gallery: Tensor, count: int) -> Tensor:
+def _positions(gallery: Tensor, count: int, name: str = "gallery") -> Tensor:
     """The position of each of `count` rows in the gallery, or -1."""
     position, indices = torch.full((count,), -1), torch.arange(len(gallery))
     position[gallery] = indices
     repeated = gallery[position[gallery] != indices]
     if len(repeated):
-        raise InputError("gallery", f"row {int(repeated[0])} appears twice", hint="give each row once")
+        raise InputError(name, f"row {int(repeated[0])} appears twice", hint="give each row once")
     return position
 
 

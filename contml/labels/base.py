@@ -74,6 +74,8 @@ class LabelSpace(LabelWords):
                 raise InputError(f"packed labels: {name}", got, "must be a tensor [N, ...] or a label space")
             if isinstance(labels, Tensor) and labels.is_complex():
                 raise InputError(f"packed labels: {name}", str(labels.dtype), "must be real numbers")
+            if isinstance(labels, Tensor) and labels.requires_grad:
+                raise InputError(f"packed labels: {name}", "require a gradient", "get none", "give labels.detach()")
         lengths = {name: len(labels) for name, labels in packed.items()}
         if len(set(lengths.values())) != 1:
             raise InputError("packed labels", f"{lengths} items", "must all have the same number of items")

@@ -14,7 +14,7 @@ from contml._support.validation import as_rows
 from contml.contracts import LabelKind, Loss, Requirement
 from contml.labels.base import LabelSpace
 from contml.labels.classes import ClassLabels
-from contml.labels.matrices import MatrixLabels
+from contml.labels.matrices import MatrixLabels, check_symmetry
 from contml.labels.vectors import VectorLabels
 
 _KINDS: dict[LabelKind, str] = {
@@ -174,6 +174,8 @@ def _as_space(
         if bool((codes < 0).any()):
             raise InputError("labels", "a missing category", "must be a class for each item")
         return _without_rows(ClassLabels(codes.long().to(embeddings.device)))
+    if getattr(labels, "requires_grad", False):
+        raise InputError("labels", "require a gradient", "get none from a loss", "give labels.detach()")
     try:
         tensor = as_numbers("labels", labels, accepted).to(embeddings.device)
     except InputError as error:
@@ -200,6 +202,8 @@ def _as_space(
     binary = takes_classes and bool(((tensor == 0) | (tensor == 1)).all())
     try:
         matrix = MatrixLabels(tensor, anchors, kind="binary" if binary else "graded")
+        if anchors is None and not takes_classes and tensor.device.type == "cpu":  # on a GPU, it would wait for it
+            check_symmetry("label distances", tensor.numpy())
     except InputError as error:
         own = tensor.diagonal() if anchors is None else tensor.gather(1, anchors[:, None])
         is_one = torch.allclose(own.double(), torch.ones((), dtype=torch.float64), atol=1e-3)

@@ -316,3 +316,14 @@ def test_texts_are_classes(way):
     with pytest.raises(InputError) as caught:
         LogRatioLoss()(x, way(words))
     assert caught.value.hint == ""
+
+
+def test_labels_that_a_loss_would_not_use_are_refused():
+    x, ages = torch.randn(4, 3), torch.arange(4.0)
+    for make in (lambda: ages.clone().requires_grad_(), lambda: torch.cdist(x, x).requires_grad_()):
+        with refuses("labels", "require a gradient", hint="labels.detach()"):
+            LogRatioLoss()(x, make())
+    directed = (ages[:, None] - ages).abs() + torch.eye(4).roll(1, 0)
+    with refuses("label distances", "entries [", "symmetric", "(matrix + matrix.T) / 2"):
+        LogRatioLoss()(x, directed)
+    LogRatioLoss()(x, directed[:3], anchors=torch.arange(3))  # row a is of anchor a

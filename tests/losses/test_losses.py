@@ -445,13 +445,6 @@ def test_numbers_are_vector_labels_squared_as_the_embedding_distance(squared):
     assert torch.equal(dense(embeddings, numbers), dense(embeddings, spaces[True]))
 
 
-def test_numbers_that_learn_get_no_gradient():
-    numbers, embeddings = torch.randn(6, requires_grad=True), torch.randn(6, 3, requires_grad=True)
-    LogRatioLoss()(embeddings, numbers).backward()
-    assert numbers.grad is None
-    assert embeddings.grad.any()
-
-
 #: Losses of labels that are 0 / 1 or classes.
 BINARY = [name for name, loss in LOSSES.items() if loss.requires in ("binary", "classes")]
 
@@ -646,7 +639,7 @@ def test_nothing_to_compare_is_a_zero_that_back_propagates(name, labels):
 def test_large_norms_do_not_overflow(name):
     loss = make_loss(name)
     embeddings = (30 * torch.nn.functional.normalize(torch.randn(10, 6))).requires_grad_()
-    target = torch.rand(10, 10).fill_diagonal_(0) if loss.requires in ("any", "graded") else torch.arange(10) % 4
+    target = torch.cdist(*[torch.rand(10, 2)] * 2) if loss.requires in ("any", "graded") else torch.arange(10) % 4
     value = loss(embeddings, target)
     value.backward()
     assert torch.isfinite(value)
@@ -658,7 +651,7 @@ def test_double_backward_is_refused_clearly():
     loss.block_rows = 2
     embeddings = torch.randn(6, 3, requires_grad=True)
     with pytest.raises(RuntimeError, match="no double backward"):
-        torch.autograd.grad(loss(embeddings, torch.rand(6, 6).fill_diagonal_(0)), embeddings, create_graph=True)
+        torch.autograd.grad(loss(embeddings, torch.rand(6)), embeddings, create_graph=True)
 
 
 @pytest.mark.parametrize(
