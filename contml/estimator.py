@@ -202,7 +202,7 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         if not _parts_of_a_space(y):
             y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
         labels = _label_space(y, self.labels)
-        return evaluate(embeddings, labels, clusters=False)[0].main.normalized()
+        return evaluate(embeddings, labels, clusters=False).score
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

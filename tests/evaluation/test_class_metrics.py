@@ -14,13 +14,13 @@ from support import reference_metrics
 from support.fake_runs import read_again
 from support.miniature import small_trainer, squares
 from support.refusals import refuses
+from support.retrieval import evaluate
 from support.strategies import retrieval_cases
 
 from contml.evaluation import query_gallery, retrieval
 from contml.evaluation.class_retrieval import average_precision_at_r_by_chance, recall_by_chance
 from contml.evaluation.evaluated import sentence, summary, unit_words
 from contml.evaluation.results import Score
-from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels, VectorLabels
 from contml.losses import TripletMarginLoss
 from contml.runs import create

@@ -14,10 +14,10 @@ from scipy.stats import kendalltau
 from support import reference_metrics
 from support.fake_runs import read_again
 from support.refusals import refuses
+from support.retrieval import evaluate
 from support.strategies import label_vectors
 
 from contml.evaluation import (
-    evaluate,
     graded,
     hierarchical_average_precision,
     kendall_tau,

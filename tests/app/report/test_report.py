@@ -17,6 +17,7 @@ import pytest
 import torch
 from PIL import Image
 from support.refusals import refuses
+from support.retrieval import evaluate
 
 from contml._support.text import interval_texts, number, percent
 from contml.app.report.embedding_map import main_direction, map_plots, principal_components, tsne
@@ -27,7 +28,6 @@ from contml.app.report.ranking import RankingContent
 from contml.contracts import Measure
 from contml.data import Pixels, Split
 from contml.data.split import TitledPictures, View
-from contml.evaluation import evaluate
 from contml.evaluation.evaluated import Evaluated, Selection, further, sentence, summary
 from contml.evaluation.results import Curve, Evaluation, Ranking, headline_k
 from contml.labels import ClassLabels, DateLabels, VectorLabels
@@ -90,7 +90,7 @@ def fake(n: int = 60, k: int = 20, d: int = 4, *, unit: str = "torso lengths") -
         "label_distance": Curve("Mean label distance", "lower", lines[0], [1.77] * k, lines[1]),
         "ndcg": Curve("NDCG", "higher", [0.731] * k, [0.312] * k, [1.0] * k),
     }
-    return Evaluation(unit, n, n - 1, curves, 0.8125), ranking
+    return Evaluation(unit, n, n - 1, curves, 0.8125, k=headline_k(len(curves["ndcg"].model))), ranking
 
 
 def no_ranking() -> Ranking:
@@ -382,7 +382,7 @@ def test_constant_embeddings(tmp_path: Path, value: float) -> None:
 def test_nothing_to_show(tmp_path: Path) -> None:
     ranking = no_ranking()
     curve = Curve("mean label distance", "lower", [math.nan], [math.nan], [math.nan])
-    evaluation = Evaluation("", 0, 0, {"label_distance": curve}, math.nan, skipped=12)
+    evaluation = Evaluation("", 0, 0, {"label_distance": curve}, math.nan, skipped=12, k=1)
     changes: dict[str, Any] = {"rows": [], "config": "", "ranking": ranking, "split": colours(0)}
     page = Page(write(tmp_path, evaluation=of_test(evaluation), **changes))
     assert "12 images skipped" in page.text
@@ -637,10 +637,10 @@ def test_summary_and_sentence() -> None:
     assert [line[1] for line in table[1:]] == ["1", "5", "10", "20", "-"]
     assert table[3] == ["Mean label distance", "10", "0.380", "1.00", "0.150", "73 %"]
     assert table[-1][2] == "0.500"
-    text = "Evaluation(label_distance@2=0.380, random=1.00, oracle=0.150, queries=10, gallery=100)"
+    text = "Evaluation(label_distance@10=0.380, random=1.00, oracle=0.150, queries=10, gallery=100)"
     assert repr(evaluation) == text
     expected = "0.38 times that of a random ranking; normalized score 73 % (0 %: random ranking, 100 %: oracle)."
-    assert sentence(evaluation) == f"Mean label distance@2 is {expected}"
+    assert sentence(evaluation) == f"Mean label distance@10 is {expected}"
 
     def changed_sentence(**lines: Any) -> str:
         return sentence(replace(evaluation, curves={"label_distance": replace(curve, **lines)}))

@@ -7,12 +7,12 @@ import pytest
 import torch
 from PIL import Image
 from support.refusals import refuses
+from support.retrieval import evaluate
 
 from contml import InputError
 from contml.app.experiment import check, load
 from contml.data import ImageFile, Split, Task
 from contml.data.renderers.text import class_colour, draw_words
-from contml.evaluation.retrieval import evaluate
 from contml.losses import LOSSES
 from contml.tasks.classes import TASKS
 from contml.tasks.classes.drawn_beetles import GENUS, TRAITS, draw_specimen, species, synthetic
