@@ -631,16 +631,16 @@ def test_further_metrics_are_folded(tmp_path: Path) -> None:
 
 def test_summary_and_sentence() -> None:
     curve = Curve("Mean label distance", "lower", [0.38] * 20, [1.0] * 20, [0.15] * 20)
-    evaluation = Evaluation("metres", 10, 100, {"label_distance": curve}, 0.5)
+    evaluation = Evaluation("metres", 10, 100, {"label_distance": curve}, 0.5, k=2)
     table = summary(evaluation)
     assert table[0] == ["metric", "K", "model", "random", "oracle", "normalized"]
     assert [line[1] for line in table[1:]] == ["1", "5", "10", "20", "-"]
     assert table[3] == ["Mean label distance", "10", "0.380", "1.00", "0.150", "73 %"]
     assert table[-1][2] == "0.500"
-    text = "Evaluation(label_distance@10=0.380, random=1.00, oracle=0.150, queries=10, gallery=100)"
+    text = "Evaluation(label_distance@2=0.380, random=1.00, oracle=0.150, queries=10, gallery=100)"
     assert repr(evaluation) == text
     expected = "0.38 times that of a random ranking; normalized score 73 % (0 %: random ranking, 100 %: oracle)."
-    assert sentence(evaluation) == f"Mean label distance@10 is {expected}"
+    assert sentence(evaluation) == f"Mean label distance@2 is {expected}"
 
     def changed_sentence(**lines: Any) -> str:
         return sentence(replace(evaluation, curves={"label_distance": replace(curve, **lines)}))
