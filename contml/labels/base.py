@@ -22,7 +22,10 @@ from contml.distances.nearest import MEMORY, Neighbours, checked, chunks, neighb
 from contml.labels.words import LabelWords
 
 #: Attributes that do not change label distances: they are not part of a fingerprint.
-_NOT_HASHED = ("unit", "measure", "title", "part_names", "rows", "_root", "_tokens", "_texts", "_identity", "_form")
+_NOT_HASHED = (
+    *("unit", "measure", "title", "part_names", "mirrored"),
+    *("rows", "_root", "_tokens", "_texts", "_identity", "_form"),
+)
 
 #: The identity of each root that was asked for one.
 _IDENTITIES: WeakKeyDictionary[LabelSpace, int] = WeakKeyDictionary()
@@ -56,12 +59,15 @@ class LabelSpace(LabelWords):
         kind: "graded": distances are numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1 from `class_ids`.
         largest: the largest possible label distance.
         class_ids: the class of each item `[N]`, if labels are classes.
+        mirrored: whether mirroring the image of one item leaves its label distances as they are: False of poses and
+            label maps, which would be mirrored too.
         rows: row numbers in the root `[N]`; None if a loss made the labels from a plain tensor.
     """
 
     kind: LabelKind = "graded"
     largest: float = math.inf
     class_ids: Tensor | None = None
+    mirrored: bool = True
     _root: Self | None = None
     _packed: tuple[str, ...] = ()
 

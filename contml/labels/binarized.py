@@ -33,6 +33,11 @@ class _BinaryLabels(LabelSpace):
         return self._graded.is_partial
 
     @property
+    def mirrored(self) -> bool:  # type: ignore[override]
+        """As of the graded labels."""
+        return self._graded.mirrored
+
+    @property
     def usual_distance(self) -> float:
         """1."""
         return 1.0

@@ -46,6 +46,7 @@ class PoseLabels(MetricLabels, ItemLabels):
     item_arguments: ClassVar[Mapping[str, Any]] = {"joints": Tensor, "visible": Tensor}
     option_arguments: ClassVar[Mapping[str, Any]] = {"squared": bool, "normalize": bool, "skeleton": list}
     typed_as = "json"
+    mirrored = False
     joints: Tensor
     visible: Tensor
     kept: Tensor

@@ -36,6 +36,7 @@ from contml.training.selection import BestWeights, Candidate, moving_average
 from contml.training.setup import (
     CompiledBackbone,
     accelerator,
+    check_flip,
     check_items,
     parameter_groups,
     sample_rows,
@@ -110,6 +111,7 @@ class Trainer:
         self.watched: dict[str, Split] = {"val": val} if self.best and val else {"test": test} if test else {}
         add_adapters(model, sampler.seed)
         step.check(model, self.labels)
+        check_flip(getattr(images, "flip", "none"), self.labels, step)
         self.training_step = step.to(self.device)
         share([*step.parameters(), *step.buffers()])  # as data parallelism does with the model
         groups = parameter_groups(model, step, head_alone=bool(self.options.head_only_epochs))

@@ -37,6 +37,7 @@ from contml.models.identity import FeatureExtractor, identity
 from contml.runs import PLACES, Run, without_paths
 from contml.sampling import SAMPLERS, fitting_options
 from contml.training import Trainer, TrainingStep, stages_of
+from contml.training.setup import check_flip
 from contml.training.trackers import check_installed
 
 #: The kinds of results, the first that a config belongs to.
@@ -231,6 +232,8 @@ class Experiment:
         parts, network = self.config.parts, self.build_network(task, weights)
         images = self.build_images(network if self.results.embeds else None)
         model, step, sampler, labels = self.build_step(task, network, weights=weights, quiet=quiet)
+        with parts["images"].errors():
+            check_flip(images.flip, labels, step)
         trainer = Trainer(
             model,
             step,
