@@ -42,8 +42,8 @@ class ScaledLabelLoss(PairLoss):
 
     Args:
         label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
-        labels: the labels of the training set, for "median". Without them it is known for labels of 0 and 1, where it
-            is 1; graded labels are refused.
+        train_labels: the labels of the training set, for "median". Without them it is known for labels of 0 and 1,
+            where it is 1; graded labels are refused.
     """
 
     requires: Requirement = "any"
@@ -51,15 +51,15 @@ class ScaledLabelLoss(PairLoss):
     label_unit: Tensor
 
     @check_ranges
-    def __init__(self, label_scale: LabelScale, labels: LabelSpace | None) -> None:
+    def __init__(self, label_scale: LabelScale, train_labels: LabelSpace | None) -> None:
         super().__init__()
-        if labels is not None:
-            check_label_space("labels", labels)
+        if train_labels is not None:
+            check_label_space("train_labels", train_labels)
         self.label_scale = label_scale
         if not isinstance(label_scale, str):
             label_unit = label_scale
         else:
-            label_unit = 0.0 if labels is None else median_distance(labels.with_exponent(1))
+            label_unit = 0.0 if train_labels is None else median_distance(train_labels.with_exponent(1))
         self.register_buffer("label_unit", torch.tensor(label_unit, dtype=torch.float64))  # 0: not known
         self._known = label_unit > 0
         self._is_checked = not isinstance(label_scale, str)
@@ -69,7 +69,7 @@ class ScaledLabelLoss(PairLoss):
         if not self._known:
             self._known = bool(self.label_unit > 0)  # from a checkpoint
         if not self._known and labels.kind == "graded":
-            example = f"{type(self).__name__}(labels=labels)"
+            example = f"{type(self).__name__}(train_labels=labels)"
             hint = f"give the labels of the training set, {example}, or a number, label_scale=1.0"
             raise InputError("label_scale", "median, but of which labels?", hint=hint)
         return super().comparison(embeddings, labels, anchors)
@@ -100,7 +100,7 @@ class ScaledLabelLoss(PairLoss):
         if median > _LARGEST_RATIO * scale:
             got = f"a median of {median:g} in a batch"
             allowed = f"must be like the training labels, whose median is {scale:g}"
-            hint = "squared? give the label space or plain distances; in another unit? give labels= in that unit"
+            hint = "squared? give the label space or plain distances; in another unit? give train_labels= in that unit"
             raise InputError("label distances", got, allowed, hint)
         self._is_checked = True
 
@@ -136,14 +136,14 @@ class GradedSimilarityLoss(ScaledLabelLoss):
         kernel: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
         sigma: the label distance, after `label_scale`, at which a linear similarity is 0.
         label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
-        labels: the labels of the training set, for "median".
+        train_labels: the labels of the training set, for "median".
     """
 
     @check_ranges
     def __init__(
-        self, kernel: Kernel, sigma: PositiveFloat, label_scale: LabelScale, labels: LabelSpace | None
+        self, kernel: Kernel, sigma: PositiveFloat, label_scale: LabelScale, train_labels: LabelSpace | None
     ) -> None:
-        super().__init__(label_scale, labels)
+        super().__init__(label_scale, train_labels)
         self.kernel, self.sigma = kernel, sigma
 
     def similarity(self, label_distances: Tensor) -> Tensor:
@@ -176,9 +176,9 @@ class GeneralizedContrastiveLoss(GradedSimilarityLoss):
         sigma: PositiveFloat = 1.0,
         label_scale: LabelScale = "median",
         *,
-        labels: LabelSpace | None = None,
+        train_labels: LabelSpace | None = None,
     ) -> None:
-        super().__init__(kernel, sigma, label_scale, labels)
+        super().__init__(kernel, sigma, label_scale, train_labels)
         self.margin = margin
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
@@ -209,9 +209,9 @@ class RelaxedContrastiveLoss(ScaledLabelLoss):
         sigma: PositiveFloat = 1.0,
         label_scale: LabelScale = "median",
         *,
-        labels: LabelSpace | None = None,
+        train_labels: LabelSpace | None = None,
     ) -> None:
-        super().__init__(label_scale, labels)
+        super().__init__(label_scale, train_labels)
         self.margin, self.sigma = margin, sigma
 
     def compare(self, embeddings: Tensor, labels: LabelSpace | Tensor, anchors: Tensor | None = None) -> Comparison:

@@ -43,6 +43,7 @@ from contml.contracts import Requirement
 from contml.distances.euclidean import Distance, no_autocast, normalize
 from contml.distances.labels import class_distance
 from contml.labels.base import LabelSpace
+from contml.labels.classes import ClassLabels
 from contml.losses.driver import Block, Comparison, PairLoss
 from contml.losses.inputs import check_dim
 from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp
@@ -104,11 +105,10 @@ class ProxyNCALoss(ProxyLoss):
 
     With label smoothing, -log e^{-D(x, p+)} becomes the weighted mean of D(x, p), with weights 1 - smoothing for p+ and
     smoothing / (C - 1) for each other proxy. Proxy-NCA++ (Teh, DeVries, Taylor, ECCV 2020) is `temperature: 0.1111,
-    positive_in_denominator: true`; scale 3 instead of the temperature gives the same.
+    positive_in_denominator: true`. Vectors of norm n, in published code, are temperature 1 / n^2.
 
     Args:
-        scale: the norm of embeddings and proxies after normalization; squared distances grow with its square.
-        temperature: divides the squared distances.
+        temperature: divides the squared distances of unit vectors.
         positive_in_denominator: sum over the proxies of all classes, including that of the item, as in Proxy-NCA++.
         label_smoothing: the part of an item's label that is spread evenly over all other classes; 0.1 in published
             code.
@@ -117,7 +117,6 @@ class ProxyNCALoss(ProxyLoss):
     @check_ranges
     def __init__(
         self,
-        scale: PositiveFloat = 1.0,
         temperature: PositiveFloat = 1.0,
         positive_in_denominator: bool = False,
         label_smoothing: Annotated[float, Range(0, below=1)] = 0.0,
@@ -127,13 +126,13 @@ class ProxyNCALoss(ProxyLoss):
         class_ids: Ids = None,
     ) -> None:
         super().__init__(num_classes, class_ids, embedding_dim)
-        self.scale, self.temperature = scale, temperature
+        self.temperature = temperature
         self.positive_in_denominator, self.label_smoothing = positive_in_denominator, label_smoothing
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Loss of each anchor, and 1."""
-        # D = |scale x - scale p|^2 / temperature = 2 scale^2 (1 - s) / temperature: terms common to all proxies cancel.
-        s = block.scores * (2 * self.scale**2 / self.temperature)  # [A,C]
+        # D = |x - p|^2 / temperature = 2 (1 - s) / temperature: terms common to all proxies cancel.
+        s = block.scores * (2 / self.temperature)  # [A,C]
         positive = block.label_distances == 0
         num_others = max(s.shape[1] - 1, 1)
         target = torch.full_like(s, self.label_smoothing / num_others).masked_fill_(positive, 1 - self.label_smoothing)
@@ -235,7 +234,7 @@ class ClassIndex(nn.Module):
         Raises:
             InputError: the labels are classes of other names.
         """
-        names = getattr(labels, "names", [])
+        names = labels.names if isinstance(labels, ClassLabels) else []
         if not names or names is self._names:
             return
         names_hash = int(fingerprint(names)[:15], 16)

@@ -125,7 +125,9 @@ def test_poses_have_one_value_squared_or_not(name):
     values = []
     for squared in (True, False):
         labels = PoseLabels(joints, squared=squared)
-        values.append(LOSSES[name](labels=labels)(embeddings, labels[rows]))  # with the median of the training labels
+        values.append(
+            LOSSES[name](train_labels=labels)(embeddings, labels[rows])
+        )  # with the median of the training labels
     torch.testing.assert_close(*values, rtol=1e-6, atol=0)
 
 

@@ -208,7 +208,7 @@ def test_the_same_losses_agree():
     theirs, ours = make("ProxyAnchorLoss"), ProxyAnchorLoss(**data)
     theirs.loss.proxies.data.copy_(ours.proxies)
     torch.testing.assert_close(ours(embeddings, classes), theirs(embeddings, classes))
-    theirs, nca = make("ProxyNCALoss", softmax_scale=9), ProxyNCALoss(3.0, positive_in_denominator=True, **data)
+    theirs, nca = make("ProxyNCALoss", softmax_scale=9), ProxyNCALoss(1 / 9, positive_in_denominator=True, **data)
     theirs.loss.proxies.data.copy_(nca.proxies)
     torch.testing.assert_close(nca(embeddings, classes), theirs(embeddings, classes))
     theirs, soft = make("SoftTripleLoss"), SoftTripleLoss(tau=0.0, **data)

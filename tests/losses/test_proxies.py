@@ -19,9 +19,9 @@ from contml.testing import check_loss
 #: Our loss and its slow loop, with options.
 LOSSES = {
     "proxy_nca": (lambda **k: ProxyNCALoss(**k), lambda *a, **k: proxy_nca(*a, **k)),
-    "proxy_nca scaled": (lambda **k: ProxyNCALoss(3.0, **k), lambda *a, **k: proxy_nca(*a, scale=3.0, **k)),
+    "proxy_nca scaled": (lambda **k: ProxyNCALoss(1 / 9, **k), lambda *a, **k: proxy_nca(*a, scale=3.0, **k)),
     "proxy_nca smoothed": (
-        lambda **k: ProxyNCALoss(2.0, 0.5, label_smoothing=0.1, **k),
+        lambda **k: ProxyNCALoss(0.125, label_smoothing=0.1, **k),
         lambda *a, **k: proxy_nca(*a, scale=2.0, temperature=0.5, label_smoothing=0.1, **k),
     ),
     "proxy_nca++": (
@@ -29,7 +29,7 @@ LOSSES = {
         lambda *a, **k: proxy_nca(*a, temperature=1 / 9, positive_in_denominator=True, **k),
     ),
     "proxy_nca++ smoothed": (
-        lambda **k: ProxyNCALoss(3.0, 1.0, True, 0.1, **k),
+        lambda **k: ProxyNCALoss(1 / 9, True, 0.1, **k),
         lambda *a, **k: proxy_nca(*a, scale=3.0, positive_in_denominator=True, label_smoothing=0.1, **k),
     ),
     "normalized_softmax": (lambda **k: NormalizedSoftmaxLoss(**k), lambda *a, **k: normalized_softmax(*a, **k)),
@@ -138,15 +138,6 @@ def test_lower_precision_costs_no_more_than_its_rounding(name, dtype):
     torch.testing.assert_close(ours.double(), exact, rtol=1e-5, atol=1e-5)
 
 
-def test_scale_and_temperature_of_proxy_nca_are_two_words_for_one_thing():
-    torch.manual_seed(0)
-    embeddings, classes = torch.randn(9, 6), torch.arange(9) % 4
-    plain = {"num_classes": 4, "embedding_dim": 6}
-    by_scale, by_temperature = ProxyNCALoss(3.0, **plain), ProxyNCALoss(temperature=1 / 9, **plain)
-    by_temperature.load_state_dict(by_scale.state_dict())
-    torch.testing.assert_close(by_scale(embeddings, classes), by_temperature(embeddings, classes))
-
-
 @pytest.mark.parametrize("name", SIMPLE)
 def test_one_class_leaves_nothing_to_tell_apart(name):
     loss = make(name, 1)
@@ -194,7 +185,7 @@ def test_proxies_learn_and_are_in_the_state(name):
 @pytest.mark.parametrize(
     ("make", "options", "fields"),
     [
-        (ProxyNCALoss, {"scale": 0.0}, ("scale", "0.0", "above 0")),
+        (ProxyNCALoss, {"temperature": 0.0}, ("temperature", "0.0", "above 0")),
         (ProxyNCALoss, {"temperature": -1.0}, ("temperature", "-1.0", "above 0")),
         (ProxyNCALoss, {"label_smoothing": 1.0}, ("label_smoothing", "1.0", "at least 0 and below 1")),
         (NormalizedSoftmaxLoss, {"temperature": 0.0}, ("temperature", "0.0", "above 0")),
