@@ -32,7 +32,7 @@ def trained(loss_function, labels, epochs=6):
 
 
 def ages():
-    return contml.VectorLabels(AGES[:, None])
+    return contml.NumberLabels(AGES)
 
 
 def test_ages_with_a_memory_and_an_evaluation():
@@ -54,8 +54,8 @@ def test_a_memory_knows_which_data_set_a_batch_is_of():
     memory(x, labels[range(20)])
     expected = memory.loss(torch.cat((x, x)), labels[[*range(20, 40), *range(20)]], anchors=torch.arange(20))
     assert memory(x, labels[range(20, 40)]).item() == pytest.approx(expected.item())
-    with refuses("labels", "rows of VectorLabels(20 items", "one label space", "labels[rows] of one label space"):
-        memory(x, contml.VectorLabels(AGES[40:60, None]))
+    with refuses("labels", "rows of NumberLabels(20 items", "one label space", "labels[rows] of one label space"):
+        memory(x, contml.NumberLabels(AGES[40:60]))
 
 
 @pytest.mark.parametrize("loss", ["ProxyAnchorLoss", "SoftTripleLoss", "ProxyNCALoss", "NormalizedSoftmaxLoss"])

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers, names_of
 from contml._support.errors import InputError
+from contml._support.files import opened
 from contml._support.fingerprints import fingerprint
 from contml._support.validation import as_rows, check_ranges
 from contml.contracts import LabelKind, Rows
@@ -201,10 +202,13 @@ class _MatrixFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            opened(path).close()
             self.array = np.lib.format.open_memmap(path, mode="r")
         except FileNotFoundError:
             hint = "give the .npy file of a matrix of label distances"
             raise InputError(str(path), "no such file", hint=hint) from None
+        except InputError:
+            raise
         except (ValueError, EOFError, OSError) as error:
             raise InputError(str(path), f"not a readable .npy matrix ({error})") from None
         shape, dtype = self.array.shape, self.array.dtype

@@ -29,7 +29,8 @@ class RankSimLoss(PairLoss):
     """RankSim: the squared differences of ranks by cosine similarity and by label distance.
 
     The mean over the items of an anchor, then the sum over the anchors. Only the order of label distances is used. In
-    the paper it is added to another loss, with the default weight.
+    the paper it is added to another loss, with the default weight. Similarities that are equal up to rounding may have
+    either order, so the value in float32 may differ from float64 there, by over 2 %.
 
     Args:
         interpolation: lambda, how far the ranks are looked at for the gradient, above 0.

@@ -21,7 +21,7 @@ from contml.evaluation import query_gallery, retrieval
 from contml.evaluation.class_retrieval import average_precision_at_r_by_chance, recall_by_chance
 from contml.evaluation.evaluated import sentence, summary, unit_words
 from contml.evaluation.results import Score
-from contml.labels import ClassLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels, VectorLabels
 from contml.losses import TripletMarginLoss
 from contml.runs import create
 
@@ -107,12 +107,12 @@ def test_singletons_may_be_excluded():
         evaluate(embeddings, ClassLabels(range(5)), exclude_singletons=True)
     for option in ({"exclude_singletons": True}, {"recall_at": [1, 2]}):
         with refuses(next(iter(option)), "graded labels", "for classes", "ClassLabels"):
-            evaluate(embeddings, VectorLabels(embeddings), **option)
+            evaluate(embeddings, NumberLabels(embeddings[:, 0]), **option)
 
 
 def test_repeated_queries_are_refused():
     embeddings = torch.randn(6, 2)
-    for labels in (ClassLabels([0, 0, 1, 1, 2, 2]), VectorLabels(range(6))):
+    for labels in (ClassLabels([0, 0, 1, 1, 2, 2]), NumberLabels(range(6))):
         with refuses("queries", "row 0 appears twice", hint="give each row once"):
             evaluate(embeddings, labels, queries=[0, 0, 0, 5])
 
@@ -191,7 +191,7 @@ def test_the_order_of_items_changes_no_metric(split):
 
 
 def test_one_point_is_chance_for_graded_labels():
-    found, _ = evaluate(torch.ones(30, 2), VectorLabels(torch.randn(30)), torch.arange(8), torch.arange(8, 30))
+    found, _ = evaluate(torch.ones(30, 2), NumberLabels(torch.randn(30)), torch.arange(8), torch.arange(8, 30))
     for curve in found.curves.values():
         assert curve.model == pytest.approx(curve.random)
 
@@ -221,7 +221,7 @@ def test_solved_and_collapsed_embeddings():
 
 
 def test_other_labels_have_no_recall():
-    found, _ = evaluate(torch.randn(9, 2), VectorLabels(torch.randn(9)))
+    found, _ = evaluate(torch.randn(9, 2), NumberLabels(torch.randn(9)))
     assert "recall" not in found.curves
     assert not {"map_at_r", "r_precision", "nmi", "f1"} & set(found.scores)
     assert found.headline == "label_distance@1"

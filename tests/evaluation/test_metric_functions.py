@@ -26,7 +26,7 @@ from contml.evaluation import (
     recall_at_k,
     recall_within,
 )
-from contml.labels import ClassLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels
 
 
 def arguments(case):
@@ -265,7 +265,7 @@ def test_one_result_has_everything():
     torch.manual_seed(0)
     ages, classes = torch.rand(120) * 50, torch.arange(120) % 10
     x = torch.stack([ages, torch.randn(120) * 9], 1)
-    for labels in (VectorLabels(ages), ClassLabels(classes)):
+    for labels in (NumberLabels(ages), ClassLabels(classes)):
         found = contml.evaluate(x, labels, groups=[f"house {n % 15}" for n in range(120)], exclude_group=False)
         main = found.evaluation.main
         assert found.score == main.normalized()
@@ -285,6 +285,6 @@ def test_one_result_has_everything():
 
 
 def test_equal_labels_have_a_note_and_no_score():
-    found = contml.evaluate(torch.randn(20, 3), VectorLabels(torch.full((20,), 3.3)))
+    found = contml.evaluate(torch.randn(20, 3), NumberLabels(torch.full((20,), 3.3)))
     assert math.isnan(found.score)
     assert "all label distances are equal" in repr(found)

@@ -10,7 +10,7 @@ from support import reference
 from support.refusals import refuses
 
 from contml.config import data_arguments
-from contml.labels import ClassLabels, MatrixLabels, NearestLabels, ThresholdLabels, VectorLabels
+from contml.labels import ClassLabels, MatrixLabels, NearestLabels, NumberLabels, ThresholdLabels, VectorLabels
 from contml.losses import LOSSES, LogRatioLoss, MarginLoss, PairLoss, ProxyAnchorLoss, TripletMarginLoss
 from contml.losses.graded_pairs import ScaledLabelLoss
 from contml.losses.inputs import check_requirement
@@ -26,7 +26,7 @@ integer_classes = pytest.mark.filterwarnings("ignore:.*integer classes have no r
 
 
 def make(name, **given):
-    data = {"num_classes": 4, "embedding_dim": DIM, "train_labels": VectorLabels([0.0, 1.0]), **given}
+    data = {"num_classes": 4, "embedding_dim": DIM, "train_labels": NumberLabels([0.0, 1.0]), **given}
     torch.manual_seed(1)
     return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data})
 
@@ -105,7 +105,7 @@ def test_drawn_negatives_leave_the_anchor_itself_out():
 
 
 def test_log_ratio_equals_its_loop():
-    space, remembered = VectorLabels(torch.arange(ITEMS).double() ** 1.5), []
+    space, remembered = NumberLabels(torch.arange(ITEMS).double() ** 1.5), []
     memory = CrossBatchMemory(LogRatioLoss(), SIZE, 0)
     for embeddings, rows in batches(3):
         values = []
@@ -141,7 +141,7 @@ def test_losses_that_choose_what_they_compare_take_no_memory():
 
 @pytest.mark.parametrize("binary", ["threshold", "nearest"])
 def test_labels_that_are_other_labels_as_zero_and_one(binary):
-    vectors = VectorLabels(torch.arange(ITEMS).double())
+    vectors = NumberLabels(torch.arange(ITEMS).double())
     space = ThresholdLabels(vectors, 9.0) if binary == "threshold" else NearestLabels(vectors, 3)
     loss = TripletMarginLoss().double()
     slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(loss, SIZE, 0)
@@ -224,9 +224,9 @@ def test_integer_classes_warn_once():
     "labels",
     [
         torch.tensor([0.5, 1.0, 2.0, 4.0]),
-        torch.rand(4, 4).fill_diagonal_(0),
+        torch.cdist(*[torch.rand(4, 2)] * 2),
         torch.ones(4, 4).fill_diagonal_(0).long(),
-        MatrixLabels(torch.rand(4, 4).fill_diagonal_(0), torch.arange(4)),
+        MatrixLabels(torch.cdist(*[torch.rand(4, 2)] * 2), torch.arange(4)),
     ],
     ids=["numbers", "label distances", "label distances of integers", "a matrix with a row for each anchor"],
 )
@@ -359,7 +359,7 @@ def test_it_requires_the_labels_that_the_loss_requires():
     with refuses("CrossBatchMemory", got="classes", allowed="graded"):
         check(LogRatioLoss(), "classes")
     with refuses("CrossBatchMemory", got="graded", allowed="0 and 1"):
-        CrossBatchMemory(TripletMarginLoss())(torch.randn(4, 3), VectorLabels(torch.randn(4)))
+        CrossBatchMemory(TripletMarginLoss())(torch.randn(4, 3), NumberLabels(torch.randn(4)))
     with refuses("CrossBatchMemory", got="classes", allowed="graded"):
         CrossBatchMemory(LogRatioLoss())(torch.randn(4, 3), ClassLabels([0, 0, 1, 1]))
 
@@ -396,17 +396,17 @@ def test_bad_options(options, fields):
 
 def test_labels_of_another_root_are_refused():
     ages, memory = torch.arange(20.0), CrossBatchMemory(LogRatioLoss(), SIZE, 0)
-    space, x = VectorLabels(ages), torch.randn(4, 3)
+    space, x = NumberLabels(ages), torch.randn(4, 3)
     memory(x, space[range(4)])
-    memory(x, VectorLabels(ages.clone())[range(4, 8)])  # the same labels once more, as after a restart
+    memory(x, NumberLabels(ages.clone())[range(4, 8)])  # the same labels once more, as after a restart
     again = CrossBatchMemory(LogRatioLoss(), SIZE, 0)
     again.load_state_dict(memory.state_dict())
     for each in (memory, again):
-        for batch in (VectorLabels(ages[8:12]), VectorLabels(ages + 1)[range(4)]):
-            with refuses("labels", "rows of VectorLabels(", "one label space", "labels[rows] of one label space"):
+        for batch in (NumberLabels(ages[8:12]), NumberLabels(ages + 1)[range(4)]):
+            with refuses("labels", "rows of NumberLabels(", "one label space", "labels[rows] of one label space"):
                 each(x, batch)
     memory.reset()
-    memory(x, VectorLabels(ages + 1)[range(4)])
+    memory(x, NumberLabels(ages + 1)[range(4)])
 
 
 @integer_classes

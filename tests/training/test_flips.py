@@ -8,14 +8,14 @@ from support.label_spaces import SPACES
 from support.refusals import refuses
 
 from contml.app.experiment import load
-from contml.labels import PoseLabels, SegmentationLabels, ThresholdLabels, VectorLabels, WeightedLabels
+from contml.labels import NumberLabels, PoseLabels, SegmentationLabels, ThresholdLabels, WeightedLabels
 from contml.losses import CrossBatchMemory, LogRatioLoss
 from contml.training import EmbeddingStep
 from contml.training.setup import check_flip
 
 POSES = PoseLabels(torch.rand(6, 4, 2))
 MAPS = SegmentationLabels(torch.arange(6 * 16).reshape(6, 4, 4) % 3, 3)
-SUM = WeightedLabels({VectorLabels(torch.rand(6)): 1.0, MAPS: 1.0})
+SUM = WeightedLabels({NumberLabels(torch.rand(6)): 1.0, MAPS: 1.0})
 ALONE, MEMORY = EmbeddingStep(loss=LogRatioLoss()), EmbeddingStep(loss=CrossBatchMemory(LogRatioLoss(), 8))
 
 
@@ -32,7 +32,7 @@ def test_mirrored_images_have_other_label_distances(labels):
 
 def test_mirroring_changes_no_numbers():
     for flip in ("image", "batch", "none"):
-        check_flip(flip, VectorLabels(torch.rand(6)), MEMORY)
+        check_flip(flip, NumberLabels(torch.rand(6)), MEMORY)
 
 
 def test_a_distance_that_mirroring_one_item_changes_says_so(tmp_path):
