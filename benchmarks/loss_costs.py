@@ -33,7 +33,7 @@ def call(name: str, batch: int) -> Callable[[], Any]:
     random = torch.Generator().manual_seed(0)
     classes = torch.arange(batch) // PER_CLASS
     ages = 80 * torch.rand(batch, generator=random)
-    centres = torch.randn(len(classes.unique()), DIM, generator=random)
+    centres = torch.randn(len(torch.unique(classes)), DIM, generator=random)
     x = torch.nn.functional.normalize(centres[classes] + 2 * torch.randn(batch, DIM, generator=random))
     kind = LOSSES[name]
     graded = issubclass(kind, PairLoss) and kind.requires in ("any", "graded")
