@@ -4,7 +4,7 @@
 
 Each loss runs in turn with `log_ratio`, in one thread; times are processor time, so that other programs on the machine
 matter less. The first call of each size warms up. A loss whose time would be above the limit, by its time on the
-smaller batch, is omitted there ("-"). Memory is the peak above the memory in use before the call.
+smaller batch, is omitted there ("-"). Memory is the peak of a call in a new process, above the memory in use before it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import argparse
 import gc
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.measure import _status, heading, table
+from benchmarks.measure import heading, peak_memory, table
 from contml.config import data_arguments
 from contml.labels import ClassLabels, NumberLabels
 from contml.losses import LOSSES, PairLoss
@@ -50,21 +49,19 @@ def call(name: str, batch: int) -> Callable[[], Any]:
     return both
 
 
-def cost(function: Callable[[], Any]) -> tuple[float, int]:
-    """Processor time of a call in seconds, and its peak memory in bytes."""
+def seconds_of(function: Callable[[], Any]) -> float:
+    """Processor time of a call."""
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
-    before, start = _status("VmRSS"), time.process_time()
+    start = time.process_time()
     function()
     seconds = time.process_time() - start
-    peak = _status("VmHWM") - before
     if seconds < _SPAN:
         calls = int(_SPAN / max(seconds, 1e-4)) + 1
         start = time.process_time()
         for _ in range(calls):
             function()
         seconds = (time.process_time() - start) / calls
-    return seconds, peak
+    return seconds
 
 
 def main() -> None:
@@ -87,7 +84,8 @@ def main() -> None:
             function = call(name, size)
             if size <= 2048:
                 function()
-            (base, _), (seconds, memory) = cost(reference), cost(function)
+            base, seconds = seconds_of(reference), seconds_of(function)
+            memory = peak_memory(call, name, size)
             before[name] = size, seconds
             cells[name].append(f"{seconds:.3g} s, {seconds / base:.2g} x, {memory / 1e6:.0f} MB")
             print(size, name, cells[name][-1], flush=True)
