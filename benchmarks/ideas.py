@@ -33,8 +33,8 @@ class SmoothRanksOfRatios(SmoothRankLoss):
     distance: Distance = "squared_euclidean"
 
     @check_ranges
-    def __init__(self, temperature: PositiveFloat = 0.1, *, labels: LabelSpace | None = None) -> None:
-        super().__init__("ap", temperature, labels=labels)
+    def __init__(self, temperature: PositiveFloat = 0.1, *, train_labels: LabelSpace | None = None) -> None:
+        super().__init__("ap", temperature, train_labels=train_labels)
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """One minus the metric of each anchor, and 1 where it has a relevant item."""
@@ -46,9 +46,9 @@ class RanksAndRatios(SmoothRanksOfRatios):
 
     @check_ranges
     def __init__(
-        self, temperature: PositiveFloat = 0.1, weight: PositiveFloat = 0.2, *, labels: LabelSpace | None = None
+        self, temperature: PositiveFloat = 0.1, weight: PositiveFloat = 0.2, *, train_labels: LabelSpace | None = None
     ) -> None:
-        super().__init__(temperature, labels=labels)
+        super().__init__(temperature, train_labels=train_labels)
         self.weight = weight
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:

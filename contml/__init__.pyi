@@ -7,6 +7,7 @@ from contml import (
     evaluation as evaluation,
     labels as labels,
     losses as losses,
+    mining as mining,
     models as models,
     sampling as sampling,
     search as search,

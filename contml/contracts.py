@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias,
 
 from contml._support.text import MISSING, number, plain_text
 
+__all__ = ["Candidates", "Colours", "Loss", "Measure", "PairMiner", "Part", "Rows", "Sampler"]
+
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor

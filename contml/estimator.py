@@ -35,6 +35,8 @@ from contml.sampling import ClassSampler, UniformSampler
 from contml.training import EmbeddingStep, Trainer, Training
 from contml.training.optimizers import adamw, cosine
 
+__all__ = ["ContinuousMetric"]
+
 Array: TypeAlias = np.ndarray[Any, Any]
 
 #: What to do if a loss does not take the labels of `fit`, by what the loss requires.
@@ -233,7 +235,7 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             raise InputError(error.subject, error.got, error.allowed, _HINTS[given.requires]) from None
         if isinstance(self.loss, nn.Module):
             return copy.deepcopy(self.loss)
-        data: dict[str, Any] = {"embedding_dim": self.dim, "labels": labels}
+        data: dict[str, Any] = {"embedding_dim": self.dim, "train_labels": labels}
         if labels.class_ids is not None:
             class_ids = torch.unique(labels.class_ids)
             data |= {"class_ids": class_ids, "num_classes": len(class_ids)}

@@ -17,6 +17,8 @@ from contml._support.text import options_of
 from contml._support.validation import NonNegativeFloat, PositiveFloat, Range, check_ranges
 from contml.contracts import Candidates
 
+__all__ = ["MINERS", "VTHM", "DistanceWeighted", "Hardest", "Miner", "SemiHard"]
+
 #: Bits of a random number and of a probability: their product fits 64 bits.
 _BITS = 31
 

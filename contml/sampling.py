@@ -19,6 +19,16 @@ from contml.contracts import Judgments
 from contml.labels.base import LabelSpace
 from contml.labels.neighbours import search_neighbours
 
+__all__ = [
+    "SAMPLERS",
+    "BatchSampler",
+    "ClassSampler",
+    "DenseSampler",
+    "JudgedSampler",
+    "TripletSampler",
+    "UniformSampler",
+]
+
 #: Separate streams of random numbers for the order of an epoch, for filling a batch, and for dividing groups of items.
 _ORDER, _FILL, _DIVIDE = 1, 2, 3
 

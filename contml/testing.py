@@ -22,6 +22,8 @@ from contml.labels import ClassLabels, LabelSpace, NumberLabels, VectorLabels
 from contml.labels.base import check_label_space as require_label_space
 from contml.losses.inputs import check_loss as require_loss
 
+__all__ = ["check_label_space", "check_loss", "check_sampler"]
+
 #: Items of a label space that are checked.
 _ITEMS = 64
 #: Batches of a sampler that are checked.

@@ -56,8 +56,8 @@ def example(name: str) -> str:
         labels = "contml.NumberLabels(torch.rand(40) * 80)  # ages"
     else:
         labels = "contml.ClassLabels(torch.arange(10).repeat_interleave(4))  # ten classes"
-    values = {"num_classes": "10", "embedding_dim": "64", "labels": "labels"}
-    required = [key for key in values if needed.get(key) or (key == "labels" and key in needed)]
+    values = {"num_classes": "10", "embedding_dim": "64", "train_labels": "labels"}
+    required = [key for key in values if needed.get(key) or (key == "train_labels" and key in needed)]
     arguments = ", ".join(f"{key}={values[key]}" for key in required)
     return f"""import torch
 

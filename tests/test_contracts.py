@@ -16,6 +16,7 @@ ASKING = ("getattr", "hasattr", "attrgetter")
 #: Every place that asks: "file:function: source of the first argument", and why it may. None of these is a split, a
 #: task, a label space, a loss or a training step: their classes have all that the library reads of them.
 ALLOWED = {
+    "config/schema.py:_from_data: parameter.annotation": "a class, or its name where annotations are postponed",
     # A sampler may be anybody's own class.
     "testing.py:_sampler_failures: sampler": "a sampler may keep a state",
     "training/setup.py:check_items: sampler": "a sampler may know the number of its items",

@@ -54,7 +54,11 @@ def test_labels_and_nearest(space):
 def test_losses(name, block_rows):
     torch.manual_seed(0)
     takes = data_arguments(LOSSES[name])
-    data = {"num_classes": 4, "embedding_dim": 6} if takes.get("num_classes") else {"labels": NumberLabels([0.0, 1.0])}
+    data = (
+        {"num_classes": 4, "embedding_dim": 6}
+        if takes.get("num_classes")
+        else {"train_labels": NumberLabels([0.0, 1.0])}
+    )
     data = {key: value for key, value in data.items() if key in takes}
     loss = LOSSES[name](**data).double()
     loss.block_rows = block_rows

@@ -55,7 +55,13 @@ def test_nearest_is_not_symmetric():
 def construct(name):
     """A loss of the table for 4 classes and 6 dimensions."""
     parameters = inspect.signature(LOSSES[name]).parameters
-    data = {"num_classes": 4, "embedding_dim": 6, "num_items": 12, "items": 12, "labels": NumberLabels([0.0, 1.0])}
+    data = {
+        "num_classes": 4,
+        "embedding_dim": 6,
+        "num_items": 12,
+        "items": 12,
+        "train_labels": NumberLabels([0.0, 1.0]),
+    }
     torch.manual_seed(0)
     return LOSSES[name](**{key: value for key, value in data.items() if key in parameters})
 

@@ -321,6 +321,8 @@ class Batch(NamedTuple):
 class Loader(Protocol):
     """Makes batches of the images of a split, such as `contml.data.Images`."""
 
+    #: What training flips: whole batches, each image, or "none" (`contml.data.Images`).
+    flip: Literal["batch", "image", "none"]
     #: Name and cause of each broken image left out so far.
     left_out: dict[str, str]
 

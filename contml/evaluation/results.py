@@ -248,8 +248,7 @@ class Retrieval:
     ranking: Ranking
 
     def __repr__(self) -> str:
-        lines = [repr(self.evaluation), *self.evaluation.notes]
-        return "; ".join(lines)
+        return "; ".join([repr(self.evaluation), *self.evaluation.notes])
 
     @property
     def score(self) -> float:
@@ -258,8 +257,10 @@ class Retrieval:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics by name; any K that was ranked and "/random" or "/normalized" can be asked for too."""
-        return _Metrics(self.evaluation)
+        """The metrics of the model by name, at every K that was ranked."""
+        curves = self.evaluation.curves.items()
+        at_k = {f"{name}@{k}": value for name, curve in curves for k, value in enumerate(curve.model, 1)}
+        return {**self.evaluation.numbers(), **at_k}
 
     @property
     def per_query(self) -> dict[str, Tensor]:
@@ -270,20 +271,6 @@ class Retrieval:
     def intervals(self) -> dict[str, float]:
         """Half the width of the 95 % interval of each metric of `per_query`; NaN for a single query, group or class."""
         return {name: half_width(values, self.ranking.items) for name, values in self.per_query.items()}
-
-
-class _Metrics(dict[str, float]):
-    """The metrics that tables show, and others by their names."""
-
-    def __init__(self, evaluation: Evaluation) -> None:
-        super().__init__(evaluation.numbers())
-        self._evaluation = evaluation
-
-    def __missing__(self, name: str) -> float:
-        score = measured(self._evaluation, split_form(name) and name)
-        if score is None:
-            raise InputError(name, "was not measured", f"must be one of {', '.join(measurable(self._evaluation))}")
-        return score.model
 
 
 @dataclass(frozen=True)

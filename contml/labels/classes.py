@@ -166,7 +166,7 @@ def _class(row: int, label: Any) -> Any:
         label = int(label)
     if not isinstance(label, bool) and isinstance(label, Number):
         if not isinstance(label, int):
-            raise InputError(f"class of item {row}", str(label), _CLASS, "numbers are labels of VectorLabels")
+            raise InputError(f"class of item {row}", str(label), _CLASS, "numbers are labels of NumberLabels")
         if not 0 <= label < 1 << 63:
             raise InputError(f"class of item {row}", str(label), _CLASS, "omit items without a class")
     if not is_hashable(label):

@@ -43,23 +43,23 @@ class ScaledLabelLoss(PairLoss):
 
     Args:
         label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
-        labels: the labels of the training set, for "median". Without them it is known for labels of 0 and 1, where it
-            is 1; graded labels are refused.
+        train_labels: the labels of the training set, for "median". Without them it is known for labels of 0 and 1,
+            where it is 1; graded labels are refused.
     """
 
     requires: Requirement = "any"
     label_unit: Tensor
 
     @check_ranges
-    def __init__(self, label_scale: LabelScale, labels: LabelSpace | None) -> None:
+    def __init__(self, label_scale: LabelScale, train_labels: LabelSpace | None) -> None:
         super().__init__()
-        if labels is not None:
-            check_label_space("labels", labels)
+        if train_labels is not None:
+            check_label_space("train_labels", train_labels)
         self.label_scale = label_scale
         if not isinstance(label_scale, str):
             label_unit = label_scale
         else:
-            label_unit = 0.0 if labels is None else median_distance(labels)
+            label_unit = 0.0 if train_labels is None else median_distance(train_labels)
         self.register_buffer("label_unit", torch.tensor(label_unit, dtype=torch.float64))  # 0: not known
         self._known = label_unit > 0
         self._checked_root: int | None = None  # the id of the last root whose label distances were compared with it
@@ -70,7 +70,7 @@ class ScaledLabelLoss(PairLoss):
         if not self._known:
             self._known = bool(self.label_unit > 0)  # from a checkpoint
         if not self._known and labels.kind == "graded":
-            example = f"{type(self).__name__}(labels=labels)"
+            example = f"{type(self).__name__}(train_labels=labels)"
             hint = f"give the labels of the training set, {example}, or a number, label_scale=1.0"
             raise InputError("label_scale", "median, but of which labels?", hint=hint)
         # The unit of a label space does not change; tensors are a new space in each batch.
@@ -146,14 +146,14 @@ class GradedSimilarityLoss(ScaledLabelLoss):
         kernel: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
         sigma: the label distance, after `label_scale`, at which a linear similarity is 0.
         label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
-        labels: the labels of the training set, for "median".
+        train_labels: the labels of the training set, for "median".
     """
 
     @check_ranges
     def __init__(
-        self, kernel: Kernel, sigma: PositiveFloat, label_scale: LabelScale, labels: LabelSpace | None
+        self, kernel: Kernel, sigma: PositiveFloat, label_scale: LabelScale, train_labels: LabelSpace | None
     ) -> None:
-        super().__init__(label_scale, labels)
+        super().__init__(label_scale, train_labels)
         self.kernel, self.sigma = kernel, sigma
 
     def similarity(self, label_distances: Tensor) -> Tensor:
@@ -186,9 +186,9 @@ class GeneralizedContrastiveLoss(GradedSimilarityLoss):
         sigma: PositiveFloat = 1.0,
         label_scale: LabelScale = "median",
         *,
-        labels: LabelSpace | None = None,
+        train_labels: LabelSpace | None = None,
     ) -> None:
-        super().__init__(kernel, sigma, label_scale, labels)
+        super().__init__(kernel, sigma, label_scale, train_labels)
         self.margin = margin
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
@@ -219,9 +219,9 @@ class RelaxedContrastiveLoss(ScaledLabelLoss):
         sigma: PositiveFloat = 1.0,
         label_scale: LabelScale = "median",
         *,
-        labels: LabelSpace | None = None,
+        train_labels: LabelSpace | None = None,
     ) -> None:
-        super().__init__(label_scale, labels)
+        super().__init__(label_scale, train_labels)
         self.margin, self.sigma = margin, sigma
 
     def compare(self, embeddings: Tensor, labels: LabelSpace | Tensor, anchors: Tensor | None = None) -> Comparison:

@@ -99,9 +99,9 @@ class GradedInstanceCrossEntropyLoss(GradedSimilarityLoss, InstanceCrossEntropyL
         sigma: PositiveFloat = 1.0,
         label_scale: LabelScale = "median",
         *,
-        labels: LabelSpace | None = None,
+        train_labels: LabelSpace | None = None,
     ) -> None:
-        super().__init__(kernel, sigma, label_scale, labels)
+        super().__init__(kernel, sigma, label_scale, train_labels)
         self.scale, self.reweight = scale, reweight
 
     def block(self, comparison: Comparison, scores: Tensor, part: slice) -> Block:

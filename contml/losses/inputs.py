@@ -85,6 +85,9 @@ def check_embeddings(embeddings: object) -> None:
     """
     if not isinstance(embeddings, Tensor):
         raise InputError("embeddings", type(embeddings).__name__, "must be a tensor of floats [items, dim]")
+    if not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(embeddings):
+        hint = "call loss.backward() or torch.autograd.grad"
+        raise InputError("embeddings", "transformed by torch.func", "a loss has gradients of its own", hint)
     if embeddings.ndim != 2 or not embeddings.is_floating_point() or embeddings.shape[1] == 0:
         raise InputError("embeddings", _describe(embeddings), "must be floats [items, dim]")
     if len(embeddings) < 2:
@@ -168,7 +171,7 @@ def _as_space(name: str, requires: Requirement, labels: Any, embeddings: Tensor,
         if bool((codes < 0).any()):
             raise InputError("labels", "a missing category", "must be a class for each item")
         return _without_rows(ClassLabels(codes.long().to(embeddings.device)))
-    if getattr(labels, "requires_grad", False):
+    if isinstance(labels, Tensor) and labels.requires_grad:
         raise InputError("labels", "require a gradient", "get none from a loss", "give labels.detach()")
     try:
         tensor = as_numbers("labels", labels, accepted).to(embeddings.device)

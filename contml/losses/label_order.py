@@ -229,9 +229,9 @@ class SoftInfoNCELoss(ScaledLabelLoss):
         denominator: Literal["all", "exp", "threshold"] = "all",
         label_scale: LabelScale = "median",
         *,
-        labels: LabelSpace | None = None,
+        train_labels: LabelSpace | None = None,
     ) -> None:
-        super().__init__(label_scale, labels)
+        super().__init__(label_scale, train_labels)
         sigma = {"gaussian": 1.0, "exponential": 0.1}[kernel] if sigma is None else sigma
         temperature = {"cosine": 0.1, "student_t": 1.0}[similarity] if temperature is None else temperature
         self.kernel, self.sigma, self.similarity, self.denominator = kernel, sigma, similarity, denominator

@@ -43,6 +43,7 @@ from contml.contracts import Requirement
 from contml.distances.euclidean import Distance, no_autocast, normalize
 from contml.distances.labels import class_distance
 from contml.labels.base import LabelSpace
+from contml.labels.classes import ClassLabels
 from contml.losses.driver import Block, Comparison, PairLoss
 from contml.losses.inputs import check_dim
 from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp
@@ -235,7 +236,7 @@ class ClassIndex(nn.Module):
         Raises:
             InputError: the labels are classes of other names.
         """
-        names = getattr(labels, "names", [])
+        names = labels.names if isinstance(labels, ClassLabels) else []
         if not names or names is self._names:
             return
         names_hash = int(fingerprint(names)[:15], 16)

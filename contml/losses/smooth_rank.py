@@ -80,9 +80,9 @@ class SmoothRankLoss(GradedSimilarityLoss):
         sigma: PositiveFloat = 1.0,
         label_scale: LabelScale = "median",
         *,
-        labels: LabelSpace | None = None,
+        train_labels: LabelSpace | None = None,
     ) -> None:
-        super().__init__(kernel, sigma, label_scale, labels)
+        super().__init__(kernel, sigma, label_scale, train_labels)
         self.metric, self.temperature, self.k = metric, temperature, k
 
     def is_direct(self, items: int) -> bool:

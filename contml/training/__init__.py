@@ -1,10 +1,15 @@
 """Training: the trainer, its steps, optimizers and schedules, checkpoints."""
 
-from contml.training.checkpoint import load_weights as load_weights
-from contml.training.hdml import HDML as HDML
-from contml.training.judgments import RankingStep as RankingStep, TripletStep as TripletStep
-from contml.training.optimizers import OPTIMIZERS as OPTIMIZERS, SCHEDULES as SCHEDULES
-from contml.training.options import Training as Training
-from contml.training.setup import stages_of as stages_of
-from contml.training.step import EmbeddingStep as EmbeddingStep, TrainingStep as TrainingStep
-from contml.training.trainer import Interrupted as Interrupted, Trainer as Trainer
+from contml.training.checkpoint import load_weights
+from contml.training.hdml import HDML
+from contml.training.judgments import RankingStep, TripletStep
+from contml.training.optimizers import OPTIMIZERS, SCHEDULES
+from contml.training.options import Training
+from contml.training.setup import stages_of
+from contml.training.step import EmbeddingStep, TrainingStep
+from contml.training.trainer import Interrupted, Trainer
+
+__all__ = [
+    "HDML", "OPTIMIZERS", "SCHEDULES", "EmbeddingStep", "Interrupted", "RankingStep", "Trainer", "Training",
+    "TrainingStep", "TripletStep", "load_weights", "stages_of",
+]  # fmt: skip

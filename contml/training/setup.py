@@ -140,13 +140,10 @@ def check_flip(flip: str, labels: LabelSpace, step: nn.Module) -> None:
     Raises:
         InputError: images are mirrored one by one, or batches are compared with a memory.
     """
-    if labels.mirrored or flip == "none":
-        return
-    got = f"{flip}, with {type(labels.root).__name__}, whose distances change if one of two images is mirrored"
-    if flip == "image":
-        raise InputError("flip", got, "must be batch or none")
-    if any(isinstance(module, CrossBatchMemory) for module in step.modules()):
-        raise InputError("flip", f"{got}, and a memory of batches that were not", "must be none")
+    has_memory = any(isinstance(module, CrossBatchMemory) for module in step.modules())
+    if not labels.mirrored and (flip == "image" or (flip == "batch" and has_memory)):
+        got = f"{flip}, with {type(labels.root).__name__}, whose distances change if one of two images is mirrored"
+        raise InputError("flip", got, f"must be {'none, with a memory' if has_memory else 'batch or none'}")
 
 
 def model_groups(model: nn.Module) -> ParameterGroups:

@@ -111,7 +111,7 @@ class Trainer:
         self.watched: dict[str, Split] = {"val": val} if self.best and val else {"test": test} if test else {}
         add_adapters(model, sampler.seed)
         step.check(model, self.labels)
-        check_flip(getattr(images, "flip", "none"), self.labels, step)
+        check_flip(images.flip, self.labels, step)
         self.training_step = step.to(self.device)
         share([*step.parameters(), *step.buffers()])  # as data parallelism does with the model
         groups = parameter_groups(model, step, head_alone=bool(self.options.head_only_epochs))

@@ -107,12 +107,12 @@ def test_singletons_may_be_excluded():
         evaluate(embeddings, ClassLabels(range(5)), exclude_singletons=True)
     for option in ({"exclude_singletons": True}, {"recall_at": [1, 2]}):
         with refuses(next(iter(option)), "graded labels", "for classes", "ClassLabels"):
-            evaluate(embeddings, VectorLabels(embeddings), **option)
+            evaluate(embeddings, NumberLabels(embeddings[:, 0]), **option)
 
 
 def test_repeated_queries_are_refused():
     embeddings = torch.randn(6, 2)
-    for labels in (ClassLabels([0, 0, 1, 1, 2, 2]), VectorLabels(range(6))):
+    for labels in (ClassLabels([0, 0, 1, 1, 2, 2]), NumberLabels(range(6))):
         with refuses("queries", "row 0 appears twice", hint="give each row once"):
             evaluate(embeddings, labels, queries=[0, 0, 0, 5])
 

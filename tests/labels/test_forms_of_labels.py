@@ -287,9 +287,9 @@ def test_categories_in_order_are_levels():
         (lambda: CaptionLabels([["a dog"], "red"], WORDS), ("captions of image 1", "'red'")),
         (lambda: WeightedLabels([NUMBERS]), ("spaces", "a list", "{space: weight}")),
         (lambda: WeightedLabels({"a": 1}), ("spaces", "a str", "a label space")),
-        (lambda: WeightedLabels({NUMBERS: None}), ("weight of VectorLabels", "None")),
+        (lambda: WeightedLabels({NUMBERS: None}), ("weight of NumberLabels", "None")),
         (lambda: ThresholdLabels(NUMBERS, None), ("threshold", "None", "above 0")),
-        (lambda: ThresholdLabels(torch.zeros(3), 1.0), ("space", "a Tensor", "", "VectorLabels")),
+        (lambda: ThresholdLabels(torch.zeros(3), 1.0), ("space", "a Tensor", "", "NumberLabels")),
         (lambda: NearestLabels(NUMBERS, "3"), ("k", "3")),
         (lambda: NUMBERS.nearest(1.5), ("k", "1.5")),
     ],
@@ -357,7 +357,7 @@ def test_ids_of_classes_in_any_form():
     for ids in ([1, 2, 1], np.array([1, 2, 1]), pandas.Series([1, 2, 1], index=[5, 3, 4])):
         assert torch.equal(ClassLabels(ids).pairwise(), expected)
     for numbers in (torch.tensor([1.2, 1.7, 2.0]), [1.2, 1.7, 2.0], np.array([1.2, 2.0])):
-        with refuses("class of item 0", got="1.2", allowed="integer from 0 on", hint="VectorLabels"):
+        with refuses("class of item 0", got="1.2", allowed="integer from 0 on", hint="NumberLabels"):
             ClassLabels(numbers)
     with refuses("classes", got="[1, 3]", allowed="[items]"):
         ClassLabels(torch.tensor([[1, 2, 1]]))

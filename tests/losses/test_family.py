@@ -124,7 +124,7 @@ VARIANTS = [
     robust(uncertainty="kl_grouped", pair="binomial"),
     robust(uncertainty="kl_grouped", margin=0.5, base=0.1),
     Member("proxy_nca", reference_classes.proxy_nca, {"scale": 3.0}),
-    Member("proxy_nca", reference_classes.proxy_nca, {"temperature": 1 / 9, "positive_in_denominator": True}),
+    Member("proxy_nca", reference_classes.proxy_nca, {"scale": 3.0, "positive_in_denominator": True}),
     Member("proxy_nca", reference_classes.proxy_nca, {"label_smoothing": 0.2}),
     Member(
         "proxy_nca",

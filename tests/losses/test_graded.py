@@ -28,7 +28,7 @@ from contml.losses import (
 )
 from contml.losses.graded_pairs import median_distance
 
-SCALED = [name for name, loss in LOSSES.items() if "labels" in data_arguments(loss)]
+SCALED = [name for name, loss in LOSSES.items() if "train_labels" in data_arguments(loss)]
 
 
 def embeddings_of(size=8, seed=0):
@@ -65,7 +65,7 @@ def test_the_median_of_many_items_is_that_of_a_sample_which_is_always_the_same()
 def test_the_unit_of_labels_does_not_matter(name):
     """Squared pixels are 40,000: divided by the median, they are the same labels as numbers of about 1."""
     values = [
-        LOSSES[name](labels=space)(embeddings_of(), space[range(8)]) for space in (vectors(), vectors(factor=200))
+        LOSSES[name](train_labels=space)(embeddings_of(), space[range(8)]) for space in (vectors(), vectors(factor=200))
     ]
     torch.testing.assert_close(*values, rtol=1e-5, atol=1e-6)  # label distances are float32
     scale = median_distance(vectors())
@@ -76,7 +76,7 @@ def test_the_unit_of_labels_does_not_matter(name):
 @pytest.mark.parametrize("name", SCALED)
 def test_the_scale_is_in_checkpoints(name):
     space = vectors(factor=7.0)
-    loss, restored = LOSSES[name](labels=space), LOSSES[name]()
+    loss, restored = LOSSES[name](train_labels=space), LOSSES[name]()
     restored.load_state_dict(loss.state_dict())
     batch = space[range(8)]
     assert torch.equal(loss(embeddings_of(), batch), restored(embeddings_of(), batch))
@@ -86,7 +86,7 @@ def test_the_scale_is_in_checkpoints(name):
 def test_without_training_labels_the_scale_is_known_for_0_and_1_alone(name):
     x, space = embeddings_of(), vectors()[range(8)]
     for labels in (space, space.pairwise(), torch.randn(8)):
-        with refuses("label_scale", got="median", hint=f"{LOSSES[name].__name__}(labels=labels)"):
+        with refuses("label_scale", got="median", hint=f"{LOSSES[name].__name__}(train_labels=labels)"):
             LOSSES[name]()(x, labels)
     classes = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
     for labels in (ClassLabels(classes), ClassLabels(classes), ThresholdLabels(space, 1.0)):
@@ -109,18 +109,18 @@ def test_label_distances_far_above_the_scale_are_refused(name):
     Also of a later batch, and in days where the training labels are in weeks.
     """
     labels, x = VectorLabels(100 * torch.rand(40, 2)), embeddings_of(40)
-    loss = LOSSES[name](labels=labels)
+    loss = LOSSES[name](train_labels=labels)
     weeks = 7 * labels.pairwise()
     for other in (weeks, MatrixLabels(weeks), VectorLabels(7 * labels.values), labels.pairwise().square()):
         with refuses("label distances", got="in a batch", allowed="training labels", hint="squared"):
             loss(x, other)
-    assert torch.equal(loss(x, labels), LOSSES[name](labels=labels)(x, labels))
+    assert torch.equal(loss(x, labels), LOSSES[name](train_labels=labels)(x, labels))
     loss(x, labels.pairwise())
     with refuses("label distances", got="in a batch", hint="squared"):
         loss(x, weeks)
     with pytest.warns(UserWarning, match="another unit, or a batch of near items"):
         loss(x, labels.pairwise() / 7)
-    LOSSES[name](labels=labels)(x[:3], labels[range(3)].pairwise())  # a median of three pairs says nothing
+    LOSSES[name](train_labels=labels)(x[:3], labels[range(3)].pairwise())  # a median of three pairs says nothing
     LOSSES[name](label_scale=0.01)(x, labels.pairwise())  # the user's own scale
 
 
@@ -128,7 +128,7 @@ def test_label_distances_far_above_the_scale_are_refused(name):
 @pytest.mark.parametrize("labels", [torch.rand(4), 20.0, torch.rand(4, 4)])
 def test_labels_that_are_no_label_space_are_refused(name, labels):
     with refuses("labels", allowed="label space"):
-        LOSSES[name](labels=labels)
+        LOSSES[name](train_labels=labels)
 
 
 def test_a_config_gives_the_loss_the_labels_it_trains_on():

@@ -515,7 +515,7 @@ ONE_SIDED = {
 
 
 def make_loss(name):
-    data = {"num_classes": 4, "embedding_dim": 6, "labels": NumberLabels([0.0, 1.0])}
+    data = {"num_classes": 4, "embedding_dim": 6, "train_labels": NumberLabels([0.0, 1.0])}
     torch.manual_seed(1)
     return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data})
 

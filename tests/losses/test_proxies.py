@@ -49,15 +49,6 @@ def test_proxy_anchor_keeps_its_proxies_for_any_ids():
     torch.testing.assert_close(ours, proxy_anchor(embeddings, rows, loss.proxies), rtol=1e-10, atol=0)
 
 
-def test_scale_and_temperature_of_proxy_nca_are_two_words_for_one_thing():
-    torch.manual_seed(0)
-    embeddings, classes = torch.randn(9, 6), torch.arange(9) % 4
-    plain = {"num_classes": 4, "embedding_dim": 6}
-    by_scale, by_temperature = ProxyNCALoss(3.0, **plain), ProxyNCALoss(temperature=1 / 9, **plain)
-    by_temperature.load_state_dict(by_scale.state_dict())
-    torch.testing.assert_close(by_scale(embeddings, classes), by_temperature(embeddings, classes))
-
-
 @pytest.mark.parametrize("name", SIMPLE)
 def test_one_class_leaves_nothing_to_tell_apart(name):
     loss = make(name, 1)
@@ -105,7 +96,7 @@ def test_proxies_learn_and_are_in_the_state(name):
 @pytest.mark.parametrize(
     ("make", "options", "fields"),
     [
-        (ProxyNCALoss, {"scale": 0.0}, ("scale", "0.0", "above 0")),
+        (ProxyNCALoss, {"temperature": 0.0}, ("temperature", "0.0", "above 0")),
         (ProxyNCALoss, {"temperature": -1.0}, ("temperature", "-1.0", "above 0")),
         (ProxyNCALoss, {"label_smoothing": 1.0}, ("label_smoothing", "1.0", "at least 0 and below 1")),
         (NormalizedSoftmaxLoss, {"temperature": 0.0}, ("temperature", "0.0", "above 0")),

@@ -183,7 +183,7 @@ def test_any_loss_for_graded_labels_trains_on_lists_of_distances():
 
 def test_the_median_scale_of_a_loss_is_that_of_the_judged_distances():
     labels = ranking_labels(of="distance")
-    loss = SmoothRankLoss(labels=labels)
+    loss = SmoothRankLoss(train_labels=labels)
     values = np.delete(labels.values, labels.offsets[:-1])
     assert float(loss.label_unit) == float(torch.from_numpy(values).median())
 
@@ -242,7 +242,7 @@ def judged_squares(kind, items=24, seed=0, broken=()):
 def step_of(kind, labels):
     if kind == "triplets":
         return TripletStep()
-    loss = SmoothRankLoss(labels=labels)
+    loss = SmoothRankLoss(train_labels=labels)
     return RankingStep(loss=loss) if kind == "rankings" else EmbeddingStep(loss=loss)
 
 

@@ -90,6 +90,14 @@ def test_killed_after_any_step_it_ends_with_the_same_weights(tmp_path, minutes):
         assert without_speed(run) == without_speed(whole.run)
 
 
+def test_a_state_is_not_resumed_with_other_labels(tmp_path):
+    run, split = create(tmp_path, "run"), squares()
+    small_trainer(run, epochs=1).fit()
+    other = small_trainer(run, split=replace(split, labels=NumberLabels(torch.arange(len(split)))))
+    with refuses("labels", "NumberLabels(", "saved state", "give the same labels"):
+        other.resume()
+
+
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_an_evaluation_whose_state_was_not_saved_is_written_once(tmp_path, monkeypatch, epoch):
     whole = small_trainer(create(tmp_path, "whole"))
@@ -111,14 +119,6 @@ def test_an_evaluation_whose_state_was_not_saved_is_written_once(tmp_path, monke
     assert (resumed.epoch, resumed.step) == (epoch - 1, 5)
     resumed.fit()
     assert without_speed(run) == without_speed(whole.run)
-
-
-def test_a_state_is_not_resumed_with_other_labels(tmp_path):
-    run, split = create(tmp_path, "run"), squares()
-    small_trainer(run, epochs=1).fit()
-    other = small_trainer(run, split=replace(split, labels=NumberLabels(torch.arange(len(split)))))
-    with refuses("labels", "NumberLabels(", "saved state", "give the same labels"):
-        other.resume()
 
 
 def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):

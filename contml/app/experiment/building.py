@@ -285,7 +285,8 @@ class Experiment:
         if "binarize" in parts:
             part, space = (parts["binarize"], root) if search else _without_search(parts["binarize"], root)
             labels = part.build(space=space, quiet=quiet_search)
-        data = {"embedding_dim": network.embedding_dim, "labels": labels, "seed": seed, "quiet": quiet_search}
+        data = {"embedding_dim": network.embedding_dim, "labels": labels, "train_labels": labels, "seed": seed}
+        data["quiet"] = quiet_search
         if labels.class_ids is not None:
             data["class_ids"] = torch.unique(labels.class_ids).cpu()
             data["num_classes"] = len(data["class_ids"])

@@ -1,0 +1,167 @@
+"""A loop of one's own: losses, labels, a memory and an evaluation in plain PyTorch, as a user writes them."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+import torch
+from support.refusals import refuses
+
+import contml
+
+ITEMS, DIM = 120, 8
+AGES = torch.rand(ITEMS, generator=torch.Generator().manual_seed(0)) * 80
+FEATURES = torch.cat((AGES[:, None] / 80, torch.rand(ITEMS, 5, generator=torch.Generator().manual_seed(1))), 1)
+NAMES = [["ant", "bee", "cat", "dog"][n % 4] for n in range(ITEMS)]
+
+
+def trained(loss_function, labels, epochs=6):
+    """The embeddings after some epochs, and the loss of each step."""
+    torch.manual_seed(0)
+    model, values = torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.ReLU(), torch.nn.Linear(32, DIM)), []
+    optimizer = torch.optim.Adam([*model.parameters(), *loss_function.parameters()], lr=1e-2)
+    for _ in range(epochs):
+        for rows in torch.randperm(ITEMS).split(40):
+            loss = loss_function(model(FEATURES[rows]), labels[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            values.append(loss.item())
+    return model(FEATURES).detach(), values
+
+
+def ages():
+    return contml.NumberLabels(AGES)
+
+
+def test_ages_with_a_memory_and_an_evaluation():
+    labels = ages()
+    before = contml.evaluate(FEATURES, labels)
+    embeddings, values = trained(contml.CrossBatchMemory(contml.LogRatioLoss(), 64), labels)
+    found = contml.evaluate(embeddings, labels)
+    assert sum(values[-3:]) < sum(values[:3])
+    assert found.score > before.score
+    assert found.metrics["ndcg@10"] == pytest.approx(float(found.per_query["ndcg@10"].mean()))
+    assert found.intervals["ndcg@10"] > 0
+    within = (found.ranking.label_distances[:, :5] < 9).double().mean(1)  # a metric of one's own
+    assert within.shape == (ITEMS,)
+
+
+def test_a_memory_knows_which_data_set_a_batch_is_of():
+    labels, x = ages(), torch.randn(20, DIM)
+    memory = contml.CrossBatchMemory(contml.LogRatioLoss(), 64)
+    memory(x, labels[range(20)])
+    expected = memory.loss(torch.cat((x, x)), labels[[*range(20, 40), *range(20)]], anchors=torch.arange(20))
+    assert memory(x, labels[range(20, 40)]).item() == pytest.approx(expected.item())
+    with refuses("labels", "rows of NumberLabels(20 items", "one label space", "labels[rows] of one label space"):
+        memory(x, contml.NumberLabels(AGES[40:60]))
+
+
+@pytest.mark.parametrize("loss", ["ProxyAnchorLoss", "SoftTripleLoss", "ProxyNCALoss", "NormalizedSoftmaxLoss"])
+def test_proxies_know_the_classes_of_a_batch(loss):
+    loss_function = getattr(contml, loss)(num_classes=4, embedding_dim=DIM)
+    labels, x, rows = contml.ClassLabels(NAMES), torch.randn(3, DIM), [1, 2, 5]  # bee, cat, bee
+    value = loss_function(x, labels[rows]).item()
+    assert (
+        loss_function(x, torch.tensor([1, 2, 1])).item()
+        == value
+        == loss_function(x, contml.ClassLabels([1, 2, 1])).item()
+    )  # integers are ids as they are
+    with refuses("labels", "ClassLabels(3 items", "earlier batches", "labels[rows] of one ClassLabels"):
+        loss_function(x, contml.ClassLabels([NAMES[row] for row in rows]))
+
+
+def test_what_a_loss_wraps_comes_first():
+    labels, x = ages(), torch.randn(30, DIM)
+    batch = labels[range(30)]
+    whole = contml.LogRatioLoss()(x, batch)
+    torch.testing.assert_close(
+        contml.MatryoshkaLoss(contml.LogRatioLoss(), [4, DIM])(x, batch),
+        (whole + contml.LogRatioLoss()(x[:, :4], batch)) / 2,
+    )
+    regularizer = contml.RankSimLoss(weight=2)
+    torch.testing.assert_close(
+        contml.RegularizedLoss(contml.LogRatioLoss(), regularizer)(x, batch), whole + regularizer(x, batch)
+    )
+    near = contml.ThresholdLabels(labels, 5)[range(30)]
+    assert contml.RAWLoss(miner=contml.mining.VTHM())(x, near) >= 0
+
+
+@pytest.mark.parametrize("make", [contml.LogRatioLoss, contml.MultiSimilarityLoss, contml.DenseTripletLoss])
+def test_losses_are_modules_of_torch(make):
+    x = torch.randn(20, DIM)
+    labels = ages()[range(20)] if make.requires != "binary" else contml.ClassLabels(NAMES)[range(20)]
+    loss_function = make()
+    expected = loss_function(x, labels)
+    assert loss_function.double()(x.double(), labels).dtype == torch.float64
+    with refuses("embeddings", "torch.func", "gradients of its own", "loss.backward()"):
+        torch.func.grad(lambda each: loss_function(each, labels))(x)
+    compiled = torch.compile(make(), backend="eager")
+    torch.testing.assert_close(compiled(x, labels), expected)
+
+
+def test_a_loss_a_label_space_and_a_sampler_of_ones_own():
+    class Hinge(contml.losses.PairLoss):
+        requires, distance = "any", "euclidean"
+
+        def values(self, block):
+            value = (block.weights * (block.scores - block.label_distances).relu()).sum(1)
+            return value, torch.ones_like(value)
+
+    class Angles(contml.LabelSpace):
+        unit = "degrees"
+
+        def __init__(self, degrees):
+            super().__init__(degrees=degrees)
+
+        def distances(self, x, y):
+            d = (x.degrees[:, None] - y.degrees).abs() % 360
+            return torch.minimum(d, 360 - d)
+
+    labels = Angles(AGES * 4.5)
+    contml.testing.check_label_space(labels)
+    embeddings, values = trained(contml.CrossBatchMemory(Hinge(), 32), labels, epochs=2)
+    assert all(map(torch.isfinite, torch.tensor(values)))
+    assert contml.evaluate(embeddings, labels).metrics["label_distance@10"] > 0
+    sampler = contml.sampling.DenseSampler(24, 4, 5, labels=labels, seed=1)
+    loader = torch.utils.data.DataLoader(FEATURES, batch_sampler=sampler)
+    assert next(iter(loader)).shape == (24, 6)
+
+
+def test_a_step_inside_somebody_elses_trainer():
+    """As `training_step` and `on_validation_epoch_end` of Lightning, or `compute_loss` of Hugging Face, call them."""
+    labels = ages()
+
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model, self.loss = torch.nn.Linear(6, DIM), contml.SmoothRankLoss(train_labels=labels)
+            self.outputs = []
+
+        def training_step(self, batch):
+            return self.loss(self.model(batch["features"]), labels[batch["row"]])
+
+        def validation_step(self, batch):
+            self.outputs.append((batch["row"], self.model(batch["features"]).detach()))
+
+        def on_validation_epoch_end(self):
+            rows, embeddings = map(torch.cat, zip(*self.outputs, strict=True))
+            return {"score": contml.evaluate(embeddings, labels[rows]).score}
+
+    module = Module()
+    batches = [{"row": rows, "features": FEATURES[rows]} for rows in torch.arange(ITEMS).split(30)]
+    for batch in batches:
+        module.training_step(batch).backward()
+        module.validation_step(batch)
+    assert -1 < module.on_validation_epoch_end()["score"] <= 1
+
+
+@pytest.mark.parametrize(
+    "name", ["mining", "sampling", "testing", "estimator", "contracts", "training", "data", "models"]
+)
+def test_public_modules_say_what_they_have(name):
+    module = importlib.import_module(f"contml.{name}")
+    assert module.__all__
+    assert not [each for each in module.__all__ if each.startswith("_") or not hasattr(module, each)]
+    assert all(hasattr(contml, each) for each in ("mining", "losses", "labels", "sampling", "evaluation", "testing"))
