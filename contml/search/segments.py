@@ -358,7 +358,11 @@ def kind_of(key: str, value: object) -> Kind:
             except UnicodeEncodeError:
                 raise InputError(f"metadata {key}", repr(value), "must be valid Unicode") from None
             return "text"
-    raise InputError(f"metadata {key}", repr(value)[:100], "must be finite numbers, texts or None")
+    raise InputError(
+        f"metadata {key}",
+        repr(value)[:100],
+        f"must be finite numbers, texts of {TEXT_BYTES // 4:,} characters, or None",
+    )
 
 
 def widened(first: Kind | None, second: Kind) -> Kind:
