@@ -31,6 +31,7 @@ from contml.labels import (
     MatrixLabels as MatrixLabels,
     MultiHotLabels as MultiHotLabels,
     NearestLabels as NearestLabels,
+    NumberLabels as NumberLabels,
     OrdinalLabels as OrdinalLabels,
     PairLabels as PairLabels,
     PoseLabels as PoseLabels,

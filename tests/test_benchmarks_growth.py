@@ -14,6 +14,7 @@ from contml import InputError
 from contml.data.features import read_features
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", growth.GROWTH)
 def test_times_grow_linearly(name):
     items = [10**3, 10**4, 10**5] if name != "reading a table" else [10**3, 10**4]

@@ -196,10 +196,6 @@ def test_the_table(trials):
     assert f"- dense: {MARGINS[0]} 0.4, {MARGINS[1]} 0.5, {MARGINS[2]} inf" in lines
 
 
-def test_a_t_interval():
-    assert half_width([1.0, 2.0, 3.0]) == pytest.approx(4.302653 / math.sqrt(3))
-
-
 @pytest.mark.slow
 def test_several_processes_train_the_same(tmp_path, trials):
     found = Trials(METHODS, fake, Record(tmp_path / "two.jsonl"), "lower", workers=2)
@@ -227,6 +223,7 @@ def benchmarks():
         yield found.methods, found.trial_changes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("methods", "changes"), list(benchmarks()))
 def test_the_options_of_every_benchmark_are_valid(methods, changes):
     assert {len(method.tried) for method in methods} == {4}
@@ -287,6 +284,7 @@ def test_the_embedding_sizes_are_valid(name, tmp_path):
     assert {load(job.method.config, job.overrides).values["model"]["dim"] for job in jobs} == set(embedding_size.DIMS)
 
 
+@pytest.mark.slow
 def test_embedding_sizes_of_a_small_training(tmp_path, capsys):
     changes = [*TINY, "training.epochs=1"]
     given = argparse.Namespace(only=["pose"], dims=[4, 8], changes=changes, raw=tmp_path, minutes=math.inf, workers=1)
@@ -301,11 +299,3 @@ def test_embedding_sizes_of_a_small_training(tmp_path, capsys):
     x, y = embedding_size.size_plot(trials).axes[0].get_lines()[0].get_data()
     values = [metrics["value"] for metrics in trials["pose"].tests(trials["pose"].methods[1])]
     assert (list(x), y[1]) == ([4, 8], pytest.approx(sum(values) / 3))
-
-
-def test_validation_classes_of_drawn_species_are_not_in_training():
-    small = ["task.classes=8", "task.per_class=4", "task.val_classes=5", "task.test_classes=5"]
-    task = load("classes/synthetic", small).build_task()
-    train, val, test = (set(split.labels.digests()) for split in task.splits.values())
-    assert not train & val
-    assert not (train | val) & test

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from support.choices import mostly_slow
 from support.commands import (
     commands,
     experiment_of,
@@ -30,9 +31,9 @@ OWN = {
     "classes/omniglot_small": ["loss.epsilon=2"],
     # Of so few images the batch might have no positive pair.
     "pose/synthetic_nearest": ["binarize.k=12"],
-    "pose/synthetic_threshold": ["binarize.threshold=1000"],
+    "pose/synthetic_threshold": ["binarize.threshold=32"],
     "captions/synthetic_threshold": ["binarize.threshold=1.0"],  # word vectors from so few captions are poor
-    "pose/mpii_threshold": ["binarize.threshold=500.0"],  # squared pixels of a smaller crop
+    "pose/mpii_threshold": ["binarize.threshold=22.0"],  # pixels of a smaller crop
     # Without normalization no triplet of the small data set violates the margin.
     "classes/hdml_triplet": ["model.normalize=true"],
     "table/default": ["task.labels={reading: number}"],
@@ -50,7 +51,9 @@ TYPED = [typed(name) for name in config_names()]
 TYPED += [["contml", "train", *row] for row in protocol_rows() if len(row) > 2]
 
 
-@pytest.mark.parametrize("words", TYPED, ids=lambda words: " ".join(words[2:])[:90])
+@pytest.mark.parametrize(
+    "words", mostly_slow([(words,) for words in TYPED], 6), ids=lambda words: " ".join(words[2:])[:90]
+)
 def test_config_takes_a_step(words, tmp_path, monkeypatch):
     """As its head or the page says: on a miniature of the official files in FOLDER."""
     monkeypatch.chdir(tmp_path)

@@ -63,7 +63,7 @@ def test_a_data_set_is_one_function_of_at_most_40_lines(tmp_path, monkeypatch):
     train, val = (int(facts[f"{name} images"].split()[0].strip(",")) for name in ("training", "validation"))
     assert train + val == 15
     assert facts["training images"].endswith("(excluded: 1 without a wingspan)")
-    assert facts["label distance"] == "squared cm of wingspan"
+    assert facts["label distance"] == "cm of wingspan"
 
 
 def test_a_loss_is_its_formula_two_rows_a_loop_and_a_page(monkeypatch):

@@ -12,7 +12,7 @@ from support.miniature import Flat, small_trainer
 from contml import ContinuousMetric
 from contml.config import data_arguments
 from contml.distances import cosine, euclidean, squared_euclidean
-from contml.labels import ClassLabels, NearestLabels, PoseLabels, ThresholdLabels, VectorLabels, nearest
+from contml.labels import ClassLabels, NearestLabels, NumberLabels, PoseLabels, ThresholdLabels, VectorLabels, nearest
 from contml.losses import LOSSES
 from contml.training.setup import accelerator
 
@@ -54,7 +54,7 @@ def test_labels_and_nearest(space):
 def test_losses(name, block_rows):
     torch.manual_seed(0)
     takes = data_arguments(LOSSES[name])
-    data = {"num_classes": 4, "embedding_dim": 6} if takes.get("num_classes") else {"labels": VectorLabels([0.0, 1.0])}
+    data = {"num_classes": 4, "embedding_dim": 6} if takes.get("num_classes") else {"labels": NumberLabels([0.0, 1.0])}
     data = {key: value for key, value in data.items() if key in takes}
     loss = LOSSES[name](**data).double()
     loss.block_rows = block_rows

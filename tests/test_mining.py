@@ -412,37 +412,6 @@ def test_weighted_triplets_with_ties(seed, levels, margin):
     torch.testing.assert_close(torch.autograd.grad(ours[0].sum(), leaf)[0], slope, rtol=1e-12, atol=1e-12)
 
 
-def test_a_weight_of_two_is_the_item_listed_twice():
-    torch.manual_seed(0)
-    d, side = torch.rand(4, 10, dtype=torch.float64), torch.randint(0, 2, (10,))
-    weights = torch.randint(0, 4, (10,))
-    copies = torch.arange(10).repeat_interleave(weights)
-    positive, negative = (side == 0).double().expand(4, -1), (side == 1).double().expand(4, -1)
-    weighed = triplet_sums(d, positive * weights, negative * weights, 0.2)
-    repeated = triplet_sums(d[:, copies], positive[:, copies], negative[:, copies], 0.2)
-    for a, b in zip(weighed, repeated, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
-
-
-def test_gradcheck_of_weighted_triplets():
-    torch.manual_seed(0)
-    d = torch.rand(5, 12, dtype=torch.float64, requires_grad=True)
-    side, weights = torch.randint(0, 3, (5, 12)), 3 * torch.rand(5, 12, dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda x: triplet_sums(x, weights * (side == 0), weights * (side == 1), 0.1)[0], d)
-
-
-@pytest.mark.parametrize("name", MINERS)
-@pytest.mark.parametrize("block_rows", [None, 4])
-def test_gradcheck_of_mined_losses(name, block_rows):
-    torch.manual_seed(0)
-    classes = torch.tensor([0, 1, 0, 2, 1, 0, 2, 0, 3])
-    embeddings = torch.randn(9, 6, dtype=torch.float64, requires_grad=True)
-    for loss in (TripletMarginLoss(miner=MINERS[name]()), MarginLoss(miner=MINERS[name]()).double()):
-        loss.eval().block_rows = block_rows  # in eval mode a draw repeats
-        parameters = (embeddings, *loss.parameters())
-        assert torch.autograd.gradcheck(lambda e, *_, loss=loss: loss(e, classes), parameters, fast_mode=True)
-
-
 @pytest.mark.parametrize("name", MINERS)
 @pytest.mark.parametrize("case", CLASS_CASES, ids=str)
 def test_mined_triplets_equal_their_loop(case, name):
@@ -454,17 +423,6 @@ def test_mined_triplets_equal_their_loop(case, name):
     expected = value_and_gradient(triplet_loop(theirs, weights, case.classes, 0.3, "cosine", "mean"), theirs)
     if case.smooth:  # copies are at distances that differ by rounding, and are mined so
         assert_same_in_blocks(loss, case.embeddings, case.classes, expected)
-
-
-def test_batch_hard_is_the_triplet_loss_of_the_hardest():
-    torch.manual_seed(0)
-    embeddings, classes = torch.randn(12, 4, dtype=torch.float64), torch.arange(12) % 4
-    unit = torch.nn.functional.normalize(embeddings)
-    s, same = unit @ unit.T, classes[:, None] == classes[None]
-    farthest = s.masked_fill(~same | torch.eye(12, dtype=torch.bool), torch.inf).amin(1)
-    nearest = s.masked_fill(same, -torch.inf).amax(1)
-    expected = (nearest - farthest + 0.3).relu().mean()  # Hermans et al., Eq. 5
-    torch.testing.assert_close(TripletMarginLoss(0.3, miner=Hardest())(embeddings, classes), expected)
 
 
 def test_all_is_no_miner():
@@ -551,20 +509,6 @@ def test_low_precision(name, dtype):
             assert torch.isfinite(value)
             assert embeddings.grad.dtype == dtype
             assert torch.isfinite(embeddings.grad).all()
-
-
-def test_larger_batches_equal_listing_all_triplets():
-    torch.manual_seed(0)
-    embeddings, classes = torch.randint(0, 3, (70, 3)).double() + 0.1, torch.randint(0, 5, (70,))
-    for name in ("vthm", "semi_hard", "hardest", "distance_weighted"):
-        loss = TripletMarginLoss(0.3, "cosine", "mean", miner=MINERS[name]()).eval()
-        remembered = Remembering()
-        TripletMarginLoss(miner=remembered)(embeddings, classes)
-        candidates = remembered.seen[0]
-        weights, s = loss.miner(candidates), candidates.similarity
-        product = (weights * candidates.positive)[:, :, None] * (weights * candidates.negative)[:, None, :]
-        hinge = (s[:, None, :] - s[:, :, None] + 0.3).relu() * product
-        torch.testing.assert_close(loss(embeddings, classes), hinge.sum() / product.sum(), rtol=1e-10, atol=0)
 
 
 @pytest.mark.parametrize(

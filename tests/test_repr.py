@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from contml import ClassLabels, CrossBatchMemory, EmbeddingStep, VectorLabels
+from contml import ClassLabels, CrossBatchMemory, EmbeddingStep, NumberLabels
 from contml.config import data_arguments, options
 from contml.losses import LOSSES
 from contml.mining import MINERS, VTHM
@@ -36,7 +36,7 @@ def test_miners_memories_and_steps_show_their_options():
 
 
 def test_samplers_show_their_batches():
-    classes, vectors = ClassLabels([0, 0, 1, 1, 2, 2] * 5), VectorLabels(torch.arange(30))
+    classes, vectors = ClassLabels([0, 0, 1, 1, 2, 2] * 5), NumberLabels(torch.arange(30))
     found = repr(SAMPLERS["classes"](2, 2, labels=classes))
     assert found == "ClassSampler(7 batches per epoch, 30 items, classes=2, instances=2, seed=0)"
     found = repr(SAMPLERS["triplets"](2, labels=classes))

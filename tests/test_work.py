@@ -134,6 +134,7 @@ def test_an_error_beside_the_items_stops_them(tmp_path, where, recwarn):
     assert len(results) == len(begun(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_asked_to_stop_stops_its_items(tmp_path, number):
     process = start(tmp_path, 7, 0.0, "lines", "--stops")
@@ -234,7 +235,7 @@ def test_a_second_command_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "store",
-    [pytest.param(store, marks=[pytest.mark.slow] * (store in ("embeddings", "maps"))) for store in STORES],
+    [pytest.param(store, marks=[pytest.mark.slow] * (store != "lines")) for store in STORES],
 )
 def test_a_command_that_is_killed_goes_on(tmp_path, store):
     choice, count, killed = random.Random(0), 8, set()

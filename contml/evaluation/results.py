@@ -460,8 +460,7 @@ def unit_of_distances(unit: str, measure: Measure) -> str:
     quantity = f" in {measure.name}" if measure.name else ""
     if measure.kind == "ratio":
         return f"the factor between the item and the query{quantity} (of several items: the geometric mean)"
-    mean = " (of several items: the root mean square)" if measure.kind == "root" else ""
-    return f"the difference between the item and the query{quantity}{mean}"
+    return f"the difference between the item and the query{quantity}"
 
 
 #: Largest file in bytes; a query has about 20.

@@ -85,7 +85,8 @@ class LabelSpace(LabelWords):
     def distances(self, x: Self, y: Self) -> Tensor:
         """Exact label distances `[X, Y]` between the items of x and y: the one method that a subclass implements.
 
-        x and y are parts of one space; if both have the same items, y is x. The result may have any float dtype.
+        x and y are parts of one space; if both have the same items, y is x. The result may have any float dtype. Return
+        plain distances, not their squares: a loss takes the power that its formula needs.
         """
 
     def __len__(self) -> int:
@@ -118,26 +119,6 @@ class LabelSpace(LabelWords):
     def __getitem__(self, rows: Rows) -> Self:
         """These items as a label space: a batch, or a subset. `rows` of the result are row numbers in the root."""
         return self._part(as_rows(rows, len(self), self.device))
-
-    @property
-    def exponent(self) -> int | None:
-        """The power of a metric that the label distances are: 2 where they are squared, 1 where they are the metric.
-
-        None: not known, so a loss uses the label distances as they are.
-        """
-        return None
-
-    def with_exponent(self, exponent: int) -> LabelSpace:
-        """The same labels with label distances of this power of the metric; itself where `exponent` is None.
-
-        Raises:
-            InputError: a subclass has another exponent, and no method to change it.
-        """
-        if self.exponent in (None, exponent):
-            return self
-        name = type(self).__name__
-        hint = f"write {name}.with_exponent, or let `exponent` be None"
-        raise InputError(f"{name}.exponent", str(self.exponent), f"must be {exponent} for this loss", hint)
 
     @property
     def is_partial(self) -> bool:
@@ -372,33 +353,6 @@ class LabelSpace(LabelWords):
         return changed
 
 
-class MetricLabels(LabelSpace):
-    """Labels whose distance is a metric or, with `squared`, its square.
-
-    Attributes:
-        squared: whether the label distances are squared.
-    """
-
-    squared: bool
-
-    @property
-    def exponent(self) -> int:
-        """2 for squared label distances, else 1."""
-        return 2 if self.squared else 1
-
-    def with_exponent(self, exponent: int) -> Self:
-        """The same labels, with squared label distances (2) or plain ones (1)."""
-        if exponent not in (1, 2):
-            raise InputError("exponent", str(exponent), "must be 1 or 2")
-        if self.exponent == exponent:
-            return self
-        changed = copy.copy(self)
-        changed.squared = exponent == 2
-        changed.unit = f"{'square' if changed.squared else 'square root'} of: {self.unit}"
-        changed.measure = self.measure.root if changed.squared else self.measure.linear
-        return changed
-
-
 def check_label_space(name: str, labels: object) -> None:
     """Checks that labels are a label space: numbers alone could be classes or continuous labels.
 
@@ -406,5 +360,5 @@ def check_label_space(name: str, labels: object) -> None:
         InputError: they are something else.
     """
     if not isinstance(labels, LabelSpace):
-        hint = "give ClassLabels(classes) or VectorLabels(numbers)"
+        hint = "give ClassLabels(classes) or NumberLabels(numbers)"
         raise InputError(name, f"a {type(labels).__name__}", "must be a label space", hint)

@@ -69,7 +69,7 @@ class ClassLabels(ItemLabels):
             class_ids = as_numbers("classes", class_ids, "integers from 0 on, [items]")
         if class_ids.is_floating_point() or class_ids.ndim != 1:
             got = f"{str(class_ids.dtype).removeprefix('torch.')} {list(class_ids.shape)}"
-            hint = "numbers are labels of VectorLabels" if class_ids.is_floating_point() else ""
+            hint = "numbers are labels of NumberLabels" if class_ids.is_floating_point() else ""
             raise InputError("classes", got, "must be integers from 0 on, [items]", hint)
         if class_ids.device.type == "cuda" and class_ids.dtype.is_signed:
             torch._assert_async((class_ids >= 0).all(), "class ids must be integers from 0 on")
@@ -157,7 +157,7 @@ def _class(row: int, label: Any) -> Any:
         label = int(label)
     if not isinstance(label, bool) and isinstance(label, Number):
         if not isinstance(label, int):
-            raise InputError(f"class of item {row}", str(label), _CLASS, "numbers are labels of VectorLabels")
+            raise InputError(f"class of item {row}", str(label), _CLASS, "numbers are labels of NumberLabels")
         if label < 0:
             raise InputError(f"class of item {row}", str(label), _CLASS, "omit items without a class")
     if not is_hashable(label):

@@ -15,7 +15,7 @@ from contml.contracts import LabelKind, Loss, Requirement
 from contml.labels.base import LabelSpace
 from contml.labels.classes import ClassLabels
 from contml.labels.matrices import MatrixLabels
-from contml.labels.vectors import VectorLabels
+from contml.labels.vectors import NumberLabels
 
 _KINDS: dict[LabelKind, str] = {
     "graded": "graded labels",
@@ -136,23 +136,19 @@ def as_labels(
     labels: Any,
     embeddings: Tensor,
     anchors: Tensor | None,
-    *,
-    exponent: int = 1,
 ) -> LabelSpace:
     """The labels of a batch as a label space of the kind that a loss of this name requires.
 
     Besides a label space, a loss takes a tensor, an array, a list or a column of a data frame: floats `[B]` are
-    `VectorLabels`, whose differences are raised to `exponent`; a matrix `[A, B]` holds the label distances of the
-    anchors; integers, booleans or categories `[B]` are classes. A loss that takes graded labels refuses integers, which
-    may be numbers or classes. None of these has row numbers.
+    `NumberLabels`; a matrix `[A, B]` holds the label distances of the anchors; integers, booleans or categories `[B]`
+    are classes. A loss that takes graded labels refuses integers, which may be numbers or classes. None of these has
+    row numbers.
 
     Raises:
         InputError: shapes that do not fit, labels of another kind than the loss requires, label distances that are
             negative, not finite, or not 0 between an anchor and itself.
     """
-    space = (
-        labels if isinstance(labels, LabelSpace) else _as_space(name, requires, labels, embeddings, anchors, exponent)
-    )
+    space = labels if isinstance(labels, LabelSpace) else _as_space(name, requires, labels, embeddings, anchors)
     if len(space) != len(embeddings):
         got = f"{len(space)} labels for {len(embeddings)} embeddings"
         raise InputError("labels", got, hint="give one label per embedding")
@@ -160,9 +156,7 @@ def as_labels(
     return space
 
 
-def _as_space(
-    name: str, requires: Requirement, labels: Any, embeddings: Tensor, anchors: Tensor | None, exponent: int
-) -> LabelSpace:
+def _as_space(name: str, requires: Requirement, labels: Any, embeddings: Tensor, anchors: Tensor | None) -> LabelSpace:
     batch = len(embeddings)
     rows = batch if anchors is None else len(anchors)
     takes_classes = requires in ("binary", "classes")
@@ -184,7 +178,7 @@ def _as_space(
         hint = "give label distances, such as (~mask).float() where True is a positive" if tensor.ndim == 2 else ""
         raise InputError("labels", _describe(tensor), f"must be {accepted}", hint)
     if tensor.ndim == 1 and tensor.is_floating_point():
-        numbers = VectorLabels(tensor, squared=exponent == 2)
+        numbers = NumberLabels(tensor)
         numbers.rows = None
         return numbers
     if tensor.ndim == 1 and (takes_classes or tensor.dtype == torch.bool):  # of booleans, both meanings are the same

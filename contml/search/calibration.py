@@ -317,8 +317,6 @@ def save_calibration(path: Path, task: Task, val: Ranking, evaluated: Ranking) -
 
 
 def _mean_width(low: Array, high: Array, measure: Measure) -> float:
-    if measure.kind == "root":
-        return float((np.sqrt(measure.factor * high) - np.sqrt(measure.factor * low)).mean())
     return measure.of(float((high - low).mean()))  # of differences of logarithms: the geometric mean of factors
 
 

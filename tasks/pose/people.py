@@ -53,7 +53,6 @@ class PoseOptions:
     occluded: bool
     margin: float
     side: int
-    squared: bool
     normalize: bool
     missing: Missing
     min_size: int = 1
@@ -143,7 +142,6 @@ def make_split(
     queries: Rows,
     body: Body,
     *,
-    squared: bool = True,
     normalize: bool = False,
     pixels: str = "pixels",
 ) -> Split:
@@ -156,11 +154,10 @@ def make_split(
         visible: `[N, J]`, more than half of each row; None: every joint is visible.
         queries: the rows of the items that are queries for the others; empty: every item is a query for all others.
         body: names and limbs of the joints.
-        squared: as in `PoseLabels`.
         normalize: as in `PoseLabels`.
         pixels: what a pixel is, for the unit of label distances.
     """
-    labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, skeleton=body.skeleton)
+    labels = PoseLabels(joints, visible, normalize=normalize, skeleton=body.skeleton)
     labels.unit, labels.part_names = labels.unit.replace("pixels", pixels), body.names
     legend = LEGEND if any(name.startswith(("right_", "left_")) for name in body.names) else ()
     renderer = PoseRenderer(joints, visible, labels.skeleton, body.names)
@@ -211,7 +208,6 @@ def make_crop_split(
         np.stack([options.visible(person) for person in people]),
         query_rows,
         body,
-        squared=options.squared,
         normalize=options.normalize,
         pixels=f"pixels of a crop of {options.side}",
     )

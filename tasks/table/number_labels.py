@@ -15,7 +15,7 @@ from contml._support.packed_texts import Texts
 from contml._support.text import value_text
 from contml._support.validation import PositiveFloat
 from contml.contracts import PLAIN, Measure
-from contml.labels import DateLabels, GeoLabels, LabelSpace, VectorLabels
+from contml.labels import DateLabels, GeoLabels, LabelSpace, NumberLabels, VectorLabels
 from contml.labels.scales import days_since_1970, parse_date
 
 from .cells import thousands
@@ -118,7 +118,7 @@ class NumberLabel(TableLabel):
             measure = Measure("", float(spread.units[0]), name=name)
 
         def space(rows: Array) -> LabelSpace:
-            return _with_unit(VectorLabels(column.values[rows] / spread.units, squared=False), unit, measure)
+            return _with_unit(NumberLabels(column.values[rows, 0] / spread.units[0]), unit, measure)
 
         summary = f"{spread.low} to {spread.high}, {mean}{comma}; a label distance of 1 is {step}"
         return column.fitted(space, summary + _far_numbers(column, np.exp if self.scale == "log" else np.asarray))
@@ -212,7 +212,7 @@ class VectorLabel(TableLabel):
         def space(rows: Array) -> LabelSpace:
             plain = VectorLabels(values[rows])
             texts = Texts(plain.text(row) for row in range(len(rows)))
-            labels = VectorLabels(values[rows] / spread.units, squared=False, scales=spread.units)
+            labels = VectorLabels(values[rows] / spread.units, scales=spread.units)
             return _with_unit(labels, unit, PLAIN).with_texts(texts)  # each column has a unit of its own
 
         summary = f"{values.shape[1]} numbers, {spread.low} to {spread.high}; {unit}"

@@ -20,7 +20,7 @@ from contml.data import Task
 from contml.data.identity import DataRecord
 from contml.evaluation import label_errors
 from contml.labels import ClassLabels
-from contml.training import Interrupted, Trainer, load_weights
+from contml.training import Trainer, load_weights
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -86,6 +86,7 @@ def test_untrained_networks_are_named(contml, tmp_path):
     assert out.startswith("No findings: untrained: these are the initial weights; ")
 
 
+@pytest.mark.slow
 def test_untrained_networks_of_judgments_are_named(contml, tmp_path):
     """As of labels: first, and without a rank."""
     write_judgments(tmp_path)
@@ -134,6 +135,7 @@ def test_folds_of_few_items_have_smaller_batches(contml, tmp_path, kind):
     assert sentence in (run / "audit/train.html").read_text()
 
 
+@pytest.mark.slow
 def test_an_interrupted_audit_goes_on(run, tiny_run, tmp_path, monkeypatch):
     step, steps = Trainer.train_step, []
 
@@ -261,6 +263,7 @@ def test_the_command_writes_a_table_and_a_page(contml, run, tmp_path):
     assert (status, err.splitlines()[-1]) == (2, "contml: mine.csv: exists already; choose another file")
 
 
+@pytest.mark.slow
 def test_planted_errors_of_a_table_are_found_and_named(contml, tmp_path):
     rows = dials(tmp_path, 80)
     for row in rows:
@@ -325,21 +328,6 @@ def test_a_run_without_weights_or_result_is_refused(run):
     (run / "evaluation.json").unlink()
     with refuses("run", "not evaluated yet", hint="contml evaluate"):
         audit_run(run)
-
-
-def test_an_unfinished_run_is_refused(tmp_path, monkeypatch):
-    step = Trainer.train_step
-
-    def stopped(trainer, batch):
-        if trainer.steps_done == 5:
-            raise Interrupted
-        return step(trainer, batch)
-
-    monkeypatch.setattr(Trainer, "train_step", stopped)
-    with pytest.raises(Interrupted):
-        train(load("pose/synthetic", TINY), tmp_path, folder=tmp_path / "run")
-    with refuses("run", "not evaluated yet"):
-        audit_run(tmp_path / "run")
 
 
 def test_changed_data_are_refused(run):

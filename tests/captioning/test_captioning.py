@@ -7,10 +7,10 @@ import pytest
 import torch
 from support.captioning import captioning_trainer, described_squares, small_captioner, small_step, words_of
 from support.decoders import forced
-from support.miniature import assert_equal, squares, weights
+from support.miniature import squares, weights
 from support.processes import run_connected
 from support.refusals import refuses
-from support.runs import kill_at
+from support.runs import assert_resumes
 
 from contml._support.tensors import save_tensors
 from contml.captioning import CiderDReward
@@ -136,18 +136,10 @@ def test_each_phase_trains_its_part():
 
 
 def test_killed_in_any_phase_it_ends_with_the_same_weights(tmp_path):
-    whole = captioning_trainer(create(tmp_path, "whole"), scheduled_sampling=0.5)
-    whole.fit()
-    for epoch, step in ((0, 3), (1, 2), (2, 0), (2, 4)):
-        run = create(tmp_path, f"{epoch} {step}")
-        kill_at(captioning_trainer(run, scheduled_sampling=0.5, training={"checkpoint_minutes": 0.0}), epoch, step)
-        resumed = captioning_trainer(run, scheduled_sampling=0.5)
-        resumed.resume()
-        resumed.fit()
-        assert_equal(weights(resumed), weights(whole))
-        assert [row for row in run.rows() if row["event"] == "evaluation"] == [
-            row for row in whole.run.rows() if row["event"] == "evaluation"
-        ]
+    def make(run):
+        return captioning_trainer(run, scheduled_sampling=0.5, training={"checkpoint_minutes": 0.0})
+
+    assert_resumes(make, tmp_path, (0, 3), (1, 2), (2, 0), (2, 4))
 
 
 SCRIPT = """
@@ -264,7 +256,7 @@ def frozen_trainer(change, decoder="lstm", epochs=1, **options):
     )
 
 
-@pytest.mark.parametrize("decoder", ["lstm", "attention"])
+@pytest.mark.parametrize("decoder", ["lstm", pytest.param("attention", marks=pytest.mark.slow)])
 def test_features_of_a_frozen_network_are_standardized(decoder):
     """A common mean and a scale change no caption."""
     written = []

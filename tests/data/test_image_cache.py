@@ -172,9 +172,12 @@ def test_a_file_that_changed_is_decoded_again(files, folder):
     assert fill(files, folder).added == 0
 
 
-def test_a_new_modification_time_is_a_change_of_the_file(files, folder):
+@pytest.mark.parametrize("moved", [-1_000_000_000, 1_000_000_000])
+def test_a_new_modification_time_is_a_change_of_the_file(files, folder, moved):
     fill(files, folder)
+    time = files[10].stat().st_mtime_ns
     Image.fromarray(noise(1, 50, 60, seed=5)[0]).save(files[10])  # a bitmap: as many bytes as before
+    os.utime(files[10], ns=(time, time + moved))
     assert fill(files, folder).added == 1
     assert_same(batches(files, folder), batches(files))
 
@@ -287,6 +290,7 @@ def other_process(tmp_path, files, folder, limit=0, gate=""):
     return subprocess.Popen(command, **pipes, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 def test_filling_resumes_after_a_kill(files, folder, tmp_path):
     process = other_process(tmp_path, files, folder, gate="closed")
@@ -382,6 +386,14 @@ def test_damaged_images_are_decoded_again(files, folder, name):
         for each, content in whole.items():
             (folder / each).write_bytes(damaged if each == name else content)
         assert_same(batches(files, folder), plain)
+
+
+@pytest.mark.parametrize("lost", [1, 12])
+def test_images_that_the_file_lacks_are_decoded_again(files, folder, lost):
+    fill(files, folder)
+    os.truncate(folder / PIXELS, (12 - lost) * BYTES + 7)
+    assert fill(files, folder).added == lost
+    assert_same(batches(files, folder, epochs=1), batches(files, epochs=1))
 
 
 def test_each_process_checks_an_image_at_its_first_read(files, folder, monkeypatch):

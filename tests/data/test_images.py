@@ -17,9 +17,9 @@ from support.miniature import augmented
 from support.processes import restore_ctrl_c, script_environment
 from support.refusals import refuses
 
-from contml import VectorLabels
+from contml import NumberLabels
 from contml.data import Batch, Images, Pixels, Split, draw_queries
-from contml.data.batch import cut
+from contml.data.batch import BatchDecoder, CropTransform, Request, cut
 from contml.data.decode import resized
 
 
@@ -334,7 +334,7 @@ def test_batch_size(files):
     ("options", "got"),
     [
         ({"names": ["a"]}, "2 images, 1 names and 2 labels"),
-        ({"labels": VectorLabels(torch.arange(3))}, "2 images, 2 names and 3 labels"),
+        ({"labels": NumberLabels(torch.arange(3))}, "2 images, 2 names and 3 labels"),
         ({"queries": torch.tensor([0])}, "queries without a gallery"),
         ({"gallery": torch.tensor([0])}, "a gallery without queries"),
     ],
@@ -342,7 +342,7 @@ def test_batch_size(files):
 def test_splits_whose_parts_do_not_fit(options, got):
     with refuses("split", got):
         Split(**{"images": [Pixels(image) for image in noise(2)], "names": ["a", "b"],
-                 "labels": VectorLabels(torch.arange(2)), **options})  # fmt: skip
+                 "labels": NumberLabels(torch.arange(2)), **options})  # fmt: skip
 
 
 def test_random_queries():
@@ -403,3 +403,24 @@ def test_a_tiff_of_a_kind_that_is_not_read_is_not_called_no_image(tmp_path):
     path.write_bytes((header + directory).ljust(200, b"\0") + np.full(4, 0.5).tobytes())
     with refuses("float64.tif", got="a TIFF file that is damaged, or of a kind that Pillow does not read"):
         list(Images().test_batches(split_of([path]), None, 1))
+
+
+@pytest.mark.parametrize("flip", ["image", "batch"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_is_flipped(flip, seed):
+    picture = np.zeros((32, 32, 3), np.uint8)
+    picture[:, :16] = 255
+    split, options = split_of([picture] * 12), {"resize": 32, "crop": 32, "flip": flip}
+    decoder = BatchDecoder(split, transform=CropTransform(0, 0, resize=32, crop=32), **options)
+    flips = [
+        decoder.batch(Request(step, [*range(12)], 0, (seed, 0, step))).batch.images[:, 0, 0, 0] for step in range(9)
+    ]
+    shares = {float((flipped == 0).float().mean()) for flipped in flips}
+    assert (shares == {0, 1}) if flip == "batch" else all(0 < share < 1 for share in shares)
+
+
+@pytest.mark.parametrize("offset", [3, 4])
+def test_positions_of_a_part_of_a_batch(offset):
+    batch = Request(5, [7, 8, 9], offset, None).batch(torch.zeros(2), [0, 2])
+    assert (batch.positions.tolist(), batch.rows.tolist()) == ([offset, offset + 2], [7, 9])
+    assert (batch.step, batch.skipped) == (5, 1)

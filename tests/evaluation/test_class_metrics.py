@@ -21,7 +21,7 @@ from contml.evaluation.class_retrieval import average_precision_at_r_by_chance, 
 from contml.evaluation.evaluated import sentence, summary, unit_words
 from contml.evaluation.results import Score
 from contml.evaluation.retrieval import evaluate
-from contml.labels import ClassLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels, VectorLabels
 from contml.losses import TripletMarginLoss
 from contml.runs import create
 
@@ -183,7 +183,7 @@ def test_the_order_of_items_changes_no_metric(split):
 
 
 def test_one_point_is_chance_for_graded_labels():
-    found, _ = evaluate(torch.ones(30, 2), VectorLabels(torch.randn(30)), torch.arange(8), torch.arange(8, 30))
+    found, _ = evaluate(torch.ones(30, 2), NumberLabels(torch.randn(30)), torch.arange(8), torch.arange(8, 30))
     for curve in found.curves.values():
         assert curve.model == pytest.approx(curve.random)
 
@@ -213,7 +213,7 @@ def test_solved_and_collapsed_embeddings():
 
 
 def test_other_labels_have_no_recall():
-    found, _ = evaluate(torch.randn(9, 2), VectorLabels(torch.randn(9)))
+    found, _ = evaluate(torch.randn(9, 2), NumberLabels(torch.randn(9)))
     assert "recall" not in found.curves
     assert not {"map_at_r", "r_precision", "nmi", "f1"} & set(found.scores)
     assert found.headline == "label_distance@1"

@@ -19,12 +19,12 @@ from contml.evaluation import (
     r_precision,
     recall_at_k,
 )
-from contml.labels import ClassLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels
 from contml.sampling import ClassSampler
 
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 CLASSES = torch.arange(12) % 4
-AGES = VectorLabels(torch.arange(12.0))
+AGES = NumberLabels(torch.arange(12.0))
 FORMS = {"array": lambda x: x.numpy(), "list": lambda x: x.tolist(), "read-only": lambda x: frozen(x.numpy())}
 
 
@@ -108,7 +108,7 @@ NAN[4, 1] = torch.nan
         (lambda: evaluate([["a"] * 3] * 12, AGES), ("embeddings", "text (a)", "NumPy array")),
         (lambda: evaluate([[1.0, 2.0], [3.0]], AGES), ("embeddings of item 1", "a list of 1", "a list of 2")),
         (lambda: evaluate(None, AGES), ("embeddings", "None", "NumPy array")),
-        (lambda: evaluate(X, CLASSES), ("labels", "Tensor", "label space", "VectorLabels")),
+        (lambda: evaluate(X, CLASSES), ("labels", "Tensor", "label space", "NumberLabels")),
         (lambda: evaluate(X, AGES, queries=[0, 12]), ("queries", "row 12", "0 to 11")),
         (lambda: evaluate(X, AGES, gallery=[-1, 1]), ("gallery", "row -1", "0 to 11")),
         (lambda: evaluate(X, AGES, gallery=[0, 2, 0]), ("gallery", "row 0 appears twice")),

@@ -25,6 +25,7 @@ from contml.labels import (
     MatrixLabels,
     MultiHotLabels,
     NearestLabels,
+    NumberLabels,
     OrdinalLabels,
     PoseLabels,
     SegmentationLabels,
@@ -37,14 +38,14 @@ from contml.labels import (
 
 WORDS = {"dog": [1.0, 0.0], "cat": [0.0, 1.0], "red": [1.0, 1.0]}
 JOINTS = np.arange(24.0).reshape(3, 4, 2) ** 1.5
-NUMBERS = VectorLabels([0.0, 1.0, 3.0])
+NUMBERS = NumberLabels([0.0, 1.0, 3.0])
 
 #: Every argument that holds labels: how a space is made of it, and labels of three items as plain lists.
 MAKE = {
     "classes": (ClassLabels, ["b", "a", "b"]),
     "classes of integers": (ClassLabels, [7, 2, 7]),
     "vectors": (VectorLabels, [[0.0, 1.5], [2.0, 3.0], [4.0, 5.0]]),
-    "numbers": (lambda x: VectorLabels(x, squared=False), [3, 1, 2]),
+    "numbers": (lambda x: NumberLabels(x), [3, 1, 2]),
     "poses": (PoseLabels, JOINTS.tolist()),
     "visible": (lambda x: PoseLabels(JOINTS, x), [[1, 1, 1, 0], [1, 1, 1, 1], [0, 1, 1, 1]]),
     "segmentation": (lambda x: SegmentationLabels(x, 3, side=None), [[[0, 1]], [[2, 1]], [[0, 0]]]),
@@ -256,15 +257,15 @@ def test_categories_in_order_are_levels():
     ("make", "fields"),
     [
         (lambda: VectorLabels([[1.0, 2.0], [3.0]]), ("values of item 1", "a list of 1", "a list of 2")),
-        (lambda: VectorLabels([1.0, [2.0, 3.0]]), ("values of item 1", "a list of 2", "a single value")),
+        (lambda: NumberLabels([1.0, [2.0, 3.0]]), ("values of item 1", "a list of 2", "a single value")),
         (lambda: VectorLabels([[1.0, 2.0], [3.0, "x"]]), ("values", "text (x)")),
-        (lambda: VectorLabels([1, None]), ("values of item 1", "missing (None)")),
+        (lambda: NumberLabels([1, None]), ("values of item 1", "missing (None)")),
         (lambda: VectorLabels(torch.eye(2).to_sparse()), ("values", "a sparse tensor", "", "to_dense")),
         (lambda: VectorLabels(csr_array(np.eye(2))), ("values", "a csr_array", "", "toarray")),
         (lambda: VectorLabels({"a": 1}), ("values", "a dict", "", "in the order of the items")),
         (lambda: VectorLabels(np.array([1 + 1j])), ("values", "complex128")),
-        (lambda: VectorLabels([1 + 1j]), ("values", "complex128")),
-        (lambda: VectorLabels([date(2024, 1, 31)]), ("values", "a date (2024-01-31)", "", "DateLabels")),
+        (lambda: NumberLabels([1 + 1j]), ("values", "complex128")),
+        (lambda: NumberLabels([date(2024, 1, 31)]), ("values", "a date (2024-01-31)", "", "DateLabels")),
         (lambda: VectorLabels(np.array(["2024-01-31"], "M8[D]")), ("values", "datetime64[D]", "", "DateLabels")),
         (lambda: ClassLabels([[0, 1, 0]]), ("class of item 0", "[0, 1, 0]", "", "MultiHotLabels")),
         (lambda: ClassLabels(np.eye(2)), ("class of item 0", "[1.0, 0.0]", "", "TagLabels")),
@@ -286,9 +287,9 @@ def test_categories_in_order_are_levels():
         (lambda: CaptionLabels([["a dog"], "red"], WORDS), ("captions of image 1", "'red'")),
         (lambda: WeightedLabels([NUMBERS]), ("spaces", "a list", "{space: weight}")),
         (lambda: WeightedLabels({"a": 1}), ("spaces", "a str", "a label space")),
-        (lambda: WeightedLabels({NUMBERS: None}), ("weight of VectorLabels", "None")),
+        (lambda: WeightedLabels({NUMBERS: None}), ("weight of NumberLabels", "None")),
         (lambda: ThresholdLabels(None, space=NUMBERS), ("threshold", "None", "above 0")),
-        (lambda: ThresholdLabels(1.0, space=torch.zeros(3)), ("space", "a Tensor", "", "VectorLabels")),
+        (lambda: ThresholdLabels(1.0, space=torch.zeros(3)), ("space", "a Tensor", "", "NumberLabels")),
         (lambda: NearestLabels("3", space=NUMBERS), ("k", "3")),
         (lambda: NUMBERS.nearest(1.5), ("k", "1.5")),
     ],
@@ -356,7 +357,7 @@ def test_ids_of_classes_in_any_form():
     for ids in ([1, 2, 1], np.array([1, 2, 1]), pandas.Series([1, 2, 1], index=[5, 3, 4])):
         assert torch.equal(ClassLabels.from_ids(ids).pairwise(), expected)
     for numbers in (torch.tensor([1.2, 1.7, 2.0]), [1.2, 1.7, 2.0], np.array([1.0, 2.0])):
-        with refuses("classes", got="float", allowed="integers from 0 on", hint="VectorLabels"):
+        with refuses("classes", got="float", allowed="integers from 0 on", hint="NumberLabels"):
             ClassLabels.from_ids(numbers)
     with refuses("classes", got="[1, 3]", allowed="[items]"):
         ClassLabels.from_ids(torch.tensor([[1, 2, 1]]))
@@ -367,7 +368,7 @@ def test_arrays_of_more_axes_are_no_vectors():
         VectorLabels(np.zeros((2, 3, 4)))
 
 
-class Elementwise(VectorLabels):
+class Elementwise(NumberLabels):
     def distances(self, x, y):
         return (x.values - y.values).abs()[:, 0]
 

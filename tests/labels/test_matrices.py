@@ -10,7 +10,7 @@ import pytest
 import torch
 from support.refusals import refuses
 
-from contml.labels import MatrixLabels, NearestLabels, ThresholdLabels, VectorLabels, nearest
+from contml.labels import MatrixLabels, NearestLabels, NumberLabels, ThresholdLabels, VectorLabels, nearest
 from contml.losses.inputs import as_labels
 
 
@@ -55,7 +55,7 @@ def test_a_matrix_comes_back(saved, way, dtype, order):
     space = WAYS[way](matrix, saved)
     expected = torch.from_numpy(matrix.astype(np.float32))
     assert torch.equal(space.pairwise(), expected)
-    assert (len(space), space.unit, space.kind, space.exponent) == (9, "label distance", "graded", None)
+    assert (len(space), space.unit, space.kind) == (9, "label distance", "graded")
     rows, cols = [4, 1, 1], [8, 0]
     assert torch.equal(space.pairwise(rows, cols), expected[rows][:, cols])
     assert torch.equal(space.pairwise(rows), expected[rows])
@@ -301,15 +301,15 @@ def batch_of(matrix, anchors=None):
 
 
 def test_a_matrix_that_is_given_to_a_loss_has_no_row_numbers():
-    matrix = VectorLabels([0.0, 1.0, 3.0]).pairwise()
+    matrix = NumberLabels([0.0, 1.0, 3.0]).pairwise()
     for labels in (batch_of(matrix), batch_of(matrix)[[2, 0]], batch_of(matrix[[1]], torch.tensor([1]))):
         assert labels.rows is None
-    assert batch_of(matrix)[[2, 0]].pairwise().tolist() == [[0, 9], [9, 0]]
+    assert batch_of(matrix)[[2, 0]].pairwise().tolist() == [[0, 3], [3, 0]]
     assert MatrixLabels(matrix).rows.tolist() == [0, 1, 2]
 
 
 def test_a_matrix_of_all_items():
-    matrix = VectorLabels([0.0, 1.0, 3.0]).pairwise()
+    matrix = NumberLabels([0.0, 1.0, 3.0]).pairwise()
     labels = MatrixLabels(matrix)
     assert (len(labels), labels.kind, labels.class_ids) == (3, "graded", None)
     assert labels.root is labels

@@ -13,7 +13,14 @@ from support.refusals import refuses
 
 from contml.contracts import JudgedTogether, Part
 from contml.data.split import refuse_equal
-from contml.labels import NearestLabels, PairLabels, ThresholdLabels, VectorLabels, WeightedLabels, nearest
+from contml.labels import (
+    NearestLabels,
+    NumberLabels,
+    PairLabels,
+    ThresholdLabels,
+    WeightedLabels,
+    nearest,
+)
 from contml.losses.graded_pairs import median_distance
 from contml.sampling import DenseSampler, JudgedSampler, UniformSampler
 
@@ -214,7 +221,7 @@ def test_equal_labels_are_those_of_judged_pairs():
         refuse_equal(PairLabels([[3, 4], [1, 2]], [0.0, 0.0], 5))
     with refuses("labels", got="no judged pair"):
         refuse_equal(PairLabels([[3, 4], [1, 2]], [0.0, 0.5], 5)[[0, 1, 3]])
-    numbers, present = VectorLabels([0.0, 1.0, 2.0]), torch.tensor([[False], [True], [True]])
+    numbers, present = NumberLabels([0.0, 1.0, 2.0]), torch.tensor([[False], [True], [True]])
     refuse_equal(WeightedLabels({numbers: 1.0}, present=present))
 
 
@@ -305,5 +312,6 @@ def test_the_dense_sampler_adds_the_nearest_that_were_judged():
     for step in range(len(sampler)):
         rows = sampler.batch(0, step)
         assert len(set(rows)) == 12
+        assert min(rows) >= 0
         near = {row for anchor in rows[:2] for row in found[anchor].tolist() if row >= 0}
         assert near <= set(rows)

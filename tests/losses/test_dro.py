@@ -7,11 +7,9 @@ import math
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from support.choices import pairwise
 from support.refusals import refuses
-from support.strategies import CLASS_CASES
 
-from contml.losses import LOSSES, DROLoss, kl_robust
+from contml.losses import DROLoss, kl_robust
 from contml.losses.dro import top_weights
 from contml.mining import Miner
 
@@ -34,27 +32,6 @@ def unit(x):
     return (norm > 0) * x / torch.where(norm > 0, norm, 1)
 
 
-def pair_losses(embeddings, classes, pair, drawn=False, anchors=None):
-    """(losses of the positives, of the negatives), over ordered pairs, a pair that is drawn n times n times."""
-    f, number = unit(embeddings), copies(len(embeddings)) if drawn else torch.ones(len(embeddings), len(embeddings))
-    pull, push = [], []
-    for i in range(len(f)) if anchors is None else anchors:
-        for j in range(len(f)):
-            if i == j:
-                continue
-            s, y = f[i] @ f[j], 1 if classes[i] == classes[j] else -1
-            if pair == "margin":
-                loss = torch.clamp(0.2 + y * (0.5 - s), min=0)
-            elif pair == "similarity":
-                loss = -y * s
-            elif y == 1:
-                loss = 2 / 2.0 * torch.log1p(torch.exp(-2.0 * (s - 0.5)))
-            else:
-                loss = 2 / 40.0 * torch.log1p(torch.exp(40.0 * (s - 0.5)))
-            (pull if y == 1 else push).extend([loss] * int(number[i, j]))
-    return pull, push
-
-
 def largest(losses, k):
     return sorted(losses, key=lambda loss: loss.item(), reverse=True)[:k]
 
@@ -71,39 +48,8 @@ def kl(losses, gamma, like):
     return top + gamma * mean([((loss - top) / gamma).exp() for loss in losses], like).log()
 
 
-def loop(embeddings, classes, pair, uncertainty, k, gamma, drawn=False):
-    if uncertainty == "kl_grouped":
-        groups = [pair_losses(embeddings, classes, pair, drawn, [i]) for i in range(len(embeddings))]
-        values = [kl(losses, gamma, embeddings) for of_anchor in groups for losses in of_anchor]
-        return torch.stack(values).sum() / len(embeddings)
-    pull, push = pair_losses(embeddings, classes, pair, drawn)
-    if uncertainty == "topk":
-        return mean(largest(pull + push, k), embeddings)
-    if uncertainty == "topk_pn":
-        return mean(largest(pull, k // 2) + largest(push, k // 2), embeddings)
-    return kl(pull + push, gamma, embeddings)
-
-
 SETS = [("topk", 1, 1), ("topk", 9, 1), ("topk", ALL, 1), ("topk_pn", 2, 1), ("topk_pn", 12, 1), ("topk_pn", ALL, 1)]
 SETS += [(name, 1, gamma) for name in ("kl", "kl_grouped") for gamma in (1.0, 0.1, 0.01, 0.001)]
-
-
-@pytest.mark.parametrize(
-    ("case", "options", "pair", "drawn"),
-    pairwise(CLASS_CASES, SETS, ["margin", "binomial", "similarity"], [False, True]),
-    ids=str,
-)
-def test_equals_its_loop(case, options, pair, drawn):
-    uncertainty, k, gamma = options
-    ours, theirs = case.leaf(), case.leaf()
-    loss = DROLoss(pair, uncertainty, k, gamma, miner=Copies() if drawn else None)
-    value = loss(ours, case.classes)
-    expected = loop(theirs, case.classes, pair, uncertainty, k, gamma, drawn)
-    torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-10)
-    (a,), (b,) = torch.autograd.grad(value, ours), torch.autograd.grad(expected, theirs)
-    assert a.isfinite().all()
-    if case.smooth:
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10 * max(1.0, float(b.abs().max())))
 
 
 @settings(max_examples=100, deadline=None)
@@ -139,38 +85,6 @@ def similarities(size=9):
     x = torch.randn(size, 4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     classes = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 2])[:size]
     return unit(x) @ unit(x).T, classes
-
-
-def test_grouped_it_is_lifted_structure():
-    s, classes = similarities()
-    groups, same = grouped(classes)
-    robust = kl_robust(torch.where(same, -s, s), groups, 1.0).view(-1, 2)  # [A,2]
-    lifted = recovered = 0.0
-    for a in range(9):
-        positives = [b for b in range(9) if b != a and same[a, b]]
-        negatives = [b for b in range(9) if not same[a, b]]
-        pull = math.log(sum(math.exp(-s[a, b]) for b in positives))
-        push = math.log(sum(math.exp(s[a, b]) for b in negatives))
-        lifted += max(0.0, pull + push + 1.0)
-        constant = math.log(len(positives)) + math.log(len(negatives))
-        recovered += max(0.0, float(robust[a].sum()) + constant + 1.0)
-    assert math.isclose(lifted, recovered, rel_tol=1e-12)
-
-
-def test_grouped_with_a_dummy_it_is_raw():
-    s, classes = similarities()
-    groups, same = grouped(classes)
-    alpha, beta, base = 2.0, 50.0, 0.5
-    gamma = torch.tensor([1 / alpha, 1 / beta], dtype=torch.float64).repeat(9)
-    robust = kl_robust(torch.where(same, base - s, s - base), groups, gamma, dummy=True).view(-1, 2)
-    for a in range(9):
-        positives = [b for b in range(9) if b != a and same[a, b]]
-        negatives = [b for b in range(9) if not same[a, b]]
-        pull = math.log(1 + sum(math.exp(-alpha * (s[a, b] - base)) for b in positives)) / alpha
-        push = math.log(1 + sum(math.exp(beta * (s[a, b] - base)) for b in negatives)) / beta
-        pull_constant, push_constant = math.log(len(positives) + 1) / alpha, math.log(len(negatives) + 1) / beta
-        assert math.isclose(float(robust[a, 0]) + pull_constant, pull, abs_tol=1e-12)
-        assert math.isclose(float(robust[a, 1]) + push_constant, push, abs_tol=1e-12)
 
 
 def test_the_weights_of_the_groups_are_those_of_raw():
@@ -260,25 +174,6 @@ def test_one_sign_alone(uncertainty, classes):
     assert not gradient.any()
 
 
-@pytest.mark.parametrize("pair", ["margin", "binomial", "similarity"])
-def test_gradcheck(pair):
-    x = torch.randn(7, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_()
-    classes = torch.tensor([0, 0, 0, 1, 1, 2, 2])
-    for uncertainty, gamma in (("topk", 1.0), ("topk_pn", 1.0), ("kl", 1.0), ("kl", 0.05), ("kl_grouped", 0.05)):
-        assert torch.autograd.gradcheck(lambda x, u=uncertainty, g=gamma: DROLoss(pair, u, 10, g)(x, classes), x)
-
-
-def test_some_anchors_compare_their_own_pairs():
-    x = torch.randn(8, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    classes, anchors = torch.arange(8) // 2, torch.tensor([5, 0])
-    f = unit(x)
-    s = (f @ f.T)[anchors]
-    same = classes[anchors][:, None] == classes
-    losses = torch.where(same, 0.7 - s, s - 0.3).clamp(min=0)[torch.arange(8) != anchors[:, None]]
-    ours = DROLoss(k=5)(x, classes, anchors=anchors)
-    torch.testing.assert_close(ours, losses.sort(descending=True).values[:5].mean(), rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize(
     ("options", "fields"),
     [
@@ -295,7 +190,3 @@ def test_some_anchors_compare_their_own_pairs():
 def test_bad_options_are_refused(options, fields):
     with refuses(*fields):
         DROLoss(**options)
-
-
-def test_it_is_in_the_table():
-    assert LOSSES["dro"] is DROLoss

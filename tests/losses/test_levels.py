@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.models import images, same
 from support.refusals import refuses
-from support.runs import Killed, from_text
+from support.runs import assert_resumes, from_text
 from torch import nn
 
 from contml import InputError
@@ -15,7 +15,6 @@ from contml.app.experiment import check, evaluate_run, load, resume, train
 from contml.losses import InstanceCrossEntropyLoss, LogRatioLoss, MarginLoss, ProxyAnchorLoss
 from contml.losses.levels import LevelLosses
 from contml.models import EmbeddingModel
-from contml.runs import create
 from contml.testing import check_loss
 
 ALL = ["low", "middle", "high"]
@@ -184,29 +183,8 @@ PARTS = {
 @pytest.mark.parametrize("name", PARTS)
 def test_training_resumes_bit_for_bit(tmp_path, name):
     made = from_text(tmp_path, True, PARTS[name], LEVELS, "model.normalize=true")
-    task = made.build_task()
-    whole = made.build_trainer(task, quiet=True)
+    whole = assert_resumes(lambda run: made.build_trainer(made.build_task(), run, quiet=True), tmp_path, (1, 1))
     assert isinstance(whole.training_step.loss, LevelLosses)
-    whole.fit()
-    run = create(tmp_path, "killed")
-    killed = made.build_trainer(task, run, quiet=True)
-    batch = killed.sampler.batch
-
-    def dies(epoch, step):
-        if (epoch, step) == (1, 1):
-            raise Killed
-        return batch(epoch, step)
-
-    killed.sampler.batch = dies
-    with pytest.raises(Killed):
-        killed.fit()
-    rest = made.build_trainer(task, run, weights=False, quiet=True)
-    rest.resume()
-    rest.fit()
-    for a, b in ((rest.bare_model, whole.bare_model), (rest.training_step.loss, whole.training_step.loss)):
-        left, right = a.state_dict(), b.state_dict()
-        assert left.keys() == right.keys()
-        assert all(torch.equal(left[key], right[key]) for key in left)
     trained = {name.split(".")[1] for name, _ in whole.bare_model.head.named_parameters(prefix="head")}
     assert trained == {*ALL}
 

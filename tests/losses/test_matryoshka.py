@@ -11,7 +11,7 @@ from support import reference, reference_pairs
 from support.label_spaces import judged
 from support.miniature import TINY
 from support.refusals import refuses
-from support.runs import from_text, kill_at
+from support.runs import assert_resumes, from_text
 
 import contml as library
 from contml import MatryoshkaLoss
@@ -22,7 +22,6 @@ from contml.labels import ClassLabels, VectorLabels
 from contml.losses import LOSSES, CrossBatchMemory, LogRatioLoss, ProxyAnchorLoss
 from contml.models import EmbeddingModel
 from contml.models.identity import identity
-from contml.runs import create
 from contml.search import Index
 from contml.testing import check_loss
 
@@ -175,24 +174,14 @@ PARTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARTS)
 def test_training_resumes_bit_for_bit(tmp_path, name):
     made = from_text(tmp_path, True, PARTS[name], NESTED, "model.normalize=true")
-    task = made.build_task()
-    whole = made.build_trainer(task, quiet=True)
+    whole = assert_resumes(lambda run: made.build_trainer(made.build_task(), run, quiet=True), tmp_path, (1, 1))
     loss = whole.training_step.loss
     assert isinstance(loss, MatryoshkaLoss)
     assert (loss.dims, loss.normalize) == ([2, 3, 4], True)
-    whole.fit()
-    run = create(tmp_path, "killed")
-    kill_at(made.build_trainer(task, run, quiet=True), 1, 1)
-    rest = made.build_trainer(task, run, weights=False, quiet=True)
-    rest.resume()
-    rest.fit()
-    for a, b in ((rest.bare_model, whole.bare_model), (rest.training_step.loss, loss)):
-        left, right = a.state_dict(), b.state_dict()
-        assert left.keys() == right.keys()
-        assert all(torch.equal(left[key], right[key]) for key in left)
 
 
 def test_steps_with_one_loss_are_refused(tmp_path):

@@ -10,7 +10,7 @@ from support import reference
 from support.refusals import refuses
 
 from contml.config import data_arguments
-from contml.labels import ClassLabels, MatrixLabels, NearestLabels, ThresholdLabels, VectorLabels
+from contml.labels import ClassLabels, MatrixLabels, NearestLabels, NumberLabels, ThresholdLabels, VectorLabels
 from contml.losses import LOSSES, LogRatioLoss, MarginLoss, PairLoss, ProxyAnchorLoss, TripletMarginLoss
 from contml.losses.graded_pairs import ScaledLabelLoss
 from contml.losses.inputs import check_requirement
@@ -26,7 +26,7 @@ integer_classes = pytest.mark.filterwarnings("ignore:.*integer classes have no r
 
 
 def make(name, **given):
-    data = {"num_classes": 4, "embedding_dim": DIM, "labels": VectorLabels([0.0, 1.0]), **given}
+    data = {"num_classes": 4, "embedding_dim": DIM, "labels": NumberLabels([0.0, 1.0]), **given}
     torch.manual_seed(1)
     return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data})
 
@@ -105,7 +105,7 @@ def test_drawn_negatives_leave_the_anchor_itself_out():
 
 
 def test_log_ratio_equals_its_loop():
-    space, remembered = VectorLabels(torch.arange(ITEMS).double() ** 1.5), []
+    space, remembered = NumberLabels(torch.arange(ITEMS).double() ** 1.5), []
     memory = CrossBatchMemory(SIZE, 0, loss=LogRatioLoss())
     for embeddings, rows in batches(3):
         values = []
@@ -141,7 +141,7 @@ def test_losses_that_choose_what_they_compare_take_no_memory():
 
 @pytest.mark.parametrize("binary", ["threshold", "nearest"])
 def test_labels_that_are_other_labels_as_zero_and_one(binary):
-    vectors = VectorLabels(torch.arange(ITEMS).double())
+    vectors = NumberLabels(torch.arange(ITEMS).double())
     space = ThresholdLabels(9.0, space=vectors) if binary == "threshold" else NearestLabels(3, space=vectors)
     loss = TripletMarginLoss().double()
     slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(SIZE, 0, loss=loss)
@@ -359,7 +359,7 @@ def test_it_requires_the_labels_that_the_loss_requires():
     with refuses("CrossBatchMemory", got="classes", allowed="graded"):
         check(LogRatioLoss(), "classes")
     with refuses("CrossBatchMemory", got="graded", allowed="0 and 1"):
-        CrossBatchMemory(loss=TripletMarginLoss())(torch.randn(4, 3), VectorLabels(torch.randn(4)))
+        CrossBatchMemory(loss=TripletMarginLoss())(torch.randn(4, 3), NumberLabels(torch.randn(4)))
     with refuses("CrossBatchMemory", got="classes", allowed="graded"):
         CrossBatchMemory(loss=LogRatioLoss())(torch.randn(4, 3), ClassLabels([0, 0, 1, 1]))
 

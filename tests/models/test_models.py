@@ -405,6 +405,7 @@ def test_published_weights_with_auxiliary_classifiers(monkeypatch, torchvision_m
     assert model.train()(torch.zeros(2, 3, 96, 96)).shape == (2, 4)
 
 
+@pytest.mark.slow
 def test_pixels_are_those_of_the_published_weights_even_if_others_are_loaded(monkeypatch, torchvision_models):
     """A run that began with these weights is evaluated and used with their pixels, and downloads nothing."""
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", lambda *_, **__: pytest.fail("a download"))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
-from support.miniature import assert_equal, weights
 from support.models import images
 from support.refusals import refuses
-from support.runs import kill_at
+from support.runs import assert_resumes
 
 from contml.app.experiment import load
 from contml.app.experiment.loading import choose
 from contml.models import EmbeddingModel
-from contml.runs import create
 
 timm = pytest.importorskip("timm")
 DRAWN = [
@@ -107,14 +107,4 @@ def trainer_of(changes, run=None, **options):
 def test_a_killed_training_gives_the_same_weights(tmp_path, changes):
     if "model.adapter=lora" in changes:
         pytest.importorskip("peft")
-    whole = trainer_of(changes)
-    start = weights(whole)
-    whole.fit()
-    assert any(not torch.equal(value, start[key]) for key, value in weights(whole).items())
-    run = create(tmp_path, "killed")
-    kill_at(trainer_of(changes, run), 1, 0)
-    resumed = trainer_of(changes, run, weights=False)
-    resumed.resume()
-    resumed.fit()
-    assert_equal(weights(whole), weights(resumed))
-    assert_equal(whole.best.weights, resumed.best.weights)
+    assert_resumes(partial(trainer_of, changes), tmp_path, (1, 0))

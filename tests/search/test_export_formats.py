@@ -95,7 +95,7 @@ MODELS = {
     "mobilenet_v2": {"backbone": "mobilenet_v2", "levels": ["high"], "pooling": "average_max", "normalize": True},
     "bn_inception": {"backbone": "bn_inception", "resize": 101, "crop": 96, "normalize": True},
 }
-SLOW = {"mobilenet_v2", "bn_inception"}
+SLOW = {"resnet18", "mobilenet_v2", "bn_inception"}
 
 
 @pytest.fixture(

@@ -342,6 +342,7 @@ def test_no_path_travels(from_a_home, tmp_path):
     assert str(home) in run.config.read_text()  # which stays here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
 def test_no_path_is_in_a_graph(from_a_home, tmp_path, suffix):
     if suffix == ".onnx" and any(find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
@@ -349,6 +350,7 @@ def test_no_path_is_in_a_graph(from_a_home, tmp_path, suffix):
     has_no_path(contml.load(from_a_home[1].folder).export(tmp_path / f"graph{suffix}").file)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_moved_with_its_data_is_evaluated(from_a_home, tmp_path):
     home, run = from_a_home
     moved = Path(shutil.move(home, tmp_path / "bob"))

@@ -25,6 +25,7 @@ def photographs(folder, count=60):
     (folder / "items.csv").write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_five_commands(contml, tmp_path):
     photographs(tmp_path)

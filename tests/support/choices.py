@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations, product
 from typing import Any
 
+import pytest
+
 
 def spread(*axes: Iterable[Any], times: int = 1) -> list[tuple[Any, ...]]:
     """Combinations in which each value of each axis occurs at least `times` times, with other values each time.
@@ -39,3 +41,10 @@ def pairwise(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
                 chosen.append(indices)
                 missing -= new
     return [tuple(values[i] for i, values in zip(indices, lists, strict=True)) for indices in chosen]
+
+
+def mostly_slow(cases: Iterable[Any], fast: int) -> list[Any]:
+    """Parameters of a test: some cases, at equal distances, are in the fast suite, the others in the slow one."""
+    listed = [case if isinstance(case, tuple) else (case,) for case in cases]
+    chosen = {round(place * len(listed) / fast) for place in range(fast)}
+    return [pytest.param(*case, marks=[] if n in chosen else pytest.mark.slow) for n, case in enumerate(listed)]

@@ -34,7 +34,7 @@ def poses(share: float, random: float = 2000.0, ndcg: float = 0.6, k: int = 100)
         "label_distance": Curve("mean label distance", "lower", [share * random] * k, [random] * k, [0.2 * random] * k),
         "ndcg": Curve("nDCG", "higher", [ndcg] * k, [0.3] * k, [1.0] * k),
     }
-    return Evaluation("squared pixels", 200, 800, curves, 0.75)
+    return Evaluation("pixels", 200, 800, curves, 0.75)
 
 
 def classes(recall: float, k: int = 10, map_at_r: float = 0.4) -> Evaluation:

@@ -15,6 +15,7 @@ from contml.labels import (
     MatrixLabels,
     MultiHotLabels,
     NearestLabels,
+    NumberLabels,
     OrdinalLabels,
     PairLabels,
     PoseLabels,
@@ -86,12 +87,12 @@ SPACES = {
     "classes": lambda folder: ClassLabels([f"class {i % 5}" for i in range(20)]),
     "classes of ids": lambda folder: ClassLabels.from_ids(torch.arange(20) % 7 * 3),
     "vectors": lambda folder: vectors(),
-    "vectors, plain": lambda folder: VectorLabels(torch.arange(20).flip(0), squared=False),
+    "numbers": lambda folder: NumberLabels(torch.arange(20).flip(0)),
     "vectors, more than are checked": lambda folder: vectors(200),
     "teacher": lambda folder: TeacherLabels(torch.randn(20, 6, generator=torch.Generator().manual_seed(7))),
     "vectors, far from 0": lambda folder: VectorLabels(1e6 + torch.randn(20, 3)),
     "poses": lambda folder: poses(),
-    "poses, plain": lambda folder: poses(squared=False, normalize=True),
+    "poses, normalized": lambda folder: poses(normalize=True),
     "segmentation": lambda folder: label_maps(),
     "segmentation, not resized": lambda folder: label_maps(side=None),
     "captions": lambda folder: captions(),
@@ -118,3 +119,8 @@ SPACES = {
     "threshold": lambda folder: ThresholdLabels(1.0, space=vectors()),
     "nearest": lambda folder: NearestLabels(4, space=vectors()),
 }
+
+
+def space_of(values, unit=""):
+    """The label space of numbers `[N]` or `[N, 1]`, or of vectors `[N, D]`."""
+    return NumberLabels(values.flatten(), unit) if values.numel() == len(values) else VectorLabels(values, unit)

@@ -6,12 +6,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+import torch
 
 from contml.app.experiment import load
 from contml.app.experiment.captioner_run import CaptionResults
 from contml.app.experiment.run_results import RetrievalResults
 from contml.data import Task
 from contml.labels import ClassLabels
+from contml.runs import create
 
 from .miniature import squares
 
@@ -63,6 +65,47 @@ def kill_at(trainer, epoch, step):
     trainer.sampler.batch = batch_or_die
     with pytest.raises(Killed):
         trainer.fit()
+
+
+def whole_state(trainer):
+    """Every tensor of model, step, moving average and best weights."""
+    parts = {"model": trainer.bare_model.state_dict(), "step": trainer.training_step.state_dict()}
+    if trainer.average is not None:
+        parts["average"] = trainer.average.state_dict()
+    if trainer.best is not None:
+        parts["best"] = trainer.best.weights or {}
+    return {f"{name}.{key}": value.clone() for name, part in parts.items() for key, value in part.items()}
+
+
+def without_speed(run):
+    """The rows of metrics of a run, without what depends on the machine."""
+    return [{key: value for key, value in row.items() if key != "images_per_second"} for row in run.rows()]
+
+
+def assert_resumes(make, folder, *positions):
+    """Trainings that are killed at each (epoch, step) and resumed end as one that was not, to the bit, metrics too.
+
+    make: a function of a run that returns a trainer, which saves its state after each step. Returns the whole training.
+    """
+    whole = make(create(folder, "whole"))
+    start = whole_state(whole)
+    whole.fit()
+    expected = whole_state(whole)
+    assert any(not torch.equal(value, start[key]) for key, value in expected.items() if key in start)
+    for position in positions:
+        run = create(folder, "killed")
+        kill_at(make(run), *position)
+        resumed = make(run)
+        resumed.resume()
+        assert (resumed.epoch, resumed.step) == position
+        resumed.fit()
+        found = whole_state(resumed)
+        assert found.keys() == expected.keys()
+        assert [key for key, value in expected.items() if not torch.equal(found[key], value)] == []
+        assert without_speed(run) == without_speed(whole.run)
+        if whole.best is not None:
+            assert resumed.best.summary() == whole.best.summary()
+    return whole
 
 
 @contextmanager

@@ -86,17 +86,6 @@ def batches(draw: st.DrawFn, min_size: int = 2, max_size: int = 12, smooth: bool
 
 
 @st.composite
-def anchored_batches(
-    draw: st.DrawFn, min_size: int = 2, max_size: int = 12, smooth: bool = False
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(embeddings `[B, d]`, label distances `[A, B]`, anchors `[A]`): some positions of the batch, in any order."""
-    embeddings, labels = draw(batches(min_size, max_size, smooth))
-    order = draw(st.permutations(range(len(embeddings))))
-    anchors = torch.tensor(order[: draw(st.integers(1, len(order)))])
-    return embeddings, labels[anchors], anchors
-
-
-@st.composite
 def class_ids(draw: st.DrawFn, size: int) -> Tensor:
     """Class ids `[size]`, shuffled, perhaps with gaps: one class only, all lone, pairs, unequal sizes, or any."""
     kind = draw(st.sampled_from(["any", "unequal", "pairs", "one", "lone"]))
@@ -152,15 +141,6 @@ def class_distances(classes: Tensor) -> Tensor:
     return (classes[:, None] != classes[None]).double()
 
 
-def solved_batch(size: int = 8, dim: int = 4, scale: float = 3.0, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Unit vectors, label distances = scale x squared Euclidean.
-
-    So log-ratio (squared) is 0 up to eps, dense triplet with margin 0 is 0.
-    """
-    x = torch.nn.functional.normalize(_embeddings(_generator(seed), size, dim), dim=1)
-    return x, _float32_exact(scale * ((x[:, None] - x[None]) ** 2).sum(-1))
-
-
 def separated_classes(sizes: tuple[int, ...] = (3, 2, 1), norm: float = 1.0) -> tuple[Tensor, Tensor]:
     """Class c is `sizes[c]` copies of norm x unit vector c: s = 1 inside, 0 across; D = 0 inside, 2 norm^2 across."""
     classes = torch.tensor([c for c, n in enumerate(sizes) for _ in range(n)])
@@ -172,13 +152,6 @@ def collapsed_classes(sizes: tuple[int, ...] = (3, 2, 1)) -> tuple[Tensor, Tenso
     classes = torch.tensor([c for c, n in enumerate(sizes) for _ in range(n)])
     triplets = sum(n * (n - 1) * (sum(sizes) - n) for n in sizes)
     return torch.ones(sum(sizes), 3, dtype=torch.float64), classes, triplets
-
-
-def perfect_retrieval(queries: int = 3, gallery: int = 7, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """(embedding distances, label distances) `[Q, G]` in the same order without ties: nDCG@K = 1, Spearman = 1."""
-    generator = _generator(seed)
-    order = torch.stack([torch.randperm(gallery, generator=generator) for _ in range(queries)]).double()
-    return 0.1 + order**2, order
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -106,6 +106,7 @@ def trainer_of(run=None, **options):
     return experiment.build_trainer(experiment.build_task(), run, quiet=True, **options)
 
 
+@pytest.mark.slow
 def test_a_killed_training_gives_the_same_weights(tmp_path):
     whole = trainer_of()
     start = weights(whole)

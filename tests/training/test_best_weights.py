@@ -14,7 +14,7 @@ from scipy.stats import t
 from support.miniature import Flat, assert_equal, small_trainer, squares, weights
 from support.processes import run_connected
 from support.refusals import refuses
-from support.runs import from_text, kill_at
+from support.runs import from_text, kill_at, without_speed
 
 from contml.app.experiment import evaluate_run, read_evaluation, report_run, resume, train
 from contml.evaluation.results import Curve, Evaluation
@@ -30,10 +30,6 @@ def validation(seed=5, broken=()):
     split = squares(110, seed=seed, broken=broken)
     places = torch.rand(110, 2, generator=torch.Generator().manual_seed(seed))
     return replace(split, labels=VectorLabels(places))
-
-
-def without_speed(run):
-    return [{name: value for name, value in row.items() if name != "images_per_second"} for row in run.rows()]
 
 
 # -- what is best ------------------------------------------------------------------------------------------------------
@@ -419,17 +415,6 @@ def test_a_new_run_from_the_weights_of_another(restored, tmp_path):
         with refuses(f"weights {last}", got=f"trained with {option}=", hint=f"set model.{option}="):
             changed = experiment(tmp_path, f"model.weights={last}", f"model.{option}={value}")
             changed.build_model(changed.build_task())
-
-
-def test_resume_of_a_trained_run_without_its_state_is_refused(restored):
-    path = restored.checkpoints / "state.safetensors"
-    content = path.read_bytes()
-    path.unlink()
-    try:
-        with refuses(str(restored.checkpoints), got="state.safetensors", hint="new run"):
-            resume(restored.folder, trust=True)
-    finally:
-        path.write_bytes(content)
 
 
 def without_time(page):

@@ -9,14 +9,13 @@ import torch
 from support.miniature import Flat, assert_equal, small_trainer, squares, weights
 from support.processes import run_connected
 from support.refusals import refuses
-from support.runs import kill_at
+from support.runs import assert_resumes
 from test_layer_decay import DRAWN
 
 import contml
 from contml.app.experiment import evaluate_run, load, read_evaluation, train
 from contml.evaluation.evaluated import AveragingComparison
 from contml.losses import LogRatioLoss
-from contml.runs import create
 from contml.training import EmbeddingStep, Training
 from contml.training.checkpoint import load_weights
 
@@ -83,6 +82,21 @@ def test_self_distillation_by_loops(chunk_size):
     assert not any("teacher" in key for key in step.state_dict())
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_teacher_drops_nothing(seed):
+    step = EmbeddingStep(None, 3.0, loss=LogRatioLoss())
+    trainer = small_trainer(model=Flat(dropout=0.5), val=squares(20, seed=2), ema=0.7, step=step)
+    first, batch, *_ = trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0)
+    trainer.train_step(first)
+    model = trainer.bare_model.eval()
+    trainer.average.train()
+    values = []
+    for each in (seed, seed + 10):
+        torch.manual_seed(each)
+        values.append(step(model, batch.images, trainer.labels[batch.rows]).item())
+    assert values[0] == values[1]
+
+
 def test_self_distillation_needs_an_average():
     with refuses("ema_weight", "3, without a moving average", hint="training.ema"):
         small_trainer(val=squares(20, seed=2), step=EmbeddingStep(None, 3.0, loss=LogRatioLoss()))
@@ -90,22 +104,12 @@ def test_self_distillation_needs_an_average():
 
 @pytest.mark.parametrize(("position", "weight"), [((0, 1), None), ((1, 2), None), ((1, 2), 3.0)])
 def test_a_killed_training_gives_the_same_average(tmp_path, position, weight):
-    def trainer_of_step(run=None):
+    def make(run):
         return trainer_of(run, checkpoint_minutes=0, step=EmbeddingStep(None, weight, loss=LogRatioLoss()))
 
-    whole = trainer_of_step()
-    whole.fit()
-    run = create(tmp_path, "killed")
-    kill_at(trainer_of_step(run), *position)
-    resumed = trainer_of_step(run)
-    resumed.resume()
-    resumed.fit()
-    assert_equal(weights(whole), weights(resumed))
-    assert_equal(whole.average.state_dict(), resumed.average.state_dict())
-    assert_equal(load_weights(run.checkpoints / "ema.safetensors")[0], whole.average.module.state_dict())
-    assert whole.best.summary() == resumed.best.summary()
-    assert whole.best.averages == resumed.best.averages
-    assert_equal(whole.best.weights, resumed.best.weights)
+    whole = assert_resumes(make, tmp_path, position)
+    saved = load_weights(whole.run.checkpoints / "ema.safetensors")[0]
+    assert_equal(saved, whole.average.module.state_dict())
 
 
 @pytest.mark.parametrize("better", ["average", "weights"])

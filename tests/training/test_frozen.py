@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image
 from support.miniature import assert_equal, weights
 from support.processes import run_connected
 from support.refusals import refuses
-from support.runs import kill_at
+from support.runs import assert_resumes
 
 import contml
 from contml.app.experiment import OwnData, evaluate_run, load_table, read_evaluation, resume, train
@@ -20,9 +21,8 @@ from contml.data import Split
 from contml.evaluation import evaluate
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import FeatureComparison
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels
 from contml.models.backbones import SmallCNN
-from contml.runs import create
 from contml.training.checkpoint import load_weights
 
 SMALL = [
@@ -161,18 +161,9 @@ def test_broken_images(photos):
     assert [*skipping.images.left_out] == [trainer.split.name(3)]
 
 
-@pytest.mark.parametrize("position", [(0, 0), (1, 1)])
-def test_a_killed_training_gives_the_same_weights(photos, position):
-    whole = trainer_of(made("training.checkpoint_minutes=0", "model.head=mlp"))
-    whole.fit()
-    run = create(photos / "runs", "killed")
+def test_a_killed_training_gives_the_same_weights(photos):
     experiment = made("training.checkpoint_minutes=0", "model.head=mlp")
-    kill_at(trainer_of(experiment, run), *position)
-    resumed = experiment.build_trainer(experiment.build_task(), run, weights=False, quiet=True)
-    resumed.resume()
-    resumed.fit()
-    assert_equal(weights(whole), weights(resumed))
-    assert resumed.best.summary() == whole.best.summary()
+    assert_resumes(partial(trainer_of, experiment), photos / "runs", (0, 0), (1, 1))
 
 
 @pytest.mark.slow
@@ -219,7 +210,7 @@ def test_untrained_features_that_are_better_are_the_model(photos, no_reports, ca
     assert model.embedding_dim == 1024
     embeddings = model.embed(["0.png", "1.png"])
     features = trainer_of(made()).bare_model.bare_backbone().eval()
-    split = Split(["0.png", "1.png"], ["a", "b"], VectorLabels(torch.arange(2)))
+    split = Split(["0.png", "1.png"], ["a", "b"], NumberLabels(torch.arange(2)))
     expected = embed(features, split, made().build_images())[0]
     np.testing.assert_allclose(embeddings, expected, rtol=1e-4, atol=1e-5)
     model.save(photos / "bundle")
@@ -229,7 +220,7 @@ def test_untrained_features_that_are_better_are_the_model(photos, no_reports, ca
 
 
 def test_a_head_as_it_began_is_called_so():
-    evaluation = evaluate(torch.randn(30, 2), VectorLabels(torch.arange(30.0)))[0]
+    evaluation = evaluate(torch.randn(30, 2), NumberLabels(torch.arange(30.0)))[0]
     for epoch, start in ((0, "the head as it began is better than the untrained features: "), (1, "better than the ")):
         assert FeatureComparison(0.5, 0.4, epoch, False).sentence(evaluation, "label_distance@3").startswith(start)
 

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.miniature import Flat, assert_equal, augmented, squares, weights
+from support.miniature import Flat, augmented, squares, weights
 from support.processes import run_connected
 from support.refusals import refuses
-from support.runs import kill_at
+from support.runs import assert_resumes
 
 from contml.data import Split
 from contml.evaluation.judgments import JudgmentEvaluator
-from contml.labels import PairLabels, RankingLabels, TripletLabels, VectorLabels
+from contml.labels import NumberLabels, PairLabels, RankingLabels, TripletLabels
 from contml.losses import LogRatioLoss, MultiSimilarityLoss, SmoothRankLoss
-from contml.runs import create
 from contml.sampling import JudgedSampler
 from contml.training import EmbeddingStep, RankingStep, Trainer, Training, TripletStep
 
@@ -205,7 +204,7 @@ def test_a_batch_without_a_whole_judgment_changes_nothing(step):
 
 
 def test_steps_and_labels_that_do_not_fit_are_refused():
-    model, places = Given(embeddings()), VectorLabels(torch.randn(ITEMS))
+    model, places = Given(embeddings()), NumberLabels(torch.randn(ITEMS))
     with refuses("TripletStep", got="graded labels", hint="TripletLabels"):
         TripletStep().check(model, places)
     with refuses("RankingStep", got="triplets", hint="TripletStep"):
@@ -268,16 +267,8 @@ def judged_trainer(kind, run=None, *, model=None, epochs=2, val=None, broken=(),
 
 @pytest.mark.parametrize("kind", ["pairs", "triplets", "rankings"])
 def test_a_stopped_training_resumes_bit_for_bit(tmp_path, kind):
-    whole = judged_trainer(kind, create(tmp_path, "whole"), val=judged_squares(kind, 16, seed=2))
-    whole.fit()
-    run = create(tmp_path, "killed")
-    killed = judged_trainer(kind, run, val=judged_squares(kind, 16, seed=2), checkpoint_minutes=0)
-    kill_at(killed, 1, 2)
-    resumed = judged_trainer(kind, run, val=judged_squares(kind, 16, seed=2))
-    resumed.resume()
-    assert resumed.steps_done == 7
-    resumed.fit()
-    assert_equal(weights(resumed), weights(whole))
+    val = judged_squares(kind, 16, seed=2)
+    assert_resumes(lambda run: judged_trainer(kind, run, val=val, checkpoint_minutes=0), tmp_path, (1, 2))
 
 
 @pytest.mark.parametrize("kind", ["pairs", "triplets", "rankings"])

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.miniature import assert_equal, small_trainer, weights
+from support.miniature import small_trainer, weights
 from support.processes import run_connected
 from support.refusals import refuses
-from support.runs import kill_at
+from support.runs import assert_resumes
 from torch import nn
 
 from contml.app.experiment import load
 from contml.models import EmbeddingModel
-from contml.runs import create
 from contml.training import OPTIMIZERS, stages_of
 from contml.training.setup import model_groups
 
@@ -122,18 +121,8 @@ def trainer_of(run=None, **options):
     return experiment.build_trainer(experiment.build_task(), run, quiet=True, **options)
 
 
-@pytest.mark.parametrize("position", [(0, 1), (1, 2)])
-def test_a_killed_training_gives_the_same_weights(tmp_path, position):
-    whole = trainer_of()
-    start = weights(whole)
-    whole.fit()
-    assert sum(not torch.equal(value, start[key]) for key, value in weights(whole).items()) > 4
-    run = create(tmp_path, "killed")
-    kill_at(trainer_of(run), *position)
-    resumed = trainer_of(run, weights=False)
-    resumed.resume()
-    resumed.fit()
-    assert_equal(weights(whole), weights(resumed))
+def test_a_killed_training_gives_the_same_weights(tmp_path):
+    assert_resumes(trainer_of, tmp_path, (0, 1), (1, 2))
 
 
 def deep_trainer():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from safetensors.torch import load_file
 from support.miniature import TINY, Flat, assert_equal, regularized, small_trainer, squares, weights
 from support.processes import run_connected, script_environment
 from support.refusals import refuses
-from support.runs import kill_at
+from support.runs import Killed, kill_at, whole_state, without_speed
 
 from contml import InputError
 from contml.app.experiment import load, resume, train
@@ -25,7 +26,7 @@ from contml.config import data_arguments
 from contml.data import Images
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, LogRatioLoss, ProxyAnchorLoss
-from contml.runs import create
+from contml.runs import Run, create
 from contml.training import OPTIMIZERS, SCHEDULES, EmbeddingStep, Trainer, Training, TrainingStep
 from contml.training.checkpoint import load_state, save_state
 from contml.training.setup import model_groups
@@ -74,26 +75,42 @@ class FloatPixels(torch.nn.Module):
         return images.flatten(1).float()
 
 
-def without_speed(run):
-    """The rows of the metrics without the one value that depends on time."""
-    return [{name: value for name, value in row.items() if name != "images_per_second"} for row in run.rows()]
-
-
-def test_killed_after_any_step_it_ends_with_the_same_weights(tmp_path):
+@pytest.mark.parametrize("minutes", [0.0, 10.0])
+def test_killed_after_any_step_it_ends_with_the_same_weights(tmp_path, minutes):
+    """With a checkpoint after every step, or at the ends of epochs alone."""
     whole = small_trainer(create(tmp_path, "whole"))
     whole.fit()
-    expected = weights(whole)
-    assert whole.steps_done == 10
-    for stop in range(10):
+    for stop in range(1 if minutes else 0, 10, 2):
         run = create(tmp_path, "killed")
-        # A checkpoint after every step in one half of the trials, at the ends of epochs alone in the other.
-        minutes = 0.0 if stop % 2 else 10.0
         kill_at(small_trainer(run, checkpoint_minutes=minutes), *divmod(stop, 5))
         resumed = small_trainer(run, checkpoint_minutes=minutes)
         resumed.resume()
         resumed.fit()
-        assert_equal(weights(resumed), expected)
+        assert_equal(whole_state(resumed), whole_state(whole))
         assert without_speed(run) == without_speed(whole.run)
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_an_evaluation_whose_state_was_not_saved_is_written_once(tmp_path, monkeypatch, epoch):
+    whole = small_trainer(create(tmp_path, "whole"))
+    whole.fit()
+    run = create(tmp_path, "killed")
+    trainer = small_trainer(run, checkpoint_minutes=0.0)
+    evaluate = trainer._evaluate
+
+    def evaluate_and_die(progress):
+        evaluate(progress)
+        if trainer.epoch == epoch:
+            raise Killed
+
+    monkeypatch.setattr(trainer, "_evaluate", evaluate_and_die)
+    with pytest.raises(Killed):
+        trainer.fit()
+    resumed = small_trainer(run)
+    resumed.resume()
+    assert (resumed.epoch, resumed.step) == (epoch - 1, 5)
+    resumed.fit()
+    assert without_speed(run) == without_speed(whole.run)
 
 
 def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
@@ -167,8 +184,8 @@ def test_sigkill_and_resume_from_the_command_line(tmp_path):
 
 
 @pytest.mark.usefixtures("no_reports")
-def test_resume_with_a_changed_config(tmp_path):
-    run = train(load("pose/synthetic", TINY), tmp_path)
+def test_resume_with_a_changed_config(tiny_run, tmp_path):
+    run = Run(shutil.copytree(tiny_run, tmp_path / "run"))
     text = run.config.read_text()
     assert "squared: true" in text
     changed = text.replace("epochs: 2", "epochs: 3")
@@ -350,12 +367,6 @@ class Places(TrainingStep):
 
     def logs(self):
         return {"place_error": self.error.item()}
-
-
-def whole_state(trainer):
-    """Every tensor of model and step."""
-    parts = {"model": trainer.bare_model, "step": trainer.training_step}
-    return {f"{name}.{key}": value.clone() for name, part in parts.items() for key, value in part.state_dict().items()}
 
 
 @pytest.mark.parametrize("lr", [0.2, 0.0])

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support.captioning import LSTM, without
+from support.choices import mostly_slow
 from support.fake_runs import classes, poses
 from support.miniature import Flat, small_trainer, squares
 from support.runs import from_text, kill_at, without_reports
@@ -160,7 +161,7 @@ def made(folder, kind, *changes):
     return from_text(folder, kind == "classes", f"loss: {'log_ratio' if kind == 'graded' else 'contrastive'}", *changes)
 
 
-@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("cause", mostly_slow(CAUSES, 2))
 @pytest.mark.usefixtures("no_reports")
 def test_every_kind_of_result_says_so(tmp_path, kind, cause):
     changes, note = CAUSES[cause]

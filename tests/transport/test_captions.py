@@ -10,6 +10,7 @@ import pytest
 import torch
 from gensim.models import KeyedVectors
 from hypothesis import given, settings, strategies as st
+from support.label_spaces import captions
 from support.paths import DATA_ROOT
 from support.refusals import refuses
 
@@ -152,6 +153,11 @@ def test_tiles_and_large_vocabularies_give_the_same(monkeypatch):
     tiled = bags.WordCosts(vectors)
     assert np.array_equal(tiled.block(np.arange(40), np.arange(40)), tiled.block(np.arange(40), np.arange(40)).T)
     np.testing.assert_allclose(caption_distances.set_distances(packed, packed, tiled), whole, rtol=1e-6)
+
+
+def test_captions_in_tiles_are_a_label_space(monkeypatch):
+    monkeypatch.setattr(caption_distances, "_TILE", 4)
+    check_label_space(captions())
 
 
 def test_words_with_one_vector_are_at_exactly_0():

@@ -25,7 +25,7 @@ from contml.data.features import with_features
 from contml.data.identity import item_names
 from contml.data.split import Task
 from contml.labels.base import LabelSpace
-from contml.labels.vectors import VectorLabels
+from contml.labels.vectors import NumberLabels
 from contml.losses import LOSSES
 from contml.losses.driver import PairLoss
 from contml.losses.inputs import check_loss, check_requirement
@@ -372,7 +372,7 @@ def _without_search(part: ConfiguredPart, labels: LabelSpace) -> tuple[Configure
     if "cache" not in part.options:
         return part, labels
     options = {**part.options, "cache": None}
-    return replace(part, options=options), VectorLabels(torch.arange(len(labels)))
+    return replace(part, options=options), NumberLabels(torch.arange(len(labels)))
 
 
 def first_process() -> bool:

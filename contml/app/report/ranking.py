@@ -126,7 +126,7 @@ class RankingContent:
         ranking, metrics, album = self.ranking, evaluated.evaluation, Album(split)
         broken, kind = album.broken, KINDS[evaluated.evaluation.kind]
         explanation = explain_pair(split, ranking, broken, self.pair) or Explanation("", (), ())
-        density = density_plot(ranking.pairs, metrics.spearman, about.squared, metrics.measure)
+        density = density_plot(ranking.pairs, metrics.spearman, about.ideal, metrics.measure)
         figures = {
             "metrics": metrics_plot(metrics),
             "density": class_density_plot(ranking.pairs) if kind.by_class else density,
@@ -150,7 +150,7 @@ class RankingContent:
             "match": [(picture, text(title)) for title, picture in explanation.pictures],
             "parts": texts(explanation.table),
             "largest_map": MAX_TSNE,
-            "squared": about.squared,
+            "ideal": about.ideal,
             "shown": shown,
             "suspects": suspects,
             "scored": f"{FITTED:,} of {len(split):,}" if len(split) > FITTED else "",

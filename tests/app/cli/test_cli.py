@@ -19,15 +19,18 @@ from support.pose_sets import pose_files
 from support.processes import restore_ctrl_c
 from support.runs import without_reports
 
+from contml import load as load_model
 from contml.app.cli.commands import _set_threads
 from contml.evaluation.metrics import METRICS, METRICS_AT_K
 from contml.labels import LABELS
+from contml.runs import Run
+from contml.search.calibration import Calibration
 
-POSE = {"weight", "squared", "normalize", "joint_names", "skeleton"}
+POSE = {"weight", "normalize", "joint_names", "skeleton"}
 OWN = [
     "task=table/file",
     "task.data=own/joints.npz",
-    "task.labels={joints: {kind: pose, squared: true}}",
+    "task.labels={joints: {kind: pose, normalize: true}}",
     "images.resize=32",
     "images.crop=32",
     *[t for t in TINY if t[:4] not in ("task", "imag")],
@@ -43,6 +46,8 @@ def test_train_evaluate_report(contml, tmp_path):
     assert "random" in out
     assert "oracle" in out
     assert "epoch 2/2" in err
+    sentence = Calibration.read(Run(folder).calibration).sentence(load_model(folder).measure)
+    assert f"\n{sentence}\n" in out
     for name in ("config.yaml", "metrics.jsonl", "evaluation.json", "report.html", "map.png", "embeddings"):
         assert (folder / name).exists()
     first = json.loads((folder / "evaluation.json").read_text())
@@ -99,7 +104,7 @@ def test_own_files_in_json_with_a_split_by_file(contml, tmp_path):
 def test_check_and_list_and_copy(contml, tmp_path):
     status, out, _ = contml("check", "pose/synthetic", *TINY)
     assert status == 0
-    assert "squared pixels, summed over 14 joints" in out
+    assert "pixels, over 14 joints" in out
     assert not (tmp_path / "runs").exists()
     status, out, _ = contml("check", "pose/synthetic", *TINY, "--json")
     assert json.loads(out)["training images"] == "40"
@@ -124,7 +129,7 @@ def test_check_and_list_and_copy(contml, tmp_path):
     assert status == 0
     for space in LABELS.values():
         assert f"  {space.__name__}: " in out
-    assert "squared = true: " in out
+    assert "normalize = false: " in out
     status, out, _ = contml("list", "metrics")
     assert status == 0
     lines = [line.strip() for line in out.splitlines()]
@@ -173,21 +178,10 @@ def test_own_code_needs_trust_in_a_run_folder(contml, tmp_path, key):
 @pytest.mark.parametrize(
     ("change", "texts"),
     [
-        ("loss.sqared=true", ["command line: loss.sqared: unknown key", "'squared'"]),
-        ("los.squared=true", ["command line: los: unknown key", "'loss'"]),
-        ("loss=logratio", ["command line: loss: unknown name 'logratio'", "'log_ratio'"]),
-        ("sampler.batch_size=many", ["sampler.batch_size: 'many'", "a whole number"]),
-        ("sampler.batch_size=1", ["batch_size", "1", "at least 2"]),
-        ("sampler.batch_size=5000", ["batch_size", "5000", "40"]),
         ("sampler.neighbours=40", ["neighbours", "40", "82", "batch_size", "10"]),
         ("loss=triplet_margin", ["triplet_margin", "graded", "'binarize: {name: threshold, threshold: ...}'"]),
-        ("loss=proxy_anchor", ["proxy_anchor", "classes", "graded"]),
         ("loss.num_classes=3", ["loss.num_classes: unknown key"]),
-        ("model.backbone=resnet19", ["resnet19", "resnet18"]),
-        ("model.weights=missing.safetensors", ["missing.safetensors"]),
         ("images.crop=900", ["crop", "900"]),
-        ("optimizer.lr=fast", ["optimizer.lr: 'fast'", "a number"]),
-        ("seed", ["'seed'", "KEY=VALUE"]),
         ("seed=-1", ["command line: seed: -1", "0 to 4294967295"]),
         ("task.seed=-1", ["seed", "-1"]),
         ("optimizer.weight_decay=-1.0", ["weight_decay", "-1.0", "at least 0"]),
@@ -208,23 +202,12 @@ def test_a_mistake_in_a_config_is_one_line(refused, change, texts):
     [
         (["evaluate", "run", "--jsn"], ["--jsn", "--json"]),
         (["evaluate"], ["RUN"]),
-        (["evaluate", "run", "--checkpoint", "first"], ["--checkpoint", "first", "last", "best"]),
         (["explore", "own", "--items", "big"], ["--items: 'big'; must be a whole number of at least 2"]),
-        (["search", "x", "y", "-k", "0"], ["-k: 0; must be a whole number of at least 1"]),
         (["audit", "run", "--neighbours", "1.5"], ["--neighbours: '1.5'; must be a whole number of at least 1"]),
-        (["explore", "run", "--port", "70000"], ["--port: 70000; must be", "0 to 65535"]),
-        (["evalute", "run"], ["evalute", "evaluate"]),
-        (["list", "loses"], ["'loses'", "losses"]),
-        (["train"], ["CONFIG", "contml list configs"]),
-        (["train", "pose/synthetics"], ["pose/synthetics", "'pose/synthetic'"]),
-        (["train", "missing.yaml"], ["missing.yaml"]),
-        (["train", "pose/synthetic", "--label", "age"], ["--label", "--data"]),
-        (["train", "--data", "missing.csv"], ["missing.csv"]),
         (["copy", "pose/syntetic", "x.yaml"], ["pose/syntetic", "'pose/synthetic'"]),
-        (["weights", "raw", "--output", "a.svg"], ["a.svg", ".png"]),
-        (["evaluate", "nowhere"], ["nowhere", "contml train"]),
-        (["train", "--resume", "nowhere"], ["nowhere", "contml train"]),
         (["report", "empty"], ["empty", "config.yaml"]),
+        (["train", "--pattern", "{a}.jpg"], ["--pattern", "--data PATH"]),
+        (["train", "pose/coco"], ["task.root"]),
         (["train", "pose/synthetic", "--resume", "empty"], ["--resume", "pose/synthetic"]),
     ],
 )

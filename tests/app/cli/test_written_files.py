@@ -92,6 +92,7 @@ def test_the_same_command_again_is_complete(contml, refused, tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [file]
 
 
+@pytest.mark.slow
 def test_a_training_with_a_name_goes_on(contml, refused, tmp_path, monkeypatch):
     def killed(*_):
         raise SystemExit(9)  # stands for SIGKILL

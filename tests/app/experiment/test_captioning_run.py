@@ -79,6 +79,7 @@ def test_runs_of_captioners_are_compared(runs):
         report_run(runs["lstm"].folder, pair=("0", "1"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_killed_it_resumes_bit_for_bit(runs, tmp_path):
     config = load("captioning/synthetic", [*without(LSTM), *LSTM, "training.checkpoint_minutes=0"])
@@ -129,6 +130,7 @@ def test_the_network_of_a_run_is_taken(runs, tmp_path):
         load("captioning/synthetic", [f"backbone={unfinished.folder}"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_a_frozen_network_on_features(tmp_path):
     config = load("captioning/synthetic", TINY)

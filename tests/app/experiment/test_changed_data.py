@@ -20,8 +20,9 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 from support.caption_sets import write_csv
+from support.choices import mostly_slow
 from support.refusals import refuses
-from support.runs import without_reports
+from support.runs import without_reports, without_speed
 from support.tables import dials, write_table
 
 from contml import InputError
@@ -433,10 +434,6 @@ def contents(run):
     return {path.name: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
 
 
-def without_speed(run):
-    return [{name: value for name, value in row.items() if name != "images_per_second"} for row in run.rows()]
-
-
 def assert_same(copied, *, exact=True):
     """Evaluated, reported and resumed, the run has the numbers that it had."""
     whole, killed = Run(Path("runs/whole")), Run(Path("runs/killed"))
@@ -467,11 +464,14 @@ def test_the_same_numbers_to_the_last_bit(copied, kind, change):
 
 @pytest.mark.parametrize(
     ("kind", "place"),
-    [
-        *((kind, "elsewhere") for kind in KINDS),
-        *(("numbers", place) for place in ("./data", "absolute", "link")),
-        ("folders", "absolute"),
-    ],
+    mostly_slow(
+        [
+            *(("numbers", place) for place in ("link", "./data", "absolute", "elsewhere")),
+            *((kind, "elsewhere") for kind in KINDS if kind != "numbers"),
+            ("folders", "absolute"),
+        ],
+        3,
+    ),
 )
 def test_a_moved_data_set_is_the_same(copied, tmp_path, monkeypatch, kind, place):
     copied(kind)
@@ -494,7 +494,9 @@ def test_a_moved_data_set_is_the_same(copied, tmp_path, monkeypatch, kind, place
         report_run(Path("results/whole"))
 
 
-@pytest.mark.parametrize(("kind", "change"), [(kind, change) for kind in CHANGED for change in CHANGED[kind]])
+@pytest.mark.parametrize(
+    ("kind", "change"), mostly_slow(((kind, change) for kind in CHANGED for change in CHANGED[kind]), 12)
+)
 def test_changed_data_are_refused_or_accepted(copied, kind, change):
     make, texts = CHANGED[kind][change]
     make(copied(kind))
@@ -587,6 +589,7 @@ def test_nothing_is_left(copied):
             command(whole, accept_changes=True)
 
 
+@pytest.mark.slow
 def test_test_labels_shuffled_at_random_choose_the_same_weights(copied, monkeypatch):
     data = copied("parts")
     rows = data.rows()

@@ -122,6 +122,7 @@ def test_an_audit_scores_the_judgments(contml, refused, tmp_path, no_reports, ki
     assert "must be 2 to" in refused("audit", run, "--folds", 99)
 
 
+@pytest.mark.slow
 def test_each_judgment_is_scored_by_a_network_without_it(tmp_path, no_reports, monkeypatch):
     write_judgments(tmp_path)
     config = load("table/triplets", [f"task.data={tmp_path}/triplets.csv", *SHORT, "training.select=none"])

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.choices import mostly_slow
 from support.refusals import refuses
 
 from contml._support.text import interval_texts, number, percent
@@ -30,7 +31,7 @@ from contml.data.split import TitledPictures, View
 from contml.evaluation import evaluate
 from contml.evaluation.evaluated import Evaluated, Selection, further, sentence, summary
 from contml.evaluation.results import Curve, Evaluation, Ranking, headline_k
-from contml.labels import ClassLabels, DateLabels, VectorLabels
+from contml.labels import ClassLabels, DateLabels, NumberLabels, VectorLabels
 
 PNGS = ["curves.png", "metrics.png", "density.png", "map.png", "tsne.png"]
 HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</script>"
@@ -48,7 +49,7 @@ def colours(n: int = 60, prefix: str = "images/", **parts: Any) -> Split:
     images = [
         Pixels(Image.new("RGB", (32, 32), tuple(np.random.default_rng(row).integers(0, 256, 3)))) for row in range(n)
     ]
-    labels = VectorLabels(torch.arange(n + 1.0))[:n].as_root()
+    labels = NumberLabels(torch.arange(n + 1.0))[:n].as_root()
     return Split(images, [f"{prefix}{row:04d}.jpg" for row in range(n)], labels, **parts)
 
 
@@ -357,20 +358,20 @@ def test_smooth_is_a_centred_mean() -> None:
     assert smooth(np.zeros(0), 3).shape == (0,)
 
 
-@pytest.mark.parametrize("k", [1, 3, 7])
+@pytest.mark.parametrize("k", mostly_slow([1, 3, 7], 1))
 def test_short_curves_and_few_neighbours(tmp_path: Path, k: int) -> None:
     evaluation, ranking = fake(k=k)
     page = Page(write(tmp_path, evaluation=of_test(evaluation), ranking=ranking))
     assert "Mean label distance@1 is" in page.text
 
 
-@pytest.mark.parametrize(("n", "d"), [(2, 3), (3, 1), (60, 1), (60, 2)])
+@pytest.mark.parametrize(("n", "d"), mostly_slow([(2, 3), (3, 1), (60, 1), (60, 2)], 1))
 def test_few_items_and_one_dimension(tmp_path: Path, n: int, d: int) -> None:
     evaluation, ranking = fake(n=n, d=d)
     write(tmp_path, evaluation=of_test(evaluation), ranking=ranking, split=colours(n))
 
 
-@pytest.mark.parametrize("value", [0.0, 1e6, math.nan])
+@pytest.mark.parametrize("value", mostly_slow([math.nan, 0.0, 1e6], 1))
 def test_constant_embeddings(tmp_path: Path, value: float) -> None:
     evaluation, ranking = fake()
     pairs = ranking.pairs.clone()
@@ -406,6 +407,7 @@ def test_the_numbers_of_possible_label_errors_are_explained(usual: str) -> None:
     assert "The number under a picture is " in section
 
 
+@pytest.mark.slow
 def test_missing_label_distances_and_classes(tmp_path: Path) -> None:
     evaluation, ranking = fake()
     binary, oracle = (ranking.label_distances > 0.5).float(), torch.zeros_like(ranking.label_distances)
@@ -498,7 +500,7 @@ def dot_colours(labels: Any, count: int = 40) -> tuple[list[tuple[float, ...]], 
 
 def test_dots_of_a_map_have_the_colours_of_the_labels() -> None:
     """Numbers have a scale, with places by ratio where ratios count; classes a key each; dates are dates."""
-    numbers = VectorLabels([10.0**row for row in range(40)], squared=False)
+    numbers = NumberLabels([10.0**row for row in range(40)])
     numbers.title = "price $"
     numbers.measure = replace(numbers.measure, kind="linear")
     linear, legend = dot_colours(numbers)
@@ -645,7 +647,7 @@ def test_summary_and_sentence() -> None:
     def changed_sentence(**lines: Any) -> str:
         return sentence(replace(evaluation, curves={"label_distance": replace(curve, **lines)}))
 
-    for kind, words in (("linear", " is 0.38"), ("root", ", squared, is 0.38"), ("ratio", ", in logarithms, is 0.38")):
+    for kind, words in (("linear", " is 0.38"), ("ratio", ", in logarithms, is 0.38")):
         assert sentence(replace(evaluation, measure=Measure("px", 4, kind))).startswith(f"Mean label distance@2{words}")
     assert "worse than random" in changed_sentence(model=[1.2] * 20)
     assert changed_sentence(oracle=[1.0] * 20).endswith("is 0.380; random: 1.00; oracle: 1.00.")

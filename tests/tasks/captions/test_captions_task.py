@@ -314,13 +314,6 @@ def test_vectors_in_a_pickle_are_refused_and_not_read(tmp_path, monkeypatch, nam
     assert not Path("executed").exists()
 
 
-def test_worker_processes_can_receive_a_split(task):
-    again = pickle.loads(pickle.dumps(task.test))
-    assert again.draw(0, 200).tobytes() == task.test.draw(0, 200).tobytes()
-    assert picture_of(again, 0, 1, 300).tobytes() == picture_of(task.test, 0, 1, 300).tobytes()
-    assert torch.equal(again.labels.pairwise([0], None), task.test.labels.pairwise([0], None))
-
-
 # Pictures
 
 

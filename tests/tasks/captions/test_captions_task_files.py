@@ -214,48 +214,9 @@ def test_files_that_are_not_there(flickr_folder, tmp_path):
     rejected(fields, flickr, flickr_folder, images="images")
 
 
-@pytest.mark.parametrize(
-    ("reader", "write", "first", "option", "options"),
-    [
-        (flickr, write_flickr, "Flicker8k_Dataset", "images", {}),
-        (coco, write_coco, "train2014", "train_images", {"queries": 4}),
-    ],
-)
-def test_images_in_several_folders(tmp_path, reader, write, first, option, options):
-    """A file is looked for in each folder in turn."""
-    write(tmp_path)
-    options = {"dim": 10, **options}
-    whole = reader(str(tmp_path), **options).train
-    (tmp_path / "rest").mkdir()
-    moved = sorted(Path(name) for name in whole.names)[::3]
-    for path in moved:
-        path.rename(tmp_path / "rest" / path.name)
-    rejected((moved[0].name, "no such image"), reader, tmp_path, **options)
-    split = reader(str(tmp_path), **options, **{option: [first, "rest"]}).train
-    assert [Path(name).name for name in split.names] == [Path(name).name for name in whole.names]
-    assert {Path(name).parent.name for name in split.names} == {first, "rest"}
-    assert all(split.image(row).is_file() for row in range(len(split)))
-    assert torch.equal(split.labels.pairwise(), whole.labels.pairwise())
-    fields = (f"{first}/{moved[0].name}", "no such image")
-    rejected(fields, reader, tmp_path, **options, **{option: [first, "no"]})
-    rejected(("images", "[]"), reader, tmp_path, **options, **{option: []})
-
-
 @pytest.mark.parametrize("option", ["queries", "dim", "seed"])
 def test_bad_options_are_refused(flickr_folder, option):
     rejected((option,), flickr, flickr_folder, **{option: -1})
-
-
-@pytest.mark.parametrize("option", ["missing", "empty"])
-def test_what_is_missing_is_refused_or_dropped(flickr_folder, option):
-    rejected((option,), flickr, flickr_folder, **{option: "keep"})
-
-
-def test_queries_are_drawn(flickr_folder):
-    tasks = [flickr(str(flickr_folder), queries=5, dim=10, seed=seed) for seed in (0, 0, 1)]
-    assert [len(task.test.queries) for task in tasks] == [5, 5, 5]
-    assert tasks[0].test.queries.tolist() == tasks[1].test.queries.tolist() != tasks[2].test.queries.tolist()
-    rejected(("queries",), flickr, flickr_folder, queries=TEST - 1)
 
 
 def test_check_says_what_trained_the_word_vectors(contml, tmp_path):

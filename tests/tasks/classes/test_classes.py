@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.choices import mostly_slow
 from support.refusals import refuses
 
 from contml import InputError
@@ -162,7 +163,7 @@ MINIATURE = [
 ]
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", mostly_slow(LOSSES, 6))
 def test_every_loss_takes_a_step_or_is_refused(name):
     experiment = load("classes/synthetic", [*MINIATURE, f"loss={name}"])
     if LOSSES[name].requires == "graded":

@@ -36,15 +36,6 @@ def test_cub_is_split_by_species_and_joined_by_image(tmp_path, monkeypatch):
     assert torch.equal(after.test.labels.class_ids, before.test.labels.class_ids)
 
 
-def test_files_of_macs_are_not_images(tmp_path, monkeypatch):
-    root = write_cub(tmp_path)
-    published(monkeypatch, "cub")
-    for path in list((root / "images").glob("*/*.jpg")):
-        (path.parent / f"._{path.name}").write_bytes(b"\0\5\26\7 Mac OS X")
-    (root / "._images.txt").write_bytes(b"\0\5\26\7")
-    assert len(cub(str(tmp_path)).train) == 40
-
-
 def test_boxes_of_birds(tmp_path, monkeypatch):
     root = write_cub(tmp_path)
     published(monkeypatch, "cub")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -11,10 +9,8 @@ from PIL import Image
 from support.class_copies import SETS, published, rejected
 from support.class_layouts import write_cub, write_sop
 
-from contml import InputError
-from contml.app.experiment import load
 from contml.data import Split, Task
-from contml.tasks.classes import TASKS, cars, cub, inshop, sop
+from contml.tasks.classes import cars, cub, inshop, sop
 
 
 @pytest.fixture(params=SETS)
@@ -62,43 +58,7 @@ def test_a_complete_copy(whole):
     assert (task.test.queries is None) == (name != "inshop")
 
 
-def test_the_parent_folder_may_be_given(tmp_path, monkeypatch):
-    for name in ("cub", "sop"):
-        root = SETS[name][2](tmp_path)
-        published(monkeypatch, name)
-        reader = SETS[name][0]
-        assert reader(str(root)).train.names == reader(str(tmp_path)).train.names
-
-
-def test_an_epoch_and_an_evaluation(whole, tmp_path):
-    name, reader, root = whole
-    task = next(task for task, constructor in TASKS.items() if constructor is reader)
-    changes = [f"task=classes/{task}", f"task.root={root}", "images.resize=36", "images.crop=32", "model.dim=16"]
-    changes += ["sampler.classes=6", "sampler.instances=4", "sampler.batches=3", "training.epochs=1"]
-    experiment = load("classes/synthetic", changes)
-    task = experiment.build_task()
-    trainer = experiment.build_trainer(task, quiet=True)
-    trainer.fit()
-    evaluation, *_ = trainer.evaluate(task.test)
-    assert (evaluation.queries, evaluation.gallery) == ((8, 12) if name == "inshop" else (20, 20))
-    assert evaluation.curves["recall"].model[0] > 0.5  # colours alone distinguish them
-
-
 # Files that are not there
-
-
-def test_missing_images(whole):
-    _, reader, root = whole
-    task = reader(str(root))
-    for split in (task.train, task.test):
-        Path(split.name(1)).unlink()
-    rejected((task.train.name(1), "no such image (", "", "missing=drop"), reader, root)
-    part = reader(str(root), missing="drop")
-    assert [(len(s), s.excluded) for s in (part.train, part.test)] == [
-        (39, {"without an image file": 1}),
-        (19, {"without an image file": 1}),
-    ]
-    assert task.train.name(1) not in part.train.names
 
 
 @pytest.mark.parametrize(
@@ -142,48 +102,12 @@ def test_a_folder_without_a_data_set(tmp_path, reader, mark, archive):
     rejected(fields, reader, tmp_path)
 
 
-def test_upper_and_lower_case(tmp_path, monkeypatch):
-    root = write_sop(tmp_path)
-    published(monkeypatch, "sop")
-    for path in list(root.glob("*/*.JPG")):
-        path.rename(path.with_suffix(".jpg"))
-    rejected(("_0.JPG", "no such image (40 of 40 images of Ebay_train.txt are missing; there is "), sop.sop, root)
-    rejected(("_0.JPG", "_0.jpg: upper and lower case differ"), sop.sop, root)
-
-
 def test_lists_that_are_not_text(tmp_path, monkeypatch):
     root = write_sop(tmp_path)
     (root / "Ebay_test.txt").write_bytes(b"\xff\xff\x01")
     rejected(("Ebay_test.txt:1", "utf-8 text (byte 0xff)"), sop.sop, root)
     (root / "Ebay_test.txt").unlink()
     rejected(("Ebay_test.txt", "no such file"), sop.sop, root)
-
-
-def test_broken_images_follow_images_broken(tmp_path):
-    root = write_cub(tmp_path)
-    task = cub.cub(str(root), crop_boxes=True, missing="drop")
-    for row in (2, 3):
-        Path(task.train.name(row)).write_bytes(Path(task.train.name(row)).read_bytes()[:300])
-    Path(task.train.name(4)).write_bytes(b"")
-    changes = ["task=classes/cub", f"task.root={root}", "task.missing=drop", "images.resize=36", "images.crop=32"]
-    images = load("classes/synthetic", [*changes, "images.broken=skip"]).build_images()
-    for split in (task.train, cub.cub(str(root), missing="drop").train):
-        images.left_out.clear()
-        assert sum(len(batch.rows) for batch in images.test_batches(split, None, 16)) == 37
-        assert list(images.left_out) == [split.name(row) for row in (2, 3, 4)]
-    images = load("classes/synthetic", changes).build_images()
-    with pytest.raises(InputError) as error:
-        list(images.test_batches(task.train, None, 16))
-    assert "_0003_21.jpg" in str(error.value)
-
-
-def test_grey_images_become_rgb(tmp_path):
-    root = write_cub(tmp_path)
-    task = cub.cub(str(root), crop_boxes=True, missing="drop")
-    Image.open(task.train.name(0)).convert("L").save(task.train.name(0))
-    batch = next(iter(load("classes/synthetic").build_images().test_batches(task.train, [0], 1)))
-    assert batch.images.shape[1] == 3
-    assert torch.equal(batch.images[:, 0], batch.images[:, 1])
 
 
 def test_a_copy_of_one_class(tmp_path):

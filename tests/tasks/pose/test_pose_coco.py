@@ -1,15 +1,13 @@
 import gzip
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 from support.paths import DATA_ROOT
-from support.pose_sets import COCO_NAMES, COCO_SKELETON, SHORT, write_keypoints
+from support.pose_sets import COCO_NAMES, COCO_SKELETON, write_keypoints
 from support.refusals import refuses
 
-from contml.app.experiment import check, load, train
 from contml.tasks.pose.coco import coco
 
 DATA = DATA_ROOT / "coco_mini_2017"
@@ -70,8 +68,8 @@ def test_label_distances_are_over_joints_that_both_have(folder):
         both = visible[i] & visible[j]
         assert 8 < both.sum() < 18
         expected = ((joints[i] - joints[j])[both] ** 2).sum() * 17 / both.sum()
-        assert found[i, j] == pytest.approx(expected, rel=1e-5)
-    assert task.train.labels.unit == "squared pixels of a crop of 64, summed over 17 joints"
+        assert found[i, j] == pytest.approx(expected**0.5, rel=1e-5)
+    assert task.train.labels.unit == "pixels of a crop of 64, over 17 joints"
 
 
 def test_excluded_people_are_counted(own):
@@ -131,49 +129,7 @@ def test_queries_are_the_people_of_drawn_images(folder):
     assert coco(str(folder[0]), queries=0, **SMALL).test.queries is None
 
 
-def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path):
-    changes = [
-        *("task=pose/coco", f"task.root={folder[0]}", "task.min_size=20", "task.side=36"),
-        *SHORT,
-    ]
-    assert [name for name, _ in check(load("pose/synthetic", changes))][:2] == [
-        "people to train on",
-        "people to test on",
-    ]
-    run = train(load("pose/synthetic", changes), tmp_path)
-    assert [row["event"] for row in run.rows()].count("evaluation") == 2
-    assert (run.folder / "report.html").stat().st_size > 10_000
-
-
 # What is refused
-
-
-def test_missing_images(own):
-    root = own(lambda content: None)
-    (Path(root) / "train2017" / "000000000002.jpg").unlink()
-    with refuses("train2017/000000000002.jpg", got=f"1 of 6 images of {Path(TRAIN).name}", hint="missing=drop"):
-        coco(root, **SMALL)
-    assert coco(root, missing="drop", **SMALL).train.excluded == {"without an image file": 2}
-
-
-def test_images_in_several_folders(own, tmp_path):
-    root = own(lambda content: None)
-    whole = coco(root, **SMALL)
-    for part in ("train", "val"):
-        (tmp_path / f"{part}_rest").mkdir()
-        for path in sorted((tmp_path / f"{part}2017").iterdir())[::2]:
-            path.rename(tmp_path / f"{part}_rest" / path.name)
-    # Of two folders that have a file of this name, the first is used.
-    Image.new("RGB", (200, 90)).save(tmp_path / "train_rest" / "000000000001.jpg")
-    with refuses("train2017/000000000000.jpg", got="3 of 6"):
-        coco(root, **SMALL)
-    task = coco(root, train_images=["train2017", "train_rest"], test_images=["val2017", "val_rest"], **SMALL)
-    folders = ["train_rest", "train_rest", "train2017", "train2017"]
-    assert [image.file.parent.name for image in task.train.images[:4]] == folders
-    assert {image.file.parent.name for image in task.test.images} == {"val2017", "val_rest"}
-    for split, expected in ((task.train, whole.train), (task.test, whole.test)):
-        assert [Path(name).name for name in split.names] == [Path(name).name for name in expected.names]
-        assert (split.labels.pairwise() == expected.labels.pairwise()).all()
 
 
 def test_an_image_that_was_resized_is_refused_when_it_is_read(own):
@@ -312,21 +268,7 @@ def test_real_people():
     assert task.train.draw(1, 80).size == (80, 80)
     distances = task.train.labels.pairwise()
     assert distances.isfinite().all()
-    assert 4_000 < distances.mean() < 30_000
-
-
-@pytest.mark.slow
-@needs_pack
-def test_real_people_train_and_are_reported(tmp_path):
-    changes = [
-        *("task=pose/coco", f"task.root={DATA}", f"task.test={TRAIN}", "task.test_images=train2017"),
-        *("task.train=annotations/person_keypoints_val2017.json", "task.train_images=val2017", "task.min_joints=10"),
-        *("task.min_size=32", "task.side=36", *SHORT),
-    ]
-    run = train(load("pose/synthetic", changes), tmp_path)
-    evaluation = json.loads((run.folder / "evaluation.json").read_text())
-    assert (evaluation["queries"], evaluation["gallery"]) == (9, 37)
-    assert (run.folder / "report.html").stat().st_size > 10_000
+    assert 60 < distances.mean() < 180
 
 
 @needs_pack

@@ -1,14 +1,12 @@
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 from support.paths import DATA_ROOT
-from support.pose_sets import SHORT, write_lsp
+from support.pose_sets import write_lsp
 from support.refusals import refuses
 
-from contml.app.experiment import check, load, train
 from contml.tasks.pose.lsp import _people, lsp
 
 DATA = DATA_ROOT
@@ -93,8 +91,8 @@ def test_label_distances_omit_joints_outside_the_image(folder):
     for i, j in [(0, 1), (2, 33), (14, 29), (35, 36)]:
         both = visible[i] & visible[j]
         expected = ((joints[i] - joints[j])[both] ** 2).sum() * 14 / both.sum()
-        assert found[i, j] == pytest.approx(expected, rel=1e-5)
-    assert found.max() < 64**2 * 2 * 14
+        assert found[i, j] == pytest.approx(expected**0.5, rel=1e-5)
+    assert found.max() < 64 * 28**0.5
 
 
 def test_an_axis_of_one_image_is_put_back(own, tmp_path):
@@ -106,17 +104,6 @@ def test_an_axis_of_one_image_is_put_back(own, tmp_path):
         assert people[0].joints.shape == (14, 2)
     savemat(tmp_path / "lspet_dataset" / "joints.mat", {"joints": np.ones((14, 3))})
     assert _people(tmp_path / "lspet_dataset" / "joints.mat", "LSPET")[0].marked.all()
-
-
-def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path):
-    changes = [
-        *("task=pose/lsp", f"task.root={folder[0]}", "task.min_joints=9", "task.side=36"),
-        *SHORT,
-    ]
-    assert [name for name, _ in check(load("pose/synthetic", changes))][:2] == ["images of LSPET", "images of LSP"]
-    run = train(load("pose/synthetic", changes), tmp_path)
-    assert [row["event"] for row in run.rows()].count("evaluation") == 2
-    assert (run.folder / "report.html").stat().st_size > 10_000
 
 
 # What is refused
@@ -233,16 +220,6 @@ def test_real_lspet():
     assert (task.train.view.renderer.joints[task.train.view.renderer.visible] > -0.5).all()
     assert (task.train.view.renderer.joints[task.train.view.renderer.visible] < 143.5).all()
     assert task.train.labels.pairwise().isfinite().all()
-
-
-@pytest.mark.slow
-@needs_pack
-def test_real_lspet_trains_and_is_reported(tmp_path):
-    changes = ["task=pose/lsp", f"task.root={LAYOUT}", "task.lsp=null", "task.side=36", *SHORT]
-    run = train(load("pose/synthetic", changes), tmp_path)
-    evaluation = json.loads((run.folder / "evaluation.json").read_text())
-    assert (evaluation["queries"], evaluation["gallery"]) == (7, 29)
-    assert (run.folder / "report.html").stat().st_size > 10_000
 
 
 @needs_pack

@@ -253,23 +253,6 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("cache", [False, True])
-def test_an_epoch_an_evaluation_and_a_report(folder, tmp_path, cache):
-    changes = [*OPTIONS, f"task.root={folder[0]}", *([f"images.cache={tmp_path / 'crops'}"] if cache else [])]
-    facts = check(load("pose/synthetic", changes))
-    assert facts[0][0] == "people with joints"
-    run = train(load("pose/synthetic", changes), tmp_path / "runs")
-    rows = [row for row in run.rows() if row["event"] == "evaluation"]
-    assert len(rows) == 2
-    assert (run.folder / "report.html").stat().st_size > 10_000
-    evaluation = json.loads((run.folder / "evaluation.json").read_text())
-    assert evaluation["queries"] == 4
-    assert evaluation["unit"] == "squared pixels of a crop of 36, summed over 16 joints"
-    curve = evaluation["curves"]["label_distance"]
-    assert curve["oracle"][-1] <= curve["model"][-1]
-    assert (tmp_path / "crops").is_dir() is cache
-
-
 def test_people_whom_the_reader_excludes_are_counted(folder, monkeypatch):
     reason = "with a joint or an image that appears twice"
 
@@ -301,25 +284,7 @@ def test_missing_images(tmp_path):
         mpii(str(tmp_path), images="elsewhere", missing="drop", **SMALL)
 
 
-def test_images_in_several_folders(tmp_path):
-    write_mpii(tmp_path, images=20)
-    whole = mpii(str(tmp_path), **SMALL)
-    (tmp_path / "rest").mkdir()
-    for path in sorted((tmp_path / "images").iterdir())[::2]:
-        path.rename(tmp_path / "rest" / path.name)
-    # Of two folders that have a file of this name, the first is used.
-    first = min((tmp_path / "images").iterdir())
-    Image.new("RGB", (200, 90)).save(tmp_path / "rest" / first.name)
-    with refuses("images/", got="10 of 20 images"):
-        mpii(str(tmp_path), **SMALL)
-    task = mpii(str(tmp_path), images=["images", "rest"], **SMALL)
-    for split, expected in ((task.train, whole.train), (task.test, whole.test)):
-        assert {image.file.parent.name for image in split.images} == {"images", "rest"}
-        assert [person_of(name) for name in split.names] == [person_of(name) for name in expected.names]
-        assert (split.labels.pairwise() == expected.labels.pairwise()).all()
-        assert all(image.file.parent.name == "images" for image in split.images if image.file.name == first.name)
-
-
+@pytest.mark.slow
 def test_a_broken_image_is_named(folder, tmp_path):
     write_mpii(tmp_path, images=20)
     task = mpii(str(tmp_path), **SMALL)
@@ -338,26 +303,14 @@ def test_a_broken_image_is_named(folder, tmp_path):
         ({"min_joints": 17}, ("min_joints", "17", "9 to 16")),
         ({"margin": 0.5}, ("margin", "0.5", "1 to 10")),
         ({"test": 1.0}, ("test", "1.0", "above 0 and below 1")),
+        ({"side": 4}, ("side", "4", "8")),
+        ({"annotations": "mpii.mat"}, ("mpii.mat", f"images, {MAT}", "", "annotations")),
         ({"test": 0.001}, ("queries", "4", "0 to 2, so that two of 4")),  # one video at least
     ],
 )
 def test_wrong_options(folder, options, fields):
     with refuses(*fields):
         mpii(str(folder[0]), **{**SMALL, **options})
-
-
-@pytest.mark.parametrize(
-    ("options", "fields"),
-    [
-        ({"side": 4}, {"subject": "side", "got": "4", "allowed": "8"}),
-        ({"queries": 1919}, {"subject": "queries", "got": "1919", "allowed": "0 to 17"}),
-        ({"annotations": "mpii.mat"}, {"subject": "mpii.mat", "got": f"images, {MAT}", "hint": "annotations"}),
-        ({"root": "/nowhere"}, {"subject": "root", "got": "/nowhere"}),
-    ],
-)
-def test_wrong_options_that_all_tasks_check(folder, options, fields):
-    with refuses(**fields):
-        mpii(**{"root": str(folder[0]), **SMALL, **options})
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def test_names_of_columns_in_any_alphabet(contml, tmp_path):
     assert "Größe" in out
 
 
+@pytest.mark.slow
 def test_one_class_label_trains_by_the_config_of_classes(contml, tmp_path):
     status, out, err = contml("train", "--data", "items.csv", "--label", "colour", "task.group=maker", *TINY)
     assert status == 0, err
@@ -160,36 +161,3 @@ def test_labels_as_sections_of_a_config(contml, refused, tmp_path):
     }.items():
         (tmp_path / "mine.yaml").write_text(config.replace("LABEL", label))
         assert f"mine.yaml:{line}: {subject}" in refused("check", "mine.yaml", "task.image=image", *TINY)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "values"),
-    [
-        (["--data", "item.csv"], ["item.csv", "no such file", "holds img, items.csv, maps"]),
-        (["--data", "items.csv"], ["reading (number)", "colour (class)"]),
-        (["--data", "items.csv", "--label", "redding=number"], ["redding", "'reading'"]),
-        (["--data", "items.csv", "--label", "reading=nummer"], ["'nummer'", "'number'"]),
-        (["--data", "items.csv", "--label", "reading", "--label", "reading=class"], ["--label", "reading"]),
-        (["--data", "items.csv", "--label", "reading", "--image", "colours"], ["colours", "'colour'"]),
-        (["--data", "items.csv", "--label", "reading", "task.sed=1"], ["task.sed", "seed"]),
-        (["--label", "reading"], ["--label", "--data PATH"]),
-        (["--pattern", "{a}.jpg"], ["--pattern", "--data PATH"]),
-        (["--data", "items.csv", "--preset", "foto"], ["--preset", "features"]),
-        (["--data", "items.csv", "--pattern", "{a}.jpg"], ["pattern", "items.csv", "folder"]),
-        (["--data", "img", "--pattern", "{a.jpg"], ["pattern", "{age}_{sex}_*.jpg"]),
-        (["--data", "img", "--pattern", "{a}.gif"], ["pattern", "fits no image in img", "000.png"]),
-        (["--data", "img"], ["img/000.png", "not in the folder of a class", "--pattern"]),
-        (["--data", "items.csv", "--label", "reading", "--name", "a/b"], ["--name", "must be a word"]),
-        (["--data", "items.csv", "--label", "reading", "epochs=3"], ["epochs", "'training.epochs'"]),
-        (["--data", "items.csv", "--label", "reading", "epoch=3"], ["epoch", "'training.epochs'"]),
-        (["pose/coco"], ["task.root"]),
-        (["table/file"], ["table/file"]),
-        (["pose/synthetic", "--data", "items.csv"], ["task.data"]),
-        ([], ["CONFIG", "pose/synthetic"]),
-        (["--data", "items.csv", "--resume", "runs/x"], ["--data"]),
-    ],
-)
-def test_mistakes_are_one_line(refused, arguments, values):
-    line = refused("train", *arguments)
-    for value in values:
-        assert value in line

@@ -44,6 +44,7 @@ def table_rows(folder):
         return list(csv.DictReader(table))
 
 
+@pytest.mark.slow
 def test_every_command_works_without_images(folder, contml):
     data = ("--data", "items.csv", "--label", "reading=number")
     status, _, err = contml("check", *data, *SMALL)

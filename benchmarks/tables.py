@@ -1,0 +1,203 @@
+"""Writes the numbers of tables in pages from the recorded trainings.
+
+    python -m benchmarks.tables
+
+A table is found by a text before it. The first number of each cell of a row is written again, with as many decimals as
+it has; all else stays. A row that is not known is an error, and so is a missing one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contml._support.errors import InputError
+from contml.evaluation import half_width
+
+ROOT = Path(__file__).parents[1]
+_NUMBER = re.compile(r"(?<![\w.])[+-]?\d+\.(\d+)")
+
+#: Rows of losses on graded labels, and their methods in the suites.
+GRADED = {
+    "`smooth_rank`, `metric: ap`": "smooth_rank, ap",
+    "`smooth_rank`, `metric: ndcg`": "smooth_rank, ndcg",
+    "`graded_instance_cross_entropy`": "graded_instance_cross_entropy",
+    "`log_ratio`": "log_ratio",
+    "`log_ratio`, `regularizer: rank_sim`": "log_ratio and rank_sim",
+    "`soft_info_nce`, `similarity: student_t`": "soft_info_nce, student_t",
+    "`soft_info_nce`": "soft_info_nce",
+    "`triplet_margin`, 30 nearest positive": "triplet_margin, 30 nearest positive",
+    "`dense_triplet`": "dense_triplet",
+    "`relaxed_contrastive`": "relaxed_contrastive",
+    "`generalized_contrastive`": "generalized_contrastive",
+    "`cosent`": "cosent",
+    "`rank_n_contrast`": "rank_n_contrast",
+    "`rank_sim`": "rank_sim",
+    "untrained features": "untrained features",
+    "`dense_triplet`, `margin: 0.9`": "dense_triplet",
+    "`dense_triplet`, `margin: 0.4`": "dense_triplet",
+    "smooth ranks (`smooth_rank`, `metric: ap`)": "smooth_rank, ap",
+    "graded cross entropy (`graded_instance_cross_entropy`)": "graded_instance_cross_entropy",
+    "log-ratio (`log_ratio`)": "log_ratio",
+    "triplets (`triplet_margin`; the 30 nearest images are positives)": "triplet_margin, 30 nearest positive",
+}
+#: Where embeddings are normalized for the log-ratio loss in a row of its own.
+NORMALIZED = GRADED | {"`log_ratio`, `model.normalize=true`": "log_ratio, normalized"}
+#: Rows of losses on classes.
+BY_CLASS = {
+    "`proxy_nca`": "proxy-nca",
+    "`instance_cross_entropy`, `scale: 64`": "ice, scale 64",
+    "`ranked_list`": "ranked list",
+    "`normalized_softmax`": "normalized softmax",
+    "`raw` with `miner: vthm` (`multi_similarity`)": "raw + vthm",
+    "`soft_info_nce`": "soft_info_nce",
+    "`soft_triple`": "soft triple",
+    "`proxy_anchor`": "proxy anchor",
+    "`cross_entropy`": "cross entropy",
+    "`lifted_structure`": "lifted structure",
+    "untrained features": "untrained features",
+    "`n_pairs`": "n-pair",
+}
+#: Networks that a captioner starts from.
+NETWORKS = {
+    "ImageNet, as it is": "ImageNet",
+    "caption distances, log-ratio loss": "log-ratio",
+    "caption distances, dense triplets": "dense triplets",
+    "shuffled captions, log-ratio loss": "shuffled log-ratio",
+    "cross entropy of a captioner": "cross entropy",
+}
+#: Data sets with planted errors of labels, and the columns of each.
+PLANTED = {
+    "poses (2,000)": ("pose_lspet", "audit, loss"),
+    "rooms (777)": ("rooms_nyuv2", "audit, loss"),
+    "captions (1,091)": ("flickr8k_1500", "audit, loss"),
+    "house prices (1,400)": ("houses_535", "audit, loss"),
+    "house prices, cleanlab's regression": ("houses_535", "cleanlab"),
+}
+
+
+class Table(NamedTuple):
+    """A table of a page, after a text: the numbers of the cells of each row."""
+
+    page: str
+    after: str
+    rows: Mapping[str, Sequence[float]]
+
+
+def tables() -> Iterator[Table]:
+    """Yield the tables that are written."""
+    losses = "docs/losses.md"
+    yield Table("README.md", "| loss | poses | rooms |", suite("graded_features", GRADED))
+    yield Table(losses, "| loss | poses | rooms | captions | house prices | gauges |", suite("graded_features", GRADED))
+    yield Table(losses, "**Another network.**", suite("efficientnet_lite2", GRADED))
+    yield Table(losses, "**Small batches.**", suite("small_batches", GRADED))
+    yield Table(losses, "**Which anchors.**", suite("one_anchor", GRADED))
+    yield Table(losses, "| loss | 32 numbers |", suite("pose_networks", NORMALIZED))
+    whole = GRADED | {"`log_ratio`, `model.normalize=true`": "log_ratio"}
+    scores = suite("caption_networks", whole)
+    yield Table(losses, "| loss | captions |\n", {title: values[:1] for title, values in scores.items()})
+    yield Table(losses, "| loss | cars | characters |", suite("class_features", BY_CLASS))
+    found = dict[str, list[float]]((title, []) for title in PLANTED)
+    for title, (pack, names) in PLANTED.items():
+        for kind in ("swaps", "noise"):
+            trained = [each["metrics"] for each in lines("label_errors") if each["key"][:2] == [pack, kind]]
+            found[title] += [statistics.mean(row[name] for row in trained) for name in names.split(", ")]
+    yield Table("docs/audit.md", "| | audit, swaps |", found)
+    values = {title: cider_d(network) for title, network in NETWORKS.items()}
+    first = values["ImageNet, as it is"]
+    of_networks = {title: _spread(each) for title, each in values.items()}
+    for title in [*NETWORKS][1:]:
+        of_networks[title] += _spread([a - b for a, b in zip(values[title], first, strict=True)])
+    yield Table("docs/captioning.md", "| initial network | CIDEr-D |", of_networks)
+
+
+@cache
+def lines(name: str) -> list[dict[str, Any]]:
+    """Return the recorded trainings of a benchmark."""
+    path = ROOT / f"benchmarks/results/raw/{name}.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@cache
+def suite_scores(name: str) -> dict[tuple[str, str], float]:
+    """Return the mean score on the test split of each set and method of a suite of `contml benchmark`."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for each in lines(name):
+        kind, method, _, _, split, _ = json.loads(each["key"])
+        if split == "test":
+            values.setdefault((kind, method), []).append(each["value"])
+    return {key: statistics.mean(found) for key, found in values.items()}
+
+
+def suite_means(name: str, method: str) -> list[float]:
+    """Return the mean score of a method on each set in order, and the mean of these."""
+    found = [score for (_, each), score in suite_scores(name).items() if each == method]
+    return [*found, statistics.mean(found)] if found else []
+
+
+def suite(name: str, titles: Mapping[str, str]) -> dict[str, list[float]]:
+    """Return the rows of a suite, by their titles."""
+    return {title: suite_means(name, method) for title, method in titles.items()}
+
+
+def cider_d(network: str) -> list[float]:
+    """Return CIDEr-D on the test split of the captioners that start from a network, in the order of their seeds."""
+    rows = [each for each in lines("captioning_controls") if each["key"][0] == f"lstm, {network}"]
+    rows = sorted((each for each in rows if each["key"][3] == "test"), key=lambda each: each["key"][2])
+    return [each["metrics"]["value"] for each in rows]
+
+
+def _spread(values: Sequence[float]) -> list[float]:
+    return [statistics.mean(values), half_width(values)]
+
+
+def written(text: str, table: Table) -> str:
+    """Return the text of a page with the numbers of a table.
+
+    Raises:
+        InputError: the table is not there, or a row is not known or has another number of numbers.
+    """
+    head, found, rest = text.partition(table.after)
+    before, start, body = rest.partition("|---")
+    if not found or not start:
+        raise InputError(table.page, f"no table after {table.after!r}")
+    first, *rows = body.split("\n")
+    for number, line in enumerate(rows):
+        if not line.startswith("|"):
+            break
+        title, *cells = line[1:].removesuffix("|").split("|")
+        values = list(table.rows.get(title.strip(), ()))
+        # An interval in brackets is one of the page of results.
+        parts = [cell.partition(" [") for cell in cells]
+        if sum(len(_NUMBER.findall(shown)) for shown, *_ in parts) != len(values) or not values:
+            raise InputError(f"{table.page}: {title.strip()}", f"{len(values)} numbers are known", "must be as many")
+        for at, (shown, *rest_of_cell) in enumerate(parts):
+            cells[at] = "".join((_NUMBER.sub(partial(_as, values), shown), *rest_of_cell))
+        rows[number] = "|".join(["", title, *cells, ""])
+    return head + found + before + start + "\n".join([first, *rows])
+
+
+def _as(values: list[float], found: re.Match[str]) -> str:
+    """Return the next number with the decimals and the sign of what is printed."""
+    printed, value = found[0], values.pop(0)
+    decimals = len(printed.partition(".")[2])
+    return f"{value:{'+' if printed[0] in '+-' else ''}.{decimals}f}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=ROOT, help="the folder of the pages")
+    root = parser.parse_args(arguments).root
+    for table in tables():
+        path = root / table.page
+        path.write_text(written(path.read_text(encoding="utf-8"), table), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
