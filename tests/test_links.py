@@ -101,7 +101,7 @@ def test_a_cache_does_not_lead_elsewhere(tmp_path, private):
     cache.folder.mkdir()
     cache.arrays.symlink_to(private)
     with refuses(str(cache.arrays), "a link that leads out"):
-        cache.fill(Split([ImageFile(private)], ["x"], VectorLabels(torch.zeros(1))), lambda rows: [], {})
+        cache.fill(Split([ImageFile(private)], ["x"], VectorLabels(torch.zeros(1, 1))), lambda rows: [], {})
     assert private.read_text() == "secret"
 
 

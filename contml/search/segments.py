@@ -138,6 +138,18 @@ def remove_unused(folder: Path, manifest: Manifest) -> None:
                 path.unlink()
 
 
+def check_sizes(folder: Path, manifest: Manifest) -> None:
+    """Check that segments are as large as their vectors, before these get memory.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: one is smaller.
+    """
+    for name, rows in manifest.segments.items():
+        if (folder / name).lstat().st_size < 4 * rows * manifest.dim:
+            raise damaged(folder, f"{name} is too small for {rows:,} rows")
+
+
 def _sync(folder: Path) -> None:
     """Make the names of new files durable."""
     with suppress(OSError):  # Windows does not open folders
