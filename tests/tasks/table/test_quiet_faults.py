@@ -215,3 +215,12 @@ def test_a_cell_that_unpacks_to_much_more_than_the_file_is_refused(tmp_path):
     parquet.write_table(pyarrow.table({"x": ["x" * 60_000_000]}), tmp_path / "a.parquet", compression="zstd")
     with refuses("a.parquet", "unpacks to"):
         read_table(tmp_path / "a.parquet")
+
+
+def test_lists_of_many_texts_count_as_what_they_take(tmp_path):
+    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(50_000_000, np.int8)), ["a"])
+    lists = pyarrow.ListArray.from_arrays(pyarrow.array([0, len(texts)], pyarrow.int32()), texts)
+    parquet.write_table(pyarrow.table({"x": lists}), tmp_path / "a.parquet")
+    assert (tmp_path / "a.parquet").stat().st_size < 1_000_000
+    with refuses("a.parquet", "unpacks to 1,200,000,000 bytes"):
+        read_table(tmp_path / "a.parquet")
