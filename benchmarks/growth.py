@@ -114,7 +114,7 @@ def sampled(sampler: Callable[[int], BatchSampler], items: int) -> float:
 
 
 def classes(items: int) -> ClassLabels:
-    return ClassLabels.from_ids(torch.arange(items) % (items // 10))
+    return ClassLabels(torch.arange(items) % (items // 10))
 
 
 #: The cells of the labels of a table, by their kind, which is also the name of the column.

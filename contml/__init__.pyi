@@ -18,6 +18,7 @@ from contml._support.progress import progress_bar as progress_bar
 from contml.estimator import ContinuousMetric as ContinuousMetric
 from contml.evaluation import (
     Evaluation as Evaluation,
+    Retrieval as Retrieval,
     evaluate as evaluate,
 )
 from contml.labels import (

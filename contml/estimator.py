@@ -40,7 +40,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 #: What to do if a loss does not take the labels of `fit`, by what the loss requires.
 _HINTS = {
     "graded": 'give numbers, or choose a loss of classes, such as loss="multi_similarity"',
-    "binary": 'give classes (labels="classes"), or binarized labels such as contml.NearestLabels(k, space=...)',
+    "binary": 'give classes (labels="classes"), or binarized labels such as contml.NearestLabels(space, k)',
     "classes": 'give classes (labels="classes")',
 }
 #: Items per class in a batch, where it cannot hold all classes.
@@ -199,7 +199,7 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         if not _parts_of_a_space(y):
             y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
         labels = _label_space(y, self.labels)
-        return evaluate(embeddings, labels, clusters=False)[0].main.normalized()
+        return evaluate(embeddings, labels, clusters=False).score
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -233,9 +233,10 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             raise InputError(error.subject, error.got, error.allowed, _HINTS[given.requires]) from None
         if isinstance(self.loss, nn.Module):
             return copy.deepcopy(self.loss)
-        data = {"embedding_dim": self.dim, "labels": labels}
+        data: dict[str, Any] = {"embedding_dim": self.dim, "labels": labels}
         if labels.class_ids is not None:
-            data["num_classes"] = int(labels.class_ids.max()) + 1
+            class_ids = torch.unique(labels.class_ids)
+            data |= {"class_ids": class_ids, "num_classes": len(class_ids)}
         loss: nn.Module = given(**{name: value for name, value in data.items() if name in data_arguments(given)})
         return loss
 
@@ -245,7 +246,7 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         if labels.kind != "classes":
             return UniformSampler(batch_size, labels=labels, seed=seed)
         assert labels.class_ids is not None
-        classes = min(int(labels.class_ids.max()) + 1, max(2, batch_size // _INSTANCES))
+        classes = min(len(torch.unique(labels.class_ids)), max(2, batch_size // _INSTANCES))
         return ClassSampler(classes, batch_size // classes, labels=labels, seed=seed)
 
 

@@ -57,7 +57,7 @@ def test_embedding_distances_follow_label_distances(loss):
     held_out, labels = spiral(150, seed=1)
     found = make_pipeline(StandardScaler(), ContinuousMetric(loss=loss, epochs=60, random_state=0))
     raw_features, space = StandardScaler().fit(X).transform(held_out), contml.NumberLabels(labels)
-    raw = contml.evaluate(raw_features, space)[0].main.normalized()
+    raw = contml.evaluate(raw_features, space).score
     assert raw < 0.6
     assert found.fit(X, Y).score(held_out, labels) > raw + 0.25
 
@@ -192,7 +192,7 @@ def test_a_loss_is_copied_and_its_parameters_train():
     loss = Scaled()
     quick(loss=loss).fit(X, Y)
     assert loss.scale.item() == 1
-    memory = contml.CrossBatchMemory(64, loss=contml.RAWLoss(), embedding_dim=3)
+    memory = contml.CrossBatchMemory(contml.RAWLoss(), 64, embedding_dim=3)
     lengths = np.linalg.norm(quick(loss=memory).fit(X, STRINGS).embedding_, axis=1)
     np.testing.assert_allclose(lengths, 1, atol=1e-5)
     assert memory.steps == 0

@@ -21,7 +21,6 @@ from contml.data.features import finished_file, read_features
 from contml.data.sources import ImageFile
 from contml.data.split import Split
 from contml.data.tables import read_table
-from contml.labels.vectors import VectorLabels
 from contml.models import weights
 from contml.runs import open_run
 from contml.search import Index, bundle
@@ -101,7 +100,7 @@ def test_a_cache_does_not_lead_elsewhere(tmp_path, private):
     cache.folder.mkdir()
     cache.arrays.symlink_to(private)
     with refuses(str(cache.arrays), "a link that leads out"):
-        cache.fill(Split([ImageFile(private)], ["x"], VectorLabels(torch.zeros(1, 1))), lambda rows: [], {})
+        cache.fill(Split([ImageFile(private)], ["x"], NumberLabels(torch.zeros(1))), lambda rows: [], {})
     assert private.read_text() == "secret"
 
 

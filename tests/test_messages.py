@@ -122,7 +122,7 @@ CALLS = {
     "labels: a latitude of 100": lambda: contml.GeoLabels([[100.0, 0.0]]),
     "labels: an unknown level": lambda: contml.OrdinalLabels(["a", "c"], ["a", "b"]),
     "labels: weights below 0": lambda: contml.WeightedLabels({ages: -1.0}),
-    "labels: a threshold below 0": lambda: contml.ThresholdLabels(-1.0, space=ages),
+    "labels: a threshold below 0": lambda: contml.ThresholdLabels(ages, -1.0),
     "labels: more neighbours than items": lambda: ages.nearest(k=6),
     "labels: a missing matrix": lambda: contml.MatrixLabels("nowhere.npy"),
     "loss: one label too few": lambda: contml.LogRatioLoss()(embeddings, torch.arange(5.0)),

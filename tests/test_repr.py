@@ -28,7 +28,7 @@ def test_miners_memories_and_steps_show_their_options():
     assert repr(VTHM(0.2)) == "VTHM(epsilon=0.2)"
     for name, miner in MINERS.items():
         assert all(f"{option.name}={option.default!r}" in repr(miner()) for option in options(miner)), name
-    memory = CrossBatchMemory(size=10, loss=LOSSES["raw"]())
+    memory = CrossBatchMemory(LOSSES["raw"](), 10)
     labels = ClassLabels([0, 0, 1, 1])
     memory(torch.randn(4, 3), labels[range(4)])
     assert "4 of 10 embeddings remembered" in repr(memory)

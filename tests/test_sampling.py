@@ -350,7 +350,7 @@ CLASSES = ClassLabels([0, 0, 1, 1, 2, 2])
         ),
         (lambda: ClassSampler(2, 2, labels=line(9)), ("ClassSampler", "graded", "classes", "ClassLabels")),
         (
-            lambda: ClassSampler(2, 2, labels=ThresholdLabels(1, space=line(9))),
+            lambda: ClassSampler(2, 2, labels=ThresholdLabels(line(9), 1)),
             ("ClassSampler", "binary", "classes", "ClassLabels"),
         ),
         (lambda: ClassSampler(4, 1, labels=CLASSES), ("classes", "4", "at most 3")),

@@ -26,7 +26,7 @@ from contml.losses import LOSSES, DenseTripletLoss, LogRatioLoss, MarginLoss, Tr
 from contml.sampling import SAMPLERS, BatchSampler, UniformSampler
 from contml.testing import check_label_space, check_loss, check_sampler
 
-SPACES = {**SPACES, "a subset of nearest": lambda folder: NearestLabels(4, space=vectors())[range(15, 3, -1)]}
+SPACES = {**SPACES, "a subset of nearest": lambda folder: NearestLabels(vectors(), 4)[range(15, 3, -1)]}
 # Labels of a bare tensor have no row numbers, which is a rule.
 del SPACES["classes of ids"]
 
@@ -49,7 +49,7 @@ def test_label_spaces(name, tmp_path):
 
 def test_nearest_is_not_symmetric():
     with breaks("symmetric", "NearestLabels", "symmetric=False"):
-        check_label_space(NearestLabels(4, space=vectors()))
+        check_label_space(NearestLabels(vectors(), 4))
 
 
 def construct(name):
@@ -79,7 +79,7 @@ def test_losses(name):
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if construct(name).requires == "binary"])
 def test_class_losses_on_continuous_labels_as_zero_and_one(name):
-    check_loss(construct(name), ThresholdLabels(1.0, space=vectors(12)), skip=SKIPPED.get(name, ()))
+    check_loss(construct(name), ThresholdLabels(vectors(12), 1.0), skip=SKIPPED.get(name, ()))
 
 
 def test_a_boundary_for_each_class():

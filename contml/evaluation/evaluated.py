@@ -184,7 +184,7 @@ class Evaluated:
     @property
     def notes(self) -> list[str]:
         """Sentences on what limits the meaning of the result: untrained weights, a choice or a metric in doubt."""
-        notes = [note for note in (self.untrained, self.doubt) if note]
+        notes = [note for note in (self.untrained, self.doubt, *self.evaluation.notes) if note]
         if math.isnan(self.evaluation.main.model):
             notes.append(f"{title_of(self.evaluation.headline)} is not a number: it is defined for no query")
         if self.evaluation.queries == 1:

@@ -8,6 +8,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -21,7 +22,13 @@ from contml.distances.nearest import MEMORY, Neighbours, checked, chunks, neighb
 from contml.labels.words import LabelWords
 
 #: Attributes that do not change label distances: they are not part of a fingerprint.
-_NOT_HASHED = ("unit", "measure", "title", "part_names", "rows", "_root", "_tokens", "_texts", "_identity", "_form")
+_NOT_HASHED = (
+    *("unit", "measure", "title", "part_names", "mirrored"),
+    *("rows", "_root", "_tokens", "_texts", "_identity", "_form"),
+)
+
+#: The identity of each root that was asked for one.
+_IDENTITIES: WeakKeyDictionary[LabelSpace, int] = WeakKeyDictionary()
 
 
 class JudgedPairs(NamedTuple):
@@ -52,12 +59,15 @@ class LabelSpace(LabelWords):
         kind: "graded": distances are numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1 from `class_ids`.
         largest: the largest possible label distance.
         class_ids: the class of each item `[N]`, if labels are classes.
+        mirrored: whether mirroring the image of one item leaves its label distances as they are: False of poses and
+            label maps, which would be mirrored too.
         rows: row numbers in the root `[N]`; None if a loss made the labels from a plain tensor.
     """
 
     kind: LabelKind = "graded"
     largest: float = math.inf
     class_ids: Tensor | None = None
+    mirrored: bool = True
     _root: Self | None = None
     _packed: tuple[str, ...] = ()
 
@@ -70,6 +80,8 @@ class LabelSpace(LabelWords):
                 raise InputError(f"packed labels: {name}", got, "must be a tensor [N, ...] or a label space")
             if isinstance(labels, Tensor) and labels.is_complex():
                 raise InputError(f"packed labels: {name}", str(labels.dtype), "must be real numbers")
+            if isinstance(labels, Tensor) and labels.requires_grad:
+                raise InputError(f"packed labels: {name}", "require a gradient", "get none", "give labels.detach()")
         lengths = {name: len(labels) for name, labels in packed.items()}
         if len(set(lengths.values())) != 1:
             raise InputError("packed labels", f"{lengths} items", "must all have the same number of items")
@@ -278,6 +290,20 @@ class LabelSpace(LabelWords):
         content = {name: value for name, value in vars(self).items() if name not in _NOT_HASHED}
         space_hashes = {name: value.fingerprint() for name, value in content.items() if isinstance(value, LabelSpace)}
         return fingerprint(type(self), content | space_hashes)
+
+    @property
+    def identity(self) -> int:
+        """A number of the fingerprint of the root, by which memories and checkpoints recognize its labels.
+
+        It is computed once. Labels without a fingerprint are recognized by their type and number.
+        """
+        if (root := self.root) not in _IDENTITIES:
+            try:
+                content = root.fingerprint()
+            except InputError:
+                content = fingerprint(type(root), len(root))
+            _IDENTITIES[root] = int(content[:15], 16)
+        return _IDENTITIES[root]
 
     def digests(self) -> list[str]:
         """A short hash of the label of each item, independent of the other items: a run recognizes its data by it."""

@@ -45,6 +45,7 @@ class PoseLabels(ItemLabels):
     item_arguments: ClassVar[Mapping[str, Any]] = {"joints": Tensor, "visible": Tensor}
     option_arguments: ClassVar[Mapping[str, Any]] = {"normalize": bool, "skeleton": list, "dim": int}
     typed_as = "json"
+    mirrored = False
     joints: Tensor
     visible: Tensor
     kept: Tensor

@@ -14,13 +14,11 @@ of blackbox differentiation. The authors' code breaks ties by order; here tied i
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from contml._support.validation import PositiveFloat, check_ranges
-from contml.contracts import Requirement
+from contml.contracts import Loss, Requirement
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, PairLoss
 from contml.losses.inputs import as_anchors, as_labels, check_embeddings, check_loss
@@ -74,7 +72,7 @@ class RegularizedLoss(nn.Module):
         regularizer: such as `RankSimLoss(weight=100)`.
     """
 
-    def __init__(self, loss: Any, regularizer: Any) -> None:
+    def __init__(self, loss: Loss, regularizer: Loss) -> None:
         super().__init__()
         check_loss(loss)
         check_loss(regularizer)

@@ -15,6 +15,7 @@ from contml._support.validation import check_range
 from contml.contracts import Sampler
 from contml.data.split import SPLIT_TITLES, Split, check_split
 from contml.labels.base import LabelSpace
+from contml.losses.memory import CrossBatchMemory
 from contml.models.network import Network, stage_of
 from contml.processes import CONNECTED_WITHIN, close_at_exit, wait_longer
 from contml.training.optimizers import ParameterGroups
@@ -126,6 +127,26 @@ def check_items(split: Split, labels: LabelSpace | None, sampler: Sampler) -> No
     for name, items in counts.items():
         if items != len(split):
             raise InputError(name, f"{items} items", f"must be of the {len(split)} items of the split")
+
+
+def check_flip(flip: str, labels: LabelSpace, step: nn.Module) -> None:
+    """Refuse mirrored images whose label distances to other images of a comparison would be others.
+
+    Args:
+        flip: `Images.flip`.
+        labels: of the images.
+        step: the training step.
+
+    Raises:
+        InputError: images are mirrored one by one, or batches are compared with a memory.
+    """
+    if labels.mirrored or flip == "none":
+        return
+    got = f"{flip}, with {type(labels.root).__name__}, whose distances change if one of two images is mirrored"
+    if flip == "image":
+        raise InputError("flip", got, "must be batch or none")
+    if any(isinstance(module, CrossBatchMemory) for module in step.modules()):
+        raise InputError("flip", f"{got}, and a memory of batches that were not", "must be none")
 
 
 def model_groups(model: nn.Module) -> ParameterGroups:

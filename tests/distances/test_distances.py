@@ -282,7 +282,7 @@ def test_bad_input():
     with refuses("k"):  # there are 2 other items
         nearest(space, 3)
     with refuses("k"):
-        NearestLabels(0, space=space)
+        NearestLabels(space, 0)
     with refuses("row"):
         space.pairwise([3])
     with refuses("label distance", got="nan in row 0, column 1"):

@@ -399,12 +399,12 @@ def test_a_fingerprint_depends_on_content_alone():
         SegmentationLabels(np.zeros((2, 3, 3), dtype=np.uint8), 2, side=8),
         WeightedLabels({VectorLabels(vectors): 1.0}),
         WeightedLabels({VectorLabels(vectors): 2.0}),
-        ThresholdLabels(1.0, space=VectorLabels(vectors)),
-        ThresholdLabels(2.0, space=VectorLabels(vectors)),
-        ThresholdLabels(1.0, space=VectorLabels(vectors.flip(0))),
-        NearestLabels(1, space=VectorLabels(vectors)),
-        NearestLabels(2, space=VectorLabels(vectors)),
-        NearestLabels(2, space=VectorLabels(vectors))[[0, 1]],
+        ThresholdLabels(VectorLabels(vectors), 1.0),
+        ThresholdLabels(VectorLabels(vectors), 2.0),
+        ThresholdLabels(VectorLabels(vectors.flip(0)), 1.0),
+        NearestLabels(VectorLabels(vectors), 1),
+        NearestLabels(VectorLabels(vectors), 2),
+        NearestLabels(VectorLabels(vectors), 2)[[0, 1]],
     ]
     prints = [space.fingerprint() for space in spaces]
     assert len(set(prints)) == len(spaces)
@@ -439,11 +439,11 @@ def test_a_space_of_unknown_content_is_not_cached(tmp_path):
 
     missing_key = {"subject": "cache", "got": "object", "hint": "fingerprint()"}
     bare = Bare([1.0, 2.0])
-    for space in (bare, bare[[0, 1]], ThresholdLabels(1.0, space=bare), WeightedLabels({bare: 2})):
+    for space in (bare, bare[[0, 1]], ThresholdLabels(bare, 1.0), WeightedLabels({bare: 2})):
         with refuses(**missing_key):
             nearest(space, 1, cache=tmp_path)
         with refuses(**missing_key):
-            NearestLabels(1, tmp_path, space=space)
+            NearestLabels(space, 1, tmp_path)
     with_model = line()
     with_model.model = object()
     with refuses(**missing_key):
@@ -455,7 +455,7 @@ def test_a_space_of_unknown_content_is_not_cached(tmp_path):
         def fingerprint(self):
             return fingerprint(type(self), self.values)
 
-    for space in (Named([1.0, 2.0]), ThresholdLabels(1.0, space=Named([1.0, 2.0]))):
+    for space in (Named([1.0, 2.0]), ThresholdLabels(Named([1.0, 2.0]), 1.0)):
         assert same(nearest(space, 1, cache=tmp_path), nearest(space, 1))
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -507,14 +507,14 @@ def test_labels_and_samplers_of_the_next_run_read_the_cache(tmp_path):
         assert np.array_equal(made.neighbours, nearest(line(), 3).rows)
         return Counted.computed - before - 35
 
-    assert computed_by(lambda: NearestLabels(3, tmp_path, space=line())) == 35
-    assert computed_by(lambda: NearestLabels(3, tmp_path, space=line())) == 0
+    assert computed_by(lambda: NearestLabels(line(), 3, tmp_path)) == 35
+    assert computed_by(lambda: NearestLabels(line(), 3, tmp_path)) == 0
     assert computed_by(lambda: DenseSampler(10, neighbours=3, cache=tmp_path, labels=line())) == 0
-    assert computed_by(lambda: NearestLabels(3, space=line())) == 35
+    assert computed_by(lambda: NearestLabels(line(), 3)) == 35
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-1])
-    assert computed_by(lambda: NearestLabels(3, tmp_path, space=line())) == 35
-    assert computed_by(lambda: NearestLabels(3, tmp_path, space=line())) == 0
+    assert computed_by(lambda: NearestLabels(line(), 3, tmp_path)) == 35
+    assert computed_by(lambda: NearestLabels(line(), 3, tmp_path)) == 0
 
 
 def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
@@ -524,7 +524,7 @@ def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
 
 
 def test_neighbours_of_labels_as_zero_and_one_are_cached(tmp_path):
-    for labels in (ThresholdLabels(20.0, space=line()), NearestLabels(4, space=line())):
+    for labels in (ThresholdLabels(line(), 20.0), NearestLabels(line(), 4)):
         expected = nearest(labels, 3)
         assert same(nearest(labels, 3, cache=tmp_path), expected)
         before = Counted.computed

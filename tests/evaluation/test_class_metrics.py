@@ -14,13 +14,13 @@ from support import reference_metrics
 from support.fake_runs import read_again
 from support.miniature import small_trainer, squares
 from support.refusals import refuses
+from support.retrieval import evaluate
 from support.strategies import retrieval_cases
 
 from contml.evaluation import query_gallery, retrieval
 from contml.evaluation.class_retrieval import average_precision_at_r_by_chance, recall_by_chance
 from contml.evaluation.evaluated import sentence, summary, unit_words
 from contml.evaluation.results import Score
-from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels, NumberLabels, VectorLabels
 from contml.losses import TripletMarginLoss
 from contml.runs import create
@@ -105,8 +105,16 @@ def test_singletons_may_be_excluded():
     assert ranked.queries.tolist() == [0, 1, 2, 3]
     with refuses("evaluation", got="0 queries"):
         evaluate(embeddings, ClassLabels(range(5)), exclude_singletons=True)
-    graded, _ = evaluate(embeddings, VectorLabels(embeddings), exclude_singletons=True)
-    assert graded.queries == 5
+    for option in ({"exclude_singletons": True}, {"recall_at": [1, 2]}):
+        with refuses(next(iter(option)), "graded labels", "for classes", "ClassLabels"):
+            evaluate(embeddings, VectorLabels(embeddings), **option)
+
+
+def test_repeated_queries_are_refused():
+    embeddings = torch.randn(6, 2)
+    for labels in (ClassLabels([0, 0, 1, 1, 2, 2]), VectorLabels(range(6))):
+        with refuses("queries", "row 0 appears twice", hint="give each row once"):
+            evaluate(embeddings, labels, queries=[0, 0, 0, 5])
 
 
 def test_missing_rows_are_no_relevant_items():

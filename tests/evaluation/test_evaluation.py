@@ -14,6 +14,7 @@ from scipy.stats import ttest_1samp
 from support import reference, reference_metrics
 from support.fake_runs import read_again
 from support.refusals import refuses
+from support.retrieval import evaluate
 from support.strategies import label_matrices
 
 from contml.distances import nearest
@@ -22,7 +23,6 @@ from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.intervals import half_width
 from contml.evaluation.metrics import spearman
 from contml.evaluation.results import Curve
-from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels, LabelSpace, NumberLabels, VectorLabels
 
 

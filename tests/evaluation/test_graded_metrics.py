@@ -15,10 +15,10 @@ from support import reference_metrics
 from support.fake_runs import read_again
 from support.label_spaces import space_of
 from support.refusals import refuses
+from support.retrieval import evaluate
 from support.strategies import label_vectors
 
 from contml.evaluation import (
-    evaluate,
     graded,
     hierarchical_average_precision,
     kendall_tau,
@@ -189,7 +189,7 @@ def test_only_the_order_of_the_distances_counts(case):
 def test_on_labels_of_0_and_1_hierarchical_ap_is_average_precision():
     torch.manual_seed(0)
     embeddings, classes = torch.randn(40, 3), torch.arange(40) % 4
-    space = ThresholdLabels(0.5, space=NumberLabels(classes.double()))
+    space = ThresholdLabels(NumberLabels(classes.double()), 0.5)
     found, _ = evaluate(embeddings, space)
     loops = []
     for q in range(40):

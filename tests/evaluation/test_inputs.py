@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from support.refusals import refuses
+from support.retrieval import evaluate
 
 from contml.evaluation import (
     cluster,
-    evaluate,
     label_distance_metrics,
     mean_average_precision_at_r,
     ndcg_at_k,
@@ -66,9 +66,9 @@ def test_class_ids_of_every_integer_type(dtype):
         X, CLASSES, gallery=X + 1, gallery_classes=CLASSES
     )
     assert pairwise_f1(ids, ids) == 1
-    assert same(evaluate(X, ClassLabels.from_ids(ids)), evaluate(X, ClassLabels.from_ids(CLASSES)))
-    assert ClassSampler(2, 2, labels=ClassLabels.from_ids(ids)).batch(0, 0) == ClassSampler(
-        2, 2, labels=ClassLabels.from_ids(CLASSES)
+    assert same(evaluate(X, ClassLabels(ids)), evaluate(X, ClassLabels(CLASSES)))
+    assert ClassSampler(2, 2, labels=ClassLabels(ids)).batch(0, 0) == ClassSampler(
+        2, 2, labels=ClassLabels(CLASSES)
     ).batch(0, 0)
 
 
@@ -124,7 +124,7 @@ NAN[4, 1] = torch.nan
         (lambda: label_distance_metrics(X, X.abs(), [4]), ("k", "[4]", "from 1 to 3")),
         (lambda: evaluate(X, AGES, missing=[0.5]), ("missing", "float")),
         (lambda: evaluate(X, AGES, queries=torch.ones(11, dtype=torch.bool)), ("queries", "a mask", "[12]")),
-        (lambda: evaluate(X, AGES, groups=["a"] * 12), ("groups", "text (a)")),
+        (lambda: evaluate(X, AGES, groups=["a"] * 12), ("groups", "its whole gallery")),
         (lambda: recall_at_k(X, CLASSES / 2), ("classes", "float32", "whole number")),
         (lambda: recall_at_k(1e200 * X.double(), CLASSES), ("embedding of query 0", "e+200", "1e+150", "scale")),
         (

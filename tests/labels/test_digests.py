@@ -67,7 +67,7 @@ CASES = {
         ("c", 3.5),
     ),
     "binarized": (
-        lambda labels: ThresholdLabels(1.0, space=NumberLabels(torch.tensor(labels))),
+        lambda labels: ThresholdLabels(NumberLabels(torch.tensor(labels)), 1.0),
         [0.0, 1.0, 5.0],
         6.0,
     ),

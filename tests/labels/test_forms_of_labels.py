@@ -67,8 +67,8 @@ MAKE = {
         lambda x: WeightedLabels({NUMBERS: 1.0, ClassLabels([0, 1, 1]): 2.0}, present=x),
         [[True, True], [True, False], [False, True]],
     ),
-    "threshold": (lambda x: ThresholdLabels(1.0, space=x), NUMBERS),
-    "nearest": (lambda x: NearestLabels(1, space=x), NUMBERS),
+    "threshold": (lambda x: ThresholdLabels(x, 1.0), NUMBERS),
+    "nearest": (lambda x: NearestLabels(x, 1), NUMBERS),
 }
 #: Those whose labels are real numbers.
 NUMERIC = (
@@ -287,10 +287,10 @@ def test_categories_in_order_are_levels():
         (lambda: CaptionLabels([["a dog"], "red"], WORDS), ("captions of image 1", "'red'")),
         (lambda: WeightedLabels([NUMBERS]), ("spaces", "a list", "{space: weight}")),
         (lambda: WeightedLabels({"a": 1}), ("spaces", "a str", "a label space")),
-        (lambda: WeightedLabels({NUMBERS: None}), ("weight of NumberLabels", "None")),
-        (lambda: ThresholdLabels(None, space=NUMBERS), ("threshold", "None", "above 0")),
-        (lambda: ThresholdLabels(1.0, space=torch.zeros(3)), ("space", "a Tensor", "", "NumberLabels")),
-        (lambda: NearestLabels("3", space=NUMBERS), ("k", "3")),
+        (lambda: WeightedLabels({NUMBERS: None}), ("weight of VectorLabels", "None")),
+        (lambda: ThresholdLabels(NUMBERS, None), ("threshold", "None", "above 0")),
+        (lambda: ThresholdLabels(torch.zeros(3), 1.0), ("space", "a Tensor", "", "VectorLabels")),
+        (lambda: NearestLabels(NUMBERS, "3"), ("k", "3")),
         (lambda: NUMBERS.nearest(1.5), ("k", "1.5")),
     ],
 )
@@ -353,14 +353,14 @@ def test_one_wrong_entry_of_a_large_matrix():
 
 def test_ids_of_classes_in_any_form():
     pandas = pytest.importorskip("pandas")
-    expected = ClassLabels.from_ids(torch.tensor([1, 2, 1])).pairwise()
+    expected = ClassLabels(torch.tensor([1, 2, 1])).pairwise()
     for ids in ([1, 2, 1], np.array([1, 2, 1]), pandas.Series([1, 2, 1], index=[5, 3, 4])):
-        assert torch.equal(ClassLabels.from_ids(ids).pairwise(), expected)
-    for numbers in (torch.tensor([1.2, 1.7, 2.0]), [1.2, 1.7, 2.0], np.array([1.0, 2.0])):
-        with refuses("classes", got="float", allowed="integers from 0 on", hint="NumberLabels"):
-            ClassLabels.from_ids(numbers)
+        assert torch.equal(ClassLabels(ids).pairwise(), expected)
+    for numbers in (torch.tensor([1.2, 1.7, 2.0]), [1.2, 1.7, 2.0], np.array([1.2, 2.0])):
+        with refuses("class of item 0", got="1.2", allowed="integer from 0 on", hint="VectorLabels"):
+            ClassLabels(numbers)
     with refuses("classes", got="[1, 3]", allowed="[items]"):
-        ClassLabels.from_ids(torch.tensor([[1, 2, 1]]))
+        ClassLabels(torch.tensor([[1, 2, 1]]))
 
 
 def test_arrays_of_more_axes_are_no_vectors():
@@ -375,7 +375,7 @@ class Elementwise(NumberLabels):
 
 def test_distances_of_another_shape():
     labels = Elementwise([1.0, 2.0, 3.0, 4.0])
-    for call in (labels.pairwise, lambda: ThresholdLabels(1.0, space=labels).pairwise()):
+    for call in (labels.pairwise, lambda: ThresholdLabels(labels, 1.0).pairwise()):
         with refuses("Elementwise.distances", got="[4]", allowed="must be [4, 4]"):
             call()
 

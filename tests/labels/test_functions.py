@@ -254,7 +254,7 @@ def test_a_cache_on_disk_needs_a_name(tmp_path):
     space = FunctionLabels(values, function)
     for use in (
         lambda: nearest(space, 3, cache=tmp_path),
-        lambda: NearestLabels(3, tmp_path, space=space),
+        lambda: NearestLabels(space, 3, tmp_path),
         lambda: nearest(WeightedLabels({space: 1.0}), 3, cache=tmp_path),
         space.fingerprint,
     ):
@@ -309,8 +309,8 @@ def test_pickling_keeps_the_items_and_not_the_pairs():
 
 def test_distances_in_other_spaces():
     space = FunctionLabels([0, 1, 5, 9], lambda a, b: abs(a - b), unit="steps")
-    assert ThresholdLabels(4.5, space=space).pairwise()[0].tolist() == [0, 0, 1, 1]
-    assert ThresholdLabels(4.5, space=space).unit == "4.5 or more (steps)"
-    assert NearestLabels(1, space=space)[[2, 3]].pairwise().tolist() == [[0, 1], [0, 0]]
+    assert ThresholdLabels(space, 4.5).pairwise()[0].tolist() == [0, 0, 1, 1]
+    assert ThresholdLabels(space, 4.5).unit == "4.5 or more (steps)"
+    assert NearestLabels(space, 1)[[2, 3]].pairwise().tolist() == [[0, 1], [0, 0]]
     both = WeightedLabels({space: 2.0, ClassLabels([0, 1, 0, 1]): 10.0})
     assert both[[0, 3]].pairwise()[0, 1] == 28

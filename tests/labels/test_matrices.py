@@ -83,12 +83,8 @@ def test_a_matrix_behaves_as_the_labels_it_was_made_of(saved, way):
         nearest(space, 5, [7, 3], among=range(20)).rows, nearest(source, 5, [7, 3], among=range(20)).rows
     )
     assert torch.equal(space[[3, 1]].pairwise([1]), source.pairwise([1], [3, 1]))
-    assert torch.equal(
-        NearestLabels(3, space=space)[[4, 9, 2]].pairwise(), NearestLabels(3, space=source)[[4, 9, 2]].pairwise()
-    )
-    assert torch.equal(
-        ThresholdLabels(1, space=space)[[4, 9]].pairwise(), ThresholdLabels(1, space=source)[[4, 9]].pairwise()
-    )
+    assert torch.equal(NearestLabels(space, 3)[[4, 9, 2]].pairwise(), NearestLabels(source, 3)[[4, 9, 2]].pairwise())
+    assert torch.equal(ThresholdLabels(space, 1)[[4, 9]].pairwise(), ThresholdLabels(source, 1)[[4, 9]].pairwise())
     for other in (
         pickle.loads(pickle.dumps(space)),
         copy.deepcopy(space),
@@ -367,8 +363,8 @@ def test_a_matrix_of_any_dtype(dtype):
     assert found.rows.tolist() == [[1, 2], [2, 0], [1, 0]]
     assert found.distances.tolist() == [[1, 1], [0, 1], [0, 1]]
     assert found.distances.dtype == torch.float32
-    assert NearestLabels(1, space=labels).pairwise().tolist() == [[0, 0, 1], [1, 0, 0], [1, 0, 0]]
-    assert ThresholdLabels(0.5, space=labels).pairwise().tolist() == matrix.tolist()
+    assert NearestLabels(labels, 1).pairwise().tolist() == [[0, 0, 1], [1, 0, 0], [1, 0, 0]]
+    assert ThresholdLabels(labels, 0.5).pairwise().tolist() == matrix.tolist()
 
 
 @pytest.mark.parametrize(

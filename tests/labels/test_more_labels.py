@@ -338,4 +338,4 @@ def test_nan_is_no_level(labels, levels):
 @pytest.mark.parametrize("threshold", [float("nan"), float("inf"), 0.0])
 def test_a_threshold_that_is_not_a_distance(threshold):
     with refuses("threshold", got=str(threshold), allowed="above 0"):
-        ThresholdLabels(threshold, space=NumberLabels([1.0, 2.0]))
+        ThresholdLabels(NumberLabels([1.0, 2.0]), threshold)

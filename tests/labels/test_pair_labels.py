@@ -150,7 +150,7 @@ def test_neighbours_are_the_nearest_of_those_that_were_judged(tmp_path):
 
 def test_positives_are_the_nearest_of_those_that_were_judged():
     space = judged(0.2)
-    labels = NearestLabels(3, space=space)
+    labels = NearestLabels(space, 3)
     assert torch.equal(labels.known(), space.known())
     found = space.nearest(3).rows
     for row in range(len(space)):
@@ -165,7 +165,7 @@ def test_positives_are_the_nearest_of_those_that_were_judged():
 
 def test_a_threshold_knows_what_its_labels_know():
     space = judged(0.3)
-    labels = ThresholdLabels(0.8, space=space)
+    labels = ThresholdLabels(space, 0.8)
     known = space.known()
     assert torch.equal(labels.known(), known)
     assert torch.equal(labels.pairwise()[known], (space.pairwise() >= 0.8).float()[known])
@@ -212,7 +212,7 @@ def test_the_median_is_that_of_the_judged_pairs():
     labels = PairLabels([[0, 1], [2, 3], [900, 7]], [2.0, 3.0, 7.0], 1000)
     assert median_distance(labels) == 3
     assert median_distance(labels[[900, 7]]) == 7
-    assert median_distance(ThresholdLabels(2.5, space=labels)) == 1
+    assert median_distance(ThresholdLabels(labels, 2.5)) == 1
 
 
 def test_equal_labels_are_those_of_judged_pairs():

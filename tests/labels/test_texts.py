@@ -50,7 +50,7 @@ VECTORS = {"red": np.array([1.0, 0, 0]), "cat": np.array([0.0, 1, 0]), "dog": np
             [("date", "2024-01-31", "2024-02-01 12:00", "1.50 days")],
         ),
         (ClassLabels(["cat", "dog"]), ["cat", "dog"], [("class", "cat", "dog", "different")]),
-        (ClassLabels.from_ids(torch.tensor([7, 7])), ["7", "7"], [("class", "7", "7", "same")]),
+        (ClassLabels(torch.tensor([7, 7])), ["7", "7"], [("class", "7", "7", "same")]),
         (
             OrdinalLabels(["low", "high"], ["low", "middle", "high"]),
             ["low", "high"],
@@ -149,7 +149,7 @@ def test_a_sum_says_what_each_label_adds_and_what_is_missing():
 
 def test_binarized_labels_say_what_they_are_made_of():
     labels = NumberLabels([1.0, 2.0, 4.0])
-    for binary in (ThresholdLabels(1.5, space=labels), NearestLabels(1, space=labels)):
+    for binary in (ThresholdLabels(labels, 1.5), NearestLabels(labels, 1)):
         subset = binary[[2, 0]]
         assert [subset.text(row) for row in range(2)] == ["4", "1"]
         assert subset.parts(0, 1) == labels.parts(2, 0)

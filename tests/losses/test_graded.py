@@ -89,7 +89,7 @@ def test_without_training_labels_the_scale_is_known_for_0_and_1_alone(name):
         with refuses("label_scale", got="median", hint=f"{LOSSES[name].__name__}(labels=labels)"):
             LOSSES[name]()(x, labels)
     classes = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
-    for labels in (ClassLabels.from_ids(classes), ClassLabels(classes), ThresholdLabels(1.0, space=space)):
+    for labels in (ClassLabels(classes), ClassLabels(classes), ThresholdLabels(space, 1.0)):
         assert torch.equal(LOSSES[name]()(x, labels), LOSSES[name](label_scale=1.0)(x, labels))
 
 
@@ -195,7 +195,7 @@ def test_rank_n_contrast_of_classes_is_each_class_against_all():
             if i != j:
                 beyond = [k for k in range(6) if k != i and (classes[i] == classes[j] or classes[k] != classes[i])]
                 terms.append(torch.logsumexp(s[i, beyond], 0) - s[i, j])
-    torch.testing.assert_close(RankNContrastLoss()(x, ClassLabels.from_ids(classes)), torch.stack(terms).mean())
+    torch.testing.assert_close(RankNContrastLoss()(x, ClassLabels(classes)), torch.stack(terms).mean())
 
 
 def test_a_temperature_that_learns():
@@ -241,7 +241,7 @@ def test_cosent_of_classes_is_per_anchor_the_smooth_triplet_loss():
         p = [i for i in range(9) if i != a and classes[i] == classes[a]]
         n = [i for i in range(9) if classes[i] != classes[a]]
         values.append((1 + sum((5 * (s[a, j] - s[a, i])).exp() for i in p for j in n)).log())
-    value = CoSENTLoss(5.0, per_anchor=True)(x, ClassLabels.from_ids(classes))
+    value = CoSENTLoss(5.0, per_anchor=True)(x, ClassLabels(classes))
     torch.testing.assert_close(value, torch.stack(values).mean())
 
 
@@ -253,7 +253,7 @@ def test_generalized_contrastive_of_classes_is_half_the_contrastive_loss():
     case = CLASS_CASES[1]
     x = normalize(case.embeddings)
     contrastive = ContrastiveLoss(0.8, "euclidean")(x, case.classes)  # the sum over pairs of an anchor
-    value = GeneralizedContrastiveLoss(0.8)(x, ClassLabels.from_ids(case.classes))
+    value = GeneralizedContrastiveLoss(0.8)(x, ClassLabels(case.classes))
     torch.testing.assert_close(value, contrastive / 2 / (len(x) - 1))
 
 
@@ -261,7 +261,7 @@ def test_generalized_contrastive_of_classes_is_half_the_contrastive_loss():
 def test_graded_instance_cross_entropy_of_classes_is_that_of_classes(case):
     a, b = case.leaf(), case.leaf()
     of_classes, graded = InstanceCrossEntropyLoss(16.0), GradedInstanceCrossEntropyLoss(16.0)
-    values = [of_classes(a, case.classes), graded(b, ClassLabels.from_ids(case.classes))]
+    values = [of_classes(a, case.classes), graded(b, ClassLabels(case.classes))]
     torch.testing.assert_close(*values, rtol=1e-12, atol=1e-12)
     gradients = [torch.autograd.grad(value, x)[0] for value, x in zip(values, (a, b), strict=True)]
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
@@ -291,7 +291,7 @@ def test_a_smooth_metric_is_the_metric_where_the_sigmoids_are_steps(metric):
             values.append(1 / torch.tensor(1.0 + ranks[0]).log2().item())
         else:
             values.append(torch.tensor(3.0 - ranks[0]).sigmoid().item())
-    found = SmoothRankLoss(metric, temperature=1e-6, k=3)(x, ClassLabels.from_ids(classes)).item()
+    found = SmoothRankLoss(metric, temperature=1e-6, k=3)(x, ClassLabels(classes)).item()
     assert found == pytest.approx(1 - sum(values) / 8)
 
 

@@ -156,7 +156,7 @@ INTEGERS = {
 def test_bare_integers_are_refused_by_losses_that_take_numbers(name, way):
     options = {"label_scale": 1.0} if name in SCALED else {}
     ages = INTEGERS[way]([23, 41, 41, 67])
-    hint = "labels.float() for numbers" if name == "log_ratio" else "ClassLabels.from_ids(labels) for classes"
+    hint = "labels.float() for numbers" if name == "log_ratio" else "ClassLabels(labels) for classes"
     with refuses("labels", got="integers [4]", allowed="numbers or classes", hint=hint):
         LOSSES[name](**options)(torch.randn(4, 3), ages)
 
@@ -170,7 +170,7 @@ def class_loss(name):
 @pytest.mark.parametrize(("name", "way"), spread(CLASS_LOSSES, INTEGERS, times=2))
 def test_integers_are_classes_to_losses_on_classes(name, way):
     embeddings, ids, loss = torch.randn(6, 4, dtype=torch.float64), [0, 1, 1, 0, 2, 2], class_loss(name)
-    expected = loss(embeddings, ClassLabels.from_ids(torch.tensor(ids)))
+    expected = loss(embeddings, ClassLabels(torch.tensor(ids)))
     torch.testing.assert_close(loss(embeddings, INTEGERS[way](ids)), expected)
 
 
@@ -199,7 +199,7 @@ def test_booleans_and_categories_are_classes(name):
             with refuses("LogRatioLoss", got="classes", allowed="graded"):
                 loss(embeddings, labels)
         return
-    expected = loss(embeddings, ClassLabels.from_ids(ids))
+    expected = loss(embeddings, ClassLabels(ids))
     for labels in ways:
         torch.testing.assert_close(loss(embeddings, labels), expected)
     with refuses("labels", got="a missing category", allowed="a class for each item"):
@@ -235,7 +235,7 @@ def test_labels_that_may_mean_several_things_are_refused(name, unclear):
 @pytest.mark.parametrize("regularizer", [RankSimLoss(), SoftInfoNCELoss(label_scale=1.0)])
 def test_a_regularizer_of_a_loss_on_classes_takes_its_integers(regularizer):
     embeddings, ids, loss = torch.randn(6, 4), torch.tensor([0, 1, 1, 0, 2, 2]), class_loss("multi_similarity")
-    labels = ClassLabels.from_ids(ids)
+    labels = ClassLabels(ids)
     expected = loss(embeddings, labels) + regularizer(embeddings, labels)
     torch.testing.assert_close(RegularizedLoss(loss, regularizer)(embeddings, ids), expected)
     with refuses("labels", got="integers [6]", hint="labels.float()"):
@@ -243,8 +243,8 @@ def test_a_regularizer_of_a_loss_on_classes_takes_its_integers(regularizer):
 
 
 def test_a_memory_asks_the_same_of_integers():
-    memory = CrossBatchMemory(8, loss=SoftInfoNCELoss(label_scale=1.0))
-    with refuses("labels", got="integers [4]", hint="ClassLabels.from_ids"):
+    memory = CrossBatchMemory(SoftInfoNCELoss(label_scale=1.0), 8)
+    with refuses("labels", got="integers [4]", hint="ClassLabels(labels)"):
         memory(torch.randn(4, 3), torch.tensor([23, 41, 41, 67]))
     assert len(memory) == 0
 
@@ -277,3 +277,14 @@ def test_texts_are_classes(way):
     with pytest.raises(InputError) as caught:
         LogRatioLoss()(x, way(words))
     assert caught.value.hint == ""
+
+
+def test_labels_that_a_loss_would_not_use_are_refused():
+    x, ages = torch.randn(4, 3), torch.arange(4.0)
+    for make in (lambda: ages.clone().requires_grad_(), lambda: torch.cdist(x, x).requires_grad_()):
+        with refuses("labels", "require a gradient", hint="labels.detach()"):
+            LogRatioLoss()(x, make())
+    directed = (ages[:, None] - ages).abs() + torch.eye(4).roll(1, 0)
+    with refuses("label distances", "entries [", "symmetric", "(matrix + matrix.T) / 2"):
+        LogRatioLoss()(x, directed)
+    LogRatioLoss()(x, directed[:3], anchors=torch.arange(3))  # row a is of anchor a

@@ -133,7 +133,7 @@ def test_a_miner_does_not_hide_what_is_not_finite(miner, bad):
     "name", [name for name, cls in LOSSES.items() if cls.takes_memory and cls.requires == "binary"]
 )
 def test_a_memory_does_not_hide_what_is_not_finite(name):
-    memory = CrossBatchMemory(32, loss=make(name))
+    memory = CrossBatchMemory(make(name), 32)
     with pytest.warns(UserWarning, match="row numbers"):
         memory(embeddings_of(), CLASSES)
     bad = embeddings_of()

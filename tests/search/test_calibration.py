@@ -12,11 +12,11 @@ import torch
 from hypothesis import given, settings, strategies as st
 from scipy.stats import ttest_1samp
 from support.refusals import refuses
+from support.retrieval import evaluate
 
 from contml._support.text import number as number_of
 from contml.contracts import Measure
 from contml.data import Pixels, Split
-from contml.evaluation import evaluate
 from contml.labels import ClassLabels, NumberLabels
 from contml.search import Calibration
 from contml.search.calibration import Pairs, calibrate

@@ -13,12 +13,12 @@ from PIL import Image
 from support.miniature import assert_equal, weights
 from support.processes import run_connected
 from support.refusals import refuses
+from support.retrieval import evaluate
 from support.runs import assert_resumes
 
 import contml
 from contml.app.experiment import OwnData, evaluate_run, load_table, read_evaluation, resume, train
 from contml.data import Split
-from contml.evaluation import evaluate
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import FeatureComparison
 from contml.labels import NumberLabels
@@ -175,7 +175,6 @@ def test_two_processes_equal_one(photos):
 from pathlib import Path
 import torch
 from contml.data import Split
-from contml.evaluation import evaluate
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import FeatureComparison
 from contml.app.experiment import OwnData, load_table

@@ -27,7 +27,7 @@ from contml.distances import nearest_vectors
 from contml.distances.exact import squared_distances_to
 from contml.evaluation import evaluate
 from contml.evaluation.evaluated import unit_words
-from contml.evaluation.results import unit_of_distances
+from contml.evaluation.results import Retrieval, unit_of_distances
 from contml.runs import Run
 from contml.search import Index
 from contml.search.bundle import LABELS
@@ -239,7 +239,7 @@ def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[ModelView, st
     """A run's view of a split, what its label distances are, and the K of the errors."""
     gallery = torch.arange(len(split)) if split.gallery is None else split.gallery
 
-    def ranked(queries: Tensor | None) -> Any:
+    def ranked(queries: Tensor | None) -> Retrieval:
         return evaluate(
             embeddings,
             split.labels,
@@ -247,10 +247,12 @@ def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[ModelView, st
             None if queries is None else gallery,
             clusters=False,
             groups=split.excluded_groups,
+            places=split.places,
         )
 
-    evaluation, query_ranking = ranked(split.queries)
-    full_ranking = query_ranking if split.queries is None else ranked(torch.arange(len(split)))[1]
+    found = ranked(split.queries)
+    evaluation, query_ranking = found.evaluation, found.ranking
+    full_ranking = query_ranking if split.queries is None else ranked(torch.arange(len(split))).ranking
     means = torch.full((len(split), 2), torch.nan, dtype=torch.float64)
     means[query_ranking.queries] = query_ranking.label_distance_at_k
 

@@ -46,7 +46,7 @@ def label_rows(split: Split, ranking: Ranking, missing: Tensor | None = None) ->
     for n, space in enumerate(labels.spaces):
         unlabelled_rows = unread[:0] if labels.present is None else (~labels.present[:, n]).nonzero()[:, 0].cpu()
         missing_rows = torch.unique(torch.cat((unread, unlabelled_rows)))
-        evaluation, _ = evaluate(
+        evaluation = evaluate(
             ranking.embeddings,
             space,
             split.queries,
@@ -55,7 +55,8 @@ def label_rows(split: Split, ranking: Ranking, missing: Tensor | None = None) ->
             clusters=False,
             groups=split.groups,
             exclude_group=split.exclude_group and space.class_ids is None,
-        )
+            places=split.places,
+        ).evaluation
         name, score = evaluation.headline, evaluation.main
         values = [evaluation.text(name, x, unit=False) for x in (score.model, score.random, score.oracle)]
         rows.append([space.unit, evaluation.titled(name, score.title), *values, percent(score.normalized())])

@@ -162,7 +162,7 @@ def measure(item: Item) -> Result:
 def _measured(item: Item, split: Split) -> Result:
     with errors_of(item.set_name):
         embeddings = _baseline(item) if item.method.baseline else _trained(item)
-    evaluation, ranking = evaluate(
+    found = evaluate(
         embeddings,
         split.labels,
         groups=split.groups,
@@ -170,6 +170,7 @@ def _measured(item: Item, split: Split) -> Result:
         places=split.places,
         clusters=False,
     )
+    evaluation, ranking = found.evaluation, found.ranking
     with errors_of(item.set_name):
         scores = {name: query_scores(name, evaluation, ranking) for name in item.suite.scores}
     first, *others = scores

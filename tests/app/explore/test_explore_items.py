@@ -10,13 +10,13 @@ import pytest
 import torch
 from PIL import Image
 from support.refusals import refuses
+from support.retrieval import evaluate
 
 from contml._support.tensors import load_tensors, save_tensors
 from contml.app.experiment import load_run, read_evaluation
 from contml.app.explore import explore_index, explore_runs
 from contml.app.report.embedding_map import main_direction
 from contml.data.identity import DataRecord
-from contml.evaluation import evaluate
 from contml.labels import ClassLabels, MultiHotLabels, NumberLabels, VectorLabels
 from contml.search import Index
 

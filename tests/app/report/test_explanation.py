@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.retrieval import evaluate
 
 from contml.app.report.examples import explain_pair, pair_table
 from contml.data import Pixels, Split
 from contml.data.renderers.labels import LabelMapExplainer, LabelMapRenderer
 from contml.data.renderers.poses import PoseExplainer, PoseRenderer
-from contml.evaluation import evaluate
 from contml.labels import (
     ClassLabels,
     NumberLabels,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from PIL import Image
+from support.retrieval import evaluate
 
 from contml.app.report.page import About, write_report
 from contml.app.report.ranking import RankingContent
 from contml.data import Pixels, Split, View
-from contml.evaluation import Evaluated, evaluate
+from contml.evaluation import Evaluated
 from contml.labels import ClassLabels, NumberLabels, WeightedLabels
 
 pytestmark = pytest.mark.slow

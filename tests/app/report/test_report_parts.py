@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from support.label_spaces import space_of
+from support.retrieval import evaluate
 
 from contml._support.text import number, percent, plain_text
 from contml.app.report.examples import by_score, drawn, examples, queries_csv, surprises, worst
@@ -22,7 +23,7 @@ from contml.app.report.ranking import RankingContent, group_rows, label_rows
 from contml.app.report.suspects import report_errors
 from contml.contracts import Measure
 from contml.data import Pixels, Split, View
-from contml.evaluation import Evaluated, evaluate
+from contml.evaluation import Evaluated
 from contml.evaluation.evaluated import headline_words, shortened, summary
 from contml.labels import ClassLabels, NumberLabels, OrdinalLabels, PoseLabels, WeightedLabels
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 from support.refusals import refuses
+from support.retrieval import evaluate
 
 from contml.app.trials.benchmark import benchmark, page_of, trainings_of
 from contml.app.trials.measure import query_scores, ridge
 from contml.app.trials.page import ONE_SEED, SetScores, claim_verdicts, set_scores
 from contml.app.trials.suite import Claim, Method, Suite
 from contml.data import Split
-from contml.evaluation import evaluate, mean_average_precision_at_r, recall_at_k
+from contml.evaluation import mean_average_precision_at_r, recall_at_k
 from contml.labels import ClassLabels, NumberLabels
 
 SUITE = (Path(__file__).parent / "tiny.yaml").read_text()
