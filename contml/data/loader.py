@@ -11,6 +11,7 @@ Of a frozen backbone, whose images are the same in every epoch, a batch has the 
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
 import warnings
 import weakref
@@ -366,6 +367,8 @@ class _Workers:
                 collate_fn=_unchanged,
                 worker_init_fn=ignore_in_worker,
                 persistent_workers=True,
+                # In a process of `contml.work`, the default would be joblib's own, which starts no worker of a loader.
+                multiprocessing_context=multiprocessing.get_all_start_methods()[0],
                 generator=torch.Generator(),  # otherwise every epoch would draw from the global generator
             )
 

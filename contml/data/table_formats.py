@@ -216,7 +216,8 @@ def _check_parquet_size(path: Path, metadata: Any, names: set[str], options: Tab
         for index in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(index)
             if chunk.path_in_schema.partition(".")[0] in names:
-                size += max(chunk.total_uncompressed_size, 8 * chunk.num_values)
+                of_lists = chunk.physical_type == "BYTE_ARRAY" and "." in chunk.path_in_schema
+                size += max(chunk.total_uncompressed_size, (24 if of_lists else 8) * chunk.num_values)
                 unpacked += chunk.total_uncompressed_size
     if size > options.max_bytes:
         raise options.too_many_bytes(path, f"unpacks to {size:,} bytes")

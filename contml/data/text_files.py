@@ -305,9 +305,10 @@ def images_below(folder: Path) -> list[Path]:
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yields a folder and the folders inside it, each once, with the names of its files; without what is hidden.
 
-    Links to folders are followed last, so that an image has the path of its own folder.
+    Links to folders are followed last, so that an image has the path of its own folder. In the folder of a link, links
+    are not followed: those in /proc lead to all files of the machine.
     """
-    done, starts = set[tuple[int, int]](), [folder]
+    done, starts, left = set[tuple[int, int]](), [folder], 0
     for start in starts:
         for directory, folders, files in os.walk(start):
             place = Path(directory)
@@ -317,8 +318,14 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
                 continue
             done.add((status.st_dev, status.st_ino))
             folders[:] = sorted(name for name in folders if name[0] != "." and name.lower() not in _FOREIGN_FOLDERS)
-            starts += [place / name for name in folders if (place / name).is_symlink()]
+            links = [place / name for name in folders if (place / name).is_symlink()]
+            if start == folder:
+                starts += links
+            else:
+                left += len(links)
             yield place, sorted(name for name in files if name[0] != "." and name.lower() not in _FOREIGN_FILES)
+    if left:
+        note(f"{folder}: {left:,} links in folders of links were not followed")
 
 
 def skipped_text(names: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ from contml.contracts import PLAIN, Measure
 from contml.evaluation.evaluated import Evaluated, sentence
 from contml.models.backbones import FEATURES
 from contml.models.weights import is_captioner, names_a_file
-from contml.runs import Run
+from contml.runs import Run, open_run
 from contml.search.calibration import STRICT, Calibration
 from contml.search.labelled_items import LabelledItems
 
@@ -140,11 +140,11 @@ def read(folder: Path) -> SavedModel:
     Raises:
         InputError: the folder is neither, the run has no result, or a file is damaged.
     """
-    refuse_links(folder)
     if (folder / RECORD).is_file():
+        refuse_links(folder)
         return _read_bundle(folder)
     if (folder / "config.yaml").is_file():
-        return _read_run(Run(folder))
+        return _read_run(open_run(folder))
     problem = f"neither a run folder nor a bundle: no config.yaml, no {RECORD}" if folder.is_dir() else "no such folder"
     raise InputError(str(folder), problem, hint="give a folder of 'contml train' or 'contml export'")
 

@@ -494,6 +494,7 @@ class Index:
     def _vectors_read(self) -> tuple[Floats, float]:
         """The vectors of all rows, and the largest norm, read once."""
         if self._loaded is None:
+            segments.check_sizes(self.path, self._manifest)
             vectors, norm, ids = np.empty((self._manifest.rows, self.dim), np.float32), 0.0, list[Any]()
             for start, part in self._columns(["id", "vector"]):
                 read = segments.vectors_of(part["vector"], self.dim)

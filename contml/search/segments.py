@@ -138,6 +138,18 @@ def remove_unused(folder: Path, manifest: Manifest) -> None:
                 path.unlink()
 
 
+def check_sizes(folder: Path, manifest: Manifest) -> None:
+    """Check that segments are as large as their vectors, before these get memory.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: one is smaller.
+    """
+    for name, rows in manifest.segments.items():
+        if (folder / name).lstat().st_size < 4 * rows * manifest.dim:
+            raise damaged(folder, f"{name} is too small for {rows:,} rows")
+
+
 def _sync(folder: Path) -> None:
     """Make the names of new files durable."""
     with suppress(OSError):  # Windows does not open folders
@@ -358,7 +370,11 @@ def kind_of(key: str, value: object) -> Kind:
             except UnicodeEncodeError:
                 raise InputError(f"metadata {key}", repr(value), "must be valid Unicode") from None
             return "text"
-    raise InputError(f"metadata {key}", repr(value)[:100], "must be finite numbers, texts or None")
+    raise InputError(
+        f"metadata {key}",
+        repr(value)[:100],
+        f"must be finite numbers, texts of {TEXT_BYTES // 4:,} characters, or None",
+    )
 
 
 def widened(first: Kind | None, second: Kind) -> Kind:

@@ -208,7 +208,7 @@ def _body(path: Path, content: Mapping[str, Any], records: Sequence[tuple[int, M
 
 
 def _with_flags(where: str, joints: Any, visible: Any) -> Any:
-    if visible is None or not isinstance(joints, list):
+    if visible is None or not isinstance(joints, list) or not all(isinstance(joint, list | None) for joint in joints):
         return joints
     if not isinstance(visible, list) or len(visible) != len(joints):
         raise InputError(where, f"{visible!s:.60} is visible", f"must be a list of {len(joints)} flags")

@@ -38,3 +38,14 @@ def test_a_link_to_a_folder_elsewhere_is_followed_once(tmp_path):
     (tmp_path / "photos/b").symlink_to("../elsewhere/deep")
     (tmp_path / "elsewhere/deep/up").symlink_to("..")
     assert [str(path.relative_to(tmp_path)) for path in images_below(tmp_path / "photos")] == ["photos/a/deep/0.png"]
+
+
+def test_links_in_a_linked_folder_are_not_followed(tmp_path, capsys):
+    """As in /proc/self, whose links lead to all files of the machine."""
+    picture(tmp_path / "machine/secret/0.png")
+    picture(tmp_path / "process/1.png")
+    (tmp_path / "process/root").symlink_to("../machine")
+    picture(tmp_path / "photos/2.png")
+    (tmp_path / "photos/p").symlink_to("../process")
+    assert {path.name for path in images_below(tmp_path / "photos")} == {"1.png", "2.png"}
+    assert "1 links in folders of links were not followed" in capsys.readouterr().err

@@ -35,7 +35,7 @@ def replace(path, other):
 def test_the_second_time_of_change_counts(tmp_path, state):
     for number, name in enumerate(("a.bmp", "b.bmp")):
         Image.fromarray(np.full((8, 8, 3), number, np.uint8)).save(tmp_path / name)
-    split = Split([ImageFile(tmp_path / "a.bmp")], ["a"], VectorLabels(np.zeros(1)))
+    split = Split([ImageFile(tmp_path / "a.bmp")], ["a"], VectorLabels(np.zeros((1, 1))))
     before = state(split)
     assert state(split) == before
     replace(tmp_path / "a.bmp", tmp_path / "b.bmp")

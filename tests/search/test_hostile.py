@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from support.refusals import refuses
 
 from contml import InputError
-from contml.search import Index
+from contml.search import Index, bundle
 from contml.search.images import FILE, IndexModel
 
 SEGMENT, REMOVED = "segment-000001.parquet", "removed-000002.parquet"
@@ -351,3 +352,15 @@ def test_a_compaction_of_hostile_metadata_is_refused(index):
     with pytest.raises(InputError):
         Index.open(index).compact()
     assert (index / SEGMENT).read_bytes() == before
+
+
+@pytest.mark.parametrize("segments", [{SEGMENT: 65536}, {f"segment-{n:06d}.parquet": 65536 for n in range(50_000)}])
+def test_vectors_get_no_more_memory_than_the_files_can_hold(index, segments):
+    changed(segments=segments, dim=1 << 14)(index)
+    with pytest.raises(InputError, match="damaged"):
+        Index.open(index).search(np.zeros((1, 1 << 14)), 5)
+
+
+def test_a_model_that_an_index_names_is_looked_at_before_its_folder_is_walked(index):
+    with refuses("/proc/self/root", "neither a run folder nor a bundle"):
+        bundle.read(Path("/proc/self/root"))

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from contml.runs import Run
 
 
+#: The longest cell of a table that is printed whole; an index may hold texts of a megabyte.
+_LONGEST = 2000
+
+
 def echo(text: object, *, lines: bool = False, err: bool = False) -> None:
     """Print a line, in which text from data cannot control the terminal.
 
@@ -96,13 +100,17 @@ def print_table(
         )
     for row in rows[1:]:
         cells = ((cell, False) if isinstance(cell, str) else (cell.text, cell.best) for cell in row)
-        table.add_row(*(Text(plain_text(text), "bold" * best) for text, best in cells))
+        table.add_row(*(Text(plain_text(_shortened(text)), "bold" * best) for text, best in cells))
     # A piped table is not folded to the width of a terminal.
     console = Console(highlight=False, markup=False, stderr=stderr)
     console.width = console.width if console.is_terminal else 400
     with console.capture() as capture:
         console.print(table)
     console.file.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def print_broken(name: str, cause: str) -> None:

@@ -215,3 +215,20 @@ def test_a_cell_that_unpacks_to_much_more_than_the_file_is_refused(tmp_path):
     parquet.write_table(pyarrow.table({"x": ["x" * 60_000_000]}), tmp_path / "a.parquet", compression="zstd")
     with refuses("a.parquet", "unpacks to"):
         read_table(tmp_path / "a.parquet")
+
+
+def test_lists_of_many_texts_count_as_what_they_take(tmp_path):
+    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(50_000_000, np.int8)), ["a"])
+    lists = pyarrow.ListArray.from_arrays(pyarrow.array([0, len(texts)], pyarrow.int32()), texts)
+    parquet.write_table(pyarrow.table({"x": lists}), tmp_path / "a.parquet")
+    assert (tmp_path / "a.parquet").stat().st_size < 1_000_000
+    with refuses("a.parquet", "unpacks to 1,200,000,000 bytes"):
+        read_table(tmp_path / "a.parquet")
+
+
+def test_joints_that_are_numbers_are_refused(tmp_path):
+    people = [{"name": "0.png", "joints": [0.8, 1.5], "visible": [1, 1]}]
+    (tmp_path / "joints.json").write_text(json.dumps({"people": people}))
+    Image.new("RGB", (8, 8)).save(tmp_path / "0.png")
+    with refuses("row 1: joints", "[0.8, 1.5]"):
+        file(str(tmp_path / "joints.json"), labels={"joints": "pose"})
