@@ -412,7 +412,9 @@ def test_what_is_flipped(flip, seed):
     picture[:, :16] = 255
     split, options = split_of([picture] * 12), {"resize": 32, "crop": 32, "flip": flip}
     decoder = BatchDecoder(split, transform=CropTransform(0, 0, resize=32, crop=32), **options)
-    flips = [decoder.batch(Request(step, [*range(12)], 0, (seed, 0, step))).batch.images[:, 0, 0, 0] for step in range(9)]
+    flips = [
+        decoder.batch(Request(step, [*range(12)], 0, (seed, 0, step))).batch.images[:, 0, 0, 0] for step in range(9)
+    ]
     shares = {float((flipped == 0).float().mean()) for flipped in flips}
     assert (shares == {0, 1}) if flip == "batch" else all(0 < share < 1 for share in shares)
 

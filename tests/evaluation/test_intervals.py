@@ -77,9 +77,7 @@ def test_the_variance_counts_each_pair_of_values_that_share_an_item_once(size):
     residuals, sets = values - values.mean(), [set(row) for row in items.tolist()]
     independent = values.var(ddof=1) / 30
     shared = 0.0
-    subsets = {
-        subset for row in sets for n in range(1, size + 1) for subset in itertools.combinations(sorted(row), n)
-    }
+    subsets = {subset for row in sets for n in range(1, size + 1) for subset in itertools.combinations(sorted(row), n)}
     for subset in subsets:
         own = np.array([row.issuperset(subset) for row in sets])
         shared -= (-1) ** len(subset) * residuals[own].sum() ** 2 / (1 - own.mean()) ** size
