@@ -125,7 +125,7 @@ def evaluation(kind: str, items: int) -> Measurement:
     labels = {"numbers": VectorLabels(z[:, 0]), "vectors": VectorLabels(z), "poses": PoseLabels(joints)}[kind]
 
     def figure() -> str:
-        found = evaluate(x, labels)[0]
+        found = evaluate(x, labels).evaluation
         scores = ", ".join(f"{name} {score.model:.9g}" for name, score in found.scores.items())
         return f"{scores}, Spearman {found.spearman:.9g}"
 

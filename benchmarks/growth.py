@@ -60,7 +60,7 @@ from contml.data import Batch, BoxCrop, Split, cache
 from contml.data.identity import DataRecord
 from contml.data.sources import ImageFiles
 from contml.evaluation import evaluate
-from contml.labels import ClassLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels
 from contml.sampling import BatchSampler, ClassSampler, DenseSampler, TripletSampler, UniformSampler
 from contml.tasks._readers.folders import DiskFiles
 from contml.tasks.table.file import file
@@ -89,17 +89,17 @@ def exponent(items: list[int], times: list[float]) -> float:
     return float(np.polyfit(np.log(items), np.log(times), 1)[0])
 
 
-def neighbours(labels: Callable[[int], VectorLabels], items: int) -> float:
+def neighbours(labels: Callable[[int], NumberLabels], items: int) -> float:
     space = labels(items)
     return seconds(lambda: space.nearest(5))
 
 
-def ages(items: int) -> VectorLabels:
-    return VectorLabels(torch.randint(0, 100, (items,), generator=torch.Generator().manual_seed(0)))
+def ages(items: int) -> NumberLabels:
+    return NumberLabels(torch.randint(0, 100, (items,), generator=torch.Generator().manual_seed(0)))
 
 
-def reals(items: int) -> VectorLabels:
-    return VectorLabels(torch.rand(items, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+def reals(items: int) -> NumberLabels:
+    return NumberLabels(torch.rand(items, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
 
 
 def sampled(sampler: Callable[[int], BatchSampler], items: int) -> float:
@@ -114,7 +114,7 @@ def sampled(sampler: Callable[[int], BatchSampler], items: int) -> float:
 
 
 def classes(items: int) -> ClassLabels:
-    return ClassLabels.from_ids(torch.arange(items) % (items // 10))
+    return ClassLabels(torch.arange(items) % (items // 10))
 
 
 #: The cells of the labels of a table, by their kind, which is also the name of the column.
@@ -277,7 +277,7 @@ def table_memory(items: int, kind: str) -> tuple[float, float, float]:
 
 def boxes_memory(items: int) -> tuple[float, float]:
     """Bytes per row of a list of boxes of image files, and of a split that was made of it."""
-    labels, names = VectorLabels(torch.zeros(items)), Texts(f"{row:07d}.jpg" for row in range(items))
+    labels, names = NumberLabels(torch.zeros(items)), Texts(f"{row:07d}.jpg" for row in range(items))
     pathlib_keeps = [Path(f"/data/photographs/{row:07d}.jpg") for row in range(items)]  # a table of all names
     del pathlib_keeps
     with traced_memory() as memory:
@@ -313,7 +313,7 @@ def traced_memory() -> Iterator[Callable[[], tuple[int, int]]]:
 def cache_index(items: int) -> tuple[float, float, float, float]:
     """Bytes per image of the index on disk, kept, and the most while it is searched; microseconds of the search."""
     names = Texts(f"/data/photographs/{row:08d}.jpg" for row in range(items))
-    split = Split(ImageFiles(names), names, VectorLabels(torch.zeros(items)))
+    split = Split(ImageFiles(names), names, NumberLabels(torch.zeros(items)))
 
     def make(rows: Rows) -> Iterator[Batch]:
         for chunk in torch.split(as_rows(rows, items), cache.CHUNK):
@@ -356,7 +356,7 @@ def growth(items: list[int]) -> dict[str, list[float]]:
     return {name: [measure(count) for count in items] for name, measure in GROWTH.items()}
 
 
-def evaluation_inputs(items: int) -> tuple[Tensor, VectorLabels]:
+def evaluation_inputs(items: int) -> tuple[Tensor, NumberLabels]:
     """Unit vectors `[N, 512]` that follow the ages in part."""
     random = torch.Generator().manual_seed(0)
     labels = ages(items)

@@ -105,7 +105,7 @@ def misses_of_classes(kind: str, classes: int, *, new: bool) -> dict[tuple[str, 
             spreads = np.exp(0.5 * random.standard_normal((classes, 1)))
         x = centres[number] + spreads[number] * random.standard_normal((len(number), DIMENSIONS))
         noisy = x + 0.7 * random.standard_normal(x.shape)
-        first, second = (evaluate(torch.from_numpy(each), labels, clusters=False)[1] for each in (x, noisy))
+        first, second = (evaluate(torch.from_numpy(each), labels, clusters=False).ranking for each in (x, noisy))
         for name in ("map_at_r", "recall@1"):
             values, others = (each.scores.get(name, each.values) for each in (first, second))
             for of, estimated in (("value", values), ("difference", values - others)):

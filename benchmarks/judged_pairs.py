@@ -115,7 +115,7 @@ def run(record: Record, minutes: float, counts: Sequence[int] = JUDGMENTS, seeds
                     continue
                 if time.monotonic() > end:
                     return False
-                labels = judge(data, count, seed) if count else VectorLabels(data.hidden[:TRAIN], squared=False)
+                labels = judge(data, count, seed) if count else VectorLabels(data.hidden[:TRAIN])
                 record.add(key, {"spearman": train(loss_name, labels, data, seed)})
     return True
 

@@ -55,7 +55,7 @@ from contml.data.split import Task
 from contml.distances.euclidean import pairs
 from contml.evaluation import half_width, label_errors
 from contml.evaluation.embed import embed
-from contml.labels import CaptionLabels, LabelSpace, PoseLabels, SegmentationLabels, VectorLabels
+from contml.labels import CaptionLabels, LabelSpace, NumberLabels, PoseLabels, SegmentationLabels
 from contml.losses.driver import PairLoss
 from contml.work import OutOfTimeError, run
 
@@ -130,7 +130,7 @@ def noisy_captions(task: Task, bad: Tensor, random: np.random.Generator) -> Labe
 def noisy_prices(task: Task, bad: Tensor, random: np.random.Generator) -> LabelSpace:
     """The logarithm gets an error."""
     labels = copy.copy(task.train.labels)
-    assert isinstance(labels, VectorLabels)
+    assert isinstance(labels, NumberLabels)
     labels.values = labels.values.clone()
     labels.values[bad] += float(labels.values.std()) * torch.from_numpy(random.standard_normal((len(bad), 1)))
     return labels
@@ -201,13 +201,13 @@ def plant(pack: str, found: Data, kind: str, seed: int) -> Planted:
     if kind == "swaps":
         label_of = torch.arange(n)
         label_of[bad] = bad.view(-1, 2).flip(1).flatten()
-        numbers = labels.values[label_of, 0].numpy() if isinstance(labels, VectorLabels) else None
+        numbers = labels.values[label_of, 0].numpy() if isinstance(labels, NumberLabels) else None
         return Planted(Table(found.matrix[label_of][:, label_of]), wrong, numbers)
     noisy = PACKS[pack].noise(found.task, bad, random)
     matrix = found.matrix.clone()
     matrix[bad] = noisy.pairwise(bad)
     matrix[:, bad] = matrix[bad].T
-    return Planted(Table(matrix), wrong, noisy.values[:, 0].numpy() if isinstance(noisy, VectorLabels) else None)
+    return Planted(Table(matrix), wrong, noisy.values[:, 0].numpy() if isinstance(noisy, NumberLabels) else None)
 
 
 def item_losses(loss: PairLoss, x: Tensor, labels: LabelSpace, rows: Tensor) -> Floats:

@@ -38,7 +38,7 @@ from torch import Tensor
 from benchmarks.measure import FLICKR8K_PACK, heading, table
 from contml._support.text import MISSING, number
 from contml.app.experiment import extract_features, load
-from contml.app.trials.measure import with_matrices, write_components
+from contml.app.trials.measure import is_slow, with_matrices, write_components
 from contml.app.trials.statistics import Estimate, estimate
 from contml.data import Split, Task
 from contml.evaluation.evaluators import RetrievalEvaluator
@@ -137,7 +137,7 @@ def find(name: str, given: argparse.Namespace, seed: int, is_unit: bool) -> Foun
         folder = Path(_folder.name) / name
         folder.mkdir()
         for part, split in task.splits.items():
-            if split.labels.exponent is None:  # a batch of captions would cost more than its step
+            if is_slow(split.labels):  # a batch of captions would cost more than its step
                 np.save(folder / f"{part}.npy", split.labels.pairwise().numpy())
         _tasks[name] = task, with_matrices(task, folder)
     task, fast_task = _tasks[name]

@@ -28,6 +28,7 @@ import torch
 from benchmarks.efficientnet import lite2
 from contml.app.experiment import Experiment, load
 from contml.app.experiment.loading import choose
+from contml.app.trials.measure import is_slow
 from contml.app.trials.statistics import estimate
 from contml.data import Split, Task
 from contml.evaluation.evaluators import Found
@@ -117,7 +118,7 @@ def _lite2_file(folder: Path) -> str:
 def with_matrices(task: Task) -> Task:
     """The task with label distances that are computed once, where each batch would take long."""
     splits = {
-        name: replace(split, labels=MatrixLabels(split.labels.pairwise())) if split.labels.exponent is None else split
+        name: replace(split, labels=MatrixLabels(split.labels.pairwise())) if is_slow(split.labels) else split
         for name, split in task.splits.items()
     }
     return task.with_splits(splits)

@@ -2,7 +2,7 @@
 
     import contml
 
-    labels = contml.VectorLabels(ages)
+    labels = contml.NumberLabels(ages)
     loss_function = contml.LogRatioLoss()
     loss = loss_function(model(images[rows]), labels[rows])
 

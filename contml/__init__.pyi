@@ -18,6 +18,7 @@ from contml._support.progress import progress_bar as progress_bar
 from contml.estimator import ContinuousMetric as ContinuousMetric
 from contml.evaluation import (
     Evaluation as Evaluation,
+    Retrieval as Retrieval,
     evaluate as evaluate,
 )
 from contml.labels import (
@@ -31,6 +32,7 @@ from contml.labels import (
     MatrixLabels as MatrixLabels,
     MultiHotLabels as MultiHotLabels,
     NearestLabels as NearestLabels,
+    NumberLabels as NumberLabels,
     OrdinalLabels as OrdinalLabels,
     PairLabels as PairLabels,
     PoseLabels as PoseLabels,

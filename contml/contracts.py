@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from contml._support.text import MISSING, number, plain_text
@@ -40,21 +40,20 @@ class Measure:
     """How label distances are printed in the unit of the labels. A loss never uses it.
 
     A mean of label distances is converted as a single one is. So a mean of differences of logarithms becomes the
-    geometric mean of factors, and a mean of squared distances becomes the root mean square.
+    geometric mean of factors.
 
     Attributes:
         unit: the unit of the labels, such as "km", or "" for plain numbers; that of label distances, unless these are
             ratios.
         factor: the value of a label distance of 1; finite and above 0.
-        kind: "linear": factor x distance; "root": the square root of that, for squared distances; "ratio": its
-            exponential, for distances of logarithms.
+        kind: "linear": factor x distance; "ratio": the exponential of that, for distances of logarithms.
         name: what the labels are, such as the column "price_usd" of a table; "" if that is not known.
         dates: the labels are dates, as days from 1970-01-01.
     """
 
     unit: str = ""
     factor: float = 1.0
-    kind: Literal["linear", "root", "ratio"] = "linear"
+    kind: Literal["linear", "ratio"] = "linear"
     name: str = ""
     dates: bool = False
 
@@ -67,29 +66,15 @@ class Measure:
         """Whether label distances have no unit, such as 1 - mIoU, and are printed as they are."""
         return self == PLAIN
 
-    @property
-    def linear(self) -> Measure:
-        """The measure of plain distances, if this one is of squared distances; else itself."""
-        return replace(self, factor=math.sqrt(self.factor), kind="linear") if self.kind == "root" else self
-
-    @property
-    def root(self) -> Measure:
-        """The measure of the squares of distances of this one; without a unit if these are of logarithms."""
-        return PLAIN if self.kind == "ratio" else replace(self, factor=self.factor**2, kind="root")
-
     def of(self, label_distance: float) -> float:
-        """The label distance in this unit; NaN for NaN, and for the root of a negative number."""
+        """The label distance in this unit; NaN for NaN."""
         value = self.factor * label_distance
-        if self.kind == "root":
-            return math.sqrt(value) if value >= 0 else math.nan
         if self.kind == "ratio":
             return math.inf if value > 700 else math.exp(value)
         return value
 
     def inverse(self, value: float) -> float:
         """The label distance that is `value` in this unit: the inverse of `of`; NaN where there is none."""
-        if self.kind == "root":
-            return value**2 / self.factor if value >= 0 else math.nan
         if self.kind == "ratio":
             return math.log(value) / self.factor if value > 0 else math.nan
         return value / self.factor
@@ -132,9 +117,7 @@ class Measure:
         low, value, high = (abs(a - b) + sign * margin for sign in (-1, 0, 1))
         if self.kind == "ratio":
             return self.text(value, low, high)
-        # The interval of roots has the width that the slope between the two gives it, or at one the slope there.
-        slope = abs(self.gap(a, b)) / value if value else self.factor / (2 * self.of(a) or math.inf)
-        words = number(margin * (slope if self.kind == "root" else self.factor))
+        words = number(margin * self.factor)
         decimals = len(words.partition(".")[2])
         return f"{abs(self.gap(a, b)):,.{decimals}f} ± {words}{self.after}"
 

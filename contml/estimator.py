@@ -28,7 +28,7 @@ from contml.data import Images, Split, Vector
 from contml.distances.euclidean import normalize
 from contml.evaluation import evaluate
 from contml.evaluation.evaluated import is_untrained
-from contml.labels import ClassLabels, LabelSpace, VectorLabels
+from contml.labels import ClassLabels, LabelSpace, NumberLabels, VectorLabels
 from contml.losses import LOSSES, CrossBatchMemory, PairLoss
 from contml.losses.inputs import check_loss, check_requirement
 from contml.sampling import ClassSampler, UniformSampler
@@ -40,7 +40,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 #: What to do if a loss does not take the labels of `fit`, by what the loss requires.
 _HINTS = {
     "graded": 'give numbers, or choose a loss of classes, such as loss="multi_similarity"',
-    "binary": 'give classes (labels="classes"), or binarized labels such as contml.NearestLabels(k, space=...)',
+    "binary": 'give classes (labels="classes"), or binarized labels such as contml.NearestLabels(space, k)',
     "classes": 'give classes (labels="classes")',
 }
 #: Items per class in a batch, where it cannot hold all classes.
@@ -55,7 +55,7 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     `y` is one of these:
 
-    - numbers `[n]` or vectors `[n, k]`: label distances are Euclidean, squared for `LogRatioLoss(squared=True)`;
+    - numbers `[n]` or vectors `[n, k]`: label distances are Euclidean;
     - classes `[n]`: strings and booleans, or integers with `labels="classes"`;
     - a label space of contml, such as `GeoLabels`, or a list of parts of one, `[space[[0]], space[[1]], ...]`, which
       `GridSearchCV` can split.
@@ -133,8 +133,6 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             for width, next_width in pairwise([X.shape[1], *self.hidden, self.dim]):
                 layers += [nn.Linear(width, next_width), nn.ReLU()]
         inner_loss = loss.loss if isinstance(loss, CrossBatchMemory) else loss
-        if isinstance(inner_loss, PairLoss) and not _parts_of_a_space(y):  # as the loss itself takes numbers
-            labels = labels.with_exponent(inner_loss.number_exponent)
         on_sphere = isinstance(inner_loss, PairLoss) and inner_loss.on_sphere
         network = nn.Sequential(*layers[:-1], *([_UnitLength()] if on_sphere else []))
         trainer = Trainer(
@@ -195,14 +193,13 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """How well the embedding ranks the items of X for each other: 1 as by label distance, 0 as at random.
 
         It is the normalized score of the mean label distance of the 10 nearest items (of fewer than 100 items, a tenth
-        of them), not squared for numbers and vectors; where labels are classes, of Recall@1. NaN if all label distances
-        are equal.
+        of them); where labels are classes, of Recall@1. NaN if all label distances are equal.
         """
         embeddings = self.transform(X)
         if not _parts_of_a_space(y):
             y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
         labels = _label_space(y, self.labels)
-        return evaluate(embeddings, labels, clusters=False)[0].main.normalized()
+        return evaluate(embeddings, labels, clusters=False).score
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -236,9 +233,10 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             raise InputError(error.subject, error.got, error.allowed, _HINTS[given.requires]) from None
         if isinstance(self.loss, nn.Module):
             return copy.deepcopy(self.loss)
-        data = {"embedding_dim": self.dim, "labels": labels}
+        data: dict[str, Any] = {"embedding_dim": self.dim, "labels": labels}
         if labels.class_ids is not None:
-            data["num_classes"] = int(labels.class_ids.max()) + 1
+            class_ids = torch.unique(labels.class_ids)
+            data |= {"class_ids": class_ids, "num_classes": len(class_ids)}
         loss: nn.Module = given(**{name: value for name, value in data.items() if name in data_arguments(given)})
         return loss
 
@@ -248,7 +246,7 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         if labels.kind != "classes":
             return UniformSampler(batch_size, labels=labels, seed=seed)
         assert labels.class_ids is not None
-        classes = min(int(labels.class_ids.max()) + 1, max(2, batch_size // _INSTANCES))
+        classes = min(len(torch.unique(labels.class_ids)), max(2, batch_size // _INSTANCES))
         return ClassSampler(classes, batch_size // classes, labels=labels, seed=seed)
 
 
@@ -292,6 +290,6 @@ def _label_space(y: Any, how: str) -> LabelSpace:
     if y.dtype.kind in "mM":  # numpy converts them to floats of any unit
         raise InputError("y", f"{y.dtype}", "must be numbers or classes", "give contml.DateLabels(dates)")
     try:
-        return VectorLabels(y.astype(np.float64), squared=False)
+        return (NumberLabels if y.ndim == 1 else VectorLabels)(y.astype(np.float64))
     except (TypeError, ValueError) as error:
         raise InputError("y", f"not numbers ({one_line(error)})", hint='set labels="classes" if they are') from None

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -17,12 +18,16 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import distributed_c10d
 
 from contml._support.errors import InputError, one_line
 from contml._support.signals import StopRequest
 
 #: Words of the errors that PyTorch's backends raise when another process is gone.
 _LOST = ("connection closed", "connection reset", "broken pipe", "remote process exited", "socket timeout")
+
+#: The time in which the processes of a training must be connected, and that one may wait for the others afterwards.
+CONNECTED_WITHIN, _WAITS = timedelta(minutes=5), timedelta(minutes=30)
 
 #: Looks per second at the threads of a process that ends.
 _LOOKS = 200
@@ -34,6 +39,13 @@ def world() -> tuple[int, int]:
     """(rank, number of processes); (0, 1) without a process group."""
     is_distributed = dist.is_available() and dist.is_initialized()
     return (dist.get_rank(), dist.get_world_size()) if is_distributed else (0, 1)
+
+
+def wait_longer() -> None:
+    """Let the processes, which are connected, wait for each other longer: one of them evaluates."""
+    if world()[1] > 1:
+        set_timeout = getattr(dist, "set_timeout", distributed_c10d._set_pg_timeout)  # public since torch 2.14
+        set_timeout(_WAITS)
 
 
 @cache

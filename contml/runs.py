@@ -23,7 +23,16 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from contml._support.errors import InputError
-from contml._support.files import append_line, check_new_folder, locked, read_bytes, remove_temporaries, taken, write
+from contml._support.files import (
+    append_line,
+    check_new_folder,
+    locked,
+    read_bytes,
+    refuse_links,
+    remove_temporaries,
+    taken,
+    write,
+)
 
 #: Keys of a config that change no result.
 WITHOUT_EFFECT = frozenset(
@@ -302,12 +311,13 @@ def open_run(folder: Path) -> Run:
     """Opens an existing run folder.
 
     Raises:
-        InputError: there is no such folder, or it has no `config.yaml`.
+        InputError: there is no such folder, it has no `config.yaml`, or a link leads out of it.
     """
     run = Run(folder)
     if not run.config.is_file():
         got = "not a run folder, it has no config.yaml" if folder.is_dir() else "no such run folder"
         raise InputError(str(folder), got, hint="give a folder that 'contml train' made")
+    refuse_links(folder)
     return run
 
 

@@ -33,7 +33,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from filelock import FileLock
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import append_line, locked, remove_folder, unwritable
+from contml._support.files import append_line, locked, read_bytes, refuse_links, remove_folder, unwritable
 from contml._support.signals import StopRequest
 
 #: Seconds between two looks of a worker: is its command alive, and does it ask to stop?
@@ -115,7 +115,7 @@ class Lines(Mapping[str, ResultT], Results[ResultT]):
         super().__init__(path.with_name(f".{path.name}.work"))
         self.path, self.head = path, head
         self._values: dict[str, ResultT] = {}
-        content = path.read_bytes() if path.exists() else b""
+        content = read_bytes(path, sys.maxsize) if path.exists() else b""
         lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
         self._bytes = sum(map(len, lines))
         for number, line in enumerate(lines, 1):
@@ -195,6 +195,9 @@ class Files(Results[ResultT]):
     suffix = ""
 
     def __init__(self, root: Path, place: Path | None = None) -> None:
+        if root.is_symlink():
+            raise InputError(str(root), "a link", hint="remove it")
+        refuse_links(root)
         super().__init__(root / ".work")
         self._root, self._place = root, place or root
         self._found: set[str] = set()

@@ -53,7 +53,7 @@ def example(name: str) -> str:
     loss, needed = LOSSES[name], data_arguments(LOSSES[name])
     assert issubclass(loss, PairLoss)
     if loss.requires in ("graded", "any"):
-        labels = "contml.VectorLabels(torch.rand(40) * 80)  # ages"
+        labels = "contml.NumberLabels(torch.rand(40) * 80)  # ages"
     else:
         labels = "contml.ClassLabels(torch.arange(10).repeat_interleave(4))  # ten classes"
     values = {"num_classes": "10", "embedding_dim": "64", "labels": "labels"}

@@ -23,7 +23,7 @@ def dials(count: int, seed: int) -> Split:
     """Dials as a split. For files, give `ImageFile(path)` in place of `Pixels(array)`."""
     images, readings = draw_dials(count, seed)
     pixels = (255 * images).byte().permute(0, 2, 3, 1).numpy()
-    labels = contml.VectorLabels(readings, unit="units of the dial")
+    labels = contml.NumberLabels(readings, unit="units of the dial")
     return Split([Pixels(image) for image in pixels], [f"dial {row}" for row in range(count)], labels)
 
 

@@ -29,7 +29,7 @@ class Dials(Dataset[tuple[Tensor, int]]):
 
 def main() -> None:
     images, readings = draw_dials(400, seed=0)
-    labels, model = contml.VectorLabels(readings), network()
+    labels, model = contml.NumberLabels(readings), network()
     print(f"untrained, {share_of_random(model)}")
     # 10 anchors in a batch, each with its 5 nearest items by label distance; the rest are random items.
     sampler = DenseSampler(100, anchors_per_batch=10, neighbours=5, labels=labels, seed=0)

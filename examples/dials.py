@@ -41,5 +41,5 @@ def share_of_random(model: nn.Module) -> str:
     """How well the embedding of unseen dials ranks them: the lower, the better."""
     images, readings = draw_dials(200, seed=1)
     with torch.inference_mode():
-        main = contml.evaluate(model(images), contml.VectorLabels(readings))[0].main
+        main = contml.evaluate(model(images), contml.NumberLabels(readings)).evaluation.main
     return f"{main.title}: {100 * main.model / main.random:.1f} % of a random ranking"

@@ -37,7 +37,7 @@ class MetricTrainer(Trainer):
 
 def main() -> None:
     images, readings = draw_dials(400, seed=0)
-    labels, model = contml.VectorLabels(readings), network()
+    labels, model = contml.NumberLabels(readings), network()
     print(f"untrained, {share_of_random(model)}")
     with TemporaryDirectory() as folder:
         options = TrainingArguments(

@@ -38,7 +38,7 @@ class Embedding(lightning.LightningModule):
 
 def main() -> None:
     images, readings = draw_dials(400, seed=0)
-    labels = contml.VectorLabels(readings)
+    labels = contml.NumberLabels(readings)
     module = Embedding(labels)
     print(f"untrained, {share_of_random(module.network)}")
     sampler = UniformSampler(100, batches=40, labels=labels, seed=0)

@@ -41,7 +41,7 @@ def dials(items: int = 400, queries: int = 50, seed: int = 0) -> Task:
 
     def split(count: int) -> Split:
         readings: list[float] = random.uniform(0, 100, count).tolist()
-        labels = contml.VectorLabels(readings, unit="units of the dial")
+        labels = contml.NumberLabels(readings, unit="units of the dial")
         names = [f"dial {row}" for row in range(count)]
         images = [Drawn(reading, hue) for reading, hue in zip(readings, random.random(count), strict=True)]
         return Split(images, names, labels)

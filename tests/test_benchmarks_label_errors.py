@@ -10,7 +10,7 @@ from support.label_spaces import captions, poses
 from benchmarks import label_errors as benchmark
 from contml.app.trials.record import Record
 from contml.data import Split, Task
-from contml.labels import SegmentationLabels, VectorLabels
+from contml.labels import NumberLabels, SegmentationLabels
 from contml.losses import LogRatioLoss
 
 
@@ -25,7 +25,7 @@ def changed(found, planted):
 
 
 def test_swapped_labels_change_their_places():
-    found = data(VectorLabels(torch.arange(200.0), squared=False))
+    found = data(NumberLabels(torch.arange(200.0)))
     planted = benchmark.plant("houses_535", found, "swaps", 3)
     assert planted.wrong.sum() == 10
     wrong = np.flatnonzero(planted.wrong)
@@ -41,7 +41,7 @@ def test_swapped_labels_change_their_places():
 @pytest.mark.parametrize(
     ("pack", "labels"),
     [
-        ("houses_535", VectorLabels(torch.randn(20, generator=torch.Generator().manual_seed(0)))),
+        ("houses_535", NumberLabels(torch.randn(20, generator=torch.Generator().manual_seed(0)))),
         ("pose_lspet", poses()),
         ("rooms_nyuv2", SegmentationLabels(np.random.default_rng(0).integers(0, 4, (20, 16, 16)), 4)),
     ],
@@ -76,7 +76,7 @@ def test_the_pixels_of_noisy_rooms_are_counted():
 def test_the_loss_of_an_item_is_its_mean_as_an_anchor(monkeypatch):
     monkeypatch.setattr(benchmark, "_BATCH", 10)
     monkeypatch.setattr(benchmark, "_BATCHES", 1)
-    x, labels = torch.randn(10, 3, dtype=torch.float64), VectorLabels(torch.randn(10))
+    x, labels = torch.randn(10, 3, dtype=torch.float64), NumberLabels(torch.randn(10))
     loss = LogRatioLoss()
     found = benchmark.item_losses(loss, x, labels, torch.arange(10))
     expected = [loss(x, labels, anchors=torch.tensor([row])).item() for row in range(10)]

@@ -16,7 +16,7 @@ from support.refusals import refuses
 from contml import InputError, work
 from contml.app.trials.sweep import sweep
 from contml.evaluation import embed_parts
-from contml.labels import CaptionLabels, VectorLabels, nearest
+from contml.labels import CaptionLabels, NumberLabels, VectorLabels, nearest
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning"
@@ -56,12 +56,12 @@ def test_no_cluster_answers(tmp_path):
 def test_ray_is_not_installed(tmp_path, monkeypatch):
     monkeypatch.setattr(work, "find_spec", lambda name: None)
     with refuses("cluster", got="Ray is not installed", hint="contml[cluster]"):
-        nearest(VectorLabels(torch.arange(4.0)), 1, cache=tmp_path, cluster="local")
+        nearest(NumberLabels(torch.arange(4.0)), 1, cache=tmp_path, cluster="local")
 
 
 def test_a_cluster_needs_a_cache():
     with refuses("cluster", got="local", hint="cache="):
-        nearest(VectorLabels(torch.arange(4.0)), 1, cluster="local")
+        nearest(NumberLabels(torch.arange(4.0)), 1, cluster="local")
 
 
 def test_a_machine_that_does_not_share_the_folder(tmp_path, monkeypatch):

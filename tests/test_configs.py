@@ -31,9 +31,9 @@ OWN = {
     "classes/omniglot_small": ["loss.epsilon=2"],
     # Of so few images the batch might have no positive pair.
     "pose/synthetic_nearest": ["binarize.k=12"],
-    "pose/synthetic_threshold": ["binarize.threshold=1000"],
+    "pose/synthetic_threshold": ["binarize.threshold=32"],
     "captions/synthetic_threshold": ["binarize.threshold=1.0"],  # word vectors from so few captions are poor
-    "pose/mpii_threshold": ["binarize.threshold=500.0"],  # squared pixels of a smaller crop
+    "pose/mpii_threshold": ["binarize.threshold=22.0"],  # pixels of a smaller crop
     # Without normalization no triplet of the small data set violates the margin.
     "classes/hdml_triplet": ["model.normalize=true"],
     "table/default": ["task.labels={reading: number}"],

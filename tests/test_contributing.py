@@ -11,6 +11,7 @@ from losses.test_family import Member, equals_its_loop
 from PIL import Image
 from support import reference_pairs
 from support.paths import ROOT
+from support.retrieval import evaluate
 from support.strategies import CLASS_CASES
 
 import contml
@@ -22,7 +23,7 @@ from contml.app.report.page import About, write_report
 from contml.app.report.ranking import RankingContent
 from contml.config import options
 from contml.data import Pixels, Split
-from contml.evaluation import Evaluated, class_retrieval, evaluate, metrics
+from contml.evaluation import Evaluated, class_retrieval, metrics
 from contml.evaluation.evaluated import summary
 from contml.evaluation.metrics import Published
 from contml.evaluation.results import usual
@@ -63,7 +64,7 @@ def test_a_data_set_is_one_function_of_at_most_40_lines(tmp_path, monkeypatch):
     train, val = (int(facts[f"{name} images"].split()[0].strip(",")) for name in ("training", "validation"))
     assert train + val == 15
     assert facts["training images"].endswith("(excluded: 1 without a wingspan)")
-    assert facts["label distance"] == "squared cm of wingspan"
+    assert facts["label distance"] == "cm of wingspan"
 
 
 def test_a_loss_is_its_formula_two_rows_a_loop_and_a_page(monkeypatch):

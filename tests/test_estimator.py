@@ -56,8 +56,8 @@ def test_conformance_with_scikit_learn(estimator, check):
 def test_embedding_distances_follow_label_distances(loss):
     held_out, labels = spiral(150, seed=1)
     found = make_pipeline(StandardScaler(), ContinuousMetric(loss=loss, epochs=60, random_state=0))
-    raw_features, space = StandardScaler().fit(X).transform(held_out), contml.VectorLabels(labels, squared=False)
-    raw = contml.evaluate(raw_features, space)[0].main.normalized()
+    raw_features, space = StandardScaler().fit(X).transform(held_out), contml.NumberLabels(labels)
+    raw = contml.evaluate(raw_features, space).score
     assert raw < 0.6
     assert found.fit(X, Y).score(held_out, labels) > raw + 0.25
 
@@ -70,27 +70,12 @@ def same_metric(y, other, **options):
     return np.array_equal(*(quick(**options).fit(X, labels).embedding_ for labels in (y, other)))
 
 
-@pytest.mark.parametrize(
-    ("loss", "squared"),
-    [
-        (contml.LogRatioLoss(), True),
-        (contml.LogRatioLoss(squared=False), False),
-        ("log_ratio", True),
-        ("dense_triplet", False),
-        ("rank_n_contrast", False),
-        ("soft_info_nce", False),
-    ],
-)
-def test_label_distances_are_squared_for_the_squared_log_ratio_alone(loss, squared):
+@pytest.mark.parametrize("loss", [contml.LogRatioLoss(), "log_ratio", "dense_triplet"])
+def test_numbers_and_their_label_space_are_the_same(loss):
     y = np.stack([Y, np.sin(Y)], 1)
-    assert same_metric(y, contml.VectorLabels(y, squared=squared), loss=loss)
+    assert same_metric(y, contml.VectorLabels(y), loss=loss)
     estimator = quick(loss=loss).fit(X, y)
-    assert estimator.score(X, y) == estimator.score(X, contml.VectorLabels(y, squared=False))  # one unit for all losses
-    if not isinstance(loss, str):  # as the loss reads a tensor of numbers
-        embeddings = torch.randn(9, 3, dtype=torch.float64)
-        numbers = torch.from_numpy(Y[:9])
-        expected = loss(embeddings, contml.VectorLabels(numbers, squared=squared))
-        assert torch.equal(loss(embeddings, numbers), expected)
+    assert estimator.score(X, y) == estimator.score(X, contml.VectorLabels(y))
 
 
 def test_integers_are_numbers_unless_classes_are_asked_for():
@@ -207,7 +192,7 @@ def test_a_loss_is_copied_and_its_parameters_train():
     loss = Scaled()
     quick(loss=loss).fit(X, Y)
     assert loss.scale.item() == 1
-    memory = contml.CrossBatchMemory(64, loss=contml.RAWLoss(), embedding_dim=3)
+    memory = contml.CrossBatchMemory(contml.RAWLoss(), 64, embedding_dim=3)
     lengths = np.linalg.norm(quick(loss=memory).fit(X, STRINGS).embedding_, axis=1)
     np.testing.assert_allclose(lengths, 1, atol=1e-5)
     assert memory.steps == 0

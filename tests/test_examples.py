@@ -76,7 +76,7 @@ class Module(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 def sampler():
-    return UniformSampler(4, labels=contml.VectorLabels(torch.arange(12.0)), seed=5)
+    return UniformSampler(4, labels=contml.NumberLabels(torch.arange(12.0)), seed=5)
 
 def train(epochs, **options):
     module = Module()
@@ -108,7 +108,7 @@ from transformers import Trainer, TrainingArguments
 from contml.sampling import UniformSampler
 
 def sampler():
-    return UniformSampler(4, labels=contml.VectorLabels(torch.arange(12.0)), seed=5)
+    return UniformSampler(4, labels=contml.NumberLabels(torch.arange(12.0)), seed=5)
 
 class Recording(Trainer):
     seen = []

@@ -12,7 +12,7 @@ from support.miniature import Flat, small_trainer
 from contml import ContinuousMetric
 from contml.config import data_arguments
 from contml.distances import cosine, euclidean, squared_euclidean
-from contml.labels import ClassLabels, NearestLabels, PoseLabels, ThresholdLabels, VectorLabels, nearest
+from contml.labels import ClassLabels, NearestLabels, NumberLabels, PoseLabels, ThresholdLabels, VectorLabels, nearest
 from contml.losses import LOSSES
 from contml.training.setup import accelerator
 
@@ -24,7 +24,7 @@ pytestmark = [
 
 def test_class_ids_below_0_stop_the_process():
     """In a process of its own, since the assertion makes the device unusable for it."""
-    code = "import torch; from contml import ClassLabels; ClassLabels.from_ids(torch.tensor([0, -1]).cuda()); "
+    code = "import torch; from contml import ClassLabels; ClassLabels(torch.tensor([0, -1]).cuda()); "
     found = subprocess.run([sys.executable, "-c", code + "torch.cuda.synchronize()"], capture_output=True, text=True)
     assert found.returncode != 0
     assert "assert" in found.stderr
@@ -45,7 +45,7 @@ def test_labels_and_nearest(space):
     on_gpu = space.to("cuda")
     torch.testing.assert_close(on_gpu.pairwise().cpu(), space.pairwise())
     assert torch.equal(nearest(on_gpu, 7).rows.cpu(), nearest(space, 7).rows)
-    for binary in (ThresholdLabels(1.0, space=space), NearestLabels(5, space=space)):
+    for binary in (ThresholdLabels(space, 1.0), NearestLabels(space, 5)):
         assert torch.equal(binary.to("cuda").pairwise().cpu(), binary.pairwise())
 
 
@@ -54,7 +54,7 @@ def test_labels_and_nearest(space):
 def test_losses(name, block_rows):
     torch.manual_seed(0)
     takes = data_arguments(LOSSES[name])
-    data = {"num_classes": 4, "embedding_dim": 6} if takes.get("num_classes") else {"labels": VectorLabels([0.0, 1.0])}
+    data = {"num_classes": 4, "embedding_dim": 6} if takes.get("num_classes") else {"labels": NumberLabels([0.0, 1.0])}
     data = {key: value for key, value in data.items() if key in takes}
     loss = LOSSES[name](**data).double()
     loss.block_rows = block_rows

@@ -11,15 +11,14 @@ from hypothesis import given, strategies as st
 from contml.app.report.plots import distance_title
 from contml.contracts import Measure
 from contml.evaluation.results import Evaluation
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels
 
 
 @given(st.floats(0, 1e6), st.floats(1e-3, 1e3))
 def test_a_measure(distance, factor):
     assert Measure("", factor).of(distance) == factor * distance
-    assert Measure("", factor, "root").of(distance) == math.sqrt(factor * distance)
     assert Measure("", factor, "ratio").of(distance) >= 1
-    for kind in ("linear", "root", "ratio"):
+    for kind in ("linear", "ratio"):
         assert math.isnan(Measure("", factor, kind).of(math.nan))
 
 
@@ -31,7 +30,6 @@ def test_a_measure(distance, factor):
         (Measure("", 1000.0, name="price_usd"), 12.3, "12,300", "12,300 (0 to 1,000)"),
         (Measure("levels", 4), 0.5, "2.00 levels", "2.00 levels (0 to 4.00)"),
         (Measure("days", 365.25, dates=True), 2, "730 days", "730 days (0 to 365)"),
-        (Measure("years", 1, "root"), 16, "4.00 years", "4.00 years (0 to 1.00)"),
         (Measure("", math.log(2), "ratio"), 2, "x 4.00", "x 4.00 (1.00 to 2.00)"),
         (Measure("", 1e4, "ratio"), 1, "-", "- (1.00 to -)"),
         (Measure("km"), math.nan, "-", "- (0 to 1.00)"),
@@ -47,7 +45,7 @@ def test_one_function_prints_label_distances(measure, distance, text, interval):
 
 def test_a_ratio_of_two_labels_has_no_unit():
     """The labels have it: 50,000 USD is x 2.00 of 25,000 USD. So do no titles of tables and plots."""
-    labels = VectorLabels(torch.tensor([25_000.0, 50_000.0]).log(), squared=False)
+    labels = NumberLabels(torch.tensor([25_000.0, 50_000.0]).log())
     labels.measure = Measure("USD", 1.0, "ratio", "price")
     assert labels.text(1) == "50,000 USD"
     assert labels.measure.text(float(labels.pairwise([0], [1]))) == "x 2.00"
@@ -58,15 +56,12 @@ def test_a_ratio_of_two_labels_has_no_unit():
     assert labels.parts(0, 1)[0].difference == "x 2.00"
 
 
-def test_means_of_factors_are_geometric_and_means_of_squares_are_roots():
+def test_means_of_factors_are_geometric():
     factors = [2.0, 8.0]
     ratio = Measure("", 0.5, "ratio")
     mean = sum(math.log(x) / 0.5 for x in factors) / 2
     assert ratio.of(mean) == pytest.approx(4)
-    assert Measure("cm", 1, "root").of((3**2 + 5**2) / 2) == pytest.approx(math.sqrt(17))
-    assert Measure("cm", 4, "root").linear == Measure("cm", 2)
     assert ratio.gap(mean, math.log(2) / 0.5) == pytest.approx(2)
-    assert Measure("cm", 1, "root").gap(25, 9) == 2
 
 
 @pytest.mark.parametrize(
@@ -75,16 +70,10 @@ def test_means_of_factors_are_geometric_and_means_of_squares_are_roots():
         (Measure(), "0.500 ± 0.250"),
         (Measure("km", 10), "5.00 ± 2.50 km"),
         (Measure("", math.log(4), "ratio"), "x 2.00 (1.41 to 2.83)"),
-        (Measure("cm", 4, "root"), "0.449 ± 0.225 cm"),  # sqrt(6) - sqrt(4), of which the margin is a half
     ],
 )
 def test_a_difference_has_its_interval_in_the_unit(measure, expected):
     assert measure.difference(1.0, 1.5, 0.25) == measure.difference(1.5, 1.0, 0.25) == expected
-
-
-def test_the_margin_of_equal_squares_follows_the_slope_of_the_root():
-    assert Measure("cm", 1, "root").difference(4.0, 4.0, 0.2) == "0.0000 ± 0.0500 cm"
-    assert Measure("cm", 1, "root").difference(0.0, 0.0, 0.2) == "0 ± 0 cm"
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, math.inf, math.nan])

@@ -113,16 +113,16 @@ COMMANDS = [
 ]  # fmt: skip
 
 embeddings, classes = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 1, 1, 2, 2])
-ages = contml.VectorLabels(torch.arange(6.0))
+ages = contml.NumberLabels(torch.arange(6.0))
 #: Calls of the library, by what is wrong with them.
 CALLS = {
-    "labels: NaN": lambda: contml.VectorLabels([1.0, float("nan")]),
-    "labels: text": lambda: contml.VectorLabels(["a", "b"]),
+    "labels: NaN": lambda: contml.NumberLabels([1.0, float("nan")]),
+    "labels: text": lambda: contml.NumberLabels(["a", "b"]),
     "labels: a pose without joints": lambda: contml.PoseLabels(torch.zeros(2, 3)),
     "labels: a latitude of 100": lambda: contml.GeoLabels([[100.0, 0.0]]),
     "labels: an unknown level": lambda: contml.OrdinalLabels(["a", "c"], ["a", "b"]),
     "labels: weights below 0": lambda: contml.WeightedLabels({ages: -1.0}),
-    "labels: a threshold below 0": lambda: contml.ThresholdLabels(-1.0, space=ages),
+    "labels: a threshold below 0": lambda: contml.ThresholdLabels(ages, -1.0),
     "labels: more neighbours than items": lambda: ages.nearest(k=6),
     "labels: a missing matrix": lambda: contml.MatrixLabels("nowhere.npy"),
     "loss: one label too few": lambda: contml.LogRatioLoss()(embeddings, torch.arange(5.0)),

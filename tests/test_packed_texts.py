@@ -21,7 +21,7 @@ from contml._support.packed import taken
 from contml._support.packed_texts import TextLists, Texts, joined
 from contml.data import BoxCrop, ImageFile, Split, Square, SquareCrop, copies
 from contml.data.sources import ImageFiles, PackedFiles, Vectors
-from contml.labels import ClassLabels, OrdinalLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels, OrdinalLabels
 from tasks._readers.folders import DiskFiles
 from tasks.table.file import file
 
@@ -146,7 +146,7 @@ def test_features_are_a_list_of_vectors():
     vectors = Vectors(values, ImageFiles(["a", "b"]), np.array([3, 1]))
     assert [vector.values.tolist() for vector in vectors] == [[9, 10, 11], [3, 4, 5]]
     assert vectors[-1].picture == ImageFile(Path("b"))
-    split = Split(vectors, ["a", "b"], VectorLabels(torch.arange(2.0)))
+    split = Split(vectors, ["a", "b"], NumberLabels(torch.arange(2.0)))
     assert split.feature_dim == 3
     assert split.subset([1]).image(0).tolist() == [3, 4, 5]
     assert isinstance(split.subset([1]).images, Vectors)
@@ -168,7 +168,7 @@ def test_image_files_are_a_list_of_image_sources():
     expected = [ImageFile(Path(path)) for path in paths]
     assert [*files] == expected
     assert [*files[1:]] == expected[1:]
-    split = Split(files, paths, VectorLabels(torch.arange(3.0)))
+    split = Split(files, paths, NumberLabels(torch.arange(3.0)))
     assert split.images is files
     assert split.feature_dim is None
     assert [*split.subset([2, 0]).images] == [expected[2], expected[0]]
@@ -200,7 +200,7 @@ def crops(folder, random, count):
 @pytest.mark.parametrize("kind", ["files", "boxes", "whole boxes", "squares"])
 def test_packed_crops_are_a_list_of_image_sources(tmp_path, kind):
     sources = crops(tmp_path, np.random.default_rng(0), 60)[kind]
-    split = Split(sources, [*map(str, range(60))], VectorLabels(torch.arange(60.0)))
+    split = Split(sources, [*map(str, range(60))], NumberLabels(torch.arange(60.0)))
     assert isinstance(split.images, PackedFiles)
     assert [*split.images] == sources
     assert [source.stamp for source in split.images] == [source.stamp for source in sources]
@@ -224,7 +224,7 @@ def test_sources_that_no_array_holds_stay_a_list(tmp_path):
     mixed = [ImageFile(tmp_path / "a"), BoxCrop(tmp_path / "b", (0, 0, 1, 1))]
     half = [BoxCrop(tmp_path / "a", (0, 0.5, 1, 1)), BoxCrop(tmp_path / "b", (0, 0, 1, 1))]
     for sources in (mixed, half, [SquareCrop(None, Square(0, 0, 1), 8)] * 2):
-        assert Split(sources, ["a", "b"], VectorLabels(torch.arange(2.0))).images == sources
+        assert Split(sources, ["a", "b"], NumberLabels(torch.arange(2.0))).images == sources
 
 
 @given(st.lists(st.lists(st.text(max_size=2), max_size=3)), st.randoms())

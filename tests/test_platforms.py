@@ -16,7 +16,7 @@ from contml._support.files import shared_folder, write
 from contml.app.cli import main
 from contml.data import Pixels, Split
 from contml.data.copies import _states
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels
 
 
 def test_a_file_is_synced_by_a_handle_that_can_write(tmp_path, monkeypatch):
@@ -37,7 +37,7 @@ def test_items_on_two_drives_keep_their_names(monkeypatch):
     monkeypatch.setattr(os.path, "isabs", ntpath.isabs)
     monkeypatch.setattr(os.path, "dirname", ntpath.dirname)
     names = ["C:\\photos\\a.jpg", "D:\\photos\\b.jpg"]
-    split = Split([Pixels(np.zeros((4, 4, 3), np.uint8))] * 2, names, VectorLabels([0.0, 1.0]))
+    split = Split([Pixels(np.zeros((4, 4, 3), np.uint8))] * 2, names, NumberLabels([0.0, 1.0]))
     assert split.with_short_names().names == names
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from contml import ClassLabels, CrossBatchMemory, EmbeddingStep, VectorLabels
+from contml import ClassLabels, CrossBatchMemory, EmbeddingStep, NumberLabels
 from contml.config import data_arguments, options
 from contml.losses import LOSSES
 from contml.mining import MINERS, VTHM
@@ -28,7 +28,7 @@ def test_miners_memories_and_steps_show_their_options():
     assert repr(VTHM(0.2)) == "VTHM(epsilon=0.2)"
     for name, miner in MINERS.items():
         assert all(f"{option.name}={option.default!r}" in repr(miner()) for option in options(miner)), name
-    memory = CrossBatchMemory(size=10, loss=LOSSES["raw"]())
+    memory = CrossBatchMemory(LOSSES["raw"](), 10)
     labels = ClassLabels([0, 0, 1, 1])
     memory(torch.randn(4, 3), labels[range(4)])
     assert "4 of 10 embeddings remembered" in repr(memory)
@@ -36,7 +36,7 @@ def test_miners_memories_and_steps_show_their_options():
 
 
 def test_samplers_show_their_batches():
-    classes, vectors = ClassLabels([0, 0, 1, 1, 2, 2] * 5), VectorLabels(torch.arange(30))
+    classes, vectors = ClassLabels([0, 0, 1, 1, 2, 2] * 5), NumberLabels(torch.arange(30))
     found = repr(SAMPLERS["classes"](2, 2, labels=classes))
     assert found == "ClassSampler(7 batches per epoch, 30 items, classes=2, instances=2, seed=0)"
     found = repr(SAMPLERS["triplets"](2, labels=classes))

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from contml._support.errors import InputError
 from contml.app.experiment import load
-from contml.labels import ClassLabels, NearestLabels, ThresholdLabels, TripletLabels, VectorLabels
+from contml.labels import ClassLabels, NearestLabels, NumberLabels, ThresholdLabels, TripletLabels, VectorLabels
 from contml.losses.triplet import batch_triplets
 from contml.sampling import (
     _ORDER,
@@ -33,7 +33,7 @@ from contml.sampling import (
 
 
 def line(items):
-    return VectorLabels(torch.arange(float(items)))
+    return NumberLabels(torch.arange(float(items)))
 
 
 def epoch_of(sampler, epoch=0):
@@ -350,7 +350,7 @@ CLASSES = ClassLabels([0, 0, 1, 1, 2, 2])
         ),
         (lambda: ClassSampler(2, 2, labels=line(9)), ("ClassSampler", "graded", "classes", "ClassLabels")),
         (
-            lambda: ClassSampler(2, 2, labels=ThresholdLabels(1, space=line(9))),
+            lambda: ClassSampler(2, 2, labels=ThresholdLabels(line(9), 1)),
             ("ClassSampler", "binary", "classes", "ClassLabels"),
         ),
         (lambda: ClassSampler(4, 1, labels=CLASSES), ("classes", "4", "at most 3")),
@@ -408,7 +408,7 @@ def slow(monkeypatch):
 
 @pytest.mark.parametrize("make", [DenseSampler, NearestLabels])
 def test_a_long_search_for_neighbours_shows_how_far_it_is(make, slow, capsys, tmp_path):
-    space = VectorLabels(torch.arange(2100.0))
+    space = NumberLabels(torch.arange(2100.0))
     given = {"labels": space} if make is DenseSampler else {"space": space}
 
     def shown(**options):

@@ -18,6 +18,7 @@ from contml.contracts import Colours, Part
 from contml.labels import (
     ClassLabels,
     NearestLabels,
+    NumberLabels,
     ThresholdLabels,
     VectorLabels,
 )
@@ -25,7 +26,7 @@ from contml.losses import LOSSES, DenseTripletLoss, LogRatioLoss, MarginLoss, Tr
 from contml.sampling import SAMPLERS, BatchSampler, UniformSampler
 from contml.testing import check_label_space, check_loss, check_sampler
 
-SPACES = {**SPACES, "a subset of nearest": lambda folder: NearestLabels(4, space=vectors())[range(15, 3, -1)]}
+SPACES = {**SPACES, "a subset of nearest": lambda folder: NearestLabels(vectors(), 4)[range(15, 3, -1)]}
 # Labels of a bare tensor have no row numbers, which is a rule.
 del SPACES["classes of ids"]
 
@@ -48,13 +49,13 @@ def test_label_spaces(name, tmp_path):
 
 def test_nearest_is_not_symmetric():
     with breaks("symmetric", "NearestLabels", "symmetric=False"):
-        check_label_space(NearestLabels(4, space=vectors()))
+        check_label_space(NearestLabels(vectors(), 4))
 
 
 def construct(name):
     """A loss of the table for 4 classes and 6 dimensions."""
     parameters = inspect.signature(LOSSES[name]).parameters
-    data = {"num_classes": 4, "embedding_dim": 6, "num_items": 12, "items": 12, "labels": VectorLabels([0.0, 1.0])}
+    data = {"num_classes": 4, "embedding_dim": 6, "num_items": 12, "items": 12, "labels": NumberLabels([0.0, 1.0])}
     torch.manual_seed(0)
     return LOSSES[name](**{key: value for key, value in data.items() if key in parameters})
 
@@ -78,7 +79,7 @@ def test_losses(name):
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if construct(name).requires == "binary"])
 def test_class_losses_on_continuous_labels_as_zero_and_one(name):
-    check_loss(construct(name), ThresholdLabels(1.0, space=vectors(12)), skip=SKIPPED.get(name, ()))
+    check_loss(construct(name), ThresholdLabels(vectors(12), 1.0), skip=SKIPPED.get(name, ()))
 
 
 def test_a_boundary_for_each_class():
@@ -97,7 +98,7 @@ def test_a_loss_for_any_labels_on_classes():
 
 @pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), LogRatioLoss(strict=True)], ids=repr)
 def test_a_loss_for_graded_labels_on_labels_that_come_again(loss):
-    check_loss(loss, VectorLabels([0, 0, 1, 1, 1, 2, 2, 0], squared=loss.squared), dim=3)
+    check_loss(loss, NumberLabels([0, 0, 1, 1, 1, 2, 2, 0]), dim=3)
 
 
 def test_a_loss_for_graded_labels_refuses_classes():
@@ -142,7 +143,7 @@ def test_a_sampler_with_the_contract_alone():
 # each rule finds what breaks it
 
 
-class Broken(VectorLabels):
+class Broken(NumberLabels):
     """Vectors whose label distances `change` changes."""
 
     change = staticmethod(lambda d: d)
@@ -183,7 +184,7 @@ class BadNumbers(Broken):
 
     def pairwise(self, rows=None, cols=None, **options):
         d = super().pairwise(rows, cols, **options)
-        return d.where(d < 20, self.bad)
+        return d.where(d < 4, self.bad)
 
 
 class NotSquared(Broken):
@@ -324,7 +325,7 @@ CLASS_IDS = ("classes", "'classes'", "integer")
 @pytest.mark.parametrize(
     ("space", "expected"),
     [
-        (VectorLabels([0.0, 1.0]), ("length", "VectorLabels", "2 items", "at least 3")),
+        (NumberLabels([0.0, 1.0]), ("length", "NumberLabels", "2 items", "at least 3")),
         (broken(unit=property(lambda s: " ", lambda s, v: None)), ("unit", "' '")),
         (broken(unit=property(lambda s: 3, lambda s, v: None)), ("unit", "3")),
         (broken(kind="levels"), ("kind", "'levels'", "graded, binary, classes")),
@@ -345,7 +346,7 @@ CLASS_IDS = ("classes", "'classes'", "integer")
         (index_by(lambda whole, rows, part: whole), INDEX),
         (index_by(lambda whole, rows, part: part[[0, 1, 2]] if len(part) == 5 else part), INDEX),
         (index_by(lambda whole, rows, part: whole.pairwise(rows, rows)), INDEX),
-        (index_by(lambda whole, rows, part: VectorLabels(part.values)), INDEX),
+        (index_by(lambda whole, rows, part: NumberLabels(part.values[:, 0])), INDEX),
         (index_by(lambda whole, rows, part: with_attributes(part, kind="binary")), INDEX),
         (index_by(lambda whole, rows, part: Broken._part(whole, torch.as_tensor(rows).sort().values)), OTHER_INDEX),
         (index_by(lambda whole, rows, part: whole if len(part) == 2 else part), OTHER_INDEX),
@@ -408,14 +409,13 @@ def test_pairwise_checks_the_shape_of_distances():
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -1.0])
 def test_pairwise_checks_the_numbers_of_distances(bad):
     with refuses("label distance", got=str(bad)):
-        check_label_space(changed(lambda d: d.where(d < 20, bad)))
+        check_label_space(changed(lambda d: d.where(d < 4, bad)))
 
 
 class Sum(nn.Module):
     """Sum of label distance times squared embedding distance: a correct loss, unless `change` changes its value."""
 
     requires = "any"
-    power = 2
 
     def __init__(self, change=None, **attributes):
         super().__init__()
@@ -431,7 +431,7 @@ class Sum(nn.Module):
         elif labels.ndim == 2:
             target = labels
         elif labels.is_floating_point():
-            target = (labels[rows, None] - labels).abs() ** self.power
+            target = (labels[rows, None] - labels).abs()
         elif self.requires in ("any", "graded"):
             raise InputError("labels", "integers", "must be floats or a label space")
         else:
@@ -467,7 +467,6 @@ def bend(function, **attributes):
 
 def test_the_loss_without_a_change_is_correct():
     check_loss(Sum())
-    check_loss(Sum(power=1))
     check_loss(Sum(requires="binary"))
     check_loss(Sum(requires="graded"))
 

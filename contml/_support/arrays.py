@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from contml._support.errors import InputError, one_line
+from contml._support.files import opened
 
 
 def read_arrays(path: Path, most_bytes: int) -> dict[str, np.ndarray[Any, Any]]:
@@ -21,7 +22,7 @@ def read_arrays(path: Path, most_bytes: int) -> dict[str, np.ndarray[Any, Any]]:
     """
     try:
         # Opened here: numpy leaves a file open that is cut short.
-        with path.open("rb") as stream, zipfile.ZipFile(stream) as packed:
+        with opened(path) as stream, zipfile.ZipFile(stream) as packed:
             size = sum(member.file_size for member in packed.infolist())
             if size > most_bytes:
                 got, allowed = f"unpacks to {size >> 20:,} MB", f"must be at most {most_bytes >> 20:,} MB"

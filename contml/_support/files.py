@@ -13,6 +13,7 @@ The endings of tables, and of files that are written, are checked before torch i
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -29,7 +30,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -336,7 +337,7 @@ def append_line(path: Path, line: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as file:
+        with open(path, "a+b", opener=_no_link) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
             if file.read(1) not in (b"", b"\n"):
                 file.seek(0)
@@ -346,6 +347,10 @@ def append_line(path: Path, line: bytes) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise unwritable(path, error) from None
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 @contextmanager
@@ -362,6 +367,8 @@ def locked(folder: Path, busy: str = "", hint: str = "", *, name: str = ".lock",
     Raises:
         InputError: another process holds it, or the folder cannot be written.
     """
+    if (folder / name).is_symlink():  # the file that it leads to would be cut
+        raise InputError(subject or str(folder), f"cannot be locked ({name} is a link)", hint="remove it")
     lock = None
     for _ in range(_ATTEMPTS):
         try:
@@ -395,24 +402,78 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
 
 
-def read_bytes(path: Path, limit: int) -> bytes:
+def opened(path: Path, *, links: bool = True) -> BinaryIO:
+    """Opens a regular file for reading. The open file is checked, so that nothing can be put in its place meanwhile.
+
+    Args:
+        path: the file.
+        links: whether it may be a link to a file.
+
+    Raises:
+        OSError: there is no such file, or it cannot be opened.
+        InputError: it is a folder, a pipe or a device, which may never end.
+    """
+    # Without O_NONBLOCK, opening a pipe would wait for a writer.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    mode = stat.S_IFSOCK
+    try:
+        descriptor = os.open(path, flags if links else flags | getattr(os, "O_NOFOLLOW", 0))
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode):
+            return os.fdopen(descriptor, "rb")
+        os.close(descriptor)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # a socket
+            raise
+    raise InputError(str(path), "a folder" if stat.S_ISDIR(mode) else "not a regular file", "must be a file")
+
+
+def read_bytes(path: Path, limit: int, too_large: Callable[[Path, str], InputError] | None = None) -> bytes:
     """Returns the content of a file.
+
+    Args:
+        path: the file.
+        limit: the most bytes that it may have.
+        too_large: makes the error of a file that has more, of its path and its size in words.
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: it is not a regular file (a pipe may never end), larger than `limit` bytes, or cannot be read.
+        InputError: it is not a regular file, too large, or cannot be read.
     """
     try:
-        file_status = path.stat()
-        if not stat.S_ISREG(file_status.st_mode):
-            raise InputError(str(path), "a folder" if path.is_dir() else "not a regular file", "must be a file")
-        if file_status.st_size > limit:
-            raise InputError(str(path), f"{file_status.st_size:,} bytes", f"must be at most {limit:,} bytes")
-        return path.read_bytes()
+        with opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            content = b"" if size > limit else file.read(max(size, 1 << 16) + 1) or b""
     except FileNotFoundError:
         raise
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror or one_line(error)})") from None
+    if (size := max(size, len(content))) > limit:
+        if too_large is not None:
+            raise too_large(path, f"{size:,} bytes")
+        raise InputError(str(path), f"{size:,} bytes", f"must be at most {limit:,} bytes")
+    return content
+
+
+def most_unpacked(size: int) -> int:
+    """Returns to how many bytes a packed file of this size may unpack: tables and arrays do not reach this."""
+    return (1 << 24) + 100 * size
+
+
+def refuse_links(folder: Path) -> None:
+    """Checks that no link in a folder leads out of it: a stranger's folder would name files of the user.
+
+    The cache of the Hugging Face hub keeps files in `blobs`, two folders above. A lock is checked when it is taken.
+
+    Raises:
+        InputError: one does.
+    """
+    real, blobs = folder.resolve(), (folder / "../../blobs").resolve()
+    for place, folders, files in os.walk(folder):
+        for path in (Path(place, name) for name in (*folders, *files) if name != ".lock"):
+            target = Path(os.path.realpath(path)) if path.is_symlink() else real  # also of a link to itself
+            if not target.is_relative_to(real) and target.parent != blobs:
+                raise InputError(str(path), "a link that leads out of the folder", hint="copy the file itself there")
 
 
 def read_record(path: Path, model: type[Record], *, hint: str, limit: int) -> Record | None:

@@ -7,7 +7,7 @@ import functools
 import io
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,8 +71,19 @@ def unbroken(text: str) -> str:
     return re.sub(r"(?<=\d) (?=\S)|(?<=\bx) (?=\d)", "\N{NO-BREAK SPACE}", text)
 
 
-def csv_bytes(rows: Iterable[Sequence[str | float]]) -> bytes:
-    """The content of a CSV file: the header, and rows of texts and numbers. Texts are as of `plain_text`."""
+def csv_bytes(rows: Iterable[Iterable[str | float | None]]) -> bytes:
+    """The content of a CSV file: the header, and rows of texts and numbers. Texts are as of `plain_text`.
+
+    A text that a spreadsheet program would run as a formula has an apostrophe before it.
+    """
     text = io.StringIO(newline="")
-    csv.writer(text).writerows([plain_text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    csv.writer(text).writerows([_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     return text.getvalue().encode()
+
+
+def _cell(text: str) -> str:
+    text = plain_text(text)
+    return f"'{text}" if text[:1] in tuple("=+-@") and not _NUMBER.fullmatch(text) else text
+
+
+_NUMBER = re.compile(r"[-+][0-9.]+(?:[eE][-+]?[0-9]+)?")

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import write
+from contml._support.files import opened, write
 
 #: The key of the JSON in a file's metadata (safetensors orders several keys at random), and of the checksums in it.
 _METADATA, _CHECKSUMS = "contml", "crc32"
@@ -86,12 +86,11 @@ def load_values(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    if path.exists() and not path.is_file():
-        raise InputError(str(path), "a folder" if path.is_dir() else "not a regular file", "must be a file")
     try:
+        opened(path).close()
         with safe_open(path, framework="pt") as file:
             yield file
-    except FileNotFoundError:
+    except (FileNotFoundError, InputError):
         raise
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror or one_line(error)})") from None

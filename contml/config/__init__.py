@@ -81,7 +81,7 @@ class ConfiguredPart:
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)  # of single options
 
     def build(self, **data: Any) -> Any:
-        """Call the constructor with the options and the entries of `data` that it takes keyword-only."""
+        """Call the constructor with the options and the entries of `data` that it takes."""
         data_names = data_arguments(self.constructor)
         if missing := [name for name, required in data_names.items() if required and name not in data]:
             raise TypeError(f"{self.section} {self.name!r} needs {', '.join(missing)}: pass it to build()")

@@ -70,7 +70,7 @@ def named_parts(option: Option | None) -> NamedParts | None:
 
 
 def options(part: Constructor) -> list[Option]:
-    """The options of a part that a config may set: the positional arguments of its constructor."""
+    """The options of a part that a config may set: the positional arguments of its constructor, less what it wraps."""
     help_of = _help(part)
     return [
         Option(
@@ -81,8 +81,14 @@ def options(part: Constructor) -> list[Option]:
             help_of.get(name, ""),
         )
         for name, p in inspect.signature(part, eval_str=True).parameters.items()
-        if p.kind is p.POSITIONAL_OR_KEYWORD
+        if p.kind is p.POSITIONAL_OR_KEYWORD and not _from_data(p)
     ]
+
+
+def _from_data(parameter: inspect.Parameter) -> bool:
+    """Whether an argument is filled from the data: keyword-only, or the loss or the label space that a part wraps."""
+    annotation = getattr(parameter.annotation, "__name__", parameter.annotation)
+    return parameter.kind is parameter.KEYWORD_ONLY or annotation in ("Loss", "LabelSpace")
 
 
 def further_option(part: Constructor) -> Option | None:
@@ -93,9 +99,9 @@ def further_option(part: Constructor) -> Option | None:
 
 
 def data_arguments(part: Constructor) -> dict[str, bool]:
-    """The arguments of a part that are filled from the data (keyword-only), and whether each is required."""
+    """The arguments of a part that are filled from the data (see `_from_data`), and whether each is required."""
     parameters = inspect.signature(part).parameters.values()
-    return {p.name: p.default is EMPTY for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return {p.name: p.default is EMPTY for p in parameters if _from_data(p)}
 
 
 def summary(part: Constructor) -> str:

@@ -7,8 +7,9 @@ per image, `features-KEY.vectors` a vector of float32. `resized-SIDE.entries` is
             digest     position in the     CRC-32 of   checksum of
             of a file  file of arrays      the array   this entry
 
-The digest is that of the file of an image: path, crop, size and modification time. The entry of a broken image has a
-position below 0 and is followed by the cause as text, in `-1 - position` times 32 bytes.
+The digest is that of the file of an image: path, crop, size, and times of change. The second time cannot be set: it
+differs if a file was replaced by one of the same size and first time. The entry of a broken image has a position below
+0 and is followed by the cause as text, in `-1 - position` times 32 bytes.
 
 Both files are only appended to. An entry is written after its array is on disk. So a crash loses only the images since
 the last entry, an image whose file has changed is appended again, and no process overwrites what another reads. An
@@ -36,7 +37,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from contml._support.errors import InputError
-from contml._support.files import check_new_folder
+from contml._support.files import check_new_folder, refuse_links
 from contml._support.progress import progress_bar
 from contml.data.sources import PackedFiles
 from contml.data.split import Split
@@ -174,7 +175,7 @@ class _Files:
             except OSError as error:
                 self.causes[row] = error.strerror or str(error)
             else:
-                text = f"{os.path.join(here, path)}\0{crop}\0{stat.st_size}\0{stat.st_mtime_ns}"  # noqa: PTH118
+                text = f"{os.path.join(here, path)}\0{crop}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}"  # noqa: PTH118
                 content = text.encode("utf-8", "surrogatepass")
                 self.digests[row] = np.frombuffer(hashlib.blake2b(content, digest_size=16).digest(), "<u8")
         self.order = np.argsort(self.digests[:, 0], kind="stable")
@@ -245,6 +246,7 @@ class ImageCache:
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"cache {self.folder}", "is a file", hint="name a folder")
+        refuse_links(self.folder)
         if not self.index.exists():
             check_new_folder(self.folder, _FILES)
         files = _Files(split)

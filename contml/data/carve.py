@@ -34,15 +34,15 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int
         task: the task.
         names: the name of each training item, which draws its part.
         share: the share of the groups that is drawn, approximately.
-        fold: which of the 1 / share parts is drawn, for cross-validation: the rankings of all of them are cut at the
-            places of the smallest one, so that the main metric has one K. None: the first part, not cut.
+        fold: which of the 1 / share parts is drawn, for cross-validation: the main metric has the K of the smallest
+            part. None: the first part.
         seed: another seed draws another part.
 
     Raises:
         InputError: there are too few training items.
     """
     if task.val is not None:
-        return task
+        return _with_one_k(task)
     if isinstance(task.train.labels, JudgedItems):
         return _with_judged_validation(task, task.train.labels, names, share, fold or 0, seed)
     classes = _unseen_classes(task) if task.val_groups is None else None
@@ -59,16 +59,23 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, fold: int
         got = f"{as_texts(groups).num_different()} groups of {len(groups)} training items"
         hint = "set training.select=none to train on all items, without this split"
         raise InputError("validation split", got, error.allowed, hint) from None
-    places = min((_places(task.train, np.flatnonzero(mask)) for mask in masks), default=None)
+    places = [_places(task.train, np.flatnonzero(mask)) for mask in masks]
     rows, val_rows = np.flatnonzero(~val_mask), np.flatnonzero(val_mask)
     train, val = task.train.subset(rows), task.train.subset(val_rows)
     if val.labels.class_ids is None and len(val) > _MANY:
         queries = draw_queries(_QUERIES, taken(names, val_rows), seed)
         query_rows, gallery = query_split(queries, len(val))
         val = replace(val, queries=query_rows, gallery=gallery)
-    val = replace(val, recall_at=task.evaluated.recall_at, places=places, excluded={})
+    val = replace(val, recall_at=task.evaluated.recall_at, excluded={})
     train_groups = None if task.val_groups is None else taken(task.val_groups, rows)
-    return replace(task, train=train, val=val, val_groups=train_groups)
+    return _with_one_k(replace(task, train=train, val=val, val_groups=train_groups), places)
+
+
+def _with_one_k(task: Task, places: Sequence[int] = ()) -> Task:
+    """The task with one K of the main metric, the largest that its validation and test splits and `places` carry."""
+    splits = {name: split for name, split in task.splits.items() if name != "train" and len(split)}
+    least = min([*places, *(split.available for split in splits.values())])
+    return task.with_splits({name: replace(split, places=least) for name, split in splits.items()})
 
 
 def _with_judged_validation(

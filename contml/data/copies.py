@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from contml._support.errors import InputError
+from contml._support.files import opened
 from contml._support.packed_texts import Texts, as_texts
 from contml._support.progress import note, progress_bar
 from contml.data.draw import Array
@@ -248,11 +250,11 @@ def digest_of(file: str, last: int | None = None) -> bytes:
     """A digest of the `last` bytes of a file, or of all; of its path, if it cannot be read: it equals no other."""
     content = hashlib.blake2b(digest_size=DIGEST)
     try:
-        with Path(file).open("rb") as stream:
+        with opened(Path(file)) as stream:
             if last is not None:
                 stream.seek(max(0, stream.seek(0, os.SEEK_END) - last))
             while block := stream.read(_BLOCK):
                 content.update(block)
-    except OSError:
+    except (OSError, InputError):
         content.update(os.fsencode(file))
     return content.digest()

@@ -9,7 +9,7 @@ refused. Of several pictures in a file, the first is read.
 from __future__ import annotations
 
 import io
-import stat
+import os
 import struct
 import warnings
 import zlib
@@ -25,7 +25,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import read_bytes
+from contml._support.files import opened
 
 T = TypeVar("T")
 #: An RGB image: uint8 `[H, W, 3]`.
@@ -151,6 +151,9 @@ def from_file(file: Path | BinaryIO, function: Callable[[Image.Image], T]) -> T:
         OSError: it cannot be opened or decoded; its format is not read, it is not a regular file, or it has more
             pixels than Pillow's limit of 89 million (`PIL.Image.MAX_IMAGE_PIXELS`). The message is the cause.
     """
+    if isinstance(file, Path):
+        with _file(file) as stream:
+            return from_file(stream, function)
     try:
         with _opened(file) as picture:
             return function(picture)
@@ -162,15 +165,21 @@ def from_file(file: Path | BinaryIO, function: Callable[[Image.Image], T]) -> T:
         return function(picture)
 
 
-@contextmanager
-def _opened(file: Path | BinaryIO) -> Iterator[Image.Image]:
+def _file(path: Path) -> BinaryIO:
     with _one_kind_of_error():
-        if isinstance(file, Path):
-            status = file.stat()
-            if not stat.S_ISREG(status.st_mode):  # a pipe may never end
-                raise OSError("a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file")
-            if status.st_size == 0:
-                raise OSError("empty file")
+        try:
+            file = opened(path)
+        except InputError as error:
+            raise OSError(error.got) from None
+        if os.fstat(file.fileno()).st_size == 0:
+            file.close()
+            raise OSError("empty file")
+        return file
+
+
+@contextmanager
+def _opened(file: BinaryIO) -> Iterator[Image.Image]:
+    with _one_kind_of_error():
         try:
             picture = Image.open(file, formats=_formats())
         except UnidentifiedImageError:
@@ -205,7 +214,7 @@ def _formats() -> tuple[str, ...]:
     return _FORMATS
 
 
-def _unknown_format(file: Path | BinaryIO) -> str:
+def _unknown_format(file: BinaryIO) -> str:
     """Why Pillow cannot identify a file."""
     head = _head(file)
     if "HEIF" in _MISSING and head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1", b"hevc"):
@@ -216,13 +225,7 @@ def _unknown_format(file: Path | BinaryIO) -> str:
     return f"not an image, or of a format that is not read: must be {FORMAT_NAMES}"
 
 
-def _head(file: Path | BinaryIO) -> bytes:
-    """The first bytes; none of anything but a regular file."""
-    if isinstance(file, Path):
-        if not file.is_file():
-            return b""
-        with file.open("rb") as stream:
-            return stream.read(16)
+def _head(file: BinaryIO) -> bytes:
     file.seek(0)
     return file.read(16)
 
@@ -320,24 +323,16 @@ def _from_array(values: np.ndarray[Any, Any], name: str) -> Image.Image:
 # -- damaged metadata --------------------------------------------------------------------------------------------------
 
 
-def _without_metadata(file: Path | BinaryIO) -> BinaryIO | None:
+def _without_metadata(file: BinaryIO) -> BinaryIO | None:
     """A PNG or a WebP file without what says nothing about its pixels, which Pillow refuses if it is damaged.
 
     None for any other file.
     """
-    try:
-        head = _head(file)
-        pixels = _PIXELS.get(head[:4])
-        if pixels is None:
-            return None
-        if isinstance(file, Path):
-            content = read_bytes(file, _LARGEST)
-        else:
-            file.seek(0)
-            content = file.read()
-    except (OSError, InputError):
+    pixels = _PIXELS.get(_head(file)[:4])
+    if pixels is None or file.seek(0, os.SEEK_END) > _LARGEST:
         return None
-    return io.BytesIO(pixels(content))
+    file.seek(0)
+    return io.BytesIO(pixels(file.read()))
 
 
 def _pixels_of_png(content: bytes) -> bytes:

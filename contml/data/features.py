@@ -24,7 +24,7 @@ import numpy as np
 
 from contml._support.arrays import read_arrays
 from contml._support.errors import InputError, one_line
-from contml._support.files import FEATURES, atomic, check_suffix, shared_folder, taken
+from contml._support.files import FEATURES, atomic, check_suffix, most_unpacked, opened, shared_folder, taken
 from contml._support.packed_texts import Texts, as_texts
 from contml._support.progress import note
 from contml.data.sources import Vectors
@@ -36,8 +36,6 @@ Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 _DAMAGED = (NotImplementedError, SyntaxError, tokenize.TokenError)
 #: Vectors that are checked at a time.
 _CHUNK = 1 << 16
-#: A .npz file may unpack to this many times its size, and 1 MB more.
-_UNPACKED = 100
 
 
 class Features(NamedTuple):
@@ -156,6 +154,7 @@ def finished_file(
     if not os.path.lexists(path):
         return None
     try:
+        opened(path).close()
         made = Made(*json.loads(_READERS[path.suffix.lower()](path)))
     except Exception:  # any content, and errors of several libraries
         raise taken(path) from None
@@ -231,10 +230,11 @@ def read_features(path: Path) -> Features:
 
 
 def _read(path: Path) -> tuple[Texts | None, np.ndarray[Any, Any]]:
+    opened(path).close()
     if path.suffix == ".npy":
         return None, np.load(path, mmap_mode="r", allow_pickle=False)  # its header may ask for any amount of memory
     if path.suffix == ".npz":
-        arrays = read_arrays(path, (1 << 20) + _UNPACKED * path.stat().st_size)
+        arrays = read_arrays(path, most_unpacked(path.stat().st_size))
         _check_has(path, "arrays", [*arrays], "names")
         return Texts(map(str, arrays["names"])), arrays["features"]
     from pyarrow import compute, parquet

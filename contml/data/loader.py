@@ -78,8 +78,8 @@ class Images:
     Args:
         resize: Every image is first resized to this many pixels square; its aspect ratio is not kept.
         crop: Side in pixels of the square that the model sees, cut from the resized image.
-        flip: What training flips with probability 1/2: the whole "batch", so that continuous label distances stay
-            valid; each "image", for classes; or "none".
+        flip: What training flips with probability 1/2: the whole "batch", so that label distances of poses and label
+            maps stay valid; each "image", for other labels; or "none".
         broken: An image that cannot be decoded is an error ("fail"), or is left out of its batch and counted ("skip").
         workers: Number of worker processes; 0 decodes in the training process.
         cache: A folder for decoded and resized images (resize * resize * 3 bytes each), filled before the first

@@ -110,8 +110,8 @@ class Split:
         exclude_group: the gallery of a query omits the other items of its group; False if labels are classes.
         group_name: what a group is, such as "house"; "" if that is not known. If `metadata` has this name, its values
             are the names of the groups.
-        places: rankings are cut at so many places, so that splits of other sizes, such as folds, have the same K; None:
-            they are not.
+        places: the K of the main metric of graded labels is a tenth of this number, at most 10: one for all splits of
+            a data set; None: the number of items that every query can find.
         recall_at: the values of K that papers on this data set report Recall@K for.
         excluded: number of items left out, by reason.
         view: what pages draw besides the words of the label space.
@@ -158,6 +158,15 @@ class Split:
     def excluded_groups(self) -> Tensor | None:
         """The group of each item `[N]`, where the gallery of a query omits its own; None: it omits the query alone."""
         return self.groups if self.exclude_group else None
+
+    @property
+    def available(self) -> int:
+        """The number of items that every query can find."""
+        count = len(self) if self.gallery is None else len(self.gallery)
+        if self.excluded_groups is None:
+            return count - (self.gallery is None)
+        of_gallery = self.excluded_groups if self.gallery is None else self.excluded_groups[self.gallery]
+        return count - int(torch.unique(of_gallery, return_counts=True)[1].max())
 
     @property
     def feature_dim(self) -> int | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time
 from itertools import islice
@@ -18,6 +19,7 @@ import pyarrow
 from pyarrow import compute, csv as arrow_csv, large_string, parquet
 
 from contml._support.errors import InputError, one_line
+from contml._support.files import most_unpacked
 from contml.data.decode import names_image
 from contml.data.table_columns import Array, Table, TableBuilder, TableOptions, column_names, is_number, is_text
 from contml.data.text_files import no_such_file, read_content
@@ -119,6 +121,8 @@ def _sheet_value(value: Any) -> Any:
 
 #: A duration is a number of seconds, whatever its unit in the file.
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+#: Dates as Spark writes them (INT96): in nanoseconds, years outside of 1677 to 2262 would become other years.
+_EXACT: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
 
 
 def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
@@ -130,7 +134,7 @@ def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
     try:
         if not path.is_file():
             read_content(path, option, options.max_bytes)  # raises
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, **_EXACT) as file:
             schema, metadata = file.schema_arrow, file.metadata
             if metadata.num_rows > options.max_rows:
                 raise options.too_many_rows(path, f"{metadata.num_rows:,} rows")
@@ -139,17 +143,18 @@ def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
             }
             names = [name for name in schema.names if name not in opaque]
             _check_parquet_size(path, metadata, {*names}, options)
+        classes = _class_names(schema.metadata or {})
         leaves = map(metadata.schema.column, range(metadata.num_columns))  # also inside lists and structures
         packed = [column.path for column in leaves if column.physical_type == "BYTE_ARRAY"]
         # As dictionaries: a text of a megabyte may be repeated in each of a million rows.
-        with parquet.ParquetFile(path, read_dictionary=packed) as file:
+        with parquet.ParquetFile(path, read_dictionary=packed, **_EXACT) as file:
             arrow_table = file.read(columns=names)
         columns = {}
         for name in names:
             cells = arrow_table[name]
             if (size := _unpacked_size(cells)) > options.max_bytes:
                 raise options.too_many_bytes(path, f"column {name} unpacks to {size:,} bytes")
-            columns[name] = _plain(cells)
+            columns[name] = _plain(_named(path, name, cells, classes.get(name)))
             columns[name].validate(full=True)  # texts are UTF-8
             if pyarrow.types.is_temporal(schema.field(name).type) and not _in_calendar(columns[name]):
                 opaque[name] = "dates beyond the year 9999, which cannot be read"
@@ -167,6 +172,36 @@ def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
     return builder.table("Parquet", lines=False, opaque={table_names[name]: what for name, what in opaque.items()})
 
 
+def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
+    """The names of the classes that columns have by number, as Hugging Face `datasets` writes them."""
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
+        found = {name: {**kind, **kind.get("feature", {})}.get("names") for name, kind in features.items()}
+        return {name: [*map(str, names)] for name, names in found.items() if names}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # of another program
+        return {}
+
+
+def _named(path: Path, column: str, cells: Any, names: list[str] | None) -> Any:
+    """The names of class numbers, or of lists of these; -1 is a missing one."""
+    kind = cells.type
+    inner = kind.value_type if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind) else kind
+    if names is None or not pyarrow.types.is_integer(inner):
+        return cells
+    numbers = cells.combine_chunks().flatten() if inner is not kind else cells
+    extremes = compute.min_max(numbers).as_py()
+    if extremes["max"] is not None and not -1 <= extremes["min"] <= extremes["max"] < len(names):
+        got = f"class numbers {extremes['min']} to {extremes['max']}"
+        raise InputError(f"{path}: column {column}", got, f"must be below {len(names)}, the number of names")
+    texts = pyarrow.array([*names, None], large_string())
+    taken = texts.take(compute.if_else(compute.less(numbers, 0), len(names), numbers))
+    if inner is kind:
+        return taken
+    offsets = cells.combine_chunks().offsets
+    lists = pyarrow.LargeListArray.from_arrays(compute.subtract(offsets, offsets[0]).cast("int64"), taken)
+    return pyarrow.chunked_array([compute.if_else(cells.combine_chunks().is_valid(), lists, None)])
+
+
 def _in_calendar(cells: Any) -> bool:
     """Whether texts of dates have four digits for the year; other cells are no dates."""
     if not is_text(cells.type):
@@ -176,14 +211,17 @@ def _in_calendar(cells: Any) -> bool:
 
 def _check_parquet_size(path: Path, metadata: Any, names: set[str], options: TableOptions) -> None:
     """Refuse columns that unpack to too many bytes, as the file declares them, or have too many elements of lists."""
-    size = 0
+    size = unpacked = 0
     for group in range(metadata.num_row_groups):
         for index in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(index)
             if chunk.path_in_schema.partition(".")[0] in names:
                 size += max(chunk.total_uncompressed_size, 8 * chunk.num_values)
+                unpacked += chunk.total_uncompressed_size
     if size > options.max_bytes:
         raise options.too_many_bytes(path, f"unpacks to {size:,} bytes")
+    if unpacked > most_unpacked(path.stat().st_size):
+        raise InputError(str(path), f"unpacks to {unpacked:,} bytes", hint="write it again without compression")
 
 
 def _opaque(kind: Any) -> str:
@@ -385,6 +423,9 @@ class _TableSource(NamedTuple):
         """The cells of a row, without empty ones after the last column, which spreadsheets write."""
         if len(cells) < width or any(cell.strip() for cell in cells[width:]):
             hint = f"the delimiter is '{self.delimiter}': put cells that contain it in double quotes"
+            first = self.content.split(b"\n", _SNIFFED)[1:_SNIFFED]
+            if all(line.count(self.delimiter.encode()) == width for line in first if line.strip()):
+                hint = "give the first column of row names, as R writes it, a name in the first line too"
             raise InputError(f"{self.path}:{number}", f"{len(cells)} cells, but the header has {width}", hint=hint)
         return cells[:width]
 
@@ -415,7 +456,9 @@ class _TableSource(NamedTuple):
                     raise InputError(f"{self.path}:{first}", problem, hint=hint)
                 yield first, cells
         except csv.Error as error:
-            raise InputError(f"{self.path}:{number}", f"not CSV ({error})", hint="close every double quote") from None
+            spaces = b'" ' in self.content[:_SNIFFED_BYTES].partition(b"\n")[0]
+            hint = "if spaces separate the cells, set delimiter=' '" if spaces else "close every double quote"
+            raise InputError(f"{self.path}:{number}", f"not CSV ({error})", hint=hint) from None
 
     def _holds_rows(self, row: list[str]) -> bool:
         """Whether the lines of a row look like rows of their own: they name images, or have as many cells."""

@@ -11,18 +11,17 @@ import json
 import math
 import os
 import re
-import stat
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unicodedata import category, normalize
 
 from contml._support.errors import InputError, closest, one_line
-from contml._support.files import table_suffix
+from contml._support.files import most_unpacked, opened, read_bytes, table_suffix
 from contml._support.progress import note
 from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY
 
@@ -36,6 +35,12 @@ _FOREIGN_FILES, _FOREIGN_FOLDERS = ("thumbs.db", "desktop.ini"), ("__macosx", "@
 _MOST_ENDINGS = 6
 #: What does not count in `spelled_alike`: which character is between words, and zeros before a number.
 _BETWEEN_WORDS, _LEADING_ZEROS = re.compile(r"[\s_]+|(?<=\w)-+(?=\w)"), re.compile(r"(?<![\d.,])0+(?=\d)")
+_VARIATIONS = "\ufe0e\ufe0f"
+#: Apostrophes and hyphens that look the same.
+_PUNCTUATION = {
+    **dict.fromkeys((*range(0x2018, 0x201C), 0x2BB, 0x2BC, 0xB4, 0x60), "'"),
+    **dict.fromkeys((*range(0x2010, 0x2016), 0x2212), "-"),
+}
 #: The most names that `spelled_alike` compares.
 _MOST_COMPARED = 1_000_000
 #: The marks at the beginning of a file that say its encoding. That of UTF-16 is the beginning of that of UTF-32.
@@ -77,19 +82,17 @@ def read_content(
         InputError: no such file, not a regular file (a pipe may never end), too large, or damaged.
     """
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(str(path), "a folder" if path.is_dir() else "not a regular file", "must be a file")
-        if status.st_size > limit:
-            raise too_large(path, f"{status.st_size:,} bytes")
         if path.suffix.lower() != ".gz":
-            return path.read_bytes()
+            return read_bytes(path, limit, too_large)
         content = bytearray()
-        with gzip.open(path) as unpacked:
+        with opened(path) as file, gzip.GzipFile(fileobj=file) as unpacked:
+            plausible = most_unpacked(os.fstat(file.fileno()).st_size)
             while block := unpacked.read(_BLOCK):
                 content += block
                 if len(content) > limit:
                     raise too_large(path, f"unpacks to more than {limit:,} bytes")
+                if len(content) > plausible:
+                    raise InputError(str(path), f"unpacks to more than {plausible:,} bytes", hint="unpack it first")
         return bytes(content)
     except InputError:
         raise
@@ -212,8 +215,7 @@ def alike(names: tuple[str, ...]) -> str:
     """Returns what is wrong with names (of columns, of keys) that are equal, or look equal; "" for different names."""
     keys: dict[str, str] = {}
     for name in names:
-        visible = name if name.isascii() else "".join(c for c in normalize("NFC", name) if category(c) != "Cf")
-        key = " ".join(visible.split())
+        key = " ".join(visible(name).split())
         if key in keys:
             if keys[key] == name:
                 return f"'{name:.60}' appears twice"
@@ -222,10 +224,18 @@ def alike(names: tuple[str, ...]) -> str:
     return ""
 
 
+def visible(name: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
+    """A name without characters that nobody sees, its letters and accents in one form."""
+    if name.isascii():
+        return name
+    return "".join(c for c in normalize(form, name) if category(c) != "Cf" and c not in _VARIATIONS)
+
+
 def spelled_alike(names: Iterable[str], what: str) -> str:
     """A sentence on names that may mean the same; "" for none.
 
-    They differ only in case, in leading zeros, or in spaces, hyphens and underscores between words.
+    They differ only in case, in leading zeros, in spaces, hyphens and underscores between words, in the form of
+    apostrophes, in full width, in invisible characters, or in how accents are written.
 
     Args:
         names: different names, as of classes.
@@ -233,14 +243,20 @@ def spelled_alike(names: Iterable[str], what: str) -> str:
     """
     named: dict[str, list[str]] = {}
     for name in islice(names, _MOST_COMPARED):
-        key = _LEADING_ZEROS.sub("", _BETWEEN_WORDS.sub(" ", name.casefold()).strip())
+        seen = visible(name, "NFKC").translate(_PUNCTUATION).casefold()
+        key = _LEADING_ZEROS.sub("", _BETWEEN_WORDS.sub(" ", seen).strip())
         named.setdefault(key, []).append(name)
     similar = [each for each in named.values() if len(each) > 1]
     if not similar:
         return ""
-    examples = "; ".join(" and ".join(f"'{name:.40}'" for name in each[:3]) for each in similar[:3])
+    examples = "; ".join(" and ".join(f"'{_escaped(name):.40}'" for name in each[:3]) for each in similar[:3])
     more = f"; and {len(similar) - 3:,} more" if len(similar) > 3 else ""
     return f"counted as different {what}, though spelled alike: {examples}{more}"
+
+
+def _escaped(name: str) -> str:
+    """A name whose invisible characters and combining accents can be seen."""
+    return "".join(f"\\u{ord(c):04x}" if category(c) in ("Cf", "Mn") else c for c in name)
 
 
 def is_missing(value: object) -> bool:
@@ -287,18 +303,22 @@ def images_below(folder: Path) -> list[Path]:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yields a folder and the folders inside it, each with the names of its files; without what is hidden."""
-    for directory, folders, files in os.walk(folder, followlinks=True):
-        place = Path(directory)
-        # Not what a program wrote, and no link to a folder that contains it.
-        folders[:] = sorted(
-            name
-            for name in folders
-            if not name.startswith(".")
-            and name.lower() not in _FOREIGN_FOLDERS
-            and not ((place / name).is_symlink() and place.resolve().is_relative_to((place / name).resolve()))
-        )
-        yield place, sorted(name for name in files if name[0] != "." and name.lower() not in _FOREIGN_FILES)
+    """Yields a folder and the folders inside it, each once, with the names of its files; without what is hidden.
+
+    Links to folders are followed last, so that an image has the path of its own folder.
+    """
+    done, starts = set[tuple[int, int]](), [folder]
+    for start in starts:
+        for directory, folders, files in os.walk(start):
+            place = Path(directory)
+            status = place.stat()
+            if (status.st_dev, status.st_ino) in done:
+                folders.clear()
+                continue
+            done.add((status.st_dev, status.st_ino))
+            folders[:] = sorted(name for name in folders if name[0] != "." and name.lower() not in _FOREIGN_FOLDERS)
+            starts += [place / name for name in folders if (place / name).is_symlink()]
+            yield place, sorted(name for name in files if name[0] != "." and name.lower() not in _FOREIGN_FILES)
 
 
 def skipped_text(names: Sequence[str]) -> str:

@@ -150,11 +150,19 @@ _LOSSLESS = ("PNG", "TIFF", "BMP", "DIB", "GIF", "PPM")
 def read_image_map(path: Path) -> Array:
     """Class numbers `[H, W]` of a label map in an image file: grey of 1 to 16 bits, or palette indices.
 
+    Raises the errors of `read_map`.
+    """
+    return read_map(path)[0]
+
+
+def read_map(path: Path) -> tuple[Array, Sequence[int]]:
+    """The class numbers of a label map, and its palette: red, green and blue of each; empty without one.
+
     Raises:
         InputError: no such file, not an image, lossy, or in colour.
     """
     try:
-        values, mode = from_file(path, lambda picture: _numbers(path, picture))
+        values, mode, palette = from_file(path, lambda picture: _numbers(path, picture))
     except FileNotFoundError:
         raise InputError(str(path), "no such label map") from None
     except OSError as error:
@@ -165,11 +173,11 @@ def read_image_map(path: Path) -> Array:
     if values.ndim != 2 or values.dtype.kind not in "bui":
         hint = "save class numbers as grey, 16-bit or palette PNG"
         raise InputError(str(path), f"{mode} pixels", "must be one whole number per pixel", hint)
-    return values.astype(np.uint8) if values.dtype == bool else values
+    return (values.astype(np.uint8) if values.dtype == bool else values), palette
 
 
-def _numbers(path: Path, picture: Image.Image) -> tuple[Array, str]:
-    """The numbers in a file, and Pillow's mode."""
+def _numbers(path: Path, picture: Image.Image) -> tuple[Array, str, Sequence[int]]:
+    """The numbers in a file, Pillow's mode, and the palette."""
     if picture.format not in _LOSSLESS or picture.info.get("compression") in ("jpeg", "tiff_jpeg"):
         raise InputError(
             str(path), f"{picture.format} is lossy, which changes class numbers", hint="save label maps as PNG"
@@ -178,4 +186,5 @@ def _numbers(path: Path, picture: Image.Image) -> tuple[Array, str]:
     tiles = getattr(picture, "tile", ())
     raw_mode = str(tiles[0].args) if tiles and picture.mode == "L" else ""
     scale = 85 if raw_mode.endswith(";2") else 17 if raw_mode.endswith(";4") else 1
-    return (np.asarray(picture) // scale if scale > 1 else np.asarray(picture)), picture.mode
+    palette = picture.getpalette() if picture.mode == "P" else None
+    return (np.asarray(picture) // scale if scale > 1 else np.asarray(picture)), picture.mode, palette or ()

@@ -29,11 +29,18 @@ def compiled(function: _Function) -> _Function:
     module whose functions call another module's therefore holds a hash of that module's source, `DIGEST`, and a test
     checks that the hash is up to date. On a full disk, functions are compiled and not kept.
     """
-    import numba
-
-    dispatcher: Any = numba.njit(cache=True, nogil=True)(function)  # _cache is not public
+    dispatcher: Any = _jit(function)  # _cache is not public
     dispatcher._cache.save_overload = partial(_save_if_possible, dispatcher._cache.save_overload)
     return cast(_Function, dispatcher)
+
+
+def _jit(function: Callable[..., Any], **options: Any) -> Any:
+    import numba
+
+    try:
+        return numba.njit(cache=True, nogil=True, **options)(function)
+    except RuntimeError:  # a container whose user can write neither beside the file nor at home: not cached
+        return numba.njit(nogil=True, **options)(function)
 
 
 def _save_if_possible(save: Callable[..., None], *arguments: Any) -> None:
@@ -43,9 +50,7 @@ def _save_if_possible(save: Callable[..., None], *arguments: Any) -> None:
 
 def inlined(function: _Function) -> _Function:
     """As `compiled`, and inlined into the caller: for small functions, passing the arrays costs more than the work."""
-    import numba
-
-    return cast(_Function, numba.njit(cache=True, nogil=True, inline="always")(function))
+    return cast(_Function, _jit(function, inline="always"))
 
 
 def rows_in_threads(work: Callable[[slice], None], rows: int, entries: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml.distances.euclidean import recompute, squared_euclidean
+from contml.distances.euclidean import euclidean, recompute
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -31,21 +31,18 @@ def class_distance(x: Tensor, y: Tensor) -> Tensor:
     return (x[:, None] != y[None, :]).float()
 
 
-def pose_distance(
-    x: Tensor, y: Tensor, visible_x: Tensor | None = None, visible_y: Tensor | None = None, *, squared: bool = True
-) -> Tensor:
+def pose_distance(x: Tensor, y: Tensor, visible_x: Tensor | None = None, visible_y: Tensor | None = None) -> Tensor:
     """Distances `[N, M]` of poses x `[N, J, D]` and y `[M, J, D]`, in float32.
 
-    The sum of squared Euclidean distances over the joints visible in both (`visible_x` `[N, J]`, `visible_y` `[M, J]`,
-    default all), times J / their number; its square root if not `squared`. NaN for pairs without a common joint.
+    The root of: the sum of squared Euclidean distances over the joints visible in both (`visible_x` `[N, J]`,
+    `visible_y` `[M, J]`, default all), times J / their number. NaN for pairs without a common joint.
     """
     if visible_x is None:
         visible_x = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
     if visible_y is None:
         visible_y = torch.ones(y.shape[:2], dtype=torch.bool, device=y.device)
     if bool(visible_x.all()) and bool(visible_y.all()):
-        d = squared_euclidean(x.flatten(1).double(), y.flatten(1).double())
-        return (d if squared else d.sqrt()).float()
+        return euclidean(x.flatten(1).double(), y.flatten(1).double()).float()
     joints = x.shape[1]
     vx, vy = visible_x.double(), visible_y.double()  # [N,J], [M,J]
     px = torch.where(visible_x[:, :, None], x, 0).double()
@@ -55,7 +52,7 @@ def pose_distance(
     i, j = (d < _CANCELS * size).nonzero(as_tuple=True)
     recompute(d, i, j, lambda a, b: ((px[a] - py[b]).square().sum(2) * (vx[a] * vy[b])).sum(1))
     d *= joints / (vx @ vy.T)
-    return (d if squared else d.sqrt()).float()
+    return d.sqrt().float()
 
 
 def haversine(x: Tensor, y: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from contml.evaluation.intervals import half_width, paired_interval, variance_of
 from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
 from contml.evaluation.judgments import Judged, JudgmentEvaluator, evaluate_judgments
 from contml.evaluation.label_errors import LabelErrors, label_errors
-from contml.evaluation.results import Curve, Evaluation, Ranking, RecallWithin, Score
+from contml.evaluation.results import Curve, Evaluation, Ranking, RecallWithin, Retrieval, Score
 from contml.evaluation.retrieval import evaluate, label_distance_metrics, mean_label_distance_at_k, ndcg_at_k
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "LabelErrors",
     "Ranking",
     "RecallWithin",
+    "Retrieval",
     "Score",
     "ScoredJudgments",
     "Selection",

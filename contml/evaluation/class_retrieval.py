@@ -13,7 +13,7 @@ Lifted Structured Feature Embedding", CVPR 2016; Musgrave, Belongie, Lim: "A Met
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -47,7 +47,8 @@ def recall_at_k(
     gallery: Numbers | None = None,
     gallery_classes: Numbers | None = None,
     exclude_singletons: bool = False,
-) -> dict[int, float]:
+    per_query: bool = False,
+) -> dict[int, Any]:
     """Recall@K: the share of queries with an item of their own class among the K nearest.
 
         recall_at_k(embeddings, classes, k=[1, 10, 100, 1000])      # {1: 0.79, 10: 0.91, ...}
@@ -62,6 +63,7 @@ def recall_at_k(
         gallery: embeddings `[G, d]`; None: each query searches all other queries.
         gallery_classes: whole numbers `[G]`.
         exclude_singletons: exclude queries with no item of their class in the gallery; otherwise they are misses.
+        per_query: return the value of each query, a tensor `[Q]` in float64, in place of the mean.
 
     Raises:
         InputError: shapes that do not fit, an embedding that is not finite, or a K below 1.
@@ -69,6 +71,8 @@ def recall_at_k(
     ks = as_ks("k", k)
     data, *class_ids = _check(embeddings, classes, gallery, gallery_classes, exclude_singletons)
     first_hits = nearest_of_class(data, None, *class_ids)
+    if per_query:
+        return dict(zip(ks, first_hits.of_queries(ks).unbind(1), strict=True))
     curve = first_hits.recall(min(max(ks), len(data.gallery))).tolist()
     return {each: curve[min(each, len(curve)) - 1] for each in ks}
 
@@ -80,10 +84,12 @@ def mean_average_precision_at_r(
     gallery: Numbers | None = None,
     gallery_classes: Numbers | None = None,
     exclude_singletons: bool = False,
-) -> float:
+    per_query: bool = False,
+) -> Any:
     """MAP@R, with R the number of items of a query's class in the gallery. Arguments as for `recall_at_k`."""
-    data = _check(embeddings, classes, gallery, gallery_classes, exclude_singletons)
-    return ClassRetrieval(*data, k=1).scores()["map_at_r"].model
+    values = ClassRetrieval(*_check(embeddings, classes, gallery, gallery_classes, exclude_singletons), k=1)
+    found = values.query_scores()["map_at_r"][0]
+    return found if per_query else float(found.mean())
 
 
 def r_precision(
@@ -93,10 +99,12 @@ def r_precision(
     gallery: Numbers | None = None,
     gallery_classes: Numbers | None = None,
     exclude_singletons: bool = False,
-) -> float:
+    per_query: bool = False,
+) -> Any:
     """R-precision: the mean share of the R nearest that are of the query's class. Arguments as for `recall_at_k`."""
-    data = _check(embeddings, classes, gallery, gallery_classes, exclude_singletons)
-    return ClassRetrieval(*data, k=1).scores()["r_precision"].model
+    values = ClassRetrieval(*_check(embeddings, classes, gallery, gallery_classes, exclude_singletons), k=1)
+    found = values.query_scores()["r_precision"][0]
+    return found if per_query else float(found.mean())
 
 
 def _check(
@@ -308,6 +316,12 @@ class FirstRelevant(NamedTuple):
         for rows, weight in zip(torch.split(cases, _ROWS), torch.split(count, _ROWS), strict=True):
             total += weight.double() @ _chance_of_a_hit(rows[:, 0], rows[:, 1], rows[:, 2], k)
         return total / len(self.nearer)
+
+    def of_queries(self, ks: Sequence[int]) -> Tensor:
+        """Recall@K of each query `[Q, K]`, for these K."""
+        k, columns = max(ks), [each - 1 for each in ks]
+        parts = (torch.split(each, _ROWS) for each in (self.nearer.clamp(max=k), self.tied, self.relevant))
+        return torch.cat([_chance_of_a_hit(a, b, c, k)[:, columns] for a, b, c in zip(*parts, strict=True)])
 
 
 def _chance_of_a_hit(nearer: Tensor, tied: Tensor, relevant: Tensor, k: int) -> Tensor:

@@ -333,6 +333,6 @@ def _fingerprint(split: Split, rows: Sequence[int], *, times: bool = True) -> st
         if stamp is not None:
             with suppress(OSError):  # no such file: it is broken
                 file_stat = stamp.stat()
-                changed = f" {file_stat.st_mtime_ns}" if times else ""
+                changed = f" {file_stat.st_mtime_ns} {file_stat.st_ctime_ns}" if times else ""
                 content.update(f"{stamp.crop} {file_stat.st_size}{changed}\n".encode())
     return content.hexdigest()

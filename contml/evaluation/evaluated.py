@@ -184,7 +184,7 @@ class Evaluated:
     @property
     def notes(self) -> list[str]:
         """Sentences on what limits the meaning of the result: untrained weights, a choice or a metric in doubt."""
-        notes = [note for note in (self.untrained, self.doubt) if note]
+        notes = [note for note in (self.untrained, self.doubt, *self.evaluation.notes) if note]
         if math.isnan(self.evaluation.main.model):
             notes.append(f"{title_of(self.evaluation.headline)} is not a number: it is defined for no query")
         if self.evaluation.queries == 1:
@@ -334,7 +334,7 @@ def sentence(evaluation: Evaluation) -> str:
         baselines = _baselines(score, kind.baselines, lambda value: evaluation.text(evaluation.headline, value))
         return f"{title} is {model}{baselines}."
     # The ratio is of label distances; in their unit, as they are printed, it is another one.
-    scale = {"root": ", squared,", "ratio": ", in logarithms,"}.get(evaluation.measure.kind, "")
+    scale = ", in logarithms," if evaluation.measure.kind == "ratio" else ""
     start = f"{title}{scale} is {score.model / score.random:.2f} times that of a random ranking"
     if normalized < 0:
         return f"{start}: worse than random."

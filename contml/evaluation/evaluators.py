@@ -57,7 +57,7 @@ class RetrievalEvaluator(Evaluator):
         self, outputs: Tensor, missing: Tensor, split: Split, device: Device = "cpu"
     ) -> tuple[Evaluation, Ranking]:
         """The metrics of the embeddings of a split."""
-        return evaluate(
+        found = evaluate(
             outputs,
             split.labels.to(device),
             split.queries,
@@ -68,3 +68,4 @@ class RetrievalEvaluator(Evaluator):
             exclude_group=split.exclude_group,
             places=split.places,
         )
+        return found.evaluation, found.ranking

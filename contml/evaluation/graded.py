@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from contml._support.errors import InputError
 from contml.distances._compiled import rows_in_threads
 from contml.distances.ranks import Ranked, argsort_rows
 from contml.evaluation.query_gallery import Baselines, QueryGallery, as_ks
-from contml.evaluation.results import Curve, RecallWithin, Score, curve_of, headline_k, score_of
+from contml.evaluation.results import Curve, RecallWithin, Score, curve_of, score_of
 from contml.labels.base import LabelSpace
 
 #: The thresholds of recall, as quantiles of the label distances.
@@ -68,10 +68,11 @@ class GradedMetrics:
         q: the rows of all queries in it.
         g: the rows of the gallery in it.
         k: the largest K.
+        main_k: the K of the main metric.
     """
 
-    def __init__(self, data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, k: int) -> None:
-        self.data, self.k = data, k
+    def __init__(self, data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, k: int, main_k: int) -> None:
+        self.data, self.k, self.main_k = data, k, main_k
         sample = _sampled_distances(data, labels, q, g)
         positive = sample[sample > 0]
         self.unit = float(positive[(len(positive) - 1) // 2]) if len(positive) else 1.0
@@ -178,9 +179,8 @@ class GradedMetrics:
         """Recall at the K of the main metric, as a curve over the thresholds."""
         if not len(self.thresholds):
             return None
-        k = headline_k(self.k)
-        values = (1 - self._misses[:, :, k - 1] / queries).tolist()
-        return RecallWithin(k, list(QUANTILES), self.thresholds.tolist(), *values)
+        values = (1 - self._misses[:, :, self.main_k - 1] / queries).tolist()
+        return RecallWithin(self.main_k, list(QUANTILES), self.thresholds.tolist(), *values)
 
     @property
     def sorted_queries(self) -> int:
@@ -218,12 +218,13 @@ def order_statistics(near: Ranked, keys: Tensor, relevance: Tensor) -> Tensor:
 # functions
 
 
-def hierarchical_average_precision(distances: Numbers, relevance: Numbers) -> float:
+def hierarchical_average_precision(distances: Numbers, relevance: Numbers, *, per_query: bool = False) -> Any:
     """Hierarchical AP of ranked lists with any relevance: the mean over the queries with a relevant item.
 
     Args:
         distances: of each query to the items of its list `[Q, C]`: they, or any increasing function of them, rank it.
         relevance: of the same items `[Q, C]`, at least 0; of 0 and 1, H-AP is average precision.
+        per_query: return the value of each query, a tensor `[Q]` in float64, NaN where it has none.
 
     Returns:
         The mean, 0 to 1; NaN if no query has a relevant item.
@@ -233,10 +234,10 @@ def hierarchical_average_precision(distances: Numbers, relevance: Numbers) -> fl
     """
     near, rel = _lists("relevance", distances, relevance)
     precision, _, total, _ = order_statistics(Ranked(near, argsort_rows(near)), -rel, rel)
-    return float((precision / total)[total > 0].mean())
+    return _mean((precision / total).where(total > 0, math.nan), per_query)
 
 
-def kendall_tau(distances: Numbers, label_distances: Numbers) -> float:
+def kendall_tau(distances: Numbers, label_distances: Numbers, *, per_query: bool = False) -> Any:
     """Kendall's tau-b of the distances and the label distances of each ranked list; the mean over the queries.
 
     A query whose label distances are all equal is left out; equal distances alone count as 0.
@@ -244,6 +245,7 @@ def kendall_tau(distances: Numbers, label_distances: Numbers) -> float:
     Args:
         distances: of each query to the items of its list `[Q, C]`.
         label_distances: of the same pairs `[Q, C]`, at least 0.
+        per_query: return the value of each query, a tensor `[Q]` in float64, NaN where it has none.
 
     Returns:
         The mean, -1 to 1; NaN if no query has different label distances.
@@ -253,10 +255,17 @@ def kendall_tau(distances: Numbers, label_distances: Numbers) -> float:
     """
     near, labels = _lists("label_distances", distances, label_distances)
     tau = order_statistics(Ranked(near, argsort_rows(near)), labels, torch.zeros_like(labels))[3]
-    return float(tau[tau.isfinite()].mean())
+    return _mean(tau, per_query)
 
 
-def recall_within(distances: Numbers, label_distances: Numbers, thresholds: Numbers, k: int) -> list[float]:
+def _mean(values: Tensor, per_query: bool) -> Any:
+    """The values `[Q]`, or the mean of the finite ones."""
+    return values if per_query else float(values[values.isfinite()].mean())
+
+
+def recall_within(
+    distances: Numbers, label_distances: Numbers, thresholds: Numbers, k: int, *, per_query: bool = False
+) -> Any:
     """Share of the queries with an item at most at each label distance among the K nearest.
 
     Args:
@@ -264,9 +273,10 @@ def recall_within(distances: Numbers, label_distances: Numbers, thresholds: Numb
         label_distances: of the same pairs `[Q, C]`, at least 0.
         thresholds: label distances `[T]`.
         k: K, 1 to C.
+        per_query: return the values of each query, a tensor `[Q, T]` in float64.
 
     Returns:
-        The share for each threshold.
+        The share for each threshold, a list.
 
     Raises:
         InputError: shapes that do not fit, a number that is not finite, a negative label distance, or K out of range.
@@ -279,10 +289,12 @@ def recall_within(distances: Numbers, label_distances: Numbers, thresholds: Numb
         raise InputError("thresholds", f"shape {list(limits.shape)}", "must be a list of finite numbers")
     as_ks("k", [k], near.shape[1])
     sorted_distances, order = near.sort(dim=1)
-    misses, size = np.zeros((len(limits), k)), len(near)
-    no_ties = np.zeros(size), np.zeros((size, len(limits)))
-    add_misses(sorted_distances.numpy(), labels.gather(1, order).numpy(), *no_ties, limits.numpy(), misses)
-    return list((1 - misses[:, -1] / size).tolist())
+    ordered, shares = labels.gather(1, order).numpy(), []
+    for part in np.array_split(np.arange(len(near)), len(near) if per_query else 1):
+        misses, no_ties = np.zeros((len(limits), k)), (np.zeros(len(part)), np.zeros((len(part), len(limits))))
+        add_misses(sorted_distances.numpy()[part], ordered[part], *no_ties, limits.numpy(), misses)
+        shares.append(torch.from_numpy(1 - misses[:, -1] / len(part)))
+    return torch.stack(shares) if per_query else shares[0].tolist()
 
 
 def _lists(name: str, distances: Numbers, values: Numbers) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ from torch import Tensor
 from contml._support.conversion import Numbers
 from contml._support.errors import InputError
 from contml._support.validation import check_whole
-from contml.evaluation.query_gallery import QueryGallery, as_class_ids, as_embeddings, as_row_numbers
+from contml.evaluation.query_gallery import QueryGallery, as_class_ids, as_embeddings, as_group_ids, as_row_numbers
 from contml.labels.base import LabelSpace, check_label_space
 
 #: Neighbours of an item, at most one in so many of the items; folds of items that one network embeds.
@@ -109,7 +109,7 @@ def label_errors(
     if missing is not None:
         readable[as_row_numbers("missing", missing, n)] = False
     valid_rows = readable.nonzero()[:, 0]
-    group = torch.arange(n) if groups is None else as_class_ids("groups", groups)
+    group = torch.arange(n) if groups is None else as_group_ids("groups", groups)
     if len(group) != n:
         raise InputError("groups", f"{len(group)} for {n} labels", hint="give one for each row of the label space")
     k = neighbour_count(k, group[valid_rows])

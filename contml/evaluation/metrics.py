@@ -50,7 +50,6 @@ class Metric(NamedTuple):
         low, high: its lowest and highest value.
         ks: the K at which tables show it.
         folded: a report shows it below its first table.
-        linear: it is a plain distance, also where label distances are squared.
     """
 
     title: str
@@ -60,7 +59,6 @@ class Metric(NamedTuple):
     high: float = 1.0
     ks: tuple[int, ...] = (1, 5, 10, 20, 50, 100)
     folded: bool = False
-    linear: bool = False
 
     def __str__(self) -> str:
         limits = f"{self.low:g} to {self.high:g}" if math.isfinite(self.high) else f"at least {self.low:g}"
@@ -90,7 +88,6 @@ METRICS_AT_K = {
         "lower",
         high=math.inf,
         folded=True,
-        linear=True,
     ),
     "bleu": Metric(
         "BLEU",
@@ -184,9 +181,7 @@ def measure_of(metric: str, measure: Measure) -> Measure | None:
     """How values of a metric are printed if they are label distances, which `measure` prints; else None."""
     base, _, form = metric.partition("/")
     definition = METRICS_AT_K.get(base.partition("@")[0]) or METRICS.get(base)
-    if form or definition is None or not definition.is_label_distance:
-        return None
-    return measure.linear if definition.linear else measure
+    return None if form or definition is None or not definition.is_label_distance else measure
 
 
 class Published:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from numbers import Integral
 from typing import NamedTuple
@@ -223,6 +223,18 @@ def as_class_ids(name: str, values: Numbers) -> Tensor:
         row = int(negative.nonzero()[0, 0])
         raise InputError(f"{name} of item {row}", str(int(ids[row])), "must be at least 0", "omit items that have none")
     return ids.cpu().long()  # torch cannot compare uint16, uint32 and uint64
+
+
+def as_group_ids(name: str, values: Numbers | Sequence[str]) -> Tensor:
+    """The groups `[N]` as `as_class_ids`; names of groups are numbered.
+
+    Raises:
+        InputError: as of `as_class_ids`.
+    """
+    array = np.asarray(values) if isinstance(values, list | tuple | np.ndarray) else None
+    if array is not None and array.dtype.kind in "UTO" and all(isinstance(value, str) for value in array):
+        return torch.from_numpy(np.unique(array.astype(str), return_inverse=True)[1].reshape(-1))
+    return as_class_ids(name, values)
 
 
 def as_row_numbers(name: str, rows: Numbers, length: int) -> Tensor:

@@ -18,6 +18,7 @@ from contml._support.errors import InputError
 from contml._support.files import read_record, write_json
 from contml._support.text import percent, score_text
 from contml.contracts import PLAIN, Measure
+from contml.evaluation.intervals import half_width
 from contml.evaluation.metrics import METRICS, METRICS_AT_K, measure_of
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ class Evaluation:
     `gallery` are the judged items of all queries. `intervals` are half the width of the 95 % interval of the model's
     metric by name, for judgments; NaN for a single one. `random_margin` is half the width of the 95 % interval of the
     difference between the main metric of the model and of a random ranking, over the queries; queries of one group or
-    class are not independent. NaN for a single query, group or class; None where it was not measured.
+    class are not independent. NaN for a single query, group or class; None where it was not measured. `k` is the K of
+    mean label distance that is shown first.
     """
 
     unit: str
@@ -134,6 +136,7 @@ class Evaluation:
     kind: KindName = "graded"
     intervals: dict[str, float] = field(default_factory=dict)
     random_margin: float | None = None
+    k: int = 10
 
     def __repr__(self) -> str:
         """The main metric beside its reference values, and the sizes; curves have hundreds of numbers."""
@@ -141,11 +144,6 @@ class Evaluation:
         model, random, oracle = (self.text(self.headline, value) for value in values)
         sizes = f"queries={self.queries}, gallery={self.gallery}"
         return f"{type(self).__name__}({self.headline}={model}, random={random}, oracle={oracle}, {sizes})"
-
-    @property
-    def k(self) -> int:
-        """The K of mean label distance that is shown first, as of `headline_k`."""
-        return headline_k(min((len(curve.model) for curve in self.curves.values()), default=100))
 
     @property
     def headline(self) -> str:
@@ -183,6 +181,13 @@ class Evaluation:
         ks = self.recall_at if name == "recall" else METRICS_AT_K[name].ks
         return [k for k in ks if k <= len(self.curves[name].model)]
 
+    @property
+    def notes(self) -> list[str]:
+        """A sentence where the normalized score is no number."""
+        if KINDS[self.kind].ranked and self.main.oracle == self.main.random:
+            return ["all label distances are equal: there is no normalized score"]
+        return []
+
     def numbers(self) -> dict[str, float]:
         """The metrics of the model by name, at the K that tables show: what a training logs."""
         curve_values = {
@@ -209,10 +214,9 @@ class Ranking:
     embeddings `[N, d]` of the whole split, or `[0, d]` where they were not asked for; `values` `[Q]`, float64, are the
     main metric of each query: Recall@1, or label distance@10, ties as expectations. Their mean is the main metric of
     the evaluation. `random_values` and `oracle_values` `[Q]` are the same of a random ranking (expected) and of the
-    oracle. `label_distance_at_k` `[Q, 2]`, float64, are the label distance@K of each query and the oracle's; K is that
-    of `headline_k`. `scores` are the metrics without a K of each query by name, `[Q]`, float64, where labels are
-    classes. `items` `[Q, m]` are the groups and classes of the queries, which are not independent within one; None: all
-    are.
+    oracle. `label_distance_at_k` `[Q, 2]`, float64, are the label distance@K of each query and the oracle's, and `k` is
+    this K. `scores` are metrics of each query by name, `[Q]`, float64. `items` `[Q, m]` are the groups and classes of
+    the queries, which are not independent within one; None: all are.
     """
 
     queries: Tensor
@@ -228,6 +232,58 @@ class Ranking:
     label_distance_at_k: Tensor
     scores: dict[str, Tensor]
     items: Tensor | None = None
+    k: int = 10
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Retrieval:
+    """What `evaluate` returns: metrics, their values of each query, their intervals, and the rankings.
+
+    Attributes:
+        evaluation: the metrics beside those of a random ranking and of the oracle, as curves over K.
+        ranking: the retrieved items of each query.
+    """
+
+    evaluation: Evaluation
+    ranking: Ranking
+
+    def __repr__(self) -> str:
+        lines = [repr(self.evaluation), *self.evaluation.notes]
+        return "; ".join(lines)
+
+    @property
+    def score(self) -> float:
+        """The normalized score of the main metric: 0 for random, 1 for the oracle; NaN if the two are equal."""
+        return self.evaluation.main.normalized()
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics by name; any K that was ranked and "/random" or "/normalized" can be asked for too."""
+        return _Metrics(self.evaluation)
+
+    @property
+    def per_query(self) -> dict[str, Tensor]:
+        """Metrics of each query by name, `[Q]`, float64, in the order of `ranking.queries`."""
+        return {self.evaluation.headline: self.ranking.values, **self.ranking.scores}
+
+    @property
+    def intervals(self) -> dict[str, float]:
+        """Half the width of the 95 % interval of each metric of `per_query`; NaN for a single query, group or class."""
+        return {name: half_width(values, self.ranking.items) for name, values in self.per_query.items()}
+
+
+class _Metrics(dict[str, float]):
+    """The metrics that tables show, and others by their names."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        super().__init__(evaluation.numbers())
+        self._evaluation = evaluation
+
+    def __missing__(self, name: str) -> float:
+        score = measured(self._evaluation, split_form(name) and name)
+        if score is None:
+            raise InputError(name, "was not measured", f"must be one of {', '.join(measurable(self._evaluation))}")
+        return score.model
 
 
 @dataclass(frozen=True)
@@ -460,8 +516,7 @@ def unit_of_distances(unit: str, measure: Measure) -> str:
     quantity = f" in {measure.name}" if measure.name else ""
     if measure.kind == "ratio":
         return f"the factor between the item and the query{quantity} (of several items: the geometric mean)"
-    mean = " (of several items: the root mean square)" if measure.kind == "root" else ""
-    return f"the difference between the item and the query{quantity}{mean}"
+    return f"the difference between the item and the query{quantity}"
 
 
 #: Largest file in bytes; a query has about 20.

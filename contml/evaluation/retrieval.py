@@ -23,12 +23,13 @@ from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.graded import GradedMetrics, NearestItems
 from contml.evaluation.intervals import half_width, items_of_queries
 from contml.evaluation.metrics import Ties, discounts, gains, mean_label_distance_at, ndcg_at, spearman
-from contml.evaluation.query_gallery import QueryGallery, as_class_ids, as_embeddings, as_ks, as_row_numbers
+from contml.evaluation.query_gallery import QueryGallery, as_embeddings, as_group_ids, as_ks, as_row_numbers
 from contml.evaluation.results import (
     RECALL_AT,
     Curve,
     Evaluation,
     Ranking,
+    Retrieval,
     curve_of,
     headline_k,
     score_of,
@@ -58,8 +59,11 @@ def evaluate(
     groups: Numbers | None = None,
     exclude_group: bool = True,
     places: int | None = None,
-) -> tuple[Evaluation, Ranking]:
+) -> Retrieval:
     """Rank the gallery for each query by embedding distance, and compare the ranking with the label distances.
+
+        found = evaluate(embeddings, labels)
+        found.score, found.metrics["ndcg@10"], found.intervals, found.ranking
 
     Args:
         embeddings: `[N, d]`, one for each row of the label space. Embeddings and row numbers may be tensors, arrays or
@@ -74,15 +78,16 @@ def evaluate(
             counted, not ranked. Default 1, 2, 4, 8, 10, 20, 50, 100.
         clusters: where labels are classes, cluster queries and gallery for NMI and F1: k-means with as many clusters as
             they have classes.
-        groups: the group of each row `[N]`, such as the house of a photograph: queries of one group are not
-            independent, which widens intervals.
+        groups: the group of each row `[N]`, a number or a name, such as the house of a photograph: queries of one group
+            are not independent, which widens intervals.
         exclude_group: exclude a query's own group from its gallery, if there are groups. False where labels are
             classes, which are groups in any case.
-        places: cut the rankings at this number of places, as for a smaller gallery; default 100.
+        places: K of the main metric is a tenth of this number, at most 10, so that galleries of several sizes have one
+            K. Default the number of items that every query can find, at most 100.
 
     Raises:
-        InputError: the numbers of embeddings and labels differ, an embedding is not finite, a row does not exist or is
-            twice in the gallery, there are fewer than one query or two gallery items, or a K is not a whole number from
+        InputError: the numbers of embeddings and labels differ, an embedding is not finite, a row does not exist or
+            appears twice, there are fewer than one query or two gallery items, or a K is not a whole number from
             1 on.
     """
     check_label_space("labels", labels)
@@ -91,9 +96,12 @@ def evaluate(
         raise InputError("embeddings", f"{len(x)} embeddings for {len(labels)} labels", hint="give one per label")
     absent = torch.zeros(len(x), dtype=torch.bool)
     absent[_rows("missing", missing, torch.arange(0), len(x))] = True
+    of_classes = {"exclude_singletons": exclude_singletons or None, "recall_at": recall_at}
+    if labels.class_ids is None and (given := [name for name, value in of_classes.items() if value is not None]):
+        raise InputError(given[0], "given for graded labels", "is for classes", "omit it, or give ClassLabels")
     recall_ks = sorted(set(as_ks("recall_at", RECALL_AT if recall_at is None else recall_at)))
-    classes = None if labels.class_ids is None else labels.class_ids.cpu().long()
-    group_ids = None if groups is None else as_class_ids("groups", groups)
+    classes = None if labels.class_ids is None else torch.unique(labels.class_ids.cpu(), return_inverse=True)[1]
+    group_ids = None if groups is None else as_group_ids("groups", groups)
     if group_ids is not None and len(group_ids) != len(labels):
         raise InputError("groups", f"{len(group_ids)} groups for {len(labels)} labels", hint="give one per label")
     if group_ids is not None and exclude_group and classes is not None:
@@ -103,12 +111,12 @@ def evaluate(
     is_self_search = all(torch.equal(rows, torch.arange(len(x))) for rows in (q, g))
     embedded = (x, x) if is_self_search else (x[q], x[g])  # the same tensor is prepared for the search once
     data = QueryGallery(*embedded, _positions(g, len(x))[q], groups=excluded, device=labels.device)
-    k = min(places or LARGEST_K, LARGEST_K, data.available)
+    k = min(LARGEST_K, data.available)
     if k < 1:
         raise InputError("groups", "a query's own group is its whole gallery", hint="give it a larger gallery")
-    pairs = _sample_pairs(data)
+    pairs, main_k = _sample_pairs(data), headline_k(min(places or k, k))
     if classes is None:
-        graded = GradedMetrics(data, labels, q, g, k)
+        graded = GradedMetrics(data, labels, q, g, k, main_k)
         rankings = _rank_graded(data, labels, q, g, graded, pairs)
         fields, query_scores = _graded_fields(rankings, graded), {}
     else:
@@ -122,7 +130,9 @@ def evaluate(
             members = torch.unique(torch.cat((q, g)))
             fields["scores"] |= cluster_scores(x[members].to(data.device), classes[members])
     items = items_of_queries(*(None if each is None else each[q] for each in (classes, group_ids)))
-    ranking = _ranking(rankings, q, g, data.distances(*pairs).sqrt(), x, query_scores, items)
+    ideal = (gains(rankings.oracle_label_distances[:, :main_k]) * discounts(main_k)).sum(1)
+    query_scores[f"ndcg@{main_k}"] = (rankings.expected_gain[:, :main_k] * discounts(main_k)).sum(1) / ideal
+    ranking = _ranking(rankings, q, g, data.distances(*pairs).sqrt(), x, query_scores, main_k, items)
     evaluation = Evaluation(
         labels.unit,
         len(q),
@@ -132,9 +142,10 @@ def evaluate(
         random_margin=half_width(ranking.values - ranking.random_values, ranking.items),
         skipped=int(absent.sum()),
         recall_at=recall_ks,
+        k=main_k,
         **fields,
     )
-    return evaluation, ranking
+    return Retrieval(evaluation, ranking)
 
 
 def _asked(
@@ -152,6 +163,7 @@ def _asked(
     all_rows = torch.arange(count)
     requested_rows = [_rows(*each, all_rows, count) for each in (("queries", queries), ("gallery", gallery))]
     q, g = (rows[~absent[rows]] for rows in requested_rows)
+    _positions(q, count, "queries")
     position = _positions(g, count)
     if classes is not None:
         q = q[relevant_items(classes[q], classes[g], position[q]) > 0]
@@ -165,6 +177,7 @@ def _ranking(
     distances: Tensor,
     embeddings: Tensor,
     query_scores: dict[str, Tensor],
+    k: int,
     items: Tensor | None,
 ) -> Ranking:
     """The rankings as rows of a split, and the metrics of each query.
@@ -175,12 +188,13 @@ def _ranking(
         g: the rows of the gallery.
         distances: embedding distances of the sampled pairs `[P]`.
         embeddings: of all rows.
-        query_scores: metrics without a K of each query; none where labels are graded.
+        query_scores: metrics of each query.
+        k: the K of the main metric of graded labels.
         items: what queries share `[Q, m]`.
     """
-    at_k = _mean_over_places(rankings, headline_k(rankings.positions.shape[1]))
+    at_k = _mean_over_places(rankings, k)
     values, at_random, by_oracle = at_k
-    if query_scores:  # of classes; of the first place, Recall is the precision: 1 - label distance
+    if "map_at_r" in query_scores:  # of classes; of the first place, Recall is the precision: 1 - label distance
         values, at_random, by_oracle = (1 - distance for distance in _mean_over_places(rankings, 1))
     return Ranking(
         q,
@@ -194,8 +208,9 @@ def _ranking(
         at_random,
         by_oracle,
         torch.stack((at_k[0], at_k[2]), 1),
-        query_scores,
+        {f"label_distance@{k}": at_k[0], **query_scores},
         items,
+        k,
     )
 
 
@@ -203,13 +218,13 @@ def _rows(name: str, rows: Numbers | None, default: Tensor, count: int) -> Tenso
     return default if rows is None else as_row_numbers(name, rows, count)
 
 
-def _positions(gallery: Tensor, count: int) -> Tensor:
+def _positions(gallery: Tensor, count: int, name: str = "gallery") -> Tensor:
     """The position of each of `count` rows in the gallery, or -1."""
     position, indices = torch.full((count,), -1), torch.arange(len(gallery))
     position[gallery] = indices
     repeated = gallery[position[gallery] != indices]
     if len(repeated):
-        raise InputError("gallery", f"row {int(repeated[0])} appears twice", hint="give each row once")
+        raise InputError(name, f"row {int(repeated[0])} appears twice", hint="give each row once")
     return position
 
 
@@ -343,13 +358,16 @@ def _sample_pairs(data: QueryGallery) -> _Pairs:
 # functions
 
 
-def label_distance_metrics(distances: Numbers, label_distances: Numbers, k: Sequence[int]) -> dict[str, float]:
+def label_distance_metrics(
+    distances: Numbers, label_distances: Numbers, k: Sequence[int], *, per_query: bool = False
+) -> dict[str, Any]:
     """Mean label distance@K and nDCG@K of ranked lists, as {"label_distance@10": ..., "ndcg@10": ...}, in one pass.
 
     Args:
         distances: of each query to the items of its list `[Q, C]`: they, or any increasing function of them, rank it.
         label_distances: of the same pairs `[Q, C]`, at least 0.
         k: one K or more, each 1 to C.
+        per_query: return the value of each query, a tensor `[Q]` in float64, in place of the mean.
 
     Raises:
         InputError: shapes that do not fit, a K out of range, a number that is not finite or a negative label distance.
@@ -361,28 +379,29 @@ def label_distance_metrics(distances: Numbers, label_distances: Numbers, k: Sequ
         raise InputError("distances", got, hint="give both as [queries, items]")
     ks = as_ks("k", k, shape[1])
     blocks = zip(torch.split(distances, _LISTS), torch.split(label_distances, _LISTS), strict=True)
-    totals = torch.stack([_sums_of_lists(*block, ks) for block in blocks]).sum(0)
-    metrics: dict[str, float] = {}
-    for each, (distance, ndcg) in zip(ks, (totals / len(distances)).tolist(), strict=True):
+    values = torch.cat([_of_lists(*block, ks) for block in blocks])  # [Q,K,2]
+    metrics: dict[str, Any] = {}
+    by_k = values.permute(1, 2, 0) if per_query else values.mean(0).tolist()
+    for each, (distance, ndcg) in zip(ks, by_k, strict=True):
         metrics |= {f"label_distance@{each}": distance, f"ndcg@{each}": ndcg}
     return metrics
 
 
-def mean_label_distance_at_k(distances: Numbers, label_distances: Numbers, k: int) -> float:
+def mean_label_distance_at_k(distances: Numbers, label_distances: Numbers, k: int, *, per_query: bool = False) -> Any:
     """Mean label distance@K of ranked lists, lower is better; arguments as of `label_distance_metrics`."""
-    return label_distance_metrics(distances, label_distances, [k])[f"label_distance@{k}"]
+    return label_distance_metrics(distances, label_distances, [k], per_query=per_query)[f"label_distance@{k}"]
 
 
-def ndcg_at_k(distances: Numbers, label_distances: Numbers, k: int) -> float:
+def ndcg_at_k(distances: Numbers, label_distances: Numbers, k: int, *, per_query: bool = False) -> Any:
     """nDCG@K of ranked lists, with gains 1 / (1 + label distance); arguments as of `label_distance_metrics`.
 
     torchmetrics' `retrieval_normalized_dcg` of scores `-distances` and these gains is the same number, ties included.
     """
-    return label_distance_metrics(distances, label_distances, [k])[f"ndcg@{k}"]
+    return label_distance_metrics(distances, label_distances, [k], per_query=per_query)[f"ndcg@{k}"]
 
 
-def _sums_of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int]) -> Tensor:
-    """Sums over the lists of mean label distance@K and nDCG@K, `[K, 2]`."""
+def _of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int]) -> Tensor:
+    """Mean label distance@K and nDCG@K of each list, `[q, K, 2]`."""
     from contml.evaluation._graded_loops import order_by_distance  # here: it imports numba
 
     numbers = [x.cpu() for x in (distances, label_distances)]
@@ -404,6 +423,6 @@ def _sums_of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int])
         ties = Ties(torch.from_numpy(sorted_distances[:, :places])[tied], beyond_last[0, tied])
         distance[tied] = ties.expected(distance[tied], beyond_last[1, tied])
         gain[tied] = ties.expected(gain[tied], beyond_last[2, tied])
-    means = [distance[:, :each].mean(1).sum() for each in k]
-    ndcg = [((gain[:, :each] @ discounts(each)) / (ideal[:, :each] @ discounts(each))).sum() for each in k]
-    return torch.stack((torch.stack(means), torch.stack(ndcg)), 1)
+    means = [distance[:, :each].mean(1) for each in k]
+    ndcg = [(gain[:, :each] @ discounts(each)) / (ideal[:, :each] @ discounts(each)) for each in k]
+    return torch.stack((torch.stack(means, 1), torch.stack(ndcg, 1)), 2)

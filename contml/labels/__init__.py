@@ -17,13 +17,14 @@ from contml.labels.scales import DateLabels, GeoLabels, OrdinalLabels
 from contml.labels.segmentation import SegmentationLabels
 from contml.labels.sets import MultiHotLabels, SequenceLabels, TagLabels
 from contml.labels.teachers import TeacherLabels
-from contml.labels.vectors import VectorLabels
+from contml.labels.vectors import NumberLabels, VectorLabels
 from contml.labels.weighted import WeightedLabels
 from contml.labels.word_vectors import load_word_vectors
 
 #: Label spaces that a program builds from its data.
 LABELS = {
     "classes": ClassLabels,
+    "numbers": NumberLabels,
     "vectors": VectorLabels,
     "teacher": TeacherLabels,
     "dates": DateLabels,
@@ -47,7 +48,8 @@ BINARY_LABELS = {"threshold": ThresholdLabels, "nearest": NearestLabels}
 
 __all__ = [
     "BINARY_LABELS", "LABELS", "CaptionLabels", "CaptionVectorLabels", "ClassLabels", "DateLabels", "FunctionLabels",
-    "GeoLabels", "JudgedItems", "LabelSpace", "MatrixLabels", "MultiHotLabels", "NearestLabels", "OrdinalLabels",
-    "PairLabels", "PoseLabels", "RankingLabels", "SegmentationLabels", "SequenceLabels", "TagLabels", "TeacherLabels",
-    "ThresholdLabels", "TripletLabels", "VectorLabels", "WeightedLabels", "idf_weights", "load_word_vectors", "nearest",
+    "GeoLabels", "JudgedItems", "LabelSpace", "MatrixLabels", "MultiHotLabels", "NearestLabels", "NumberLabels",
+    "OrdinalLabels", "PairLabels", "PoseLabels", "RankingLabels", "SegmentationLabels", "SequenceLabels", "TagLabels",
+    "TeacherLabels", "ThresholdLabels", "TripletLabels", "VectorLabels", "WeightedLabels", "idf_weights",
+    "load_word_vectors", "nearest",
 ]  # fmt: skip

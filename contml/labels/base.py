@@ -8,6 +8,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -21,7 +22,13 @@ from contml.distances.nearest import MEMORY, Neighbours, checked, chunks, neighb
 from contml.labels.words import LabelWords
 
 #: Attributes that do not change label distances: they are not part of a fingerprint.
-_NOT_HASHED = ("unit", "measure", "title", "part_names", "rows", "_root", "_tokens", "_texts", "_identity", "_form")
+_NOT_HASHED = (
+    *("unit", "measure", "title", "part_names", "mirrored"),
+    *("rows", "_root", "_tokens", "_texts", "_identity", "_form"),
+)
+
+#: The identity of each root that was asked for one.
+_IDENTITIES: WeakKeyDictionary[LabelSpace, int] = WeakKeyDictionary()
 
 
 class JudgedPairs(NamedTuple):
@@ -52,12 +59,15 @@ class LabelSpace(LabelWords):
         kind: "graded": distances are numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1 from `class_ids`.
         largest: the largest possible label distance.
         class_ids: the class of each item `[N]`, if labels are classes.
+        mirrored: whether mirroring the image of one item leaves its label distances as they are: False of poses and
+            label maps, which would be mirrored too.
         rows: row numbers in the root `[N]`; None if a loss made the labels from a plain tensor.
     """
 
     kind: LabelKind = "graded"
     largest: float = math.inf
     class_ids: Tensor | None = None
+    mirrored: bool = True
     _root: Self | None = None
     _packed: tuple[str, ...] = ()
 
@@ -70,6 +80,8 @@ class LabelSpace(LabelWords):
                 raise InputError(f"packed labels: {name}", got, "must be a tensor [N, ...] or a label space")
             if isinstance(labels, Tensor) and labels.is_complex():
                 raise InputError(f"packed labels: {name}", str(labels.dtype), "must be real numbers")
+            if isinstance(labels, Tensor) and labels.requires_grad:
+                raise InputError(f"packed labels: {name}", "require a gradient", "get none", "give labels.detach()")
         lengths = {name: len(labels) for name, labels in packed.items()}
         if len(set(lengths.values())) != 1:
             raise InputError("packed labels", f"{lengths} items", "must all have the same number of items")
@@ -85,7 +97,8 @@ class LabelSpace(LabelWords):
     def distances(self, x: Self, y: Self) -> Tensor:
         """Exact label distances `[X, Y]` between the items of x and y: the one method that a subclass implements.
 
-        x and y are parts of one space; if both have the same items, y is x. The result may have any float dtype.
+        x and y are parts of one space; if both have the same items, y is x. The result may have any float dtype. Return
+        plain distances, not their squares: a loss takes the power that its formula needs.
         """
 
     def __len__(self) -> int:
@@ -118,26 +131,6 @@ class LabelSpace(LabelWords):
     def __getitem__(self, rows: Rows) -> Self:
         """These items as a label space: a batch, or a subset. `rows` of the result are row numbers in the root."""
         return self._part(as_rows(rows, len(self), self.device))
-
-    @property
-    def exponent(self) -> int | None:
-        """The power of a metric that the label distances are: 2 where they are squared, 1 where they are the metric.
-
-        None: not known, so a loss uses the label distances as they are.
-        """
-        return None
-
-    def with_exponent(self, exponent: int) -> LabelSpace:
-        """The same labels with label distances of this power of the metric; itself where `exponent` is None.
-
-        Raises:
-            InputError: a subclass has another exponent, and no method to change it.
-        """
-        if self.exponent in (None, exponent):
-            return self
-        name = type(self).__name__
-        hint = f"write {name}.with_exponent, or let `exponent` be None"
-        raise InputError(f"{name}.exponent", str(self.exponent), f"must be {exponent} for this loss", hint)
 
     @property
     def is_partial(self) -> bool:
@@ -298,6 +291,20 @@ class LabelSpace(LabelWords):
         space_hashes = {name: value.fingerprint() for name, value in content.items() if isinstance(value, LabelSpace)}
         return fingerprint(type(self), content | space_hashes)
 
+    @property
+    def identity(self) -> int:
+        """A number of the fingerprint of the root, by which memories and checkpoints recognize its labels.
+
+        It is computed once. Labels without a fingerprint are recognized by their type and number.
+        """
+        if (root := self.root) not in _IDENTITIES:
+            try:
+                content = root.fingerprint()
+            except InputError:
+                content = fingerprint(type(root), len(root))
+            _IDENTITIES[root] = int(content[:15], 16)
+        return _IDENTITIES[root]
+
     def digests(self) -> list[str]:
         """A short hash of the label of each item, independent of the other items: a run recognizes its data by it."""
         contents: Iterable[bytes]
@@ -372,33 +379,6 @@ class LabelSpace(LabelWords):
         return changed
 
 
-class MetricLabels(LabelSpace):
-    """Labels whose distance is a metric or, with `squared`, its square.
-
-    Attributes:
-        squared: whether the label distances are squared.
-    """
-
-    squared: bool
-
-    @property
-    def exponent(self) -> int:
-        """2 for squared label distances, else 1."""
-        return 2 if self.squared else 1
-
-    def with_exponent(self, exponent: int) -> Self:
-        """The same labels, with squared label distances (2) or plain ones (1)."""
-        if exponent not in (1, 2):
-            raise InputError("exponent", str(exponent), "must be 1 or 2")
-        if self.exponent == exponent:
-            return self
-        changed = copy.copy(self)
-        changed.squared = exponent == 2
-        changed.unit = f"{'square' if changed.squared else 'square root'} of: {self.unit}"
-        changed.measure = self.measure.root if changed.squared else self.measure.linear
-        return changed
-
-
 def check_label_space(name: str, labels: object) -> None:
     """Checks that labels are a label space: numbers alone could be classes or continuous labels.
 
@@ -406,5 +386,5 @@ def check_label_space(name: str, labels: object) -> None:
         InputError: they are something else.
     """
     if not isinstance(labels, LabelSpace):
-        hint = "give ClassLabels(classes) or VectorLabels(numbers)"
+        hint = "give ClassLabels(classes) or NumberLabels(numbers)"
         raise InputError(name, f"a {type(labels).__name__}", "must be a label space", hint)

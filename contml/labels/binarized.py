@@ -33,6 +33,11 @@ class _BinaryLabels(LabelSpace):
         return self._graded.is_partial
 
     @property
+    def mirrored(self) -> bool:  # type: ignore[override]
+        """As of the graded labels."""
+        return self._graded.mirrored
+
+    @property
     def usual_distance(self) -> float:
         """1."""
         return 1.0
@@ -57,6 +62,7 @@ class ThresholdLabels(_BinaryLabels):
     """A label space binarized to 0 / 1: items nearer than a threshold are positives.
 
     Args:
+        space: the label space.
         threshold: items at a smaller label distance, in the unit of the space, are positives (0); all others are
             negatives (1).
     """
@@ -64,7 +70,7 @@ class ThresholdLabels(_BinaryLabels):
     space: LabelSpace
 
     @check_ranges
-    def __init__(self, threshold: PositiveFloat, *, space: LabelSpace) -> None:
+    def __init__(self, space: LabelSpace, threshold: PositiveFloat) -> None:
         check_label_space("space", space)
         super().__init__(space=space)
         self.threshold = threshold
@@ -90,6 +96,7 @@ class NearestLabels(_BinaryLabels):
     they have none here either, and an item has at most k positives.
 
     Args:
+        space: the label space.
         k: the number of nearest items by label distance that are positives (0), besides the item itself; all others
             are 1.
         cache: a folder that keeps the neighbours for later runs on these labels; None: they are computed in each run.
@@ -99,12 +106,7 @@ class NearestLabels(_BinaryLabels):
 
     @check_ranges
     def __init__(
-        self,
-        k: PositiveInt = 30,
-        cache: Path | None = None,
-        *,
-        space: LabelSpace,
-        quiet: bool = True,
+        self, space: LabelSpace, k: PositiveInt = 30, cache: Path | None = None, *, quiet: bool = True
     ) -> None:
         check_label_space("space", space)
         super().__init__(positions=torch.arange(len(space), device=space.device))

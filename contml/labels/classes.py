@@ -8,6 +8,7 @@ from numbers import Number
 from typing import Any, ClassVar, Self
 from unicodedata import normalize
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,11 +29,12 @@ class ClassLabels(ItemLabels):
     """Class labels: label distance 0 within a class, 1 between classes.
 
     Args:
-        labels: the class of each item: integers from 0 on, which need not be consecutive, or strings, which are
-            compared in Unicode's form NFC.
+        labels: the class of each item. Integers from 0 on need not be consecutive, and are the `class_ids` as they are.
+            Strings and other values get ids in the order of the sorted names; strings are compared in Unicode's form
+            NFC. Names of a part of the items get other ids: give all items, and index the result.
 
     Attributes:
-        names: the sorted classes; `class_ids` are positions in this list. Empty if only ids were given.
+        names: the sorted names; `class_ids` are positions in this list. Empty if classes are integers.
     """
 
     kind: LabelKind = "classes"
@@ -43,43 +45,22 @@ class ClassLabels(ItemLabels):
     class_ids: Tensor
 
     def __init__(self, labels: Numbers | Sequence[Hashable]) -> None:
+        if isinstance(labels, Tensor | np.ndarray) and _is_integer(labels):
+            super().__init__(class_ids=_as_ids(as_numbers("classes", labels)))
+            self.names: list[Any] = []
+            return
         numbers = None  # the number of each item's text among those that differ
         if isinstance(labels, Packed):
             labels, numbers = labels.numbered()
         values = [_class(row, label) for row, label in enumerate(as_items("classes", labels, "a class for each item"))]
         if not values:
             raise InputError("classes", "no labels", hint="give each item a class")
-        self.names: list[Any] = sorted(set(values), key=lambda value: (str(type(value)), value))
+        names = {value for value in values if type(value) is not int}
+        self.names = sorted({*values}, key=lambda value: (str(type(value)), value)) if names else []
         id_of = {name: class_id for class_id, name in enumerate(self.names)}
         device = labels.device if isinstance(labels, Tensor) else "cpu"
-        class_ids = torch.tensor([id_of[v] for v in values], dtype=torch.int64, device=device)
+        class_ids = torch.tensor([id_of.get(v, v) for v in values], dtype=torch.int64, device=device)
         super().__init__(class_ids=class_ids if numbers is None else class_ids[torch.from_numpy(numbers)])
-
-    @classmethod
-    def from_ids(cls, class_ids: Numbers) -> Self:
-        """Class labels from integer ids `[N]`, not renumbered; without row numbers.
-
-        On a GPU, an id below 0 stops the process as an index out of bounds does there ("device-side assert"): an
-        `InputError` would wait for the GPU in each step.
-
-        Raises:
-            InputError: the ids are no integers, or an id is below 0, on the CPU.
-        """
-        if not isinstance(class_ids, Tensor):
-            class_ids = as_numbers("classes", class_ids, "integers from 0 on, [items]")
-        if class_ids.is_floating_point() or class_ids.ndim != 1:
-            got = f"{str(class_ids.dtype).removeprefix('torch.')} {list(class_ids.shape)}"
-            hint = "numbers are labels of VectorLabels" if class_ids.is_floating_point() else ""
-            raise InputError("classes", got, "must be integers from 0 on, [items]", hint)
-        if class_ids.device.type == "cuda" and class_ids.dtype.is_signed:
-            torch._assert_async((class_ids >= 0).all(), "class ids must be integers from 0 on")
-        if class_ids.device.type == "cpu" and class_ids.dtype.is_signed and bool((negative := class_ids < 0).any()):
-            row = int(negative.nonzero()[0, 0])
-            raise InputError(f"class of item {row}", str(int(class_ids[row])), _CLASS, "omit items without a class")
-        labels = cls.__new__(cls)
-        # In int64, since torch cannot compare or sort uint16, uint32 and uint64 with other integers.
-        labels.class_ids, labels._packed, labels.names, labels.rows = class_ids.long(), ("class_ids",), [], None
-        return labels
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """0 or 1, `[X, Y]`."""
@@ -128,11 +109,12 @@ class ClassLabels(ItemLabels):
         return Colours(positions, self.title, [self.text(row_of[position]) for position in range(len(unique_ids))])
 
     def as_root(self) -> Self:
-        """The same items as a new root: classes are numbered anew, without classes that have no item."""
+        """The same items as a new root: names are numbered anew, without classes that have no item."""
         root = super().as_root()
+        if not self.names:
+            return root
         present_ids, root.class_ids = torch.unique(self.class_ids, return_inverse=True)
-        names = dict(enumerate(self.names))
-        root.names = [names.get(class_id, class_id) for class_id in present_ids.tolist()]
+        root.names = [self.names[class_id] for class_id in present_ids.tolist()]
         return root
 
     def _item_contents(self) -> Iterable[bytes]:
@@ -149,6 +131,33 @@ def _listed(names: Collection[str], most: int = 8) -> str:
     return ", ".join([*shown, f"and {len(names) - most:,} more"] if len(names) > most else shown)
 
 
+def _is_integer(labels: Tensor | np.ndarray[Any, Any]) -> bool:
+    """Whether these are integers, not booleans."""
+    if isinstance(labels, Tensor):
+        return not labels.is_floating_point() and not labels.is_complex() and labels.dtype != torch.bool
+    return labels.dtype.kind in "iu"
+
+
+def _as_ids(ids: Tensor) -> Tensor:
+    """Class ids `[N]` in int64, since torch cannot compare or sort uint16, uint32 and uint64 with other integers.
+
+    On a GPU, an id below 0 stops the process as an index out of bounds does there ("device-side assert"): an
+    `InputError` would wait for the GPU in each step.
+
+    Raises:
+        InputError: they have another shape, or an id is below 0, on the CPU.
+    """
+    if ids.ndim != 1 or not len(ids):
+        raise InputError("classes", f"{str(ids.dtype).removeprefix('torch.')} {list(ids.shape)}", f"{_CLASS}, [items]")
+    ids = ids.long()
+    if ids.device.type == "cuda":
+        torch._assert_async((ids >= 0).all(), "class ids must be integers from 0 on")
+    elif bool((negative := ids < 0).any()):
+        row = int(negative.nonzero()[0, 0])
+        raise InputError(f"class of item {row}", str(int(ids[row])), _CLASS, "omit items without a class")
+    return ids
+
+
 def _class(row: int, label: Any) -> Any:
     """The class of an item: a string, an integer from 0 on, or another value that is no number."""
     if is_missing(label):
@@ -158,7 +167,7 @@ def _class(row: int, label: Any) -> Any:
     if not isinstance(label, bool) and isinstance(label, Number):
         if not isinstance(label, int):
             raise InputError(f"class of item {row}", str(label), _CLASS, "numbers are labels of VectorLabels")
-        if label < 0:
+        if not 0 <= label < 1 << 63:
             raise InputError(f"class of item {row}", str(label), _CLASS, "omit items without a class")
     if not is_hashable(label):
         hint = "several labels of an item are labels of TagLabels or MultiHotLabels"

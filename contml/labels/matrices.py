@@ -14,6 +14,7 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers, names_of
 from contml._support.errors import InputError
+from contml._support.files import opened
 from contml._support.fingerprints import fingerprint
 from contml._support.validation import as_rows, check_ranges
 from contml.contracts import LabelKind, Rows
@@ -66,7 +67,7 @@ class MatrixLabels(ItemLabels):
             if anchors is not None:
                 raise InputError("anchors", f"a {type(anchors).__name__}", "must be None for the matrix in a file")
             self._matrix = _MatrixFile(Path(matrix))
-            _check_symmetry(str(matrix), self._matrix.array)
+            check_symmetry(str(matrix), self._matrix.array)
             super().__init__(positions=torch.arange(len(self._matrix.array)))
         else:
             _check_names(*names_of(matrix))
@@ -87,7 +88,7 @@ class MatrixLabels(ItemLabels):
                 self.anchors = positions
             self._matrix = _checked(values, self.anchors, kind == "binary")
             if anchors is None and not isinstance(matrix, Tensor):
-                _check_symmetry("label distances", values.numpy(), len(values))
+                check_symmetry("label distances", values.numpy(), len(values))
             super().__init__(positions=torch.arange(shape[1], device=values.device))
         if anchors is not None:
             self.rows = None
@@ -201,10 +202,13 @@ class _MatrixFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            opened(path).close()
             self.array = np.lib.format.open_memmap(path, mode="r")
         except FileNotFoundError:
             hint = "give the .npy file of a matrix of label distances"
             raise InputError(str(path), "no such file", hint=hint) from None
+        except InputError:
+            raise
         except (ValueError, EOFError, OSError) as error:
             raise InputError(str(path), f"not a readable .npy matrix ({error})") from None
         shape, dtype = self.array.shape, self.array.dtype
@@ -262,12 +266,17 @@ def _check_names(rows: list[Any], columns: list[Any]) -> None:
         raise InputError("label distances", got, "must be in one order", "give table.loc[table.columns]")
 
 
-def _check_symmetry(name: str, matrix: np.ndarray[Any, Any], rows: int = _SAMPLE) -> None:
-    """Checks that a square matrix is symmetric, in a sample of its rows and columns."""
+def check_symmetry(name: str, matrix: np.ndarray[Any, Any], rows: int = _SAMPLE) -> None:
+    """Refuse a square matrix that is not symmetric, in a sample of its rows and columns.
+
+    Raises:
+        InputError: it is not.
+    """
     sample = np.linspace(0, len(matrix) - 1, min(len(matrix), rows), dtype=np.int64)
     for part in np.array_split(sample, -(-len(sample) // _SAMPLE)):
         corner = matrix[np.ix_(part, sample)]  # a whole column of a file would read a page of every row
         different = ~np.isclose(corner, matrix[np.ix_(sample, part)].T, rtol=1e-5, atol=1e-6, equal_nan=True)
         if different.any():
             i, j = (int(names[k]) for names, k in zip((part, sample), np.argwhere(different)[0], strict=True))
-            raise InputError(name, f"entries [{i}, {j}] and [{j}, {i}] differ", "must be symmetric")
+            got, hint = f"entries [{i}, {j}] and [{j}, {i}] differ", "give (matrix + matrix.T) / 2 for their mean"
+            raise InputError(name, got, "must be symmetric", hint)

@@ -14,38 +14,38 @@ from contml._support.text import number
 from contml._support.validation import check_ranges
 from contml.contracts import Measure, Part
 from contml.distances.labels import pose_distance
-from contml.labels.base import MetricLabels
 from contml.labels.items import ItemLabels
 
 #: Number of joints that `PoseLabels.parts` lists, farthest apart first.
 _LISTED = 8
 
 
-class PoseLabels(MetricLabels, ItemLabels):
+class PoseLabels(ItemLabels):
     """Poses: joints in 2D or 3D, some of which may not be visible.
 
-    The label distance is the squared Euclidean distance summed over the joints visible in both items, rescaled to all
-    joints; `squared=False` takes its square root. An item needs more than half of its joints visible, so that any two
-    items have one in common. `kept` are the rows of the input that are in the space.
+    The label distance is the Euclidean distance of two poses: the root of the sum of squared distances of the joints
+    visible in both items, times (number of joints) / (number of joints visible in both). An item needs more than half
+    of its joints visible, so that any two items have one in common. `kept` are the rows of the input that are in the
+    space.
 
     Args:
-        joints: `[N, J, 2]` or `[N, J, 3]` coordinates, usually in pixels.
+        joints: `[N, J, dim]` coordinates, usually in pixels.
         visible: `[N, J]`: 0, or a whole number above 0 for joints that are visible; default all are. Coordinates of
             joints that are not visible are not used.
-        squared: squared Euclidean label distance, else plain Euclidean. Give `LogRatioLoss` the same value; the other
-            losses have one value for both.
         normalize: move each pose to the mean of its visible joints and divide by their root mean square distance from
             it, so that position and size of the person do not count; the unit is then a person's scale.
         hidden: what to do with an item with half of its joints or fewer visible: "refuse" it, or "drop" it.
         unit: the unit of the coordinates, in which pages print label distances, per joint; with `normalize` it is a
             person's scale.
         skeleton: pairs of joints that a limb connects, by which pages draw a pose.
+        dim: 2 for places in an image, 3 for places in space.
     """
 
     title = "pose"
     item_arguments: ClassVar[Mapping[str, Any]] = {"joints": Tensor, "visible": Tensor}
-    option_arguments: ClassVar[Mapping[str, Any]] = {"squared": bool, "normalize": bool, "skeleton": list}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"normalize": bool, "skeleton": list, "dim": int}
     typed_as = "json"
+    mirrored = False
     joints: Tensor
     visible: Tensor
     kept: Tensor
@@ -55,16 +55,18 @@ class PoseLabels(MetricLabels, ItemLabels):
         self,
         joints: Numbers,
         visible: Numbers | None = None,
-        squared: bool = True,
         normalize: bool = False,
         hidden: Literal["refuse", "drop"] = "refuse",
         unit: str = "pixels",
         skeleton: Sequence[tuple[int, int]] = (),
+        dim: Literal[2, 3] = 2,
     ) -> None:
-        allowed = "[items, joints, 2] or [items, joints, 3]"
+        allowed = f"[items, joints, {dim}]"
         joints = as_numbers("joints", joints, allowed).double()
-        if joints.ndim != 3 or joints.shape[2] not in (2, 3) or joints.numel() == 0:
-            raise InputError("joints", str(list(joints.shape)), f"must be {allowed}")
+        if joints.ndim != 3 or joints.shape[2] != dim or joints.numel() == 0:
+            hint = "give the third number as visible=joints[..., 2], or set dim=3 for places in space"
+            is_3d = joints.ndim == 3 and joints.shape[2] == 3
+            raise InputError("joints", str(list(joints.shape)), f"must be {allowed}", hint if is_3d else "")
         allowed = f"[items, joints], {list(joints.shape[:2])}"
         flags = torch.ones(joints.shape[:2]) if visible is None else as_numbers("visible", visible, allowed)
         if flags.shape != joints.shape[:2]:
@@ -102,13 +104,10 @@ class PoseLabels(MetricLabels, ItemLabels):
         if invalid_limbs:
             allowed = f"must be pairs of joints from 0 to {joint_count - 1}"
             raise InputError("skeleton", f"joints {tuple(invalid_limbs[0])}", allowed)
-        self.squared, self._form = squared, {"normalize": normalize, "skeleton": limbs}
-        scale = "person scales" if normalize else unit
-        self.unit = f"{f'squared {scale}, summed' if squared else f'{scale},'} over {joint_count} joints"
+        self._form = {"normalize": normalize, "skeleton": limbs, "dim": dim}
+        self.unit = f"{'person scales' if normalize else unit}, over {joint_count} joints"
         joint_unit = f"{'scales' if normalize else 'px' if unit == 'pixels' else unit}/joint"  # short: under a picture
-        self.measure = (
-            Measure(joint_unit, 1 / joint_count, "root") if squared else Measure(joint_unit, joint_count**-0.5)
-        )
+        self.measure = Measure(joint_unit, joint_count**-0.5)
 
     @property
     def skeleton(self) -> Sequence[tuple[int, int]]:
@@ -122,7 +121,7 @@ class PoseLabels(MetricLabels, ItemLabels):
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Pose distances `[X, Y]`."""
-        return pose_distance(x.joints, y.joints, x.visible, y.visible, squared=self.squared)
+        return pose_distance(x.joints, y.joints, x.visible, y.visible)
 
     def _item(self, label: Any) -> Self:
         """A pose, in the coordinates of the data.
@@ -144,7 +143,7 @@ class PoseLabels(MetricLabels, ItemLabels):
         if given.shape != (count, axes):
             raise InputError(self.title, f"joints {list(given.shape)}", f"must be [{count}, {axes}] as in training")
         flags = torch.ones(count) if visible is None else as_numbers("visible", visible, f"0 or 1 [{count}]")
-        return self._made({"joints": given[None], "visible": flags[None], "squared": self.squared, **self._form})
+        return self._made({"joints": given[None], "visible": flags[None], **self._form})
 
     def plain(self, row: int) -> Any:
         """The joints of an item as they are compared, None for joints that are not visible."""
@@ -164,7 +163,7 @@ class PoseLabels(MetricLabels, ItemLabels):
         return parts
 
     def _contents(self) -> str:
-        return f"{self.joints.shape[1]} joints; unit: {self.unit}"
+        return f"{self.joints.shape[1]} joints in {self.joints.shape[2]}-D; unit: {self.unit}"
 
 
 def _normalized(joints: Tensor, visible: Tensor, rows: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from contml.contracts import Colours, Measure, Part
 from contml.distances.labels import great_circle, heading_difference
 from contml.labels.base import LabelSpace
 from contml.labels.items import ItemLabels, typed_numbers
-from contml.labels.vectors import VectorLabels
+from contml.labels.vectors import NumberLabels
 
 
 class OrdinalLabels(ItemLabels):
@@ -68,11 +68,6 @@ class OrdinalLabels(ItemLabels):
         super().__init__(ranks=ranks if numbers is None else ranks[torch.from_numpy(numbers)])
         self.levels = list(rank)
         self.measure = Measure("levels", len(self.levels) - 1)
-
-    @property
-    def exponent(self) -> int:
-        """1: the label distance is a metric."""
-        return 1
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Rank differences divided by the largest possible one, `[X, Y]`."""
@@ -215,11 +210,6 @@ class GeoLabels(ItemLabels):
         headings = None if self.headings is None else given[None, 2]
         return self._made({"places": given[None, :2], "headings": headings, **self._options()})
 
-    @property
-    def exponent(self) -> int | None:
-        """1: the great-circle distance is a metric; None with headings, for a sum."""
-        return 1 if self.headings is None else None
-
     def distances(self, x: Self, y: Self) -> Tensor:
         """Distances in `unit`, `[X, Y]` in float64."""
         metres = great_circle(x.places, y.places) * 1000
@@ -253,7 +243,7 @@ _MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class DateLabels(VectorLabels):
+class DateLabels(NumberLabels):
     """Dates, with or without a time of day; the label distance is their difference in days, with fractions.
 
     Times count to the microsecond. Dates with time zones are compared as instants; dates without one are refused beside
@@ -273,7 +263,7 @@ class DateLabels(VectorLabels):
     def __init__(
         self, dates: np.ndarray[Any, Any] | Sequence[date | str | np.datetime64], scale: PositiveFloat = 1.0
     ) -> None:
-        super().__init__(_days(dates) / scale, squared=False, unit="days" if scale == 1 else f"{scale:g} days")
+        super().__init__(_days(dates) / scale, unit="days" if scale == 1 else f"{scale:g} days")
         self.scale = float(scale)
         self.measure = Measure("days", self.scale, dates=True)
 
@@ -367,6 +357,6 @@ def _date(row: int, value: Any) -> date | np.datetime64:
         return found
     hint = "pandas.to_datetime reads other formats" if isinstance(value, str) else ""
     if isinstance(value, Number):
-        hint = "numbers are labels of VectorLabels; of seconds since 1970, make numpy.array(seconds, 'M8[s]')"
+        hint = "numbers are labels of NumberLabels; of seconds since 1970, make numpy.array(seconds, 'M8[s]')"
     allowed = "must be a date, year first, as in 2026-11-22 or 2026-11-22T15:30"
     raise InputError(subject, f"{value!r:.60}", allowed, hint)

@@ -30,6 +30,7 @@ class SegmentationLabels(ItemLabels):
     """
 
     unit = "1 - mIoU"
+    mirrored = False
     largest = 1.0
     title = "label map"
     item_arguments: ClassVar[Mapping[str, Any]] = {"maps": Tensor}

@@ -10,15 +10,14 @@ from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
-from contml.distances.euclidean import euclidean, squared_euclidean
-from contml.labels.base import MetricLabels
+from contml.distances.euclidean import euclidean
 from contml.labels.items import ItemLabels
 
 #: A vector whose length differs from 1 by less has length 1 already: scaling it again would change its last digits.
 _ROUNDING = 1e-12
 
 
-class TeacherLabels(MetricLabels, ItemLabels):
+class TeacherLabels(ItemLabels):
     """Embeddings of a teacher as labels: a model learns the distances of another one, without labels of its own.
 
     The label distance is the Euclidean distance of the embeddings, scaled to unit length. It is between 0 and 2, and
@@ -28,15 +27,13 @@ class TeacherLabels(MetricLabels, ItemLabels):
 
     Args:
         values: the teacher's embeddings of the items `[N, D]`; D need not be the length of the model's embeddings.
-        squared: squared label distances.
     """
 
     title = "teacher"
     item_arguments: ClassVar[Mapping[str, Any]] = {"values": Tensor}
-    option_arguments: ClassVar[Mapping[str, Any]] = {"squared": bool}
     values: Tensor
 
-    def __init__(self, values: Numbers, squared: bool = False) -> None:
+    def __init__(self, values: Numbers) -> None:
         vectors = as_numbers("values", values, "embeddings [items, D]").to(torch.float64, copy=True)
         if vectors.ndim != 2 or 0 in vectors.shape:
             raise InputError("values", str(list(vectors.shape)), "must be embeddings [items, D]")
@@ -44,15 +41,14 @@ class TeacherLabels(MetricLabels, ItemLabels):
         if len(zeros := (norms[:, 0] == 0).nonzero()):
             raise InputError("values", f"the embedding of item {int(zeros[0])} is 0", "must have a direction")
         super().__init__(values=torch.where((norms - 1).abs() < _ROUNDING, vectors, vectors / norms))
-        self.squared = squared
-        self.unit = f"{'squared ' if squared else ''}distance of the teacher's embeddings"
+        self.unit = "distance of the teacher's embeddings"
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Euclidean distances of the unit vectors, plain or squared, in float64 `[X, Y]`."""
-        return (squared_euclidean if self.squared else euclidean)(x.values, y.values)
+        """Euclidean distances of the unit vectors in float64 `[X, Y]`."""
+        return euclidean(x.values, y.values)
 
     def _contents(self) -> str:
         return f"embeddings of {self.values.shape[1]} numbers; unit: {self.unit}"
 
     def _compared_by(self) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        return self.values, (lambda squared: squared) if self.squared else torch.sqrt
+        return self.values, torch.sqrt

@@ -1,4 +1,4 @@
-"""The label space of real vectors."""
+"""The label spaces of numbers and of vectors."""
 
 from __future__ import annotations
 
@@ -13,54 +13,48 @@ from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml._support.text import interval_texts, value_text
 from contml.contracts import Colours, Measure, Part
-from contml.distances.euclidean import euclidean, squared_euclidean
-from contml.labels.base import MetricLabels
+from contml.distances.euclidean import euclidean
 from contml.labels.items import ItemLabels, typed_numbers
 
 #: Numbers of a label that are written, and that are compared in words.
 _WRITTEN, _LISTED = 6, 8
 
 
-class VectorLabels(MetricLabels, ItemLabels):
-    """Numbers or vectors as labels, such as ages, ratings or attributes.
+class VectorLabels(ItemLabels):
+    """Vectors as labels, such as attributes or several measurements; the label distance is Euclidean.
 
     Args:
-        values: `[N]` or `[N, D]`.
-        squared: squared Euclidean label distance, else plain Euclidean. Give `LogRatioLoss` the same value; the other
-            losses have one value for both.
-        unit: the unit of the labels, such as "years"; label distances are printed in it, squared ones as their root.
+        values: `[N, D]`. For one number per item, see `NumberLabels`.
+        unit: the unit of the labels and of label distances, such as "cm".
         scales: what the numbers of a vector were divided by `[D]`, where each has a unit of its own: typed labels are
             divided by them, and printed ones multiplied. None: nothing.
     """
 
-    title = "number"
+    title = "vector"
     item_arguments: ClassVar[Mapping[str, Any]] = {"values": Tensor}
-    option_arguments: ClassVar[Mapping[str, Any]] = {"squared": bool, "scales": Tensor | None}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"scales": Tensor | None}
     typed_as = "text"
     values: Tensor
 
-    def __init__(self, values: Numbers, squared: bool = True, unit: str = "", scales: Numbers | None = None) -> None:
-        allowed = "numbers [items] or [items, D]"
+    def __init__(self, values: Numbers, unit: str = "", scales: Numbers | None = None) -> None:
+        allowed = "numbers [items, D]"
         packed = as_numbers("values", values, allowed).to(torch.float64, copy=True)
-        if packed.ndim not in (1, 2) or packed.numel() == 0:
+        if packed.ndim != 2 or packed.numel() == 0:
             got = str(list(packed.shape)) if packed.numel() else "no numbers"
-            hint = "joints are labels of PoseLabels; else give values.flatten(1)" if packed.ndim > 2 else ""
+            hint = "one number per item is a label of NumberLabels" if packed.ndim == 1 else ""
+            hint = "joints are labels of PoseLabels; else give values.flatten(1)" if packed.ndim > 2 else hint
             raise InputError("values", got, f"must be {allowed}", hint)
-        super().__init__(values=packed if packed.ndim == 2 else packed[:, None])
-        self.squared = squared
+        super().__init__(values=packed)
         given = None if scales is None else as_numbers("scales", scales, "numbers above 0 [D]").double().cpu()
         if given is not None and (given.shape != self.values.shape[1:] or not bool((given > 0).all())):
             raise InputError("scales", str(given.tolist())[:60], f"must be {self.values.shape[1]} numbers above 0")
         self._form = {"scales": given}
-        self.measure = Measure(unit, kind="root" if squared else "linear")
-        self.unit = ("squared " if squared else "") + (unit or "difference of labels")
+        self.measure = Measure(unit)
+        self.unit = unit or "difference of labels"
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Euclidean distances, squared or plain, in float64 `[X, Y]`."""
-        if x.values.shape[1] == 1:
-            difference = x.values - y.values.T
-            return difference.square_() if self.squared else difference.abs_()
-        return (squared_euclidean if self.squared else euclidean)(x.values, y.values)
+        """Euclidean distances in float64 `[X, Y]`."""
+        return euclidean(x.values, y.values)
 
     @property
     def vectors(self) -> Tensor:
@@ -76,17 +70,11 @@ class VectorLabels(MetricLabels, ItemLabels):
         return words + self.measure.after_label
 
     def plain(self, row: int) -> Any:
-        """The number of an item in the unit of the data, or its numbers."""
-        numbers = [self.measure.linear.of(value) for value in (self.values[row].cpu() * self._scales).tolist()]
-        return numbers[0] if len(numbers) == 1 else numbers
-
-    def interval_texts(self, value: Any, low: Any, high: Any) -> tuple[str, str, str]:
-        """A number with its unit, and the ends, rounded in proportion to the width of the interval."""
-        first, second, third = interval_texts(value, low, high)
-        return first + self.measure.after_label, second, third
+        """The numbers of an item in the unit of the data."""
+        return [self.measure.of(value) for value in (self.values[row].cpu() * self._scales).tolist()]
 
     def parse(self, text: str) -> list[float]:
-        """The numbers of a label in the unit of the data: one, or several between commas or spaces."""
+        """The numbers of a label in the unit of the data, between commas or spaces."""
         return typed_numbers(self.title, text, self.values.shape[1])
 
     def _item(self, label: Any) -> Self:
@@ -94,7 +82,7 @@ class VectorLabels(MetricLabels, ItemLabels):
         numbers = as_numbers(self.title, [label] if isinstance(label, Real) else label, "numbers").double().cpu()
         if numbers.shape != self.values.shape[1:]:
             raise InputError(self.title, f"{list(numbers.shape)} numbers", f"must be {self.values.shape[1]}")
-        inverse = self.measure.linear.inverse
+        inverse = self.measure.inverse
         values = torch.tensor([[inverse(number) for number in numbers.tolist()]], dtype=torch.float64) / self._scales
         if not bool(values.isfinite().all()):
             allowed = "must be above 0" if self.measure.kind == "ratio" else "must be finite"
@@ -114,9 +102,9 @@ class VectorLabels(MetricLabels, ItemLabels):
         return torch.ones(self.values.shape[1], dtype=torch.float64) if scales is None else scales
 
     def parts(self, a: int, b: int) -> list[Part]:
-        """Both numbers; of vectors without texts, the numbers that differ most."""
-        differences, measure = (self.values[a] - self.values[b]).abs(), self.measure.linear
-        if len(differences) == 1 or self.root._texts:
+        """The numbers that differ most; with texts, both texts."""
+        differences, measure = (self.values[a] - self.values[b]).abs(), self.measure
+        if self.root._texts:
             return super().parts(a, b)
         order = differences.argsort(descending=True, stable=True)[:_LISTED].tolist()
         texts = [[self._written(value) for value in self.values[row].tolist()] for row in (a, b)]
@@ -125,16 +113,9 @@ class VectorLabels(MetricLabels, ItemLabels):
             for n in order
         ]
 
-    def colours(self) -> Colours | None:
-        """The number of each item; None for vectors."""
-        if self.values.shape[1] > 1:
-            return None
-        values = torch.tensor(list(map(self.measure.linear.of, self.values[:, 0].tolist())), dtype=torch.float64)
-        return Colours(values, self.title, scale="log" if self.measure.kind == "ratio" else "linear")
-
     def _written(self, value: float) -> str:
         """A number in the unit of the labels."""
-        return value_text(self.measure.linear.of(value))
+        return value_text(self.measure.of(value))
 
     def _contents(self) -> str:
         return f"vectors of {self.values.shape[1]} numbers; unit: {self.unit}"
@@ -142,4 +123,57 @@ class VectorLabels(MetricLabels, ItemLabels):
     def _compared_by(self) -> tuple[Tensor, Callable[[Tensor], Tensor]] | None:
         if type(self).distances is not VectorLabels.distances:
             return None
-        return self.values, (lambda squared: squared) if self.squared else torch.sqrt
+        return self.values, torch.sqrt
+
+
+class NumberLabels(VectorLabels):
+    """Numbers as labels, such as ages or ratings; the label distance is their difference.
+
+    Args:
+        values: `[N]`.
+        unit: the unit of the labels and of label distances, such as "years".
+    """
+
+    title = "number"
+    option_arguments: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, values: Numbers, unit: str = "") -> None:
+        numbers = as_numbers("values", values, "numbers [items]")
+        if numbers.ndim != 1 or numbers.numel() == 0:
+            got = str(list(numbers.shape)) if numbers.numel() else "no numbers"
+            hint = "vectors are labels of VectorLabels" if numbers.ndim == 2 else ""
+            hint = "give values[:, 0]" if numbers.ndim == 2 and numbers.shape[1] == 1 else hint
+            raise InputError("values", got, "must be numbers [items]", hint)
+        super().__init__(numbers[:, None], unit)
+
+    def distances(self, x: Self, y: Self) -> Tensor:
+        """Differences in float64 `[X, Y]`."""
+        return (x.values - y.values.T).abs_()
+
+    def arguments(self) -> dict[str, Any]:
+        """The numbers."""
+        return {"values": self.values[:, 0]}
+
+    def plain(self, row: int) -> Any:
+        """The number of an item in the unit of the data."""
+        return self.measure.of(float(self.values[row, 0]))
+
+    def parts(self, a: int, b: int) -> list[Part]:
+        """Both numbers."""
+        return ItemLabels.parts(self, a, b)
+
+    def interval_texts(self, value: Any, low: Any, high: Any) -> tuple[str, str, str]:
+        """A number with its unit, and the ends, rounded in proportion to the width of the interval."""
+        first, second, third = interval_texts(value, low, high)
+        return first + self.measure.after_label, second, third
+
+    def colours(self) -> Colours | None:
+        """The number of each item."""
+        values = torch.tensor(list(map(self.measure.of, self.values[:, 0].tolist())), dtype=torch.float64)
+        return Colours(values, self.title, scale="log" if self.measure.kind == "ratio" else "linear")
+
+    def _contents(self) -> str:
+        return f"unit: {self.unit}"
+
+    def _compared_by(self) -> tuple[Tensor, Callable[[Tensor], Tensor]] | None:
+        return (self.values, torch.sqrt) if type(self).distances is NumberLabels.distances else None

@@ -70,6 +70,11 @@ class WeightedLabels(ItemLabels):
         return tuple(self.__dict__[name] for name in self._packed if name != "present")
 
     @property
+    def mirrored(self) -> bool:  # type: ignore[override]
+        """Whether all spaces are."""
+        return all(space.mirrored for space in self.spaces)
+
+    @property
     def terms(self) -> Sequence[tuple[LabelSpace, Tensor | None]]:
         """The spaces, each with which items have a label in it `[N]`; None: all."""
         return [(space, None if self.present is None else self.present[:, n]) for n, space in enumerate(self.spaces)]

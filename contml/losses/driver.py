@@ -129,8 +129,6 @@ class PairLoss(nn.Module):
     - `requires`: the kind of labels that it needs: "any", "graded", "binary" or "classes";
     - `distance`: what `Block.scores` are: "cosine", "dot", "squared_euclidean" or "euclidean";
     - `normalize`: whether embeddings are normalized first;
-    - `label_exponent`: the power of the plain label distance that the formula is written in. Label spaces that know
-      their exponent are converted to it. None: label distances as they are, for formulas that use only their order;
     - `needs_whole_batch`: whether the formula needs all anchors in one block;
     - `takes_memory`: whether it compares a batch with itself, so that a memory can add items of earlier batches.
 
@@ -144,7 +142,6 @@ class PairLoss(nn.Module):
     requires: Requirement = "binary"
     distance: Distance = "cosine"
     normalize: ClassVar[bool] = False
-    label_exponent: ClassVar[int | None] = None
     needs_whole_batch: bool = False
     takes_memory: bool = True
     block_rows: int | None = None
@@ -201,9 +198,7 @@ class PairLoss(nn.Module):
             self.miner.begin()
         check_embeddings(embeddings)
         positions = as_anchors(anchors, embeddings)
-        space = as_labels(name, self.requires, labels, embeddings, positions, exponent=self.number_exponent)
-        if self.label_exponent is not None:
-            space = space.with_exponent(self.label_exponent)
+        space = as_labels(name, self.requires, labels, embeddings, positions)
         comparison = self.comparison(embeddings, space, positions)
         x, y = comparison.x, comparison.y
         if self.on_sphere:
@@ -239,11 +234,6 @@ class PairLoss(nn.Module):
             classes,
             known=known if labels.is_partial else None,
         )
-
-    @property
-    def number_exponent(self) -> int:
-        """The power of the differences of numbers `[B]` that are given as labels."""
-        return self.label_exponent or 1
 
     @property
     def on_sphere(self) -> bool:

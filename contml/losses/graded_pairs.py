@@ -14,8 +14,9 @@ plain label distance divided by `label_scale`.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
-from typing import ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -31,10 +32,10 @@ LabelScale: TypeAlias = PositiveFloat | Literal["median"]
 
 #: Random pairs for the median: blocks of rows by columns.
 _BLOCKS, _SIDE = 100, 10
-#: Label distances of a batch whose median is so many times the scale are taken for squares, or for another unit.
-_LARGEST_RATIO = 10
-#: The least number of pairs whose median says so.
-_LEAST_PAIRS = 20
+#: A batch whose median label distance differs from the scale by more than this factor is in another unit.
+_LARGEST_RATIO = 5
+#: The least number of pairs whose median is compared with the scale, and about the number that is read.
+_LEAST_PAIRS, _READ_PAIRS = 20, 2000
 
 
 class ScaledLabelLoss(PairLoss):
@@ -47,7 +48,6 @@ class ScaledLabelLoss(PairLoss):
     """
 
     requires: Requirement = "any"
-    label_exponent: ClassVar[int | None] = 1
     label_unit: Tensor
 
     @check_ranges
@@ -59,10 +59,11 @@ class ScaledLabelLoss(PairLoss):
         if not isinstance(label_scale, str):
             label_unit = label_scale
         else:
-            label_unit = 0.0 if labels is None else median_distance(labels.with_exponent(1))
+            label_unit = 0.0 if labels is None else median_distance(labels)
         self.register_buffer("label_unit", torch.tensor(label_unit, dtype=torch.float64))  # 0: not known
         self._known = label_unit > 0
-        self._is_checked = not isinstance(label_scale, str)
+        self._checked_root: int | None = None  # the id of the last root whose label distances were compared with it
+        self._to_check = False
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
         """All pairs of the anchors, if the scale of their label distances is known."""
@@ -72,37 +73,46 @@ class ScaledLabelLoss(PairLoss):
             example = f"{type(self).__name__}(labels=labels)"
             hint = f"give the labels of the training set, {example}, or a number, label_scale=1.0"
             raise InputError("label_scale", "median, but of which labels?", hint=hint)
+        # The unit of a label space does not change; tensors are a new space in each batch.
+        self._to_check = self.label_scale == "median" and id(labels.root) != self._checked_root
+        self._checked_root = id(labels.root)
         return super().comparison(embeddings, labels, anchors)
 
     def block(self, comparison: Comparison, scores: Tensor, part: slice) -> Block:
         """The block of these anchors, with label distances divided by the scale.
 
         Raises:
-            InputError: the label distances of the first batch are far above the scale.
+            InputError: the label distances of the batch are far above the scale.
         """
         block = super().block(comparison, scores, part)
         if not self._known:
             return block
-        if not self._is_checked:
+        if self._to_check:
+            self._to_check = False
             self._check_scale(block.label_distances.detach())
         return replace(block, label_distances=block.label_distances / self.label_unit)
 
     def _check_scale(self, distances: Tensor) -> None:
-        """Checks once that the label distances of a batch are in the unit of the scale; else no pair would be similar.
+        """Compare the median of a batch with the scale, which is the median of the training labels.
+
+        A batch of near items has a small median, so one far below the scale is only warned about.
 
         Raises:
-            InputError: their median is far above the scale.
+            InputError: the median of the batch is far above the scale.
         """
+        distances = distances.flatten()[:: 1 + distances.numel() // _READ_PAIRS]
         distances = distances[distances > 0]
         if len(distances) < _LEAST_PAIRS:
             return
         median, scale = float(distances.median()), float(self.label_unit)
+        got = f"a median of {median:g} in a batch"
+        allowed = f"must be like the training labels, whose median is {scale:g}"
         if median > _LARGEST_RATIO * scale:
-            got = f"a median of {median:g} in a batch"
-            allowed = f"must be like the training labels, whose median is {scale:g}"
-            hint = "squared? give the label space or plain distances; in another unit? give labels= in that unit"
+            hint = "in another unit, or squared? give plain distances in the unit of the training labels"
             raise InputError("label distances", got, allowed, hint)
-        self._is_checked = True
+        if median * _LARGEST_RATIO < scale:
+            hint = "in another unit, or a batch of near items?"
+            warnings.warn(f"label distances: {got}; {allowed}; {hint}", stacklevel=2)
 
 
 def median_distance(labels: LabelSpace) -> float:

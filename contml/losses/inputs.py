@@ -14,8 +14,8 @@ from contml._support.validation import as_rows
 from contml.contracts import LabelKind, Loss, Requirement
 from contml.labels.base import LabelSpace
 from contml.labels.classes import ClassLabels
-from contml.labels.matrices import MatrixLabels
-from contml.labels.vectors import VectorLabels
+from contml.labels.matrices import MatrixLabels, check_symmetry
+from contml.labels.vectors import NumberLabels
 
 _KINDS: dict[LabelKind, str] = {
     "graded": "graded labels",
@@ -52,7 +52,7 @@ def check_requirement(
     name: str,
     requires: Requirement,
     kind: LabelKind,
-    binarize: str = "ThresholdLabels(threshold, space=...) or NearestLabels(k, space=...)",
+    binarize: str = "ThresholdLabels(space, threshold) or NearestLabels(space, k)",
 ) -> None:
     """Refuse labels of a kind that a loss of this name cannot train on; `binarize`: how to make graded labels 0 / 1.
 
@@ -136,23 +136,19 @@ def as_labels(
     labels: Any,
     embeddings: Tensor,
     anchors: Tensor | None,
-    *,
-    exponent: int = 1,
 ) -> LabelSpace:
     """The labels of a batch as a label space of the kind that a loss of this name requires.
 
     Besides a label space, a loss takes a tensor, an array, a list or a column of a data frame: floats `[B]` are
-    `VectorLabels`, whose differences are raised to `exponent`; a matrix `[A, B]` holds the label distances of the
-    anchors; integers, booleans or categories `[B]` are classes. A loss that takes graded labels refuses integers, which
-    may be numbers or classes. None of these has row numbers.
+    `NumberLabels`; a matrix `[A, B]` holds the label distances of the anchors; integers, booleans or categories `[B]`
+    are classes. A loss that takes graded labels refuses integers, which may be numbers or classes. None of these has
+    row numbers.
 
     Raises:
         InputError: shapes that do not fit, labels of another kind than the loss requires, label distances that are
             negative, not finite, or not 0 between an anchor and itself.
     """
-    space = (
-        labels if isinstance(labels, LabelSpace) else _as_space(name, requires, labels, embeddings, anchors, exponent)
-    )
+    space = labels if isinstance(labels, LabelSpace) else _as_space(name, requires, labels, embeddings, anchors)
     if len(space) != len(embeddings):
         got = f"{len(space)} labels for {len(embeddings)} embeddings"
         raise InputError("labels", got, hint="give one label per embedding")
@@ -160,9 +156,7 @@ def as_labels(
     return space
 
 
-def _as_space(
-    name: str, requires: Requirement, labels: Any, embeddings: Tensor, anchors: Tensor | None, exponent: int
-) -> LabelSpace:
+def _as_space(name: str, requires: Requirement, labels: Any, embeddings: Tensor, anchors: Tensor | None) -> LabelSpace:
     batch = len(embeddings)
     rows = batch if anchors is None else len(anchors)
     takes_classes = requires in ("binary", "classes")
@@ -173,7 +167,9 @@ def _as_space(
         codes = as_numbers("labels", categories.codes, accepted)
         if bool((codes < 0).any()):
             raise InputError("labels", "a missing category", "must be a class for each item")
-        return ClassLabels.from_ids(codes.to(embeddings.device))
+        return _without_rows(ClassLabels(codes.long().to(embeddings.device)))
+    if getattr(labels, "requires_grad", False):
+        raise InputError("labels", "require a gradient", "get none from a loss", "give labels.detach()")
     try:
         tensor = as_numbers("labels", labels, accepted).to(embeddings.device)
     except InputError as error:
@@ -184,15 +180,11 @@ def _as_space(
         hint = "give label distances, such as (~mask).float() where True is a positive" if tensor.ndim == 2 else ""
         raise InputError("labels", _describe(tensor), f"must be {accepted}", hint)
     if tensor.ndim == 1 and tensor.is_floating_point():
-        numbers = VectorLabels(tensor, squared=exponent == 2)
-        numbers.rows = None
-        return numbers
+        return _without_rows(NumberLabels(tensor))
     if tensor.ndim == 1 and (takes_classes or tensor.dtype == torch.bool):  # of booleans, both meanings are the same
-        return ClassLabels.from_ids(tensor)
+        return _without_rows(ClassLabels(tensor.long()))
     if tensor.ndim == 1:
-        hint = "give labels.float() for numbers" + (
-            ", or ClassLabels.from_ids(labels) for classes" if requires == "any" else ""
-        )
+        hint = "give labels.float() for numbers" + (", or ClassLabels(labels) for classes" if requires == "any" else "")
         got = f"integers [{len(tensor)}]"
         raise InputError("labels", got, f"{name} must know whether they are numbers or classes", hint)
     if tensor.shape != (rows, batch):
@@ -204,13 +196,20 @@ def _as_space(
     binary = takes_classes and bool(((tensor == 0) | (tensor == 1)).all())
     try:
         matrix = MatrixLabels(tensor, anchors, kind="binary" if binary else "graded")
+        if anchors is None and not takes_classes and tensor.device.type == "cpu":  # on a GPU, it would wait for it
+            check_symmetry("label distances", tensor.numpy())
     except InputError as error:
         own = tensor.diagonal() if anchors is None else tensor.gather(1, anchors[:, None])
         is_one = torch.allclose(own.double(), torch.ones((), dtype=torch.float64), atol=1e-3)
         hint = "similarities? give 1 - similarity" if is_one else "; ".join(filter(None, (error.hint, _VECTORS)))
         raise InputError(error.subject, error.got, error.allowed, hint) from None
-    matrix.rows = None
-    return matrix
+    return _without_rows(matrix)
+
+
+def _without_rows(labels: LabelSpace) -> LabelSpace:
+    """The labels of a bare tensor, whose items have no row numbers in a data set."""
+    labels.rows = None
+    return labels
 
 
 def _describe(tensor: Tensor) -> str:

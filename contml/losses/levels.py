@@ -12,6 +12,7 @@ numbers of an embedding are an embedding too.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml.contracts import Requirement
+from contml.contracts import Loss, Requirement
 from contml.distances.euclidean import normalize as normalized
 from contml.labels.base import LabelSpace
 from contml.losses.inputs import check_dim, check_embeddings, check_loss
@@ -63,20 +64,21 @@ class MatryoshkaLoss(nn.Module):
     """The mean of a loss for each of several lengths of an embedding, each with its own parameters and memory.
 
     Args:
-        losses: a loss for each length; losses with proxies need proxies of that length.
+        loss: a loss, which is copied for each length; or one for each length, such as losses with proxies of it.
         dims: the lengths, shortest first; the last is that of the whole embedding.
         normalize: scale each shorter embedding to length 1, for a model that normalizes its embeddings.
     """
 
-    def __init__(self, losses: Sequence[Any], dims: Sequence[int], normalize: bool = False) -> None:
+    def __init__(self, loss: Loss | Sequence[Loss], dims: Sequence[int], normalize: bool = False) -> None:
         super().__init__()
+        losses: Sequence[Any] = loss if isinstance(loss, Sequence) else [copy.deepcopy(loss) for _ in dims]
         if not dims or len(losses) != len(dims):
             raise InputError("losses", f"{len(losses)} losses for {len(dims)} dims", hint="give one loss per length")
         if dims[0] < 1 or any(a >= b for a, b in itertools.pairwise(dims)):
             raise InputError("dims", str(list(dims)), "must be lengths of at least 1, shortest first")
-        for loss in losses:
-            check_loss(loss)
-        if len({id(loss) for loss in losses}) < len(losses) and any(loss.state_dict() for loss in losses):
+        for each in losses:
+            check_loss(each)
+        if len({id(each) for each in losses}) < len(losses) and any(each.state_dict() for each in losses):
             raise InputError("losses", "one loss with parameters or a memory appears twice", hint="make one per length")
         self.losses, self.dims, self.normalize = nn.ModuleList(losses), list(dims), normalize
         self.requires: Requirement = losses[0].requires

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contml._support.validation import check_ranges
+from contml._support.validation import PositiveFloat, check_ranges
 from contml.contracts import Requirement
 from contml.losses.driver import Block, PairLoss, refuse_double_backward
 
@@ -30,9 +30,10 @@ class LogRatioLoss(PairLoss):
     the paper.
 
     Args:
-        squared: squared Euclidean embedding distance, as in the paper; False: plain Euclidean, as in the authors' code,
-            for plain label distances. Label distances of a label space or a matrix are used as they are: give the label
-            space the same `squared`. Differences of numbers `[B]` are squared where embedding distances are.
+        squared: squared Euclidean embedding distance, as in the paper; False: plain Euclidean, as in the authors' code.
+        label_power: the power of label distances, above 0; None: 2 if `squared`, else 1, so that plain embedding
+            distances become proportional to plain label distances. The paper's form for 1 - mIoU and for Word Mover's
+            Distance is `squared=True, label_power=1`.
         strict: only triplets with D_y(a, i) < D_y(a, j), exactly as in the paper; False keeps ties too, so that items
             at equal label distances are pulled to equal embedding distances.
     """
@@ -40,21 +41,17 @@ class LogRatioLoss(PairLoss):
     requires: Requirement = "graded"
 
     @check_ranges
-    def __init__(self, squared: bool = True, strict: bool = False) -> None:
+    def __init__(self, squared: bool = True, label_power: PositiveFloat | None = None, strict: bool = False) -> None:
         super().__init__()
-        self.squared, self.strict = squared, strict
+        self.squared, self.label_power, self.strict = squared, label_power, strict
         self.distance = "squared_euclidean" if squared else "euclidean"
-
-    @property
-    def number_exponent(self) -> int:
-        """2 for squared embedding distances, else 1."""
-        return 2 if self.squared else 1
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Mean over the dense triplets of each anchor, and 1 where it has any."""
         # Items at label distance 0 are left out.
         member = (block.label_distances > 0).to(block.weights.dtype).mul_(block.weights)  # [A,B]
-        result: tuple[Tensor, Tensor] = _LogRatio.apply(block.scores, block.label_distances, member, self.strict)
+        power = self.label_power or (2 if self.squared else 1)
+        result: tuple[Tensor, Tensor] = _LogRatio.apply(block.scores, block.label_distances, member, power, self.strict)
         return result
 
 
@@ -65,10 +62,12 @@ class _LogRatio(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, s: Tensor, label_distances: Tensor, member: Tensor, strict: bool) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, s: Tensor, label_distances: Tensor, member: Tensor, power: float, strict: bool
+    ) -> tuple[Tensor, Tensor]:
         inside = s + EPSILON  # [A,B]
         c = inside.log()
-        c.sub_((label_distances + EPSILON).log_()).mul_(member)
+        c.sub_(_log_of_power(label_distances, power)).mul_(member)
         n = member.sum(1)  # [A]
         c.sub_((c.sum(1) / n.clamp(min=1))[:, None]).mul_(member)
         total, pairs = n * torch.linalg.vector_norm(c, dim=1).square_(), n * (n - 1) / 2
@@ -88,7 +87,16 @@ class _LogRatio(torch.autograd.Function):
     def backward(ctx: Any, values: Tensor, _counts: Tensor) -> tuple[Tensor | None, ...]:
         refuse_double_backward()
         half_gradient, share = ctx.saved_tensors
-        return half_gradient * (2 * values * share)[:, None], None, None, None
+        return half_gradient * (2 * values * share)[:, None], None, None, None, None
+
+
+def _log_of_power(label_distances: Tensor, power: float) -> Tensor:
+    """Return `log(D^power + EPSILON)` in a new tensor; the power itself may be beyond the range of the dtype."""
+    if power == 1:
+        return (label_distances + EPSILON).log_()
+    if power == 2:
+        return torch.hypot(label_distances, label_distances.new_tensor(EPSILON).sqrt()).log_().mul_(2)
+    return torch.logaddexp(label_distances.log().mul_(power), label_distances.new_tensor(EPSILON).log())
 
 
 def _within_ties(c: Tensor, member: Tensor, label_distances: Tensor) -> tuple[Tensor, Tensor, Tensor]:

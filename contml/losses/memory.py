@@ -19,14 +19,14 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
-from contml.contracts import Requirement
+from contml.contracts import Loss, Requirement
 from contml.distances.euclidean import full_precision
 from contml.labels.base import LabelSpace
 from contml.labels.classes import ClassLabels
 from contml.losses.driver import PairLoss
 from contml.losses.inputs import as_anchors, as_labels, check_dim, check_embeddings
 
-#: Values of `_space_length` if the memory holds class ids, or is empty; otherwise it is the length of the label space.
+#: Values of `_identity` if the memory holds class ids, or is empty; otherwise it is the identity of the label space.
 _CLASS_IDS, _EMPTY = 0, -1
 
 
@@ -34,14 +34,15 @@ class CrossBatchMemory(nn.Module):
     """Any pair loss of a batch against itself and a memory of earlier embeddings, which get no gradient.
 
     Pairs of an anchor with its own image from an earlier batch are left out. In eval mode the memory is only read.
-    Labels are batches of one label space, `labels[rows]`. Integer classes `[B]` work too, with a warning: they have no
-    row numbers, so an anchor's own image from an earlier batch counts as another item of its class.
+    Labels are batches of one label space, `labels[rows]`; labels of another space are refused. Integer classes `[B]`
+    work too, with a warning: they have no row numbers, so an anchor's own image from an earlier batch counts as another
+    item of its class.
 
     Args:
+        loss: a pair loss, whose anchors are items of the batch.
         size: the number of embeddings in the memory; new ones replace the oldest.
         start: the number of training steps before the memory is used, since embeddings drift fast at first; 1000 in
             the paper.
-        loss: a pair loss, whose anchors are items of the batch.
         embedding_dim: the embedding dimension; default that of the first batch.
     """
 
@@ -50,14 +51,14 @@ class CrossBatchMemory(nn.Module):
 
     @check_ranges
     def __init__(
-        self, size: PositiveInt = 8192, start: NonNegativeInt = 0, *, loss: nn.Module, embedding_dim: int | None = None
+        self, loss: Loss, size: PositiveInt = 8192, start: NonNegativeInt = 0, *, embedding_dim: int | None = None
     ) -> None:
         super().__init__()
         self.size, self.start, self.loss = size, start, _check_loss(loss)
         self.register_buffer("embeddings", torch.zeros(size, embedding_dim or 0))
         self.register_buffer("rows", torch.zeros(size, dtype=torch.int64))  # of the label space, or class ids
         self.steps, self.written = 0, 0
-        self._space_length = _EMPTY  # the length of the label space that `rows` belong to
+        self._identity = _EMPTY  # of the label space that `rows` belong to
         self._warned = False  # whether the warning about integer classes was given
 
     def extra_repr(self) -> str:
@@ -75,7 +76,7 @@ class CrossBatchMemory(nn.Module):
 
     def reset(self) -> None:
         """Remove all embeddings; the number of steps is kept."""
-        self.written, self._space_length = 0, _EMPTY
+        self.written, self._identity = 0, _EMPTY
 
     def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
         """The loss of a batch.
@@ -91,8 +92,8 @@ class CrossBatchMemory(nn.Module):
         check_embeddings(embeddings)
         positions = as_anchors(anchors, embeddings)
         batch = as_labels("CrossBatchMemory", self.requires, labels, embeddings, positions)
-        rows, space_length = self._rows_of(batch)
-        self._check(embeddings, space_length)
+        rows, identity = self._rows_of(batch)
+        self._check(embeddings, batch, identity)
         rows = rows.to(embeddings.device, torch.int64)
         if len(self):
             value = self._with_memory(embeddings, batch, rows, positions)
@@ -100,7 +101,7 @@ class CrossBatchMemory(nn.Module):
             value = self.loss(embeddings, batch, anchors=positions)
         if self.training:
             if self.steps >= self.start:
-                self._write(embeddings.detach(), rows, space_length)
+                self._write(embeddings.detach(), rows, identity)
             self.steps += 1
         return value
 
@@ -111,7 +112,7 @@ class CrossBatchMemory(nn.Module):
         rows = torch.cat((rows, self.rows[: len(self)].to(device)))
         anchors = torch.arange(batch_size, device=device) if anchors is None else anchors
         if batch.rows is None:
-            return self.loss.value(self.loss.compare(items, ClassLabels.from_ids(rows), anchors))
+            return self.loss.value(self.loss.compare(items, ClassLabels(rows), anchors))
 
         def same_image(part: slice) -> Tensor:
             """True where an item of the memory is the anchor's own image: bool `[A, B + M]`."""
@@ -123,9 +124,9 @@ class CrossBatchMemory(nn.Module):
         return self.loss.value(replace(self.loss.compare(items, labels, anchors), excluded=same_image))
 
     def _rows_of(self, batch: LabelSpace) -> tuple[Tensor, int]:
-        """The row numbers or class ids to store `[B]`, and the number of items in their label space."""
+        """The row numbers or class ids to store `[B]`, and the identity of their label space."""
         if batch.rows is not None:
-            return batch.rows, len(batch.root)
+            return batch.rows, batch.identity
         if batch.class_ids is None:
             hint = "give labels[rows] of a label space of the data set, or integer classes [B]"
             raise InputError("labels", repr(batch), "must have row numbers, to be compared with later batches", hint)
@@ -138,21 +139,23 @@ class CrossBatchMemory(nn.Module):
             )
         return batch.class_ids, _CLASS_IDS
 
-    def _check(self, embeddings: Tensor, space_length: int) -> None:
-        if self._space_length not in (_EMPTY, space_length):
-            allowed = f"must be {_describe(self._space_length)}, as in the memory"
-            raise InputError("labels", _describe(space_length), allowed, "use one label space, or call reset()")
+    def _check(self, embeddings: Tensor, batch: LabelSpace, identity: int) -> None:
+        if self._identity not in (_EMPTY, identity):
+            got = "integer classes" if identity == _CLASS_IDS else f"rows of {batch.root!r}"
+            allowed = f"must be {'integer classes' if self._identity == _CLASS_IDS else 'rows of one label space'}, as "
+            hint = "give labels[rows] of one label space of all training items, or call reset()"
+            raise InputError("labels", got, f"{allowed}in the memory", hint)
         dim = self.embeddings.shape[1]
         if dim:
             check_dim(embeddings, dim, "the embeddings in the memory")
 
     @torch.no_grad()
-    def _write(self, embeddings: Tensor, rows: Tensor, space_length: int) -> None:
+    def _write(self, embeddings: Tensor, rows: Tensor, identity: int) -> None:
         x = full_precision(embeddings)
         if self.written == 0:
             self.embeddings = x.new_zeros(self.size, x.shape[1])
         self.embeddings, self.rows = self.embeddings.to(x.device), self.rows.to(x.device)
-        self._space_length = space_length
+        self._identity = identity
         num_kept = min(len(x), self.size)
         start = self.written + len(x) - num_kept
         positions = torch.arange(start, start + num_kept, device=x.device) % self.size
@@ -161,12 +164,12 @@ class CrossBatchMemory(nn.Module):
         self.written += len(x)
 
     def get_extra_state(self) -> Tensor:
-        """The numbers of steps, of embeddings written so far, and of items in their label space, `[3]`."""
-        return torch.tensor([self.steps, self.written, self._space_length])
+        """The numbers of steps and of embeddings written so far, and the identity of their label space, `[3]`."""
+        return torch.tensor([self.steps, self.written, self._identity])
 
     def set_extra_state(self, state: Tensor) -> None:
         """Restore the numbers of `get_extra_state`."""
-        self.steps, self.written, self._space_length = (int(number) for number in state)
+        self.steps, self.written, self._identity = (int(number) for number in state)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(f"{prefix}embeddings")
@@ -175,7 +178,7 @@ class CrossBatchMemory(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def _check_loss(loss: nn.Module) -> PairLoss:
+def _check_loss(loss: Loss) -> PairLoss:
     name = type(loss).__name__
     if not isinstance(loss, PairLoss):
         raise InputError(name, "not a pair loss of contml", hint="omit the memory")
@@ -183,7 +186,3 @@ def _check_loss(loss: nn.Module) -> PairLoss:
         got = "compares proxies, or pairs that it chooses within a batch: it cannot use a memory"
         raise InputError(name, got, hint="omit the memory, or choose another loss")
     return loss
-
-
-def _describe(space_length: int) -> str:
-    return "integer classes" if space_length == _CLASS_IDS else f"rows of a label space of {space_length} items"

@@ -48,7 +48,8 @@ from contml._support.validation import (
     check_ranges,
 )
 from contml.distances.euclidean import Distance
-from contml.losses.driver import Block, PairLoss
+from contml.labels.base import LabelSpace
+from contml.losses.driver import Block, Comparison, PairLoss
 from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp, shares
 from contml.losses.proxies import ClassIndex
 from contml.mining import VTHM, Miner
@@ -250,6 +251,12 @@ class MarginLoss(PairLoss):
         self.margin, self.per_class = margin, per_class
         self.index = ClassIndex(num_classes, class_ids) if per_class and num_classes is not None else None
         self.boundary = nn.Parameter(torch.full(() if self.index is None else (len(self.index),), float(boundary)))
+
+    def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
+        """The anchors of a batch with its items, of the classes that the boundaries are learned for."""
+        if self.index is not None:
+            self.index.recognize(labels)
+        return super().comparison(embeddings, labels, anchors)
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Sum over the valid triplets of each anchor, and the number of its non-zero terms."""

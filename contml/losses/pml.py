@@ -99,10 +99,12 @@ class PMLLoss(nn.Module):
         if positions is not None and len(set(positions.tolist())) != len(embeddings):
             got, allowed = f"{len(positions)} of {len(embeddings)} items", f"must be all items for {name}"
             raise InputError("anchors", got, allowed, "make all items anchors, or choose a loss of contml")
-        classes = as_labels(name, self.requires, labels, embeddings, positions).class_ids
-        assert classes is not None
-        classes = classes.to(embeddings.device)
-        classes = classes.long() if self.index is None else self.index(classes)
+        space = as_labels(name, self.requires, labels, embeddings, positions)
+        assert space.class_ids is not None
+        classes = space.class_ids.to(embeddings.device)
+        if self.index is not None:
+            self.index.recognize(space)
+            classes = self.index(classes)
         try:
             with torch.autocast(embeddings.device.type, enabled=False):
                 value: Tensor = self.loss(full_precision(embeddings), classes)

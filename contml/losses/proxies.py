@@ -22,13 +22,14 @@ Qian, Shang, Sun, Hu, Li, Jin: "SoftTriple Loss: Deep Metric Learning Without Tr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contml._support.errors import InputError
+from contml._support.fingerprints import fingerprint
 from contml._support.validation import (
     FiniteFloat,
     NonNegativeFloat,
@@ -90,6 +91,7 @@ class ProxyLoss(PairLoss):
         assert labels.class_ids is not None
         vectors = self.vectors()
         check_dim(embeddings, vectors.shape[-1], f"the proxies of {type(self).__name__}")
+        self.index.recognize(labels)
         classes = self.index(labels.class_ids.to(embeddings.device))
         proxy_class = torch.arange(len(vectors), device=embeddings.device)
         if vectors.ndim == 3:
@@ -207,6 +209,7 @@ class ClassIndex(nn.Module):
 
     ids: Tensor
     rows: Tensor
+    names_hash: Tensor
 
     def __init__(self, num_classes: int, class_ids: Tensor | Sequence[int] | None = None) -> None:
         super().__init__()
@@ -217,12 +220,31 @@ class ClassIndex(nn.Module):
             got = f"{ids.dtype} {list(ids.shape)} with {num_distinct} different values"
             raise InputError("class_ids", got, f"must be {num_classes} distinct whole numbers, one per class")
         sorted_ids, rows = ids.long().sort()
-        self.is_consecutive = class_ids is None
-        self.register_buffer("ids", sorted_ids, persistent=class_ids is not None)
-        self.register_buffer("rows", rows, persistent=class_ids is not None)
+        self.is_consecutive = torch.equal(ids.long(), torch.arange(num_classes))
+        self.register_buffer("ids", sorted_ids, persistent=not self.is_consecutive)
+        self.register_buffer("rows", rows, persistent=not self.is_consecutive)
+        self.register_buffer("names_hash", torch.zeros((), dtype=torch.int64))  # 0: no names were seen
+        self._names: list[Any] = []
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def recognize(self, labels: LabelSpace) -> None:
+        """Remember the names of classes at the first call, and refuse others later, whose ids mean other classes.
+
+        Raises:
+            InputError: the labels are classes of other names.
+        """
+        names = getattr(labels, "names", [])
+        if not names or names is self._names:
+            return
+        names_hash = int(fingerprint(names)[:15], 16)
+        if int(self.names_hash) not in (0, names_hash):
+            allowed = "must have the classes of the earlier batches, whose ids the loss has learned"
+            hint = "give labels[rows] of one ClassLabels of all items, or integers"
+            raise InputError("labels", f"rows of {labels.root!r}", allowed, hint)
+        self.names_hash.fill_(names_hash)
+        self._names = names
 
     def forward(self, classes: Tensor) -> Tensor:
         """Rows `[B]` of class ids `[B]`."""
@@ -235,7 +257,7 @@ class ClassIndex(nn.Module):
         unknown = ids[position] != classes
         if bool(unknown.any()):
             allowed = f"must be one of the loss's {len(ids)} classes, {int(ids[0])} to {int(ids[-1])}"
-            hint = "number the classes from 0 with ClassLabels, or give class_ids"
+            hint = "give the loss class_ids, the ids of all classes"
             raise InputError("class id", str(int(classes[unknown][0])), allowed, hint)
         return rows[position]
 

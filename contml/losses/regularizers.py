@@ -14,13 +14,11 @@ of blackbox differentiation. The authors' code breaks ties by order; here tied i
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from contml._support.validation import PositiveFloat, check_ranges
-from contml.contracts import Requirement
+from contml.contracts import Loss, Requirement
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, PairLoss
 from contml.losses.inputs import as_anchors, as_labels, check_embeddings, check_loss
@@ -31,7 +29,8 @@ class RankSimLoss(PairLoss):
     """RankSim: the squared differences of ranks by cosine similarity and by label distance.
 
     The mean over the items of an anchor, then the sum over the anchors. Only the order of label distances is used. In
-    the paper it is added to another loss, with the default weight.
+    the paper it is added to another loss, with the default weight. Similarities that are equal up to rounding may have
+    either order, so the value in float32 may differ from float64 there, by over 2 %.
 
     Args:
         interpolation: lambda, how far the ranks are looked at for the gradient, above 0.
@@ -73,7 +72,7 @@ class RegularizedLoss(nn.Module):
         regularizer: such as `RankSimLoss(weight=100)`.
     """
 
-    def __init__(self, loss: Any, regularizer: Any) -> None:
+    def __init__(self, loss: Loss, regularizer: Loss) -> None:
         super().__init__()
         check_loss(loss)
         check_loss(regularizer)

@@ -174,9 +174,9 @@ def _renamed(own: Mapping[str, Tensor], state: dict[str, Tensor]) -> dict[str, T
     # torchvision's DenseNet files use the names of an older version: norm.1 instead of norm1.
     state = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", key): value for key, value in state.items()}
     prefixes = {"": None}  # a dict as an ordered set; in a tie, no prefix wins
-    for key in state:  # "module.", "backbone.", "module.encoder."
+    for key in state:  # "module.", "module.encoder.", "model._orig_mod.module."
         parts = key.split(".")
-        prefixes.update({".".join(parts[:n]) + ".": None for n in (1, 2) if n < len(parts)})
+        prefixes.update({".".join(parts[:n]) + ".": None for n in range(1, min(len(parts), 6))})
     prefix = max(prefixes, key=lambda p: sum(p + key in state for key in own))
     saved = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
     # Files converted from Caffe may hold the vectors of batch norm as [1, C].

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from torch import Tensor
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import check_new_folder, read_bytes, unreadable, write, write_folder
+from contml._support.files import check_new_folder, read_bytes, refuse_links, unreadable, write, write_folder
 from contml._support.pages import page_text
 from contml._support.tensors import load_tensors, save_tensors
 from contml.contracts import PLAIN, Measure
@@ -140,6 +140,7 @@ def read(folder: Path) -> SavedModel:
     Raises:
         InputError: the folder is neither, the run has no result, or a file is damaged.
     """
+    refuse_links(folder)
     if (folder / RECORD).is_file():
         return _read_bundle(folder)
     if (folder / "config.yaml").is_file():

@@ -39,7 +39,7 @@ from contml.contracts import PLAIN, LabelKind, Measure
 from contml.data.split import Split, Task
 from contml.distances import squared_distances_of
 from contml.evaluation.intervals import half_width_of_share
-from contml.evaluation.results import Ranking, headline_k
+from contml.evaluation.results import Ranking
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
@@ -74,7 +74,7 @@ class Pairs(NamedTuple):
     @classmethod
     def of(cls, split: Split, ranking: Ranking, nearest: int | None = None) -> Pairs:
         """The pairs of a ranking; `nearest`: items per query, default as many as the main metric has."""
-        k = min(nearest or headline_k(ranking.model.shape[1]), ranking.model.shape[1])
+        k = min(nearest or ranking.k, ranking.model.shape[1])
         rows, cols = ranking.queries.repeat_interleave(k), ranking.model[:, :k].flatten()
         embedding_distances = squared_distances_of(ranking.embeddings, ranking.embeddings, rows, cols).sqrt()
         units = ranking.queries if split.groups is None else split.groups[ranking.queries]
@@ -317,8 +317,6 @@ def save_calibration(path: Path, task: Task, val: Ranking, evaluated: Ranking) -
 
 
 def _mean_width(low: Array, high: Array, measure: Measure) -> float:
-    if measure.kind == "root":
-        return float((np.sqrt(measure.factor * high) - np.sqrt(measure.factor * low)).mean())
     return measure.of(float((high - low).mean()))  # of differences of logarithms: the geometric mean of factors
 
 

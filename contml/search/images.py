@@ -236,6 +236,16 @@ def _is_unchanged(file: Path, source: str | None) -> bool | None:
     return now == source or (now.split(" ")[0] == size and digest_of(str(file)).hex() == digest)
 
 
+def shown_files(index: Index, ids: Sequence[str], metadata: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the image file of each item; "" if it does not hold the bytes that were indexed.
+
+    An index may come from a stranger, who can name any picture of the user, but does not know its content.
+    """
+    files = [str(entry.get(FILE, "")) for entry in metadata]
+    pairs = zip(files, index.sources(ids), strict=True)
+    return [file if (source or "").split(" ")[-1] == digest_of(file).hex() else "" for file, source in pairs]
+
+
 class _Adding:
     """Adds the embeddings of finished parts to an index, in the order of the images, a segment at a time."""
 

@@ -220,8 +220,6 @@ class Index:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        if (self.path / _LOCK).is_symlink():  # the file that it leads to would be changed
-            raise segments.damaged(self.path, f"{_LOCK} is a link")
         with locked(self.path, *_BUSY, name=_LOCK):
             remove_temporaries(self.path)  # only the process that holds the lock writes there
             yield

@@ -22,7 +22,7 @@ from contml.data.text_files import images_below, parsed_json, read_lines, simila
 from contml.data.values import read_image_map
 from contml.labels.base import LabelSpace
 from contml.labels.items import growing
-from contml.labels.vectors import VectorLabels
+from contml.labels.vectors import NumberLabels
 
 if TYPE_CHECKING:
     from contml.data.tables import TableOptions
@@ -258,7 +258,7 @@ def _listed(argument: str, options: TableOptions | None) -> tuple[Path, list[str
 
 def split_of(items: NamedImages | Sequence[SourceItem | NamedImage]) -> Split:
     """The images as a split, which has no labels."""
-    labels = VectorLabels(torch.zeros(len(items)))
+    labels = NumberLabels(torch.zeros(len(items)))
     if isinstance(items, NamedImages):
         return Split(items.files, items.names, labels)
     return Split([item.source for item in items], [item.name for item in items], labels)

@@ -8,7 +8,6 @@ A run writes the file, and a bundle has it too, unless labels are left out. Of m
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -468,8 +467,7 @@ def _answer_of(found: Answers, q: int, space: LabelSpace, record: AnswerRecord, 
         level, bound = calibration.level, float(calibration.label_distance(float(found.spread[q])).high)
         bound_text = space.measure.text(bound)
         if vectors is not None and vectors.shape[1] == 1:
-            reach = math.sqrt(bound) if labels.exponent == 2 else bound
-            low, high = (growing(labels).of_vectors(vectors[[q]] + end).plain(0) for end in (-reach, reach))
+            low, high = (growing(labels).of_vectors(vectors[[q]] + end).plain(0) for end in (-bound, bound))
     value = labels.plain(q)
     text = labels.text(q) if low is None else labels.interval_texts(value, low, high)[0]
     label, k = labels[[q]].as_root(), record.neighbours

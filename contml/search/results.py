@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from contml._support.pages import csv_bytes
 from contml._support.text import percent
 from contml.labels.base import LabelSpace
 from contml.search.images import FILE
@@ -225,11 +225,7 @@ def prediction_bytes(predicted: Sequence[tuple[str, Mapping[str, Answer]]], suff
         buffer = io.BytesIO()
         pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
         return buffer.getvalue()
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue().encode(errors="backslashreplace")
+    return csv_bytes([columns, *zip(*columns.values(), strict=True)])
 
 
 def _cell(value: Any) -> Any:

@@ -22,7 +22,6 @@ import json
 import math
 import os
 import re
-import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -34,7 +33,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import atomic, write
+from contml._support.files import atomic, opened, write
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 #: The type of a metadata column. A key that has two types is widened: int to float, all others to text.
@@ -156,19 +155,15 @@ def _opened(folder: Path, name: str) -> BinaryIO:
         FileNotFoundError: there is no such file.
         InputError: it is something else, or cannot be read.
     """
-    # Without O_NONBLOCK, opening a pipe would wait for a writer.
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        file = os.fdopen(os.open(folder / name, flags), "rb")
+        return opened(folder / name, links=False)
     except (FileNotFoundError, NotADirectoryError):
         raise
+    except InputError as error:
+        raise damaged(folder, f"{name} is {error.got}") from None
     except (OSError, ValueError) as error:
         text = getattr(error, "strerror", None) or one_line(error)
         raise damaged(folder, f"{name} cannot be read ({text})") from None
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise damaged(folder, f"{name} is not a regular file")
-    return file
 
 
 # -- segments ----------------------------------------------------------------------------------------------------------

@@ -172,6 +172,7 @@ class HDML(TrainingStep):
             raise InputError("model", f"(embedding_dim, feature_dim) = {dims}", f"must be {expected}, as in HDML")
         check_requirement("HDML", self.requires, labels.kind)
         assert labels.class_ids is not None
+        self.index.recognize(labels)
         classes = labels.class_ids.to(z.device)
         a, positives, items, target = self.tuples(classes, anchors)
 

@@ -15,8 +15,9 @@ from contml._support.validation import check_range
 from contml.contracts import Sampler
 from contml.data.split import SPLIT_TITLES, Split, check_split
 from contml.labels.base import LabelSpace
+from contml.losses.memory import CrossBatchMemory
 from contml.models.network import Network, stage_of
-from contml.processes import close_at_exit
+from contml.processes import CONNECTED_WITHIN, close_at_exit, wait_longer
 from contml.training.optimizers import ParameterGroups
 from contml.training.step import TrainingStep
 
@@ -46,7 +47,11 @@ def accelerator(precision: str, every_parameter: bool = True, device: str = "aut
     Raises:
         InputError: the device does not support it, or `accelerate launch` asks for more.
     """
-    from accelerate import Accelerator, DistributedDataParallelKwargs  # here: slow to import
+    from accelerate import (  # here: slow to import
+        Accelerator,
+        DistributedDataParallelKwargs,
+        InitProcessGroupKwargs,
+    )
     from accelerate.state import AcceleratorState
 
     check_range(Literal["auto", "cpu", "cuda"], "device", device)
@@ -64,16 +69,23 @@ def accelerator(precision: str, every_parameter: bool = True, device: str = "aut
         AcceleratorState._reset_state(reset_partial_state=other_device)
     close_at_exit()
     _check_launch(mixed_precision)
+    time_limit = InitProcessGroupKwargs(timeout=CONNECTED_WITHIN)
     try:
         # Label distances need float64, which Apple GPUs do not support: CUDA or CPU.
         made = Accelerator(
             mixed_precision=mixed_precision,
             cpu=not use_cuda,
             step_scheduler_with_optimizer=False,
-            kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=not every_parameter)],
+            kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=not every_parameter), time_limit],
         )
+        wait_longer()
     except ValueError as error:
         raise InputError("precision", f"{precision} is not supported here ({error})", hint="use float32") from None
+    except RuntimeError as error:
+        if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+            raise
+        got = f"its processes are not connected after {CONNECTED_WITHIN} ({one_line(error):.120})"
+        raise InputError("training", got, hint="did another one end? start all of them again") from None
     if (kind := made.distributed_type.value) not in ("NO", "MULTI_CPU", "MULTI_GPU"):
         hint = "make no Accelerator of your own before the trainer"
         raise InputError("accelerator", kind, "must be one process or DDP", hint)
@@ -115,6 +127,26 @@ def check_items(split: Split, labels: LabelSpace | None, sampler: Sampler) -> No
     for name, items in counts.items():
         if items != len(split):
             raise InputError(name, f"{items} items", f"must be of the {len(split)} items of the split")
+
+
+def check_flip(flip: str, labels: LabelSpace, step: nn.Module) -> None:
+    """Refuse mirrored images whose label distances to other images of a comparison would be others.
+
+    Args:
+        flip: `Images.flip`.
+        labels: of the images.
+        step: the training step.
+
+    Raises:
+        InputError: images are mirrored one by one, or batches are compared with a memory.
+    """
+    if labels.mirrored or flip == "none":
+        return
+    got = f"{flip}, with {type(labels.root).__name__}, whose distances change if one of two images is mirrored"
+    if flip == "image":
+        raise InputError("flip", got, "must be batch or none")
+    if any(isinstance(module, CrossBatchMemory) for module in step.modules()):
+        raise InputError("flip", f"{got}, and a memory of batches that were not", "must be none")
 
 
 def model_groups(model: nn.Module) -> ParameterGroups:

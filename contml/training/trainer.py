@@ -36,6 +36,7 @@ from contml.training.selection import BestWeights, Candidate, moving_average
 from contml.training.setup import (
     CompiledBackbone,
     accelerator,
+    check_flip,
     check_items,
     parameter_groups,
     sample_rows,
@@ -110,6 +111,7 @@ class Trainer:
         self.watched: dict[str, Split] = {"val": val} if self.best and val else {"test": test} if test else {}
         add_adapters(model, sampler.seed)
         step.check(model, self.labels)
+        check_flip(getattr(images, "flip", "none"), self.labels, step)
         self.training_step = step.to(self.device)
         share([*step.parameters(), *step.buffers()])  # as data parallelism does with the model
         groups = parameter_groups(model, step, head_alone=bool(self.options.head_only_epochs))
@@ -347,6 +349,7 @@ class Trainer:
             "schedule": self.schedule.state_dict(),
             "scaler": {} if scaler is None else scaler.state_dict(),
             "config": self.config,
+            "labels": self.labels.identity,
         }
         averaged = {} if self.average is None else self.average.state_dict()
         tensors = {"model": model.state_dict(), "step": self.training_step.state_dict()}
@@ -374,6 +377,9 @@ class Trainer:
         path = self.run.checkpoints / "state.safetensors"
         if path.exists():
             tensors, optimizer, numbers = load_state(path)
+            if numbers["labels"] != self.labels.identity:
+                allowed, hint = "must be those of the saved state", "give the same labels, or start a new run"
+                raise InputError("labels", repr(self.labels), allowed, hint)
             self.bare_model.load_state_dict(tensors["model"])
             self.training_step.load_state_dict(tensors.get("step", {}))
             if self.average is not None:

@@ -13,7 +13,7 @@ from contml.data import ImageSource, Split, View
 from contml.data.decode import from_file, orientation
 from contml.data.renderers.labels import LabelMapExplainer, LabelMapRenderer, map_legend
 from contml.data.tables import TableOptions, read_table
-from contml.data.values import read_image_map as read_image_map, whole_number
+from contml.data.values import read_image_map as read_image_map, read_map as read_map, whole_number
 from contml.labels import SegmentationLabels
 
 from .._readers.splits import kept_split
@@ -28,6 +28,8 @@ _SLACK = 1.04
 _MOST_CLASSES = 1 << 16
 #: Numbers that are rarely a class, and often mark pixels without a class.
 _USUAL_IGNORE = (255, 65535)
+#: Maps whose pixels are counted; the share of pixels of a rare number, and of its pixels that lie between others.
+_MOST_CHECKED, _RARE, _NEARLY_ALL = 100, 0.001, 0.9
 
 
 class Groups(NamedTuple):
@@ -122,6 +124,42 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
     return Groups(str(path), len(members), class_by_number, tuple(" and ".join(names) for names in members))
 
 
+class MapChecks:
+    """What is unusual in label maps that are read one after another, for a line of `contml check`."""
+
+    def __init__(self) -> None:
+        self._colours: dict[int, tuple[tuple[int, ...], str]] = {}
+        self._palettes, self._maps = "", 0
+        self._counts = np.zeros((2, _MOST_CLASSES), np.int64)  # pixels of each number, and those between two others
+
+    def add(self, path: str, labels: Array, palette: Sequence[int]) -> None:
+        """Compare the palette of a map with earlier ones, and count the pixels of the first maps."""
+        for number in np.unique(labels).tolist() if palette and not self._palettes else ():
+            colour = tuple(palette[3 * number : 3 * number + 3])
+            first, other = self._colours.setdefault(number, (colour, path))
+            if colour != first:
+                by = f"{first} by the palette of {other}, and {colour} by that in {path}"
+                self._palettes = f"; class {number} is {by}: numbers are compared, not colours"
+        self._maps += 1
+        if self._maps <= _MOST_CHECKED:
+            values = labels.astype(np.int64)
+            around = np.pad(values, 1, "edge")
+            rows, columns = around[:, 1:-1], around[1:-1]
+            is_between = (values - rows[:-2]) * (rows[2:] - values) > 0
+            is_between |= (values - columns[:, :-2]) * (columns[:, 2:] - values) > 0
+            for counts, numbers in zip(self._counts, (values.ravel(), values[is_between]), strict=True):
+                counts += np.bincount(numbers.clip(0, _MOST_CLASSES - 1), minlength=_MOST_CLASSES)
+
+    def words(self) -> str:
+        """What was found, each after a semicolon; "" for nothing."""
+        pixels, between = self._counts
+        rare = (pixels > 0) & (pixels < _RARE * pixels.sum()) & (between > _NEARLY_ALL * pixels)
+        if not rare.any():
+            return self._palettes
+        few = f"{rare.sum():,} class numbers are in few pixels, nearly all between lower and higher numbers"
+        return f"{self._palettes}; {few}: interpolation makes these, so resize maps to the nearest pixel"
+
+
 def to_classes(
     paths: Sequence[str], maps: Array, classes: int | None, ignore: int | None, groups: Groups | None
 ) -> tuple[Array, int, int | None]:
@@ -136,7 +174,8 @@ def to_classes(
 
     def unknown(number: int, allowed: str) -> InputError:
         file = next(path for path, labels in zip(paths, maps, strict=True) if (labels == number).any())
-        return InputError(file, f"class number {number}", allowed, f"set ignore={number} if it means no class")
+        remedy = f"set ignore={number}" if ignore is None else f"write {ignore} in its place"
+        return InputError(file, f"class number {number}", allowed, f"{remedy} if it means no class")
 
     used = {int(number) for labels in maps for number in np.unique(labels)} - {ignore}
     if not used:
@@ -154,7 +193,7 @@ def to_classes(
         return class_maps, ignored, ignored
     if classes is None:
         highest = max(used)
-        if ignore is None and highest in _USUAL_IGNORE and highest - 1 not in used:
+        if highest in _USUAL_IGNORE and highest - 1 not in used:
             raise unknown(
                 highest, f"all others are smaller than {highest - 1}; set classes={highest + 1} if it is a class"
             )

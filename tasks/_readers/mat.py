@@ -22,7 +22,7 @@ import numpy as np
 
 from contml import InputError
 from contml._support.errors import one_line
-from contml.data.text_files import no_such_file
+from contml.data.text_files import read_content
 
 #: Bytes that the variables of a file may unpack to, and that they may take in memory. The largest published file, that
 #: of MPII Human Pose, unpacks to about 130 MB, which take 320 MB.
@@ -200,10 +200,7 @@ def read_mat(path: Path, option: str = "") -> dict[str, np.ndarray[Any, Any]]:
     from scipy.io import loadmat
     from scipy.io.matlab import matfile_version
 
-    try:
-        content = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        raise no_such_file(path, option) from None
+    content = read_content(path, option)
     try:
         version, _ = matfile_version(io.BytesIO(content))  # type: ignore[arg-type]
         if version == 2:

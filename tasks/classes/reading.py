@@ -11,7 +11,7 @@ from contml import InputError
 from contml.data import BoxCrop, ImageFile, Split, Task, query_split
 from contml.data.text_files import read_lines
 from contml.data.values import whole_number
-from contml.labels import ClassLabels, LabelSpace, VectorLabels
+from contml.labels import ClassLabels, LabelSpace, NumberLabels
 
 from .._readers.folders import DiskFiles, Missing, refuse_absent
 
@@ -189,7 +189,7 @@ def make_split(
     space: LabelSpace = ClassLabels([item.label for item in items])
     if labels == "year":
         years = {label: _year(class_names[label]) for label in sorted({item.label for item in items}, key=str)}
-        space = VectorLabels([years[item.label] for item in items], squared=False, unit="years")
+        space = NumberLabels([years[item.label] for item in items], unit="years")
     queries, gallery = query_split([row for row, role in enumerate(roles) if role == "query"], len(items))
     return Split(
         images=[ImageFile(item.path) if item.box is None else BoxCrop(item.path, item.box) for item in items],

@@ -42,7 +42,6 @@ def coco(
     queries: NonNegativeInt | None = None,
     seed: NonNegativeInt = 0,
     missing: Literal["refuse", "drop"] = "refuse",
-    squared: bool = True,
     normalize: bool = False,
 ) -> Task:
     """COCO keypoints: people cropped from their images; train2017 for training, val2017 for testing.
@@ -69,10 +68,9 @@ def coco(
         queries: how many test people are queries for the others; default a fifth; 0: each is a query for all others.
         seed: seed of the draw of queries.
         missing: what to do with people whose image does not exist or is not listed: "refuse", or "drop" them.
-        squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
     """
-    options = PoseOptions(min_joints, occluded, margin, side, squared, normalize, missing, min_size)
+    options = PoseOptions(min_joints, occluded, margin, side, normalize, missing, min_size)
     folder = data_folder(root)
     train_file, test_file = folder / train, folder / test
     train_set = read_keypoints(train_file, "train", image_folders(folder, train_images), missing)

@@ -325,7 +325,6 @@ def synthetic(
     test: _Items = 1000,
     queries: NonNegativeInt = 200,
     size: Annotated[int, Range(8, whole=True)] = 64,
-    squared: bool = True,
     normalize: bool = False,
     seed: NonNegativeInt = 0,
 ) -> Task:
@@ -339,7 +338,6 @@ def synthetic(
         test: number of test images.
         queries: how many test images are queries for the others; 0: each is a query for all others.
         size: side of an image in pixels; label distances are in these pixels.
-        squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
         seed: another seed draws another data set.
     """
@@ -355,7 +353,6 @@ def synthetic(
             None,
             range(queries),
             LSP,
-            squared=squared,
             normalize=normalize,
         )
 

@@ -35,7 +35,6 @@ def lsp(
     side: Side = 144,
     queries: NonNegativeInt | None = None,
     missing: Literal["refuse", "drop"] = "refuse",
-    squared: bool = True,
     normalize: bool = False,
 ) -> Task:
     """Leeds Sports Pose: LSPET and the first half of LSP for training, the last half of LSP for testing.
@@ -57,10 +56,9 @@ def lsp(
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         queries: how many test images are queries for the others; default a fifth; 0: each is a query for all others.
         missing: what to do with joints whose image does not exist: "refuse", or "drop" them.
-        squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
     """
-    options = PoseOptions(min_joints, occluded, margin, side, squared, normalize, missing)
+    options = PoseOptions(min_joints, occluded, margin, side, normalize, missing)
     options.check(len(LSP.names))
     root_folder = data_folder(root)
     folders = [(kind, root_folder / name) for kind, name in (("LSPET", lspet), ("LSP", lsp)) if name is not None]

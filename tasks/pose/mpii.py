@@ -40,7 +40,6 @@ def mpii(
     queries: NonNegativeInt = 1919,
     seed: NonNegativeInt = 0,
     missing: Literal["refuse", "drop"] = "refuse",
-    squared: bool = True,
     normalize: bool = False,
 ) -> Task:
     """MPII Human Pose: full-body people cropped from the annotated images, split by video.
@@ -67,10 +66,9 @@ def mpii(
         queries: how many test people are queries for the others; 0: each is a query for all others.
         seed: seed of the draws of the test split and of the queries.
         missing: what to do with people whose image does not exist: "refuse", or "drop" them.
-        squared: use squared Euclidean pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
     """
-    options = PoseOptions(min_joints, occluded, margin, side, squared, normalize, missing)
+    options = PoseOptions(min_joints, occluded, margin, side, normalize, missing)
     options.check(len(MPII.names))
     folder = data_folder(root)
     path = folder / annotations

@@ -53,7 +53,6 @@ class PoseOptions:
     occluded: bool
     margin: float
     side: int
-    squared: bool
     normalize: bool
     missing: Missing
     min_size: int = 1
@@ -107,7 +106,10 @@ def exclude_unusable(source: Path, people: Sequence[Person], options: PoseOption
         refuse_absent([*missing_files], len({person.file for person in people}), f"images of {source.name}")
     if not kept(checked):
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in _count_excluded(checked).items())
-        raise InputError(str(source), f"all {len(people):,} people are excluded ({reasons or 'the file lists nobody'})")
+        is_share = all(np.abs(person.joints[person.marked]).max(initial=0) <= 1 for person in people)
+        hint = "joints are at most 1, and must be in pixels" if people and is_share else ""
+        got = f"all {len(people):,} people are excluded ({reasons or 'the file lists nobody'})"
+        raise InputError(str(source), got, hint=hint)
     return checked
 
 
@@ -140,7 +142,6 @@ def make_split(
     queries: Rows,
     body: Body,
     *,
-    squared: bool = True,
     normalize: bool = False,
     pixels: str = "pixels",
 ) -> Split:
@@ -153,11 +154,10 @@ def make_split(
         visible: `[N, J]`, more than half of each row; None: every joint is visible.
         queries: the rows of the items that are queries for the others; empty: every item is a query for all others.
         body: names and limbs of the joints.
-        squared: as in `PoseLabels`.
         normalize: as in `PoseLabels`.
         pixels: what a pixel is, for the unit of label distances.
     """
-    labels = PoseLabels(joints, visible, squared=squared, normalize=normalize, skeleton=body.skeleton)
+    labels = PoseLabels(joints, visible, normalize=normalize, skeleton=body.skeleton)
     labels.unit, labels.part_names = labels.unit.replace("pixels", pixels), body.names
     legend = LEGEND if any(name.startswith(("right_", "left_")) for name in body.names) else ()
     renderer = PoseRenderer(joints, visible, labels.skeleton, body.names)
@@ -208,7 +208,6 @@ def make_crop_split(
         np.stack([options.visible(person) for person in people]),
         query_rows,
         body,
-        squared=options.squared,
         normalize=options.normalize,
         pixels=f"pixels of a crop of {options.side}",
     )

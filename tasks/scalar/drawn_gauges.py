@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 
 from contml._support.validation import NonNegativeInt, Range, check_ranges
 from contml.data import Pixels, Split, Task, draw_queries, drawn, query_split
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
 
@@ -145,7 +145,7 @@ def synthetic(
         splits[part] = Split(
             images=[Pixels(image) for image in pixels],
             names=names,
-            labels=VectorLabels(values.tolist(), squared=False),
+            labels=NumberLabels(values.tolist()),
             queries=query_rows,
             gallery=gallery,
         )

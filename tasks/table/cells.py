@@ -26,6 +26,7 @@ _POINT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _COMMA = re.compile(r"[-+]?(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)(?:[eE][-+]?[0-9]+)?")
 #: 1.234,50: with thousands separators and a decimal comma. 1.234 alone could have a decimal point.
 _GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+,[0-9]+")
+_POINTS = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+")
 _BETWEEN = re.compile(r"[\s;,|]+")
 _BETWEEN_COMMAS = re.compile(r"[\s;|]+")
 #: A number with a currency before it, or a unit after it, or thousands separators.
@@ -68,7 +69,8 @@ def number_column(column: Column, comma: bool) -> tuple[Array, Array]:
     if column.kind != "text":
         return np.full(len(column), np.nan), np.flatnonzero(column.filled)
     if comma:
-        grouped = compute.match_substring_regex(cells, f"^(?:{_GROUPED.pattern})$")
+        has_comma = compute.any(compute.match_substring(cells, ",")).as_py()
+        grouped = compute.match_substring_regex(cells, f"^(?:{(_GROUPED if has_comma else _POINTS).pattern})$")
         cells = compute.if_else(grouped, compute.replace_substring(cells, ".", ""), cells)
     fits = compute.match_substring_regex(cells, f"^(?:{(_COMMA if comma else _POINT).pattern})$")
     cells = compute.if_else(fits, cells, pyarrow.scalar(None, cells.type))
@@ -127,6 +129,23 @@ def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None,
     grouped = one_number and any(_GROUPED.fullmatch(cell.strip()) for cell in cells)
     unambiguous = grouped or any(len(cell.strip().partition(",")[2]) != 3 for cell in comma_cells)
     return unambiguous and not any("." in cell and _POINT.fullmatch(cell.strip()) for cell in cells)
+
+
+def thousands(column: Column, decimal: Decimal) -> str:
+    """That 1.140 may be 1140, in words; "" where no number of a column may be.
+
+    The only decimals have three digits, beside whole numbers of up to three.
+    """
+    if column.kind != "text" or decimal != "auto":
+        return ""
+    cells = column.cells.drop_null()
+    patterns = r"^[-+]?[0-9]{1,3}$", f"^(?:{_POINTS.pattern})$"
+    is_plain, is_dotted = (np.asarray(compute.match_substring_regex(cells, pattern)) for pattern in patterns)
+    if not (is_plain.any() and is_dotted.any() and (is_plain | is_dotted).all()):
+        return ""
+    cell = cells[int(is_dotted.argmax())].as_py()
+    plain = cell.replace(".", "")
+    return f"'{cell}' is read as {float(cell):g}: if it is {plain}, set decimal=comma, and decimal=point if not"
 
 
 def numbers(cell: str, comma: bool) -> list[float] | None:

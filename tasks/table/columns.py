@@ -181,8 +181,9 @@ def guess_roles(
     sample = {name: column.texts(rows) for name, column in table.columns.items()}
     paths = [name for name, cells in sample.items() if looks_like_paths([c for c in cells if c]) and name != image]
     maps = [name for name in paths if looks_like_maps(_existing(reading.files, sample[name]))]
-    if image is None:
-        image = _choose_image(table, reading.files, {name: sample[name] for name in paths if name not in taken}, maps)
+    if image is None or not taken:
+        candidates = {name: sample[name] for name in ([] if image is None else [image]) + paths if name not in taken}
+        image = _choose_image(table, reading.files, candidates, maps, image, has_label=bool(taken))
     if split is None:
         split = _find_split(table, [name for name in sample if name not in (image, group, *taken)])
     guesses: dict[str, Guess] = {}
@@ -308,7 +309,13 @@ def _guess_lists(elements: Sequence[str]) -> Guess:
 
 
 def _choose_image(
-    table: Table, files: CellFiles, paths: Mapping[str, Sequence[str]], maps: Sequence[str]
+    table: Table,
+    files: CellFiles,
+    paths: Mapping[str, Sequence[str]],
+    maps: Sequence[str],
+    given: str | None,
+    *,
+    has_label: bool,
 ) -> str | None:
     """The column of images among columns of paths: the only one whose files exist, without label maps.
 
@@ -317,20 +324,27 @@ def _choose_image(
         files: the files on disk.
         paths: some cells of each column of paths.
         maps: the columns of label maps.
+        given: the column of images, if it was given.
+        has_label: whether labels were given.
 
     Raises:
         InputError: several columns can be the images, so that a label may belong to either or to both.
     """
-    others = [name for name in paths if name not in maps]
+    others = [name for name in paths if name not in maps or name == given]
     # Where all are maps, some have the name of what they are.
-    candidates = [name for name in others if _existing(files, paths[name])] or others
+    candidates = [name for name in others if name == given or _existing(files, paths[name])] or others
     candidates = candidates or [*[name for name in paths if not _MAP_NAMES.fullmatch(name)], *paths][:1]
     different = {tuple(map(files.place, filter(None, paths[name]))): name for name in reversed(candidates)}
     if len(different) > 1:
         problem = f"{len(candidates)} columns of image paths: {', '.join(candidates)}"
         hint = f"choose the one that the labels belong to: image={candidates[0]} (--image {shlex.quote(candidates[0])})"
+        if not has_label:
+            hint = (
+                "if a row judges these images, name the columns a, b, score, or anchor, x, y, choice "
+                "(docs/judgments.md); if a label belongs to one of them, give --image and --label"
+            )
         raise InputError(str(table.path), problem, hint=hint)
-    return next(iter(candidates), None)
+    return given or next(iter(candidates), None)
 
 
 def pair_up(guesses: dict[str, Guess]) -> dict[str, Guess]:

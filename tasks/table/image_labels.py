@@ -33,14 +33,12 @@ class PoseLabel(TableLabel):
     The label distance is Euclidean, over the joints that are visible in both items.
 
     Args:
-        squared: squared pose distances; give the loss's `squared` the same value.
         normalize: poses in the frame of the person, so that neither position nor size counts.
         joint_names: the name of each joint, as right_knee; null: the names in the file, of LSP for 14
             joints, or numbers.
         skeleton: pairs of joints that a limb connects, counted from 0; null: the pairs in the file, or none.
     """
 
-    squared: bool = False
     normalize: bool = False
     joint_names: list[str] | None = None
     skeleton: list[list[int]] | None = None
@@ -71,7 +69,7 @@ class PoseLabel(TableLabel):
                 refuse_outside(joints[row], visible[row], size, body.names, where, image.name)
 
         def space(rows: Array) -> PoseLabels:
-            labels = PoseLabels(joints[rows], visible[rows], self.squared, self.normalize, skeleton=body.skeleton)
+            labels = PoseLabels(joints[rows], visible[rows], self.normalize, skeleton=body.skeleton)
             labels.part_names = body.names
             return labels
 
@@ -81,7 +79,10 @@ class PoseLabel(TableLabel):
             return View(renderer, LEGEND if has_sides else (), PoseExplainer(labels, renderer))
 
         known = f"{visible[train].mean():.0%} of them visible in training"
-        return column.fitted(space, f"{len(body.names)} joints, {known}: {', '.join(body.names[:3])}, …", view=view)
+        summary = f"{len(body.names)} joints, {known}: {', '.join(body.names[:3])}, …"
+        if np.abs(joints[train][visible[train]]).max(initial=0) <= 1:
+            summary += "; joints are at most 1: if they are shares of the image, multiply by its width and height"
+        return column.fitted(space, summary, view=view)
 
     def _body(self, column: LabelColumn) -> Body:
         """The names and the limbs of the joints."""

@@ -22,11 +22,12 @@ from contml.data.carve import DivideBy, divide, with_judgments
 from contml.data.features import read_features
 from contml.data.sources import ImageSource, Vector
 from contml.data.tables import Table, TableOptions, read_table
+from contml.data.text_files import spelled_alike
 from contml.labels import JudgedItems, PairLabels, RankingLabels, TripletLabels
 
 from .._readers.folders import data_folder, why_absent
 from .._readers.splits import SPLIT_NAMES, TEST_PARTS, parts_of
-from .cells import CellFiles, Decimal, has_decimal_comma, is_comma_pair, looks_like_paths, number_column
+from .cells import CellFiles, Decimal, has_decimal_comma, is_comma_pair, looks_like_paths, number_column, thousands
 from .overview import without_files
 
 _Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -95,8 +96,10 @@ def read_judgments(table: Table, table_options: TableOptions, options: JudgmentO
     for role, numbers in zip(rows.roles, rows.cells.T, strict=True):
         lines.append([role, "item", "by its name", f"{len(np.unique(numbers)):,} different"])
     split = judgments.split or ""
+    facts = judgments.labels().facts()
+    notes = spelled_alike(judgments.names, "items"), thousands(table.columns[rows.judged], options.decimal)
     lines += [
-        [rows.judged, form, "by its name", judgments.labels().facts()],
+        [rows.judged, form, "by its name", "; ".join(filter(None, (facts, *notes)))],
         [split, "split", description, ", ".join(f"{_count(s):,} for {part}" for part, s in splits.items())],
         *([name, "not used", "", ""] for name in table.columns if name not in {*columns, split}),
     ]

@@ -15,9 +15,10 @@ from contml._support.packed_texts import Texts
 from contml._support.text import value_text
 from contml._support.validation import PositiveFloat
 from contml.contracts import PLAIN, Measure
-from contml.labels import DateLabels, GeoLabels, LabelSpace, VectorLabels
+from contml.labels import DateLabels, GeoLabels, LabelSpace, NumberLabels, VectorLabels
 from contml.labels.scales import days_since_1970, parse_date
 
+from .cells import thousands
 from .label import Array, Cells, FittedLabel, LabelColumn, TableLabel
 
 #: A number that only one row has is named if it is so many times the range of the others away, or is a code of nines.
@@ -117,7 +118,7 @@ class NumberLabel(TableLabel):
             measure = Measure("", float(spread.units[0]), name=name)
 
         def space(rows: Array) -> LabelSpace:
-            return _with_unit(VectorLabels(column.values[rows] / spread.units, squared=False), unit, measure)
+            return _with_unit(NumberLabels(column.values[rows, 0] / spread.units[0]), unit, measure)
 
         summary = f"{spread.low} to {spread.high}, {mean}{comma}; a label distance of 1 is {step}"
         return column.fitted(space, summary + _far_numbers(column, np.exp if self.scale == "log" else np.asarray))
@@ -211,7 +212,7 @@ class VectorLabel(TableLabel):
         def space(rows: Array) -> LabelSpace:
             plain = VectorLabels(values[rows])
             texts = Texts(plain.text(row) for row in range(len(rows)))
-            labels = VectorLabels(values[rows] / spread.units, squared=False, scales=spread.units)
+            labels = VectorLabels(values[rows] / spread.units, scales=spread.units)
             return _with_unit(labels, unit, PLAIN).with_texts(texts)  # each column has a unit of its own
 
         summary = f"{values.shape[1]} numbers, {spread.low} to {spread.high}; {unit}"
@@ -319,7 +320,9 @@ def _far_numbers(column: LabelColumn, number: Callable[[Array], Array] = np.asar
     columns = number(column.values[column.present]).T
     if len(columns) > len(names):  # lists of numbers
         names = [f"number {place} of {column.name}" for place in range(1, len(columns) + 1)]
-    return "".join(words(name, values) for name, values in zip(names, columns, strict=True))
+    far = "".join(words(name, values) for name, values in zip(names, columns, strict=True))
+    found = ((name, thousands(each, column.cells.reading.decimal)) for name, each in column.cells.table.columns.items())
+    return far + "".join(f"; {name}: {text}" for name, text in found if text)
 
 
 def _by(scale: Scale) -> str:

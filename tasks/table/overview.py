@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from contml.data.text_files import spelled_alike
 from .columns import Roles, Spec, pair_up
 from .items import Items, Parts, closed_set, different
 from .label import FittedLabel
-from .text_labels import ClassLabel, OrdinalLabel
+from .text_labels import ClassLabel, OrdinalLabel, TagsLabel
 
 #: A column of texts with so many different values may name groups, such as persons; few are rather classes.
 _MANY_VALUES = 20
@@ -60,9 +60,7 @@ def describe_columns(
         kind, scale = spec.part.name + ":log" * (spec.part.options.get("scale") == "log"), ""
         if len(specs) > 1:
             kind, scale = f"{kind} x {label.kind.weight:g}", f"; mean label distance {number(mean)}, scaled to 1"
-        alike = (
-            spelled_alike(as_texts(label.values).numbered()[0], "classes") if isinstance(label.kind, ClassLabel) else ""
-        )
+        alike = spelled_alike(*_names(label))
         values = (
             label.summary
             + scale
@@ -91,6 +89,15 @@ def describe_columns(
                 use += f"; if rows with the same {name} belong together: task.group={name}"
             lines.append([name, "not used", guess.reason, use])
     return [*lines, ["", "excluded", "missing=drop", items.omitted]] if items.omitted else lines
+
+
+def _names(label: FittedLabel) -> tuple[Iterable[str], str]:
+    """The different names of a label, and what they are."""
+    if isinstance(label.kind, ClassLabel):
+        return as_texts(label.values).numbered()[0], "classes"
+    if isinstance(label.kind, TagsLabel):
+        return as_texts(label.values.texts).numbered()[0], "tags"
+    return (label.values[1], "levels") if isinstance(label.kind, OrdinalLabel) else ((), "")
 
 
 def without_files(count: int, items: int) -> str:

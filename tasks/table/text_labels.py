@@ -22,7 +22,7 @@ from contml.labels import ClassLabels, LabelSpace, OrdinalLabels, SegmentationLa
 from contml.labels.caption_words import split_words
 
 from .._readers.folders import why_absent
-from .._readers.label_maps import check_shape, read_groups, read_image_map, to_classes
+from .._readers.label_maps import MapChecks, check_shape, read_groups, read_map, to_classes
 from ..captions.distance import CaptionDistance, DistanceOptions, WordWeights, vectors_in_words, word_vectors
 from .cells import decimal_comma, number, separator
 from .label import Array, Cells, FittedLabel, LabelColumn, TableLabel
@@ -285,9 +285,10 @@ class MapLabel(TableLabel):
         """Read the maps of these rows. Maps with labels on more than half of their pixels can be used."""
         rows = np.concatenate((train, test))
         cells, paths = column.cells, [column.values[row] for row in rows]
-        maps: list[Array] = []
+        maps, checks = list[Array](), MapChecks()
         for row, path in zip(rows, paths, strict=True):
-            full_map = read_image_map(Path(path))
+            full_map, palette = read_map(Path(path))
+            checks.add(path, full_map, palette)
             check_shape(Path(path), full_map, Path(cells.images[row]))
             maps.append(shrink(full_map, self.side))
             if maps[-1].shape != maps[0].shape:
@@ -305,6 +306,7 @@ class MapLabel(TableLabel):
         height, width = stack.shape[1:]
         ignored = "" if ignore is None else f", {ignore} ignored"
         summary = f"{classes} classes{ignored}, compared at {width} x {height} pixels; 1 - mean IoU"
+        summary += checks.words()
 
         def space(rows: Array) -> LabelSpace:
             labels = SegmentationLabels(stack[[position[int(row)] for row in rows]], classes, ignore, side=None)

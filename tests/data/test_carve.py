@@ -18,7 +18,7 @@ from contml.data.carve import with_validation
 from contml.data.sources import Vector
 from contml.data.split import View, query_split
 from contml.evaluation.evaluators import RetrievalEvaluator
-from contml.labels import ClassLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels, VectorLabels
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def test_classes_stay_together_if_the_test_classes_are_unseen():
     assert len(found.train) + len(found.val) == 200
     for split in (found.train, found.val):  # numbered anew, for proxies
         assert split.labels.class_ids.unique().tolist() == [*range(len(split.labels.names))]
-    assert found.test is task.test
+    assert found.test.images is task.test.images
     assert found.train.excluded == {"without a label": 3}
     assert found.val.excluded == {}
 
@@ -83,12 +83,12 @@ def test_items_are_drawn_if_a_test_class_is_in_training():
 
 
 def test_graded_labels_are_drawn_by_item():
-    found = carved(Task(split_of(VectorLabels(torch.arange(100.0))), split_of(VectorLabels(torch.arange(9.0)), 500)))
+    found = carved(Task(split_of(NumberLabels(torch.arange(100.0))), split_of(NumberLabels(torch.arange(9.0)), 500)))
     assert 12 <= len(found.val) <= 40
     assert sorted([*found.train.names, *found.val.names]) == sorted(f"{row}.png" for row in range(100))
 
 
-@pytest.mark.parametrize("labels", [VectorLabels(torch.arange(100.0)), classes(range(100))])
+@pytest.mark.parametrize("labels", [NumberLabels(torch.arange(100.0)), classes(range(100))])
 def test_groups_are_not_divided(labels):
     groups = [f"person {row % 25}" for row in range(100)]
     test = split_of(labels[:9].as_root(), 500)
@@ -100,8 +100,8 @@ def test_groups_are_not_divided(labels):
 
 
 def test_another_item_moves_no_other_item_between_training_and_validation():
-    labels = VectorLabels(torch.arange(100.0))
-    test = split_of(VectorLabels(torch.arange(9.0)), 500)
+    labels = NumberLabels(torch.arange(100.0))
+    test = split_of(NumberLabels(torch.arange(9.0)), 500)
     whole = Task(split_of(labels), test)
     before = {*carved(whole).val.names}
     order = np.random.default_rng(0).permutation(100)[:90].tolist()
@@ -110,7 +110,7 @@ def test_another_item_moves_no_other_item_between_training_and_validation():
 
 
 def test_folds_and_seeds_draw_other_items():
-    task = Task(split_of(VectorLabels(torch.arange(100.0))), split_of(VectorLabels(torch.arange(9.0)), 500))
+    task = Task(split_of(NumberLabels(torch.arange(100.0))), split_of(NumberLabels(torch.arange(9.0)), 500))
     found = [{*carved(task, fold=fold).val.names} for fold in range(4)]
     assert sum(map(len, found)) == len(set.union(*found)) == 100
     assert {*carved(task, seed=1).val.names} != found[0]
@@ -126,7 +126,7 @@ def test_folds_of_different_sizes_are_evaluated_at_the_same_k(monkeypatch, group
     groups = torch.arange(count) // 4 if grouped else None
     task = Task(
         replace(train, groups=groups),
-        split_of(VectorLabels(torch.arange(9.0)), 500),
+        split_of(NumberLabels(torch.arange(9.0)), 500),
         val_groups=[str(group) for group in groups.tolist()] if grouped else None,
     )
 
@@ -141,30 +141,32 @@ def test_folds_of_different_sizes_are_evaluated_at_the_same_k(monkeypatch, group
     for evaluation, ranking in folds:
         assert ranking.values.mean().item() == pytest.approx(evaluation.main.model)
     alone = carved(task, share=1 / 3)
-    assert alone.val.places is None  # not one of several
+    assert alone.val.places == alone.test.places == min(alone.val.available, alone.test.available)
     assert list(alone.val.names) == list(carved(task, share=1 / 3, fold=0).val.names)
 
 
 def test_a_validation_split_of_the_data_is_kept():
     task = zero_shot()
     given = replace(task, val=split_of(classes([30, 31] * 3), 700))
-    assert carved(given) is given
+    places = min(given.val.available, given.test.available)
+    found = carved(given)
+    assert (found.val.names, found.val.places, found.test.places) == (given.val.names, places, places)
     alone = Task(task.train, None, given.val)
-    assert carved(alone) is alone
+    assert carved(alone).val.places == alone.val.available
     assert (alone.evaluated, alone.evaluated_name) == (given.val, "val")
     with refuses("task", got="neither"):
         Task(task.train, None)
 
 
 def test_the_validation_split_is_evaluated_as_the_test_split_is():
-    test = replace(split_of(VectorLabels(torch.arange(9.0)), 500), recall_at=[1, 3])
-    assert carved(Task(split_of(VectorLabels(torch.arange(100.0))), test)).val.recall_at == [1, 3]
+    test = replace(split_of(NumberLabels(torch.arange(9.0)), 500), recall_at=[1, 3])
+    assert carved(Task(split_of(NumberLabels(torch.arange(100.0))), test)).val.recall_at == [1, 3]
 
 
 def test_a_large_validation_split_has_drawn_queries(monkeypatch):
     monkeypatch.setattr("contml.data.carve._MANY", 20)
     monkeypatch.setattr("contml.data.carve._QUERIES", 7)
-    labels, test = VectorLabels(torch.arange(200.0)), split_of(VectorLabels(torch.arange(9.0)), 500)
+    labels, test = NumberLabels(torch.arange(200.0)), split_of(NumberLabels(torch.arange(9.0)), 500)
     val = carved(Task(split_of(labels), test)).val
     assert len(val.queries) == 7
     assert sorted([*val.queries.tolist(), *val.gallery.tolist()]) == [*range(len(val))]
@@ -180,22 +182,22 @@ def test_a_large_validation_split_has_drawn_queries(monkeypatch):
     ("task", "got"),
     [
         (
-            Task(split_of(VectorLabels(torch.arange(5.0))), split_of(VectorLabels(torch.arange(5.0)), 500)),
+            Task(split_of(NumberLabels(torch.arange(5.0))), split_of(NumberLabels(torch.arange(5.0)), 500)),
             "5 groups of",
         ),
         (Task(split_of(classes([0, 1, 2] * 5)), split_of(classes([7, 8, 9]), 500)), "3 groups of"),
         (
             Task(
-                split_of(VectorLabels(torch.arange(9.0))),
-                split_of(VectorLabels(torch.arange(5.0)), 500),
+                split_of(NumberLabels(torch.arange(9.0))),
+                split_of(NumberLabels(torch.arange(5.0)), 500),
                 val_groups=["a"] * 9,
             ),
             "1 groups of",
         ),
         (
             Task(
-                split_of(VectorLabels(torch.arange(9.0))),
-                split_of(VectorLabels(torch.arange(5.0)), 500),
+                split_of(NumberLabels(torch.arange(9.0))),
+                split_of(NumberLabels(torch.arange(5.0)), 500),
                 val_groups=["a"] * 8 + ["b"],
             ),
             "of 9 training items",
@@ -209,7 +211,7 @@ def test_too_few_items(task, got):
 
 def test_features_in_place_of_images():
     values = torch.rand(40, 3).numpy()
-    split = split_of(VectorLabels(torch.arange(40.0)))
+    split = split_of(NumberLabels(torch.arange(40.0)))
     train = replace(split, images=[*map(Vector, values, split.images)])
     test = train.subset(range(9))
     found = carved(Task(train, test))
@@ -248,7 +250,7 @@ def test_a_subset_has_the_labels_images_and_drawings_of_its_rows(name, tmp_path)
 def test_queries_gallery_and_groups_of_a_subset(rows):
     queries, gallery = query_split([1, 5, 6], 9)
     split = replace(
-        split_of(VectorLabels(torch.arange(9.0))), queries=queries, gallery=gallery, groups=torch.arange(9) // 3
+        split_of(NumberLabels(torch.arange(9.0))), queries=queries, gallery=gallery, groups=torch.arange(9) // 3
     )
     part = split.subset(rows)
     assert [rows[row] for row in part.queries.tolist()] == [row for row in rows if row in (1, 5, 6)]

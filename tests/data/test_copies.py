@@ -18,7 +18,7 @@ from contml.app.experiment import OwnData, check, load_table, train
 from contml.data import BoxCrop, ImageFile, Pixels, Split, Task, Vector, copies
 from contml.data.carve import with_validation
 from contml.data.copies import find_copies, joined, same_files, same_images
-from contml.labels import ClassLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels
 from contml.tasks.table.file import file
 
 
@@ -105,7 +105,7 @@ def test_groups_that_share_an_image_are_joined():
 
 
 def split_with(folder, names, labels):
-    return Split([ImageFile(folder / name) for name in names], names, VectorLabels([float(y) for y in labels]))
+    return Split([ImageFile(folder / name) for name in names], names, NumberLabels([float(y) for y in labels]))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import torch
 from support.damage import mutations
 from support.refusals import refuses
 
-from contml import InputError, VectorLabels
+from contml import InputError, NumberLabels
 from contml.app.experiment import evaluate_run, extract_features, load, read_evaluation, train
 from contml.data import ImageFile, Images, Pixels, Split, Task, Vector
 from contml.data.features import read_features, with_features, write_features
@@ -23,7 +23,7 @@ HEAD = [*SMALL, "model.dim=8", "sampler.batch_size=12", "sampler.anchors_per_bat
 
 
 def a_split(names, first=0):
-    labels = VectorLabels(torch.arange(first, first + len(names)))
+    labels = NumberLabels(torch.arange(first, first + len(names)))
     return Split([Pixels(np.zeros((8, 8, 3), np.uint8)) for _ in names], names, labels)
 
 
@@ -162,7 +162,7 @@ def test_features_of_items_that_share_a_name_are_extracted_and_read(tmp_path):
 
 
 def test_a_split_has_images_or_vectors_of_one_length():
-    labels = VectorLabels(torch.arange(2))
+    labels = NumberLabels(torch.arange(2))
     vector = Vector(np.ones(3, np.float32))
     for images, lengths in (([vector, Vector(np.ones(4, np.float32))], "[[3], [4]]"),
                             ([vector, Pixels(np.zeros((4, 4, 3), np.uint8))], "[[], [3]]")):  # fmt: skip
@@ -173,7 +173,7 @@ def test_a_split_has_images_or_vectors_of_one_length():
 def test_pictures_of_features_are_those_of_their_images(tmp_path):
     pixels = np.full((8, 8, 3), 77, np.uint8)
     vectors = [Vector(np.ones(3, np.float32), Pixels(pixels)), Vector(np.ones(3, np.float32))]
-    split = Split(vectors, ["a", "b"], VectorLabels(torch.arange(2)))
+    split = Split(vectors, ["a", "b"], NumberLabels(torch.arange(2)))
     assert np.array_equal(np.asarray(split.picture(0)), pixels)
     assert split.draw(1, 20).size == (20, 20)  # blank
     batch = next(iter(Images(resize=8, crop=8, cache=tmp_path).test_batches(split, None, 2)))

@@ -13,7 +13,7 @@ from support.refusals import refuses
 from contml.data import Pixels, Split, Task, identity
 from contml.data.identity import DataRecord, item_names, with_recorded_items
 from contml.data.split import query_split
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels
 
 
 def split_of(items, folder="", **options):
@@ -21,7 +21,7 @@ def split_of(items, folder="", **options):
     return Split(
         [Pixels(pixels) for pixels in noise(len(items), 4, 4)],
         [folder + name for name in items],
-        VectorLabels(torch.tensor([float(value) for value in items.values()])),
+        NumberLabels(torch.tensor([float(value) for value in items.values()])),
         **options,
     )
 
@@ -100,7 +100,7 @@ def test_other_queries_are_a_change():
 
 def test_texts_identify_a_label_where_they_are_given():
     def record(unit, texts):
-        labels = VectorLabels(torch.tensor([1.0, 2.0, 3.0]) / unit)
+        labels = NumberLabels(torch.tensor([1.0, 2.0, 3.0]) / unit)
         split = replace(split_of(TEST), labels=labels.with_texts(identity=texts))
         return DataRecord.of(Task(split, split))
 

@@ -17,7 +17,7 @@ from support.miniature import augmented
 from support.processes import restore_ctrl_c, script_environment
 from support.refusals import refuses
 
-from contml import VectorLabels
+from contml import NumberLabels
 from contml.data import Batch, Images, Pixels, Split, draw_queries
 from contml.data.batch import BatchDecoder, CropTransform, Request, cut
 from contml.data.decode import resized
@@ -334,7 +334,7 @@ def test_batch_size(files):
     ("options", "got"),
     [
         ({"names": ["a"]}, "2 images, 1 names and 2 labels"),
-        ({"labels": VectorLabels(torch.arange(3))}, "2 images, 2 names and 3 labels"),
+        ({"labels": NumberLabels(torch.arange(3))}, "2 images, 2 names and 3 labels"),
         ({"queries": torch.tensor([0])}, "queries without a gallery"),
         ({"gallery": torch.tensor([0])}, "a gallery without queries"),
     ],
@@ -342,7 +342,7 @@ def test_batch_size(files):
 def test_splits_whose_parts_do_not_fit(options, got):
     with refuses("split", got):
         Split(**{"images": [Pixels(image) for image in noise(2)], "names": ["a", "b"],
-                 "labels": VectorLabels(torch.arange(2)), **options})  # fmt: skip
+                 "labels": NumberLabels(torch.arange(2)), **options})  # fmt: skip
 
 
 def test_random_queries():

@@ -8,7 +8,7 @@ import torch
 from support.label_spaces import SPACES
 
 from contml.data.renderers.labels import class_colours, draw_text, label_drawing, label_picture
-from contml.labels import PoseLabels, SegmentationLabels, VectorLabels, WeightedLabels
+from contml.labels import NumberLabels, PoseLabels, SegmentationLabels, WeightedLabels
 
 CROSS = [[10.0, 0], [10, 40], [0, 20], [20, 20]]
 
@@ -49,7 +49,7 @@ def test_a_map_has_the_colours_of_its_classes(side):
 
 def test_a_sum_is_drawn_by_its_first_label_that_has_a_drawing_and_a_value():
     poses = PoseLabels([CROSS] * 2)
-    labels = WeightedLabels({VectorLabels([1.0, 2.0]): 1.0, poses: 1.0}, present=[[True, True], [True, False]])
+    labels = WeightedLabels({NumberLabels([1.0, 2.0]): 1.0, poses: 1.0}, present=[[True, True], [True, False]])
     assert label_drawing(labels, 0, 50).tobytes() == label_drawing(poses, 0, 50).tobytes()
     assert label_drawing(labels, 1, 50) is None
 

@@ -10,13 +10,13 @@ from support.models import four_corners
 from support.refusals import refuses
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
-from contml import EmbeddingStep, LogRatioLoss, Trainer, VectorLabels
+from contml import EmbeddingStep, LogRatioLoss, NumberLabels, Trainer
 from contml.data import Images, Split
 from contml.data.sources import ImageFile
 from contml.sampling import UniformSampler
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 40, 48, 3)).astype(np.uint8)
-LABELS = VectorLabels(torch.arange(6.0))
+LABELS = NumberLabels(torch.arange(6.0))
 NAMES = [f"item {row}" for row in range(6)]
 
 
@@ -119,7 +119,7 @@ def test_a_data_set_of_hugging_face(tmp_path):
     pictures = [Image.fromarray(pixels) for pixels in PIXELS]
     datasets.Dataset.from_dict({"image": pictures, "age": [*range(6)]}, features).save_to_disk(tmp_path / "faces")
     faces = datasets.load_from_disk(tmp_path / "faces").select([4, 1, 5])
-    split = Split(faces, [str(age) for age in faces["age"]], VectorLabels(faces["age"]))
+    split = Split(faces, [str(age) for age in faces["age"]], NumberLabels(faces["age"]))
     assert torch.equal(batch(split), batch(Split(PIXELS[[4, 1, 5]], NAMES[:3], LABELS[[4, 1, 5]].as_root())))
     (images,) = Images(resize=32, crop=32, workers=1).test_batches(split, None, 6)
     assert torch.equal(images.images, batch(split))
@@ -128,7 +128,7 @@ def test_a_data_set_of_hugging_face(tmp_path):
 
 
 def test_labels_of_a_split_are_a_label_space():
-    with refuses("labels", got="a Tensor", hint="VectorLabels"):
+    with refuses("labels", got="a Tensor", hint="NumberLabels"):
         Split(PIXELS, NAMES, torch.arange(6))
 
 
@@ -143,7 +143,7 @@ def test_a_trainer_takes_a_split_and_a_sampler_of_its_items():
     with refuses("split", got="a TensorDataset", hint="Split(dataset, names, labels)"):
         trainer(TensorDataset(torch.from_numpy(PIXELS)))
     for items in (5, 7):
-        other = VectorLabels(torch.arange(float(items)))
+        other = NumberLabels(torch.arange(float(items)))
         with refuses("sampler", got=f"{items} items", allowed="6 items"):
             trainer(sampler=UniformSampler(3, labels=other))
         with refuses("labels", got=f"{items} items", allowed="6 items"):
@@ -165,6 +165,6 @@ def test_a_batch_of_rows_that_the_split_lacks_is_refused():
             return [0, 6]
 
     split = Split(PIXELS, NAMES, LABELS)
-    for sampler in (Beyond(), UniformSampler(7, labels=VectorLabels(torch.arange(7.0)))):
+    for sampler in (Beyond(), UniformSampler(7, labels=NumberLabels(torch.arange(7.0)))):
         with refuses("sampler", got="row 6 of 6 items"):
             list(Images(32, 32).train_batches(split, sampler, epoch=0))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.refusals import refuses
 
-from contml import VectorLabels
+from contml import NumberLabels
 from contml.app.experiment import load
 from contml.config import options
 from contml.data import TRANSFORMS, CropTransform, Images, Pixels, Split
@@ -21,7 +21,7 @@ def image(seed=0, side=24):
 
 def split(items=12, side=24):
     return Split([Pixels(image(row, side)) for row in range(items)], [f"item {row}" for row in range(items)],
-                 VectorLabels(torch.arange(items)))  # fmt: skip
+                 NumberLabels(torch.arange(items)))  # fmt: skip
 
 
 def batches(images, *, part=(0, 1), start=0):

@@ -27,10 +27,12 @@ from contml.labels import (
     LabelSpace,
     MatrixLabels,
     NearestLabels,
+    NumberLabels,
     OrdinalLabels,
     PoseLabels,
     SegmentationLabels,
     TagLabels,
+    TeacherLabels,
     ThresholdLabels,
     VectorLabels,
     WeightedLabels,
@@ -62,9 +64,9 @@ def by_products(queries, gallery):
 
 
 @settings(max_examples=60, deadline=None)
-@given(values=label_vectors(max_size=30), squared=st.booleans(), products=st.booleans(), data=st.data())
-def test_vectors_equal_streaming(values, squared, products, data):
-    space = VectorLabels(values, squared=squared)
+@given(values=label_vectors(max_size=30), products=st.booleans(), data=st.data())
+def test_vectors_equal_streaming(values, products, data):
+    space = VectorLabels(values)
     n = len(space)
     rows = data.draw(st.lists(st.integers(0, n - 1), max_size=6))
     among = data.draw(st.sets(st.integers(0, n - 1), min_size=2))
@@ -97,13 +99,11 @@ def test_difficult_vectors(values, products, monkeypatch):
     }[values]
     if products:
         monkeypatch.setattr(vectors, "_search_on_cpu", vectors._search_by_products)
-    for squared in (True, False):
-        exact = (x[:, None] - x[None]).square().sum(2)
-        expected = (exact if squared else exact.sqrt()).float().fill_diagonal_(torch.inf)
-        found = nearest(VectorLabels(x, squared=squared), 20)
-        values_, rows = expected.sort(dim=1, stable=True)
-        assert torch.equal(found.rows, rows[:, :20])
-        assert torch.equal(found.distances, values_[:, :20])
+    expected = (x[:, None] - x[None]).square().sum(2).sqrt().float().fill_diagonal_(torch.inf)
+    found = nearest(VectorLabels(x), 20)
+    values_, rows = expected.sort(dim=1, stable=True)
+    assert torch.equal(found.rows, rows[:, :20])
+    assert torch.equal(found.distances, values_[:, :20])
 
 
 def test_only_where_rounding_could_hide_a_neighbour_all_are_compared(monkeypatch):
@@ -138,15 +138,15 @@ NUMBERS = {
 
 
 @settings(max_examples=150, deadline=None)
-@given(kind=st.sampled_from([*NUMBERS, "levels"]), squared=st.booleans(), data=st.data())
-def test_numbers_are_found_by_sorting(kind, squared, data):
+@given(kind=st.sampled_from([*NUMBERS, "levels"]), data=st.data())
+def test_numbers_are_found_by_sorting(kind, data):
     numbers = data.draw(st.lists(NUMBERS.get(kind, NUMBERS["ties"]), min_size=2, max_size=40))
     if kind == "levels":
         space = OrdinalLabels(numbers, levels=range(4))
         exact = [[abs(a - b) / 3 for b in numbers] for a in numbers]
     else:
-        space = VectorLabels(numbers, squared=squared)
-        exact = [[abs(a - b) ** 2 if squared else abs(a - b) for b in numbers] for a in numbers]
+        space = NumberLabels(numbers)
+        exact = [[abs(a - b) for b in numbers] for a in numbers]
     among = data.draw(st.none() | st.sets(st.integers(0, len(numbers) - 1), min_size=2).map(sorted))
     columns = range(len(numbers)) if among is None else among
     k = data.draw(st.integers(1, len(columns) - 1))
@@ -164,7 +164,7 @@ def test_a_search_of_numbers_needs_no_block_of_all_pairs(monkeypatch):
     kept = vectors._first
     monkeypatch.setattr(vectors, "_first", lambda d, *rest: widths.append(d.shape[1]) or kept(d, *rest))
     ages = torch.arange(3000) % 7
-    for space in (VectorLabels(ages), VectorLabels(torch.ones(3000)), OrdinalLabels(ages)):
+    for space in (NumberLabels(ages), NumberLabels(torch.ones(3000)), OrdinalLabels(ages)):
         nearest(space, 5)
     assert max(widths) <= 24
 
@@ -180,7 +180,7 @@ def test_vectors_on_a_gpu():
 
 
 def test_the_results_of_a_space_with_its_own_search_are_checked(tmp_path):
-    class Own(VectorLabels):
+    class Own(NumberLabels):
         def _nearest(self, k, rows, among, memory, progress):
             assert among.tolist() == [0, 1, 2]
             return torch.full((len(rows), k), torch.nan), among[:k].expand(len(rows), k)
@@ -250,7 +250,7 @@ def test_a_short_search_shows_nothing(capsys, monkeypatch, piped):
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("TTY_COMPATIBLE", "1")
     with progress_bar(700) as report:
-        nearest(VectorLabels(torch.arange(700.0)), 2, progress=report)
+        nearest(NumberLabels(torch.arange(700.0)), 2, progress=report)
     assert capsys.readouterr() == ("", "")
 
 
@@ -387,9 +387,9 @@ def test_a_fingerprint_depends_on_content_alone():
     vectors = torch.randn(6, 2, generator=torch.Generator().manual_seed(0))
     spaces = [
         VectorLabels(vectors),
-        VectorLabels(vectors, squared=False),
+        TeacherLabels(vectors),
         VectorLabels(vectors.flip(0)),
-        VectorLabels(vectors.flatten()),
+        NumberLabels(vectors.flatten()),
         PoseLabels(vectors[None].expand(6, 6, 2)),
         ClassLabels([0, 1, 2]),
         ClassLabels([0, 1, 1]),
@@ -399,12 +399,12 @@ def test_a_fingerprint_depends_on_content_alone():
         SegmentationLabels(np.zeros((2, 3, 3), dtype=np.uint8), 2, side=8),
         WeightedLabels({VectorLabels(vectors): 1.0}),
         WeightedLabels({VectorLabels(vectors): 2.0}),
-        ThresholdLabels(1.0, space=VectorLabels(vectors)),
-        ThresholdLabels(2.0, space=VectorLabels(vectors)),
-        ThresholdLabels(1.0, space=VectorLabels(vectors.flip(0))),
-        NearestLabels(1, space=VectorLabels(vectors)),
-        NearestLabels(2, space=VectorLabels(vectors)),
-        NearestLabels(2, space=VectorLabels(vectors))[[0, 1]],
+        ThresholdLabels(VectorLabels(vectors), 1.0),
+        ThresholdLabels(VectorLabels(vectors), 2.0),
+        ThresholdLabels(VectorLabels(vectors.flip(0)), 1.0),
+        NearestLabels(VectorLabels(vectors), 1),
+        NearestLabels(VectorLabels(vectors), 2),
+        NearestLabels(VectorLabels(vectors), 2)[[0, 1]],
     ]
     prints = [space.fingerprint() for space in spaces]
     assert len(set(prints)) == len(spaces)
@@ -424,7 +424,7 @@ def test_a_precomputed_matrix_is_read_for_its_key(tmp_path):
         np.save(tmp_path / "d.npy", matrix)
         return MatrixLabels(tmp_path / "d.npy")
 
-    d = VectorLabels(torch.arange(8.0)).pairwise().numpy()
+    d = NumberLabels(torch.arange(8.0)).pairwise().numpy()
     first = saved(d)
     key, part = first.fingerprint(), first[[0, 1, 2]].fingerprint()
     assert saved(d).fingerprint() == key != part
@@ -439,11 +439,11 @@ def test_a_space_of_unknown_content_is_not_cached(tmp_path):
 
     missing_key = {"subject": "cache", "got": "object", "hint": "fingerprint()"}
     bare = Bare([1.0, 2.0])
-    for space in (bare, bare[[0, 1]], ThresholdLabels(1.0, space=bare), WeightedLabels({bare: 2})):
+    for space in (bare, bare[[0, 1]], ThresholdLabels(bare, 1.0), WeightedLabels({bare: 2})):
         with refuses(**missing_key):
             nearest(space, 1, cache=tmp_path)
         with refuses(**missing_key):
-            NearestLabels(1, tmp_path, space=space)
+            NearestLabels(space, 1, tmp_path)
     with_model = line()
     with_model.model = object()
     with refuses(**missing_key):
@@ -455,7 +455,7 @@ def test_a_space_of_unknown_content_is_not_cached(tmp_path):
         def fingerprint(self):
             return fingerprint(type(self), self.values)
 
-    for space in (Named([1.0, 2.0]), ThresholdLabels(1.0, space=Named([1.0, 2.0]))):
+    for space in (Named([1.0, 2.0]), ThresholdLabels(Named([1.0, 2.0]), 1.0)):
         assert same(nearest(space, 1, cache=tmp_path), nearest(space, 1))
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -507,14 +507,14 @@ def test_labels_and_samplers_of_the_next_run_read_the_cache(tmp_path):
         assert np.array_equal(made.neighbours, nearest(line(), 3).rows)
         return Counted.computed - before - 35
 
-    assert computed_by(lambda: NearestLabels(3, tmp_path, space=line())) == 35
-    assert computed_by(lambda: NearestLabels(3, tmp_path, space=line())) == 0
+    assert computed_by(lambda: NearestLabels(line(), 3, tmp_path)) == 35
+    assert computed_by(lambda: NearestLabels(line(), 3, tmp_path)) == 0
     assert computed_by(lambda: DenseSampler(10, neighbours=3, cache=tmp_path, labels=line())) == 0
-    assert computed_by(lambda: NearestLabels(3, space=line())) == 35
+    assert computed_by(lambda: NearestLabels(line(), 3)) == 35
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-1])
-    assert computed_by(lambda: NearestLabels(3, tmp_path, space=line())) == 35
-    assert computed_by(lambda: NearestLabels(3, tmp_path, space=line())) == 0
+    assert computed_by(lambda: NearestLabels(line(), 3, tmp_path)) == 35
+    assert computed_by(lambda: NearestLabels(line(), 3, tmp_path)) == 0
 
 
 def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
@@ -524,7 +524,7 @@ def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
 
 
 def test_neighbours_of_labels_as_zero_and_one_are_cached(tmp_path):
-    for labels in (ThresholdLabels(20.0, space=line()), NearestLabels(4, space=line())):
+    for labels in (ThresholdLabels(line(), 20.0), NearestLabels(line(), 4)):
         expected = nearest(labels, 3)
         assert same(nearest(labels, 3, cache=tmp_path), expected)
         before = Counted.computed
@@ -549,7 +549,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
 def test_no_rows(tmp_path):
     assert nearest(line(), 3, [], cache=tmp_path).rows.shape == (0, 3)
     assert nearest(line(), 3, [], cache=tmp_path).rows.shape == (0, 3)
-    assert nearest(VectorLabels(torch.arange(5.0)), 3, []).rows.shape == (0, 3)
+    assert nearest(NumberLabels(torch.arange(5.0)), 3, []).rows.shape == (0, 3)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -14,14 +14,14 @@ from support import reference_metrics
 from support.fake_runs import read_again
 from support.miniature import small_trainer, squares
 from support.refusals import refuses
+from support.retrieval import evaluate
 from support.strategies import retrieval_cases
 
 from contml.evaluation import query_gallery, retrieval
 from contml.evaluation.class_retrieval import average_precision_at_r_by_chance, recall_by_chance
 from contml.evaluation.evaluated import sentence, summary, unit_words
 from contml.evaluation.results import Score
-from contml.evaluation.retrieval import evaluate
-from contml.labels import ClassLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels, VectorLabels
 from contml.losses import TripletMarginLoss
 from contml.runs import create
 
@@ -105,8 +105,16 @@ def test_singletons_may_be_excluded():
     assert ranked.queries.tolist() == [0, 1, 2, 3]
     with refuses("evaluation", got="0 queries"):
         evaluate(embeddings, ClassLabels(range(5)), exclude_singletons=True)
-    graded, _ = evaluate(embeddings, VectorLabels(embeddings), exclude_singletons=True)
-    assert graded.queries == 5
+    for option in ({"exclude_singletons": True}, {"recall_at": [1, 2]}):
+        with refuses(next(iter(option)), "graded labels", "for classes", "ClassLabels"):
+            evaluate(embeddings, VectorLabels(embeddings), **option)
+
+
+def test_repeated_queries_are_refused():
+    embeddings = torch.randn(6, 2)
+    for labels in (ClassLabels([0, 0, 1, 1, 2, 2]), VectorLabels(range(6))):
+        with refuses("queries", "row 0 appears twice", hint="give each row once"):
+            evaluate(embeddings, labels, queries=[0, 0, 0, 5])
 
 
 def test_missing_rows_are_no_relevant_items():
@@ -183,7 +191,7 @@ def test_the_order_of_items_changes_no_metric(split):
 
 
 def test_one_point_is_chance_for_graded_labels():
-    found, _ = evaluate(torch.ones(30, 2), VectorLabels(torch.randn(30)), torch.arange(8), torch.arange(8, 30))
+    found, _ = evaluate(torch.ones(30, 2), NumberLabels(torch.randn(30)), torch.arange(8), torch.arange(8, 30))
     for curve in found.curves.values():
         assert curve.model == pytest.approx(curve.random)
 
@@ -213,7 +221,7 @@ def test_solved_and_collapsed_embeddings():
 
 
 def test_other_labels_have_no_recall():
-    found, _ = evaluate(torch.randn(9, 2), VectorLabels(torch.randn(9)))
+    found, _ = evaluate(torch.randn(9, 2), NumberLabels(torch.randn(9)))
     assert "recall" not in found.curves
     assert not {"map_at_r", "r_precision", "nmi", "f1"} & set(found.scores)
     assert found.headline == "label_distance@1"

@@ -14,6 +14,7 @@ from scipy.stats import ttest_1samp
 from support import reference, reference_metrics
 from support.fake_runs import read_again
 from support.refusals import refuses
+from support.retrieval import evaluate
 from support.strategies import label_matrices
 
 from contml.distances import nearest
@@ -22,8 +23,7 @@ from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.intervals import half_width
 from contml.evaluation.metrics import spearman
 from contml.evaluation.results import Curve
-from contml.evaluation.retrieval import evaluate
-from contml.labels import ClassLabels, LabelSpace, VectorLabels
+from contml.labels import ClassLabels, LabelSpace, NumberLabels, VectorLabels
 
 
 class Matrix(LabelSpace):
@@ -192,7 +192,7 @@ def test_embeddings_that_are_the_labels_reach_the_oracle():
         assert curve.at(1).normalized() == curve.at(100).normalized() == pytest.approx(1)
         better = (lambda a, b: a < b) if curve.better == "lower" else (lambda a, b: a > b)
         assert all(better(o, r) for o, r in zip(curve.oracle, curve.random, strict=True))
-    backwards, _ = evaluate(torch.stack((values[:, 0], torch.zeros(300)), 1), VectorLabels(values[:, 0]))
+    backwards, _ = evaluate(torch.stack((values[:, 0], torch.zeros(300)), 1), NumberLabels(values[:, 0]))
     assert backwards.curves["ndcg"].at(10).normalized() == pytest.approx(1)
 
 
@@ -259,7 +259,7 @@ def test_spearman_of_a_constant_is_not_a_number():
 
 def test_embeddings_of_a_model_in_training_are_ranked_as_they_are():
     torch.manual_seed(0)
-    embeddings, labels = torch.randn(10, 3), VectorLabels(torch.randn(10))
+    embeddings, labels = torch.randn(10, 3), NumberLabels(torch.randn(10))
     expected, _ = evaluate(embeddings, labels)
     found, _ = evaluate(embeddings.clone().requires_grad_(), labels)
     assert found == expected
@@ -268,7 +268,7 @@ def test_embeddings_of_a_model_in_training_are_ranked_as_they_are():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_lower_precision_of_embeddings(dtype):
     torch.manual_seed(0)
-    embeddings, labels = torch.randn(30, 8).to(dtype), VectorLabels(torch.randn(30))
+    embeddings, labels = torch.randn(30, 8).to(dtype), NumberLabels(torch.randn(30))
     found, _ = evaluate(embeddings, labels)
     expected, _ = evaluate(embeddings.double(), labels)
     assert found == expected
@@ -351,9 +351,9 @@ def test_an_embedding_that_is_not_finite_is_named(bad):
     embeddings = torch.randn(8, 3)
     embeddings[5, 1] = bad
     with refuses("query 1", got="not finite"):
-        evaluate(embeddings, VectorLabels(torch.randn(8)), torch.arange(4, 8), torch.arange(4))
+        evaluate(embeddings, NumberLabels(torch.randn(8)), torch.arange(4, 8), torch.arange(4))
     with refuses("gallery item 3", got="not finite"):
-        evaluate(embeddings, VectorLabels(torch.randn(8)), torch.arange(2), torch.arange(2, 8))
+        evaluate(embeddings, NumberLabels(torch.randn(8)), torch.arange(2), torch.arange(2, 8))
 
 
 @pytest.mark.parametrize(
@@ -368,20 +368,20 @@ def test_an_embedding_that_is_not_finite_is_named(bad):
 def test_too_few_items(queries, gallery, missing, got):
     rows = [torch.tensor(rows, dtype=torch.int64) for rows in (queries, gallery, missing)]
     with refuses("evaluation", got, allowed="at least 1 query and 2 gallery items"):
-        evaluate(torch.randn(4, 2), VectorLabels(torch.randn(4)), rows[0], rows[1], missing=rows[2])
+        evaluate(torch.randn(4, 2), NumberLabels(torch.randn(4)), rows[0], rows[1], missing=rows[2])
 
 
 @pytest.mark.parametrize("embeddings", [3, 5])
 def test_embeddings_and_labels_of_different_number(embeddings):
     with refuses("embeddings", got=f"{embeddings} embeddings for 4 labels"):
-        evaluate(torch.randn(embeddings, 2), VectorLabels(torch.randn(4)), torch.arange(1), torch.arange(1, 3))
+        evaluate(torch.randn(embeddings, 2), NumberLabels(torch.randn(4)), torch.arange(1), torch.arange(1, 3))
 
 
 def test_an_evaluation_goes_through_json():
     torch.manual_seed(0)
-    found, _ = evaluate(torch.randn(12, 2), VectorLabels(torch.randn(12)), missing=torch.tensor([2]))
+    found, _ = evaluate(torch.randn(12, 2), NumberLabels(torch.randn(12)), missing=torch.tensor([2]))
     assert read_again(found) == found
-    constant, _ = evaluate(torch.randn(6, 2), VectorLabels(torch.zeros(6)))
+    constant, _ = evaluate(torch.randn(6, 2), NumberLabels(torch.zeros(6)))
     assert math.isnan(constant.spearman)
     assert repr(read_again(constant)) == repr(constant)
 
@@ -430,7 +430,7 @@ def test_as_many_neighbours_remain_where_the_nearest_are_of_the_own_group(size):
 
 
 def test_groups_that_do_not_fit():
-    embeddings, labels = torch.randn(6, 3), VectorLabels(torch.arange(6))
+    embeddings, labels = torch.randn(6, 3), NumberLabels(torch.arange(6))
     with refuses("groups", got="5 groups for 6 labels"):
         evaluate(embeddings, labels, groups=torch.zeros(5, dtype=torch.int64))
     with refuses("groups", got="own group", hint="larger gallery"):
@@ -441,7 +441,7 @@ def test_groups_that_do_not_fit():
 
 def test_groups_of_one_change_nothing():
     torch.manual_seed(0)
-    embeddings, labels = torch.randint(0, 3, (40, 2)).double(), VectorLabels(torch.randint(0, 9, (40,)))
+    embeddings, labels = torch.randint(0, 3, (40, 2)).double(), NumberLabels(torch.randint(0, 9, (40,)))
     plain, grouped = evaluate(embeddings, labels)[0], evaluate(embeddings, labels, groups=torch.arange(40))[0]
     assert plain.random_margin == pytest.approx(grouped.random_margin, rel=1e-12)
     assert replace(plain, random_margin=grouped.random_margin).to_dict() == grouped.to_dict()
@@ -480,7 +480,7 @@ def shown(evaluation):
 
 def test_a_result_that_may_be_chance_says_so():
     generator = torch.Generator().manual_seed(0)
-    labels = VectorLabels(torch.rand(120, generator=generator), squared=False)
+    labels = NumberLabels(torch.rand(120, generator=generator))
     noise, signal = torch.randn(120, 4, generator=generator), labels.values
     by_chance, learned = (evaluate(embeddings, labels)[0] for embeddings in (noise, signal))
     assert shown(by_chance).startswith("not distinguishable from a random ranking: mean label distance@10 differs by ")
@@ -497,7 +497,7 @@ def test_a_result_that_may_be_chance_says_so():
 
 def test_queries_of_one_group_have_no_interval_and_say_so():
     generator = torch.Generator().manual_seed(0)
-    labels, groups = VectorLabels(torch.rand(60, generator=generator), squared=False), torch.arange(60) // 5
+    labels, groups = NumberLabels(torch.rand(60, generator=generator)), torch.arange(60) // 5
     embeddings = torch.randn(60, 4, generator=generator)
     for queries, groups_of_queries in ((range(5), 1), (range(10), 2)):
         found = evaluate(embeddings, labels, queries=queries, gallery=range(60), groups=groups)[0]
@@ -511,7 +511,7 @@ def test_the_margin_to_a_random_ranking_is_that_of_the_groups():
     """Ten copies of an item are one case: ten times the queries say nothing more."""
     generator = torch.Generator().manual_seed(0)
     few = torch.rand(40, generator=generator)
-    labels, embeddings = VectorLabels(few.repeat_interleave(10), squared=False), torch.randn(40, 4, generator=generator)
+    labels, embeddings = NumberLabels(few.repeat_interleave(10)), torch.randn(40, 4, generator=generator)
     evaluation, ranking = evaluate(embeddings.repeat_interleave(10, 0), labels, groups=torch.arange(400) // 10)
     of_groups = (ranking.values - ranking.random_values).view(40, 10).mean(1)
     interval = ttest_1samp(of_groups, 0).confidence_interval()

@@ -13,7 +13,7 @@ from contml.captioning.evaluator import CaptionEvaluator, evaluate_captions
 from contml.data import Images
 from contml.evaluation.evaluated import Evaluated, scope, sentence, summary
 from contml.evaluation.results import Evaluation, measurable, measured, usual
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels
 
 
 def test_scores_of_the_references_themselves():
@@ -76,7 +76,7 @@ def test_the_result_goes_through_json_and_tables():
     ("evaluation", "words"),
     [
         (classes(0.4), "800 queries, 800 in the gallery; label distance: 0 within a class, 1 between classes"),
-        (poses(0.4), "200 queries, 800 in the gallery; label distance: squared pixels"),
+        (poses(0.4), "200 queries, 800 in the gallery; label distance: pixels"),
         (Evaluation("", 1200, 0, {}, math.nan, kind="captions"), "1,200 images"),
     ],
 )
@@ -85,7 +85,7 @@ def test_what_was_evaluated_in_words(evaluation, words):
 
 
 def test_a_split_without_captions():
-    split = replace(described_squares(), labels=VectorLabels(torch.zeros(30)))
+    split = replace(described_squares(), labels=NumberLabels(torch.zeros(30)))
     with refuses("task", got="no captions"):
         evaluate_captions(["a"] * 30, split, torch.arange(30))
 

@@ -13,11 +13,12 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import kendalltau
 from support import reference_metrics
 from support.fake_runs import read_again
+from support.label_spaces import space_of
 from support.refusals import refuses
+from support.retrieval import evaluate
 from support.strategies import label_vectors
 
 from contml.evaluation import (
-    evaluate,
     graded,
     hierarchical_average_precision,
     kendall_tau,
@@ -25,7 +26,7 @@ from contml.evaluation import (
     recall_within,
     retrieval,
 )
-from contml.labels import CaptionLabels, ClassLabels, OrdinalLabels, ThresholdLabels, VectorLabels
+from contml.labels import CaptionLabels, ClassLabels, NumberLabels, OrdinalLabels, ThresholdLabels, VectorLabels
 
 
 @st.composite
@@ -45,10 +46,9 @@ def vector_splits(draw, most=6):
     labels = draw(label_vectors(max_size=most).filter(lambda x: len(x) > 2))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
     embeddings = torch.randint(0, draw(st.integers(1, 5)), (len(labels), 2), generator=generator).double()
-    squared = draw(st.booleans())
     cut = draw(st.integers(1, len(labels) - 2))
     rows = torch.arange(len(labels))
-    return embeddings, VectorLabels(labels, squared), draw(st.sampled_from([(None, None), (rows[:cut], rows[cut:])]))
+    return embeddings, space_of(labels), draw(st.sampled_from([(None, None), (rows[:cut], rows[cut:])]))
 
 
 def lists_of(embeddings, labels, rows):
@@ -189,7 +189,7 @@ def test_only_the_order_of_the_distances_counts(case):
 def test_on_labels_of_0_and_1_hierarchical_ap_is_average_precision():
     torch.manual_seed(0)
     embeddings, classes = torch.randn(40, 3), torch.arange(40) % 4
-    space = ThresholdLabels(0.5, space=VectorLabels(classes.double()))
+    space = ThresholdLabels(NumberLabels(classes.double()), 0.5)
     found, _ = evaluate(embeddings, space)
     loops = []
     for q in range(40):
@@ -228,7 +228,7 @@ def test_which_labels_have_which_metrics():
     captions = CaptionLabels([[text] for text in ("a dog", "a cat", "two dogs", "a red bus", "a bus", "one cat")],
                              vectors={word: np.eye(8)[i] for i, word in enumerate(
                                  ["a", "dog", "cat", "two", "dogs", "red", "bus", "one"])})  # fmt: skip
-    for labels, vectors in ((VectorLabels(ages), True), (ordinal, True), (captions, False)):
+    for labels, vectors in ((NumberLabels(ages), True), (ordinal, True), (captions, False)):
         found, _ = evaluate(embeddings, labels)
         assert list(found.scores) == ["label_distance_area", "hap", "kendall"]
         assert ("knn_error" in found.curves) == vectors
@@ -236,7 +236,7 @@ def test_which_labels_have_which_metrics():
     classes, _ = evaluate(embeddings, ClassLabels([0, 0, 0, 1, 1, 1]))
     assert not {"hap", "kendall", "label_distance_area"} & classes.scores.keys()
     assert (classes.sorted_queries, classes.recall_within) == (0, None)
-    equal, _ = evaluate(embeddings, VectorLabels(torch.ones(6)))
+    equal, _ = evaluate(embeddings, NumberLabels(torch.ones(6)))
     assert list(equal.scores) == ["label_distance_area", "hap"]  # nothing is in order or out of it
     assert equal.scores["hap"].model == equal.scores["hap"].random == 1
     apart, _ = evaluate(torch.randn(3, 2), VectorLabels(torch.eye(3)))  # no item is nearer than the median
@@ -247,7 +247,7 @@ def test_groups_and_missing_rows_do_not_count():
     torch.manual_seed(0)
     labels, embeddings = torch.randn(30, 2), torch.randn(30, 4)
     groups = torch.arange(30) % 10
-    found, _ = evaluate(embeddings, VectorLabels(labels), groups=groups, missing=[4])
+    found, _ = evaluate(embeddings, space_of(labels), groups=groups, missing=[4])
     kept = torch.tensor([row for row in range(30) if row != 4])
     tau, error = [], []
     for q in kept:
@@ -264,11 +264,11 @@ def test_a_sample_of_queries_is_sorted_where_there_are_many(monkeypatch):
     torch.manual_seed(0)
     labels = torch.randn(200, 2)
     embeddings = labels + torch.randn(200, 2)
-    whole, _ = evaluate(embeddings, VectorLabels(labels))
+    whole, _ = evaluate(embeddings, space_of(labels))
     assert whole.sorted_queries == 200
     monkeypatch.setattr(graded, "_SORTED", 100)
     monkeypatch.setattr(retrieval, "_LABEL_DISTANCES", 200 * 7)
-    sample, _ = evaluate(embeddings, VectorLabels(labels))
+    sample, _ = evaluate(embeddings, space_of(labels))
     assert sample.sorted_queries == 100
     assert sample.curves == whole.curves
     for name in ("hap", "kendall"):
@@ -277,9 +277,9 @@ def test_a_sample_of_queries_is_sorted_where_there_are_many(monkeypatch):
     monkeypatch.setattr(graded, "_SORTED", 500)
     monkeypatch.setattr(graded, "_SORTED_PAIRS", 0)
     monkeypatch.setattr(graded, "_LEAST_SORTED", 30)
-    assert evaluate(embeddings, VectorLabels(labels))[0].sorted_queries == 30
+    assert evaluate(embeddings, space_of(labels))[0].sorted_queries == 30
     monkeypatch.setattr(graded, "_SAMPLE", (20, 50))
-    assert replace(evaluate(embeddings, VectorLabels(labels))[0], queries=0).recall_within.thresholds[0] >= 0
+    assert replace(evaluate(embeddings, space_of(labels))[0], queries=0).recall_within.thresholds[0] >= 0
 
 
 def test_bad_input():

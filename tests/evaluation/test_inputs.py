@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from support.refusals import refuses
+from support.retrieval import evaluate
 
 from contml.evaluation import (
     cluster,
-    evaluate,
     label_distance_metrics,
     mean_average_precision_at_r,
     ndcg_at_k,
@@ -19,12 +19,12 @@ from contml.evaluation import (
     r_precision,
     recall_at_k,
 )
-from contml.labels import ClassLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels
 from contml.sampling import ClassSampler
 
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 CLASSES = torch.arange(12) % 4
-AGES = VectorLabels(torch.arange(12.0))
+AGES = NumberLabels(torch.arange(12.0))
 FORMS = {"array": lambda x: x.numpy(), "list": lambda x: x.tolist(), "read-only": lambda x: frozen(x.numpy())}
 
 
@@ -66,9 +66,9 @@ def test_class_ids_of_every_integer_type(dtype):
         X, CLASSES, gallery=X + 1, gallery_classes=CLASSES
     )
     assert pairwise_f1(ids, ids) == 1
-    assert same(evaluate(X, ClassLabels.from_ids(ids)), evaluate(X, ClassLabels.from_ids(CLASSES)))
-    assert ClassSampler(2, 2, labels=ClassLabels.from_ids(ids)).batch(0, 0) == ClassSampler(
-        2, 2, labels=ClassLabels.from_ids(CLASSES)
+    assert same(evaluate(X, ClassLabels(ids)), evaluate(X, ClassLabels(CLASSES)))
+    assert ClassSampler(2, 2, labels=ClassLabels(ids)).batch(0, 0) == ClassSampler(
+        2, 2, labels=ClassLabels(CLASSES)
     ).batch(0, 0)
 
 
@@ -108,7 +108,7 @@ NAN[4, 1] = torch.nan
         (lambda: evaluate([["a"] * 3] * 12, AGES), ("embeddings", "text (a)", "NumPy array")),
         (lambda: evaluate([[1.0, 2.0], [3.0]], AGES), ("embeddings of item 1", "a list of 1", "a list of 2")),
         (lambda: evaluate(None, AGES), ("embeddings", "None", "NumPy array")),
-        (lambda: evaluate(X, CLASSES), ("labels", "Tensor", "label space", "VectorLabels")),
+        (lambda: evaluate(X, CLASSES), ("labels", "Tensor", "label space", "NumberLabels")),
         (lambda: evaluate(X, AGES, queries=[0, 12]), ("queries", "row 12", "0 to 11")),
         (lambda: evaluate(X, AGES, gallery=[-1, 1]), ("gallery", "row -1", "0 to 11")),
         (lambda: evaluate(X, AGES, gallery=[0, 2, 0]), ("gallery", "row 0 appears twice")),
@@ -124,7 +124,7 @@ NAN[4, 1] = torch.nan
         (lambda: label_distance_metrics(X, X.abs(), [4]), ("k", "[4]", "from 1 to 3")),
         (lambda: evaluate(X, AGES, missing=[0.5]), ("missing", "float")),
         (lambda: evaluate(X, AGES, queries=torch.ones(11, dtype=torch.bool)), ("queries", "a mask", "[12]")),
-        (lambda: evaluate(X, AGES, groups=["a"] * 12), ("groups", "text (a)")),
+        (lambda: evaluate(X, AGES, groups=["a"] * 12), ("groups", "its whole gallery")),
         (lambda: recall_at_k(X, CLASSES / 2), ("classes", "float32", "whole number")),
         (lambda: recall_at_k(1e200 * X.double(), CLASSES), ("embedding of query 0", "e+200", "1e+150", "scale")),
         (

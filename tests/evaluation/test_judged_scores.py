@@ -13,7 +13,7 @@ from support.refusals import refuses
 from contml.evaluation.evaluated import headline_words, sentence
 from contml.evaluation.judgments import evaluate_judgments, ndcg
 from contml.evaluation.results import measured
-from contml.labels import RankingLabels, TripletLabels, VectorLabels
+from contml.labels import NumberLabels, RankingLabels, TripletLabels
 
 PAIRS = {2: [(0, 1), (0, 2)], 3: [(1, 2), (0, 2), (0, 1)]}
 
@@ -120,8 +120,8 @@ def test_judgments_of_unreadable_images_are_left_out():
     assert judged.labels.triplets.tolist() == labels.triplets[left].tolist()
     with refuses("judgments", got="none"):
         evaluate_judgments(x, labels, torch.arange(9))
-    with refuses("labels", got="VectorLabels"):
-        evaluate_judgments(x, VectorLabels(torch.randn(9)))
+    with refuses("labels", got="NumberLabels"):
+        evaluate_judgments(x, NumberLabels(torch.randn(9)))
     with refuses("embeddings", got="8"):
         evaluate_judgments(x[:8], labels)
 

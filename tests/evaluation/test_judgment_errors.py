@@ -8,7 +8,7 @@ import torch
 from support.refusals import refuses
 
 from contml.evaluation import judgment_errors
-from contml.labels import PairLabels, RankingLabels, TripletLabels, VectorLabels
+from contml.labels import NumberLabels, PairLabels, RankingLabels, TripletLabels
 
 ITEMS = 40
 
@@ -126,8 +126,8 @@ def test_judgments_of_images_that_could_not_be_read_have_no_score(x):
 
 def test_other_arguments_are_refused(x):
     labels = PairLabels([[0, 1], [1, 2]], [1.0, 2], ITEMS)
-    with refuses("labels", got="VectorLabels"):
-        judgment_errors(x, VectorLabels(x[:, 0]))
+    with refuses("labels", got="NumberLabels"):
+        judgment_errors(x, NumberLabels(x[:, 0]))
     with refuses("folds", got="3 for 2 judgments"):
         judgment_errors([x, x], labels, folds=[0, 1, 1])
     with refuses("folds", got="fold 2", allowed="2 networks"):

@@ -12,7 +12,7 @@ from support.refusals import refuses
 
 from contml.evaluation import label_errors
 from contml.evaluation.label_errors import _BLOCK, _PENALTIES, _draw_folds
-from contml.labels import ClassLabels, VectorLabels, WeightedLabels
+from contml.labels import ClassLabels, NumberLabels, VectorLabels, WeightedLabels
 from contml.labels.base import LabelSpace
 
 N = 20
@@ -133,7 +133,7 @@ def test_groups_missing_and_folds_equal_the_loop():
 
 def test_labels_that_cannot_be_compared_do_not_count():
     generator = torch.Generator().manual_seed(2)
-    spaces = [VectorLabels(torch.randn(N, generator=generator)), ClassLabels(torch.arange(N) % 3)]
+    spaces = [NumberLabels(torch.randn(N, generator=generator)), ClassLabels(torch.arange(N) % 3)]
     present = torch.rand(N, 2, generator=generator) > 0.4
     present[7] = False  # without any label
     labels = WeightedLabels(dict.fromkeys(spaces, 1.0), present=present)
@@ -151,13 +151,12 @@ def test_labels_that_cannot_be_compared_do_not_count():
 
 
 def test_equal_labels_have_no_errors():
-    found = label_errors(embeddings(), VectorLabels(torch.ones(N)))
+    found = label_errors(embeddings(), NumberLabels(torch.ones(N)))
     assert len(found.scores.unique()) == 1
     assert found.order.tolist() == list(range(N))
 
 
-@pytest.mark.parametrize("squared", [False, True])
-def test_swaps_and_noise_are_found_where_labels_are_precise(squared):
+def test_swaps_and_noise_are_found_where_labels_are_precise():
     """Labels follow the embedding closely on one side, loosely on the other: the loose half is no error."""
     generator = torch.Generator().manual_seed(3)
     x = torch.rand(400, 2, generator=generator)
@@ -169,7 +168,7 @@ def test_swaps_and_noise_are_found_where_labels_are_precise(squared):
     noisy = (x[:, 0] < 0.25).nonzero()[5:8, 0]
     values[noisy] += 0.5
     planted = {*precise.tolist(), *far.tolist(), *noisy.tolist()}
-    found = label_errors(x, VectorLabels(values, squared=squared))
+    found = label_errors(x, NumberLabels(values))
 
     def hits(scores):
         return len(planted & set(scores.topk(9).indices.tolist()))
@@ -200,7 +199,7 @@ def test_no_block_holds_all_pairs(monkeypatch):
     monkeypatch.setattr(LabelSpace, "pairwise", noted)
     items = 5000
     values = torch.arange(float(items))
-    found = label_errors(values[:, None], VectorLabels(values))
+    found = label_errors(values[:, None], NumberLabels(values))
     assert len(found.order) == items
     assert found.neighbours.shape == (items, 20)
     assert max(sizes) <= _BLOCK
@@ -208,7 +207,7 @@ def test_no_block_holds_all_pairs(monkeypatch):
 
 def test_the_default_number_of_neighbours_fits_small_data():
     assert [
-        label_errors(embeddings(n), VectorLabels(torch.arange(float(n)))).neighbours.shape[1] for n in (10, 60)
+        label_errors(embeddings(n), NumberLabels(torch.arange(float(n)))).neighbours.shape[1] for n in (10, 60)
     ] == [
         1,
         11,
@@ -216,7 +215,7 @@ def test_the_default_number_of_neighbours_fits_small_data():
 
 
 def test_refusals():
-    x, labels = embeddings(), VectorLabels(torch.arange(float(N)))
+    x, labels = embeddings(), NumberLabels(torch.arange(float(N)))
     with refuses("k", "20", "1 to 19"):
         label_errors(x, labels, k=20)
     with refuses("k", "0"):

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from support import reference_metrics
 from support.refusals import refuses
+from support.retrieval import evaluate
 from support.strategies import retrieval_cases
 
+import contml
 from contml.distances import ranks
 from contml.evaluation import (
     class_retrieval,
-    evaluate,
+    hierarchical_average_precision,
+    kendall_tau,
     label_distance_metrics,
     mean_average_precision_at_r,
     mean_label_distance_at_k,
     ndcg_at_k,
     r_precision,
     recall_at_k,
+    recall_within,
 )
-from contml.labels import ClassLabels
+from contml.labels import ClassLabels, NumberLabels, VectorLabels
 
 
 def arguments(case):
@@ -231,3 +237,54 @@ BROKEN[3, 1] = torch.nan
 def test_bad_input_is_refused(call, subject, got):
     with refuses(subject, got):
         call()
+
+
+def test_means_of_the_values_of_each_query():
+    x, ids = torch.randn(30, 4).double(), torch.arange(30) % 7
+    near, labels = torch.rand(9, 12).double(), torch.rand(9, 12).double()
+    labels[2] = 0.5  # no order, so that Kendall's tau does not exist
+    calls = {
+        "recall": lambda **o: recall_at_k(x, ids, [1, 3], **o)[3],
+        "map": lambda **o: mean_average_precision_at_r(x, ids, **o),
+        "r": lambda **o: r_precision(x, ids, **o),
+        "ndcg": lambda **o: ndcg_at_k(near, labels, 4, **o),
+        "distance": lambda **o: mean_label_distance_at_k(near, labels, 4, **o),
+        "hap": lambda **o: hierarchical_average_precision(near, labels.where(labels > 0.4, 0), **o),
+        "tau": lambda **o: kendall_tau(near, labels, **o),
+        "within": lambda **o: torch.as_tensor(recall_within(near, labels, [0.1], 2, **o))[..., 0],
+    }
+    for name, call in calls.items():
+        values = call(per_query=True)
+        assert values.shape == ((30,) if name in ("recall", "map", "r") else (9,)), name
+        assert float(values.nanmean()) == pytest.approx(float(call()), abs=1e-7), name
+    assert calls["tau"](per_query=True).isnan().nonzero().tolist() == [[2]]
+    assert float(recall_at_k(x[:2], ids[:2], [1], gallery=x, gallery_classes=ids, per_query=True)[1][0]) == 1.0
+
+
+def test_one_result_has_everything():
+    torch.manual_seed(0)
+    ages, classes = torch.rand(120) * 50, torch.arange(120) % 10
+    x = torch.stack([ages, torch.randn(120) * 9], 1)
+    for labels in (NumberLabels(ages), ClassLabels(classes)):
+        found = contml.evaluate(x, labels, groups=[f"house {n % 15}" for n in range(120)], exclude_group=False)
+        main = found.evaluation.main
+        assert found.score == main.normalized()
+        assert found.metrics[found.evaluation.headline] == main.model
+        assert found.metrics["ndcg@7"] == found.evaluation.curves["ndcg"].at(7).model
+        assert found.metrics["ndcg@10/normalized"] == pytest.approx(found.evaluation.curves["ndcg"].at(10).normalized())
+        for name, values in found.per_query.items():
+            assert float(values.mean()) == pytest.approx(found.metrics[name], abs=1e-9), name
+        assert found.intervals.keys() == found.per_query.keys() >= {"ndcg@10", "label_distance@10"}
+        numbered = contml.evaluate(x, labels, groups=torch.arange(120) % 15, exclude_group=False)
+        assert found.intervals == pytest.approx(numbered.intervals)
+        assert repr(found) == repr(found.evaluation)
+        with refuses("ndcg@500", "not measured", "ndcg@1 to 100"):
+            found.metrics["ndcg@500"]
+        with refuses("ncdg@5/x", "unknown form"):
+            found.metrics["ncdg@5/x"]
+
+
+def test_equal_labels_have_a_note_and_no_score():
+    found = contml.evaluate(torch.randn(20, 3), VectorLabels(torch.full((20,), 3.3)))
+    assert math.isnan(found.score)
+    assert "all label distances are equal" in repr(found)

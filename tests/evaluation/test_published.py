@@ -7,12 +7,12 @@ import torch
 import yaml
 from support.miniature import TINY
 from support.refusals import refuses
+from support.retrieval import evaluate
 
 from contml import InputError
 from contml.app.experiment import load, load_run, resume, train
 from contml.config import dump, read
 from contml.evaluation.metrics import Published, metric_of
-from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels
 
 TEXT = """

@@ -64,7 +64,7 @@ def test_what_was_evaluated_goes_through_json(selection):
     assert ("selection" in values) == (selection is not None)
     about = {key: values[key] for key in ("split", "checkpoint", "epoch", "epochs", "unit", "queries")}
     expected = {"split": "test", "checkpoint": "best", "epoch": 9, "epochs": 12}
-    assert about == {**expected, "unit": "squared pixels", "queries": 200}
+    assert about == {**expected, "unit": "pixels", "queries": 200}
     for key in ("split", "checkpoint", "epoch", "epochs", "unit"):
         with pytest.raises(ValueError, match=key):
             Evaluated.from_dict({name: value for name, value in values.items() if name != key})

@@ -13,6 +13,7 @@ from contml.labels import (
     ClassLabels,
     GeoLabels,
     MultiHotLabels,
+    NumberLabels,
     OrdinalLabels,
     PoseLabels,
     SegmentationLabels,
@@ -60,13 +61,13 @@ CASES = {
     "sequences of words": (SequenceLabels, [["x", "y"], ["y", "x"], ["z"]], ["x"]),
     "weighted": (
         lambda labels: WeightedLabels(
-            {ClassLabels([a for a, _ in labels]): 1.0, VectorLabels(torch.tensor([b for _, b in labels])): 2.0}
+            {ClassLabels([a for a, _ in labels]): 1.0, NumberLabels(torch.tensor([b for _, b in labels])): 2.0}
         ),
         [("a", 1.0), ("b", 2.0), ("c", 3.0)],
         ("c", 3.5),
     ),
     "binarized": (
-        lambda labels: ThresholdLabels(1.0, space=VectorLabels(torch.tensor(labels))),
+        lambda labels: ThresholdLabels(NumberLabels(torch.tensor(labels)), 1.0),
         [0.0, 1.0, 5.0],
         6.0,
     ),

@@ -25,6 +25,7 @@ from contml.labels import (
     MatrixLabels,
     MultiHotLabels,
     NearestLabels,
+    NumberLabels,
     OrdinalLabels,
     PoseLabels,
     SegmentationLabels,
@@ -37,14 +38,14 @@ from contml.labels import (
 
 WORDS = {"dog": [1.0, 0.0], "cat": [0.0, 1.0], "red": [1.0, 1.0]}
 JOINTS = np.arange(24.0).reshape(3, 4, 2) ** 1.5
-NUMBERS = VectorLabels([0.0, 1.0, 3.0])
+NUMBERS = NumberLabels([0.0, 1.0, 3.0])
 
 #: Every argument that holds labels: how a space is made of it, and labels of three items as plain lists.
 MAKE = {
     "classes": (ClassLabels, ["b", "a", "b"]),
     "classes of integers": (ClassLabels, [7, 2, 7]),
     "vectors": (VectorLabels, [[0.0, 1.5], [2.0, 3.0], [4.0, 5.0]]),
-    "numbers": (lambda x: VectorLabels(x, squared=False), [3, 1, 2]),
+    "numbers": (lambda x: NumberLabels(x), [3, 1, 2]),
     "poses": (PoseLabels, JOINTS.tolist()),
     "visible": (lambda x: PoseLabels(JOINTS, x), [[1, 1, 1, 0], [1, 1, 1, 1], [0, 1, 1, 1]]),
     "segmentation": (lambda x: SegmentationLabels(x, 3, side=None), [[[0, 1]], [[2, 1]], [[0, 0]]]),
@@ -66,8 +67,8 @@ MAKE = {
         lambda x: WeightedLabels({NUMBERS: 1.0, ClassLabels([0, 1, 1]): 2.0}, present=x),
         [[True, True], [True, False], [False, True]],
     ),
-    "threshold": (lambda x: ThresholdLabels(1.0, space=x), NUMBERS),
-    "nearest": (lambda x: NearestLabels(1, space=x), NUMBERS),
+    "threshold": (lambda x: ThresholdLabels(x, 1.0), NUMBERS),
+    "nearest": (lambda x: NearestLabels(x, 1), NUMBERS),
 }
 #: Those whose labels are real numbers.
 NUMERIC = (
@@ -256,15 +257,15 @@ def test_categories_in_order_are_levels():
     ("make", "fields"),
     [
         (lambda: VectorLabels([[1.0, 2.0], [3.0]]), ("values of item 1", "a list of 1", "a list of 2")),
-        (lambda: VectorLabels([1.0, [2.0, 3.0]]), ("values of item 1", "a list of 2", "a single value")),
+        (lambda: NumberLabels([1.0, [2.0, 3.0]]), ("values of item 1", "a list of 2", "a single value")),
         (lambda: VectorLabels([[1.0, 2.0], [3.0, "x"]]), ("values", "text (x)")),
-        (lambda: VectorLabels([1, None]), ("values of item 1", "missing (None)")),
+        (lambda: NumberLabels([1, None]), ("values of item 1", "missing (None)")),
         (lambda: VectorLabels(torch.eye(2).to_sparse()), ("values", "a sparse tensor", "", "to_dense")),
         (lambda: VectorLabels(csr_array(np.eye(2))), ("values", "a csr_array", "", "toarray")),
         (lambda: VectorLabels({"a": 1}), ("values", "a dict", "", "in the order of the items")),
         (lambda: VectorLabels(np.array([1 + 1j])), ("values", "complex128")),
-        (lambda: VectorLabels([1 + 1j]), ("values", "complex128")),
-        (lambda: VectorLabels([date(2024, 1, 31)]), ("values", "a date (2024-01-31)", "", "DateLabels")),
+        (lambda: NumberLabels([1 + 1j]), ("values", "complex128")),
+        (lambda: NumberLabels([date(2024, 1, 31)]), ("values", "a date (2024-01-31)", "", "DateLabels")),
         (lambda: VectorLabels(np.array(["2024-01-31"], "M8[D]")), ("values", "datetime64[D]", "", "DateLabels")),
         (lambda: ClassLabels([[0, 1, 0]]), ("class of item 0", "[0, 1, 0]", "", "MultiHotLabels")),
         (lambda: ClassLabels(np.eye(2)), ("class of item 0", "[1.0, 0.0]", "", "TagLabels")),
@@ -287,9 +288,9 @@ def test_categories_in_order_are_levels():
         (lambda: WeightedLabels([NUMBERS]), ("spaces", "a list", "{space: weight}")),
         (lambda: WeightedLabels({"a": 1}), ("spaces", "a str", "a label space")),
         (lambda: WeightedLabels({NUMBERS: None}), ("weight of VectorLabels", "None")),
-        (lambda: ThresholdLabels(None, space=NUMBERS), ("threshold", "None", "above 0")),
-        (lambda: ThresholdLabels(1.0, space=torch.zeros(3)), ("space", "a Tensor", "", "VectorLabels")),
-        (lambda: NearestLabels("3", space=NUMBERS), ("k", "3")),
+        (lambda: ThresholdLabels(NUMBERS, None), ("threshold", "None", "above 0")),
+        (lambda: ThresholdLabels(torch.zeros(3), 1.0), ("space", "a Tensor", "", "VectorLabels")),
+        (lambda: NearestLabels(NUMBERS, "3"), ("k", "3")),
         (lambda: NUMBERS.nearest(1.5), ("k", "1.5")),
     ],
 )
@@ -352,14 +353,14 @@ def test_one_wrong_entry_of_a_large_matrix():
 
 def test_ids_of_classes_in_any_form():
     pandas = pytest.importorskip("pandas")
-    expected = ClassLabels.from_ids(torch.tensor([1, 2, 1])).pairwise()
+    expected = ClassLabels(torch.tensor([1, 2, 1])).pairwise()
     for ids in ([1, 2, 1], np.array([1, 2, 1]), pandas.Series([1, 2, 1], index=[5, 3, 4])):
-        assert torch.equal(ClassLabels.from_ids(ids).pairwise(), expected)
-    for numbers in (torch.tensor([1.2, 1.7, 2.0]), [1.2, 1.7, 2.0], np.array([1.0, 2.0])):
-        with refuses("classes", got="float", allowed="integers from 0 on", hint="VectorLabels"):
-            ClassLabels.from_ids(numbers)
+        assert torch.equal(ClassLabels(ids).pairwise(), expected)
+    for numbers in (torch.tensor([1.2, 1.7, 2.0]), [1.2, 1.7, 2.0], np.array([1.2, 2.0])):
+        with refuses("class of item 0", got="1.2", allowed="integer from 0 on", hint="VectorLabels"):
+            ClassLabels(numbers)
     with refuses("classes", got="[1, 3]", allowed="[items]"):
-        ClassLabels.from_ids(torch.tensor([[1, 2, 1]]))
+        ClassLabels(torch.tensor([[1, 2, 1]]))
 
 
 def test_arrays_of_more_axes_are_no_vectors():
@@ -367,14 +368,14 @@ def test_arrays_of_more_axes_are_no_vectors():
         VectorLabels(np.zeros((2, 3, 4)))
 
 
-class Elementwise(VectorLabels):
+class Elementwise(NumberLabels):
     def distances(self, x, y):
         return (x.values - y.values).abs()[:, 0]
 
 
 def test_distances_of_another_shape():
     labels = Elementwise([1.0, 2.0, 3.0, 4.0])
-    for call in (labels.pairwise, lambda: ThresholdLabels(1.0, space=labels).pairwise()):
+    for call in (labels.pairwise, lambda: ThresholdLabels(labels, 1.0).pairwise()):
         with refuses("Elementwise.distances", got="[4]", allowed="must be [4, 4]"):
             call()
 

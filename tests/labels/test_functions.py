@@ -21,8 +21,8 @@ from contml.labels import (
     ClassLabels,
     FunctionLabels,
     NearestLabels,
+    NumberLabels,
     ThresholdLabels,
-    VectorLabels,
     WeightedLabels,
     nearest,
 )
@@ -47,7 +47,7 @@ def test_each_pair_is_computed_once():
     space = FunctionLabels(values, function)
     function.calls.clear()
     d = space.pairwise()
-    torch.testing.assert_close(d, VectorLabels(values, squared=False).pairwise())
+    torch.testing.assert_close(d, NumberLabels(values).pairwise())
     assert torch.equal(d, d.T)
     assert len(function.calls) < 30 * 29 / 2  # some were computed for the check
     assert all(a < b for a, b in function.calls)
@@ -82,8 +82,8 @@ def test_of_more_pairs_than_are_kept_some_are_computed_again(places, monkeypatch
     function = Counted()
     space = FunctionLabels(values, function)
     for _ in range(2):
-        torch.testing.assert_close(space.pairwise(), VectorLabels(values, squared=False).pairwise())
-        torch.testing.assert_close(space.pairwise([7, 2]), VectorLabels(values, squared=False).pairwise([7, 2]))
+        torch.testing.assert_close(space.pairwise(), NumberLabels(values).pairwise())
+        torch.testing.assert_close(space.pairwise([7, 2]), NumberLabels(values).pairwise([7, 2]))
     assert len(function.calls) > 30 * 29 / 2
     assert space._pairs._values.nbytes + space._pairs._pairs.nbytes == 12 * places
 
@@ -100,7 +100,7 @@ def test_the_memory_of_pairs_is_bounded():
 def test_threads_share_the_memory_of_pairs():
     values = [n**1.5 for n in range(60)]
     space = FunctionLabels(values, lambda a, b: abs(a - b))
-    expected, wrong = VectorLabels(values, squared=False).pairwise(), []
+    expected, wrong = NumberLabels(values).pairwise(), []
 
     def work(seed):
         rows = torch.randperm(60, generator=torch.Generator().manual_seed(seed))
@@ -254,7 +254,7 @@ def test_a_cache_on_disk_needs_a_name(tmp_path):
     space = FunctionLabels(values, function)
     for use in (
         lambda: nearest(space, 3, cache=tmp_path),
-        lambda: NearestLabels(3, tmp_path, space=space),
+        lambda: NearestLabels(space, 3, tmp_path),
         lambda: nearest(WeightedLabels({space: 1.0}), 3, cache=tmp_path),
         space.fingerprint,
     ):
@@ -309,9 +309,8 @@ def test_pickling_keeps_the_items_and_not_the_pairs():
 
 def test_distances_in_other_spaces():
     space = FunctionLabels([0, 1, 5, 9], lambda a, b: abs(a - b), unit="steps")
-    assert ThresholdLabels(4.5, space=space).pairwise()[0].tolist() == [0, 0, 1, 1]
-    assert ThresholdLabels(4.5, space=space).unit == "4.5 or more (steps)"
-    assert NearestLabels(1, space=space)[[2, 3]].pairwise().tolist() == [[0, 1], [0, 0]]
+    assert ThresholdLabels(space, 4.5).pairwise()[0].tolist() == [0, 0, 1, 1]
+    assert ThresholdLabels(space, 4.5).unit == "4.5 or more (steps)"
+    assert NearestLabels(space, 1)[[2, 3]].pairwise().tolist() == [[0, 1], [0, 0]]
     both = WeightedLabels({space: 2.0, ClassLabels([0, 1, 0, 1]): 10.0})
     assert both[[0, 3]].pairwise()[0, 1] == 28
-    assert space.exponent is None

@@ -10,7 +10,7 @@ import pytest
 import torch
 from support.refusals import refuses
 
-from contml.labels import MatrixLabels, NearestLabels, ThresholdLabels, VectorLabels, nearest
+from contml.labels import MatrixLabels, NearestLabels, NumberLabels, ThresholdLabels, VectorLabels, nearest
 from contml.losses.inputs import as_labels
 
 
@@ -55,7 +55,7 @@ def test_a_matrix_comes_back(saved, way, dtype, order):
     space = WAYS[way](matrix, saved)
     expected = torch.from_numpy(matrix.astype(np.float32))
     assert torch.equal(space.pairwise(), expected)
-    assert (len(space), space.unit, space.kind, space.exponent) == (9, "label distance", "graded", None)
+    assert (len(space), space.unit, space.kind) == (9, "label distance", "graded")
     rows, cols = [4, 1, 1], [8, 0]
     assert torch.equal(space.pairwise(rows, cols), expected[rows][:, cols])
     assert torch.equal(space.pairwise(rows), expected[rows])
@@ -83,12 +83,8 @@ def test_a_matrix_behaves_as_the_labels_it_was_made_of(saved, way):
         nearest(space, 5, [7, 3], among=range(20)).rows, nearest(source, 5, [7, 3], among=range(20)).rows
     )
     assert torch.equal(space[[3, 1]].pairwise([1]), source.pairwise([1], [3, 1]))
-    assert torch.equal(
-        NearestLabels(3, space=space)[[4, 9, 2]].pairwise(), NearestLabels(3, space=source)[[4, 9, 2]].pairwise()
-    )
-    assert torch.equal(
-        ThresholdLabels(1, space=space)[[4, 9]].pairwise(), ThresholdLabels(1, space=source)[[4, 9]].pairwise()
-    )
+    assert torch.equal(NearestLabels(space, 3)[[4, 9, 2]].pairwise(), NearestLabels(source, 3)[[4, 9, 2]].pairwise())
+    assert torch.equal(ThresholdLabels(space, 1)[[4, 9]].pairwise(), ThresholdLabels(source, 1)[[4, 9]].pairwise())
     for other in (
         pickle.loads(pickle.dumps(space)),
         copy.deepcopy(space),
@@ -301,15 +297,15 @@ def batch_of(matrix, anchors=None):
 
 
 def test_a_matrix_that_is_given_to_a_loss_has_no_row_numbers():
-    matrix = VectorLabels([0.0, 1.0, 3.0]).pairwise()
+    matrix = NumberLabels([0.0, 1.0, 3.0]).pairwise()
     for labels in (batch_of(matrix), batch_of(matrix)[[2, 0]], batch_of(matrix[[1]], torch.tensor([1]))):
         assert labels.rows is None
-    assert batch_of(matrix)[[2, 0]].pairwise().tolist() == [[0, 9], [9, 0]]
+    assert batch_of(matrix)[[2, 0]].pairwise().tolist() == [[0, 3], [3, 0]]
     assert MatrixLabels(matrix).rows.tolist() == [0, 1, 2]
 
 
 def test_a_matrix_of_all_items():
-    matrix = VectorLabels([0.0, 1.0, 3.0]).pairwise()
+    matrix = NumberLabels([0.0, 1.0, 3.0]).pairwise()
     labels = MatrixLabels(matrix)
     assert (len(labels), labels.kind, labels.class_ids) == (3, "graded", None)
     assert labels.root is labels
@@ -367,8 +363,8 @@ def test_a_matrix_of_any_dtype(dtype):
     assert found.rows.tolist() == [[1, 2], [2, 0], [1, 0]]
     assert found.distances.tolist() == [[1, 1], [0, 1], [0, 1]]
     assert found.distances.dtype == torch.float32
-    assert NearestLabels(1, space=labels).pairwise().tolist() == [[0, 0, 1], [1, 0, 0], [1, 0, 0]]
-    assert ThresholdLabels(0.5, space=labels).pairwise().tolist() == matrix.tolist()
+    assert NearestLabels(labels, 1).pairwise().tolist() == [[0, 0, 1], [1, 0, 0], [1, 0, 0]]
+    assert ThresholdLabels(labels, 0.5).pairwise().tolist() == matrix.tolist()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from contml.labels import (
     LABELS,
     GeoLabels,
     MultiHotLabels,
+    NumberLabels,
     OrdinalLabels,
     SequenceLabels,
     TagLabels,
@@ -305,7 +306,7 @@ def test_a_weighted_sum_is_one():
     space = WeightedLabels({vectors: 0.5, tags: 3})
     expected = 0.5 * vectors.pairwise().double() + 3 * tags.pairwise().double()
     torch.testing.assert_close(space.pairwise().double(), expected, rtol=1e-6, atol=0)
-    assert space.unit == "0.5 x (squared difference of labels) + 3 x (Jaccard distance of tags)"
+    assert space.unit == "0.5 x (difference of labels) + 3 x (Jaccard distance of tags)"
     assert WeightedLabels({vectors: 1}, unit="apples").unit == "apples"
     assert torch.equal(space[[3, 1]].pairwise(), space.pairwise([3, 1], [3, 1]))
     ranked = expected.float().double().fill_diagonal_(torch.inf).sort(dim=1, stable=True).indices
@@ -313,13 +314,13 @@ def test_a_weighted_sum_is_one():
 
 
 def test_bad_weighted_sums():
-    three, four = VectorLabels([1.0, 2, 3]), OrdinalLabels([1, 2, 3, 4])
+    three, four = NumberLabels([1.0, 2, 3]), OrdinalLabels([1, 2, 3, 4])
     with refuses("spaces", got="no label spaces"):
         WeightedLabels({})
     with refuses("spaces", got="[3, 4] items"):
         WeightedLabels({three: 1, four: 1})
     for bad in (0, -1.0, math.nan, math.inf):
-        with refuses("weight of VectorLabels", got=str(bad), allowed="above 0"):
+        with refuses("weight of NumberLabels", got=str(bad), allowed="above 0"):
             WeightedLabels({three: bad})
 
 
@@ -337,4 +338,4 @@ def test_nan_is_no_level(labels, levels):
 @pytest.mark.parametrize("threshold", [float("nan"), float("inf"), 0.0])
 def test_a_threshold_that_is_not_a_distance(threshold):
     with refuses("threshold", got=str(threshold), allowed="above 0"):
-        ThresholdLabels(threshold, space=VectorLabels([1.0, 2.0]))
+        ThresholdLabels(NumberLabels([1.0, 2.0]), threshold)

@@ -13,7 +13,14 @@ from support.refusals import refuses
 
 from contml.contracts import JudgedTogether, Part
 from contml.data.split import refuse_equal
-from contml.labels import NearestLabels, PairLabels, ThresholdLabels, VectorLabels, WeightedLabels, nearest
+from contml.labels import (
+    NearestLabels,
+    NumberLabels,
+    PairLabels,
+    ThresholdLabels,
+    WeightedLabels,
+    nearest,
+)
 from contml.losses.graded_pairs import median_distance
 from contml.sampling import DenseSampler, JudgedSampler, UniformSampler
 
@@ -143,7 +150,7 @@ def test_neighbours_are_the_nearest_of_those_that_were_judged(tmp_path):
 
 def test_positives_are_the_nearest_of_those_that_were_judged():
     space = judged(0.2)
-    labels = NearestLabels(3, space=space)
+    labels = NearestLabels(space, 3)
     assert torch.equal(labels.known(), space.known())
     found = space.nearest(3).rows
     for row in range(len(space)):
@@ -158,7 +165,7 @@ def test_positives_are_the_nearest_of_those_that_were_judged():
 
 def test_a_threshold_knows_what_its_labels_know():
     space = judged(0.3)
-    labels = ThresholdLabels(0.8, space=space)
+    labels = ThresholdLabels(space, 0.8)
     known = space.known()
     assert torch.equal(labels.known(), known)
     assert torch.equal(labels.pairwise()[known], (space.pairwise() >= 0.8).float()[known])
@@ -205,7 +212,7 @@ def test_the_median_is_that_of_the_judged_pairs():
     labels = PairLabels([[0, 1], [2, 3], [900, 7]], [2.0, 3.0, 7.0], 1000)
     assert median_distance(labels) == 3
     assert median_distance(labels[[900, 7]]) == 7
-    assert median_distance(ThresholdLabels(2.5, space=labels)) == 1
+    assert median_distance(ThresholdLabels(labels, 2.5)) == 1
 
 
 def test_equal_labels_are_those_of_judged_pairs():
@@ -214,7 +221,7 @@ def test_equal_labels_are_those_of_judged_pairs():
         refuse_equal(PairLabels([[3, 4], [1, 2]], [0.0, 0.0], 5))
     with refuses("labels", got="no judged pair"):
         refuse_equal(PairLabels([[3, 4], [1, 2]], [0.0, 0.5], 5)[[0, 1, 3]])
-    numbers, present = VectorLabels([0.0, 1.0, 2.0]), torch.tensor([[False], [True], [True]])
+    numbers, present = NumberLabels([0.0, 1.0, 2.0]), torch.tensor([[False], [True], [True]])
     refuse_equal(WeightedLabels({numbers: 1.0}, present=present))
 
 

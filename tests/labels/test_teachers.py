@@ -8,9 +8,9 @@ import torch
 from support.miniature import small_trainer, squares
 from support.refusals import refuses
 
-from contml import TeacherLabels, VectorLabels, WeightedLabels
+from contml import TeacherLabels, WeightedLabels
 from contml.data import Split
-from contml.labels import LABELS
+from contml.labels import LABELS, NumberLabels
 from contml.losses import LogRatioLoss
 from contml.testing import check_label_space
 
@@ -21,16 +21,14 @@ def vectors(items=12, seed=0):
 
 def test_the_distance_of_unit_vectors():
     x = vectors()
-    for squared in (False, True):
-        labels = LABELS["teacher"](x, squared=squared)
-        check_label_space(labels)
-        found = labels.pairwise()
-        for a, left in enumerate(x.tolist()):
-            for b, right in enumerate(x.tolist()):
-                norms = math.hypot(*left), math.hypot(*right)
-                gaps = [p / norms[0] - q / norms[1] for p, q in zip(left, right, strict=True)]
-                expected = math.fsum(gap**2 for gap in gaps)
-                assert math.isclose(found[a, b], expected if squared else expected**0.5, rel_tol=1e-6, abs_tol=1e-7)
+    labels = LABELS["teacher"](x)
+    check_label_space(labels)
+    found = labels.pairwise()
+    for a, left in enumerate(x.tolist()):
+        for b, right in enumerate(x.tolist()):
+            norms = math.hypot(*left), math.hypot(*right)
+            gaps = [p / norms[0] - q / norms[1] for p, q in zip(left, right, strict=True)]
+            assert math.isclose(found[a, b], math.fsum(gap**2 for gap in gaps) ** 0.5, rel_tol=1e-6, abs_tol=1e-7)
     assert labels.text(0) == ""
 
 
@@ -42,7 +40,7 @@ def test_labels_made_again_are_the_same_bits():
 
 
 def test_a_part_of_a_sum():
-    numbers, teacher = VectorLabels(torch.arange(12.0), squared=False), TeacherLabels(vectors())
+    numbers, teacher = NumberLabels(torch.arange(12.0)), TeacherLabels(vectors())
     both = WeightedLabels({numbers: 0.5, teacher: 2.0})
     torch.testing.assert_close(both.pairwise(), 0.5 * numbers.pairwise() + 2 * teacher.pairwise())
 

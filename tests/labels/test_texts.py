@@ -18,6 +18,7 @@ from contml.labels import (
     MatrixLabels,
     MultiHotLabels,
     NearestLabels,
+    NumberLabels,
     OrdinalLabels,
     PoseLabels,
     SegmentationLabels,
@@ -28,7 +29,7 @@ from contml.labels import (
     WeightedLabels,
 )
 
-YEARS = VectorLabels([20.0, 24.1], squared=False, unit="years")
+YEARS = NumberLabels([20.0, 24.1], unit="years")
 VECTORS = {"red": np.array([1.0, 0, 0]), "cat": np.array([0.0, 1, 0]), "dog": np.array([0.0, 0, 1])}
 
 
@@ -36,10 +37,10 @@ VECTORS = {"red": np.array([1.0, 0, 0]), "cat": np.array([0.0, 1, 0]), "dog": np
     ("labels", "texts", "parts"),
     [
         (YEARS, ["20 years", "24.1 years"], [("number", "20 years", "24.1 years", "4.10 years")]),
-        (VectorLabels([1987, 2012]), ["1987", "2012"], [("number", "1987", "2012", "25.0")]),
-        (VectorLabels([9999.6, 1e4]), ["10,000", "10,000"], [("number", "10,000", "10,000", "0.400")]),
+        (NumberLabels([1987, 2012]), ["1987", "2012"], [("number", "1987", "2012", "25.0")]),
+        (NumberLabels([9999.6, 1e4]), ["10,000", "10,000"], [("number", "10,000", "10,000", "0.400")]),
         (
-            VectorLabels([-12345.6, 869500], unit="USD"),
+            NumberLabels([-12345.6, 869500], unit="USD"),
             ["-12,346 USD", "869,500 USD"],
             [("number", "-12,346 USD", "869,500 USD", "881,846 USD")],
         ),
@@ -49,7 +50,7 @@ VECTORS = {"red": np.array([1.0, 0, 0]), "cat": np.array([0.0, 1, 0]), "dog": np
             [("date", "2024-01-31", "2024-02-01 12:00", "1.50 days")],
         ),
         (ClassLabels(["cat", "dog"]), ["cat", "dog"], [("class", "cat", "dog", "different")]),
-        (ClassLabels.from_ids(torch.tensor([7, 7])), ["7", "7"], [("class", "7", "7", "same")]),
+        (ClassLabels(torch.tensor([7, 7])), ["7", "7"], [("class", "7", "7", "same")]),
         (
             OrdinalLabels(["low", "high"], ["low", "middle", "high"]),
             ["low", "high"],
@@ -147,8 +148,8 @@ def test_a_sum_says_what_each_label_adds_and_what_is_missing():
 
 
 def test_binarized_labels_say_what_they_are_made_of():
-    labels = VectorLabels([1.0, 2.0, 4.0], squared=False)
-    for binary in (ThresholdLabels(1.5, space=labels), NearestLabels(1, space=labels)):
+    labels = NumberLabels([1.0, 2.0, 4.0])
+    for binary in (ThresholdLabels(labels, 1.5), NearestLabels(labels, 1)):
         subset = binary[[2, 0]]
         assert [subset.text(row) for row in range(2)] == ["4", "1"]
         assert subset.parts(0, 1) == labels.parts(2, 0)
@@ -158,12 +159,12 @@ def test_binarized_labels_say_what_they_are_made_of():
 def test_colours():
     found = ClassLabels(["cat", "ape", "cat"])[[2, 0, 1]].colours()
     assert [found.classes[each] for each in found.values] == ["cat", "cat", "ape"]
-    assert VectorLabels([1.5, 2000.0]).colours().values.tolist() == [1.5, 2000.0]
+    assert NumberLabels([1.5, 2000.0]).colours().values.tolist() == [1.5, 2000.0]
     assert VectorLabels(np.zeros((2, 5))).colours() is None
     assert OrdinalLabels([3, 1, 2]).colours().values.tolist() == [2.0, 0.0, 1.0]
     days = DateLabels(["1970-01-04", "1970-01-05"], scale=2).colours()
     assert (days.scale, days.values.tolist()) == ("date", [3.0, 4.0])
-    prices = VectorLabels([1.5, 2.0], squared=False)
+    prices = NumberLabels([1.5, 2.0])
     prices.measure = Measure("", 2.0, "ratio", "price")
     assert prices.colours().scale == "log"
     assert prices.colours().values.tolist() == pytest.approx([math.exp(3), math.exp(4)])

@@ -25,6 +25,7 @@ from contml.labels import (
     GeoLabels,
     MatrixLabels,
     MultiHotLabels,
+    NumberLabels,
     OrdinalLabels,
     PoseLabels,
     SegmentationLabels,
@@ -73,11 +74,11 @@ def test_two_parts_joined_are_the_whole(name, tmp_path):
 
 
 def test_spaces_that_do_not_fit_are_not_joined():
-    numbers = VectorLabels([1.0, 2.0])
-    with refuses("labels", "a ClassLabels", "must be a VectorLabels"):
+    numbers = NumberLabels([1.0, 2.0])
+    with refuses("labels", "a ClassLabels", "must be a NumberLabels"):
         numbers.joined(ClassLabels(["a", "b"]))
-    with refuses("labels: squared", "False", "must be True in both spaces"):
-        numbers.joined(VectorLabels([1.0, 2.0], squared=False))
+    with refuses("labels: normalize", "True", "must be False in both spaces"):
+        PoseLabels(torch.rand(2, 3, 2)).joined(PoseLabels(torch.rand(2, 3, 2), normalize=True))
     with refuses("labels: scale", "2.0"):
         DateLabels(["2020-01-01"]).joined(DateLabels(["2020-01-01"], scale=2))
     with refuses("labels", "two matrices"):
@@ -86,12 +87,12 @@ def test_spaces_that_do_not_fit_are_not_joined():
         CaptionVectorLabels([["a"], ["b"]], encoder=lambda texts: np.eye(2)[: len(texts)]).arguments()
 
 
-PRICES = VectorLabels(np.log([100.0, 1000.0]) / 0.5, squared=False)
+PRICES = NumberLabels(np.log([100.0, 1000.0]) / 0.5)
 PRICES.measure, PRICES.title = Measure("", 0.5, "ratio", "price_usd"), "price_usd"
-SCALED = VectorLabels(np.array([[1.0, 20.0], [3.0, 40.0]]) / [2, 10], squared=False, scales=[2, 10])
+SCALED = VectorLabels(np.array([[1.0, 20.0], [3.0, 40.0]]) / [2, 10], scales=[2, 10])
 VECTORS = dict(zip(["dog", "cat", "beach"], np.eye(3), strict=True))
 TYPED = {
-    "number": (VectorLabels([1.0, 2.5, 4.0], unit="years"), "2.5", 1),
+    "number": (NumberLabels([1.0, 2.5, 4.0], unit="years"), "2.5", 1),
     "number by ratio": (PRICES, "1000", 1),
     "vector": (VectorLabels([[1.0, 2.0], [3.0, 4.0]]), "3, 4", 1),
     "vector in brackets": (VectorLabels([[1.0, 2.0], [3.0, 4.0]]), "[3 4]", 1),
@@ -170,7 +171,7 @@ def test_a_label_map_is_typed_as_a_picture_holds_it():
 
 
 def test_a_sum_takes_some_of_its_labels_by_name():
-    ages, tags = VectorLabels([20.0, 30.0, 40.0], squared=False), TagLabels([["a"], ["b"], ["a", "b"]])
+    ages, tags = NumberLabels([20.0, 30.0, 40.0]), TagLabels([["a"], ["b"], ["a", "b"]])
     ages.title = "age"
     labels = WeightedLabels({ages: 0.1, tags: 2.0})
     both = labels.joined(labels.item({"age": "30", "tags": "b"})).pairwise([3], range(3))[0]
@@ -218,7 +219,7 @@ def test_labels_that_are_none_are_refused(case):
 
 def test_labels_that_cannot_be_typed_are_refused():
     with refuses("number", "'869,500'", "must be a number", hint="omit thousands separators"):
-        VectorLabels([1.0, 2]).item("869,500")
+        NumberLabels([1.0, 2]).item("869,500")
     with refuses("label", "'3'", "a label in a matrix of label distances cannot be typed"):
         MatrixLabels(np.zeros((2, 2))).item("3")
     with refuses("label", "'3'", "a label of FunctionLabels cannot be typed"):
@@ -228,7 +229,7 @@ def test_labels_that_cannot_be_typed_are_refused():
     with refuses("pose", "2 of 5 joints visible"):
         PoseLabels(np.random.default_rng(0).normal(size=(3, 5, 2))).item([[0, 0], [1, 1], None, None, None])
     with refuses("scales", "[0.0]"):
-        VectorLabels([1.0], scales=[0.0])
+        VectorLabels([[1.0]], scales=[0.0])
 
 
 def test_labels_of_vectors():
@@ -266,11 +267,11 @@ def test_labels_come_back_from_a_file(name, tmp_path):
 
 CHANGES = {
     "another kind": {"kind": "function"},
-    "no kind": {"kind": "numbers"},
+    "no kind": {"kind": "number"},
     "a path in place of a matrix": {"kind": "matrix", "tensors": {}, "values": {"matrix": "/etc/passwd"}},
-    "an argument too many": {"values": {"squared": True, "scales": None, "unit": "km"}},
-    "an argument too few": {"values": {"squared": True}},
-    "another type": {"values": {"squared": "yes", "scales": None}},
+    "an argument too many": {"values": {"unit": "km"}},
+    "an argument too few": {"tensors": {}},
+    "another type": {"values": {"scales": "yes"}},
     "no such tensor": {"tensors": {"values": "other"}},
     "texts of other items": {"texts": ["a"]},
     "an unknown key": {"module": "os"},
@@ -280,7 +281,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_damaged_labels_are_one_line(change):
-    saved, tensors = to_saved(VectorLabels([1.0, 2.0]))
+    saved, tensors = to_saved(NumberLabels([1.0, 2.0]))
     with pytest.raises((InputError, ValueError)) as caught:
         from_saved(
             SavedLabels.model_validate_json(json.dumps({**saved.model_dump(mode="json"), **CHANGES[change]})),

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from contml.app.experiment import load
 from contml.config import data_arguments
-from contml.labels import ClassLabels, MatrixLabels, ThresholdLabels, VectorLabels
+from contml.labels import ClassLabels, MatrixLabels, NumberLabels, ThresholdLabels, VectorLabels
 from contml.losses import (
     LOSSES,
     ContrastiveLoss,
@@ -37,7 +37,7 @@ def embeddings_of(size=8, seed=0):
 
 def vectors(size=40, factor=1.0):
     values = torch.randn(size, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    return VectorLabels(factor * values, squared=False)
+    return VectorLabels(factor * values)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -45,14 +45,14 @@ def vectors(size=40, factor=1.0):
 
 
 def test_the_median_is_that_of_all_pairs_above_0_of_few_items():
-    labels = VectorLabels([0.0, 0.0, 1.0, 3.0], squared=False)
+    labels = NumberLabels([0.0, 0.0, 1.0, 3.0])
     assert median_distance(labels) == 2.0  # of 1, 1, 2, 3, 3
     assert median_distance(ClassLabels([0, 0, 0, 0, 1])) == 1.0
-    assert median_distance(VectorLabels([2.0, 2.0])) == 1.0  # all at 0
+    assert median_distance(NumberLabels([2.0, 2.0])) == 1.0  # all at 0
 
 
 def test_the_median_of_many_items_is_that_of_a_sample_which_is_always_the_same():
-    labels = VectorLabels(torch.arange(5000.0), squared=False)
+    labels = NumberLabels(torch.arange(5000.0))
     found = median_distance(labels)
     assert found == median_distance(labels)
     assert found == pytest.approx(5000 * (1 - 0.5**0.5), rel=0.05)  # |x - y| of uniform numbers
@@ -89,7 +89,7 @@ def test_without_training_labels_the_scale_is_known_for_0_and_1_alone(name):
         with refuses("label_scale", got="median", hint=f"{LOSSES[name].__name__}(labels=labels)"):
             LOSSES[name]()(x, labels)
     classes = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
-    for labels in (ClassLabels.from_ids(classes), ClassLabels(classes), ThresholdLabels(1.0, space=space)):
+    for labels in (ClassLabels(classes), ClassLabels(classes), ThresholdLabels(space, 1.0)):
         assert torch.equal(LOSSES[name]()(x, labels), LOSSES[name](label_scale=1.0)(x, labels))
 
 
@@ -104,14 +104,22 @@ def test_a_bad_scale(name):
 
 @pytest.mark.parametrize("name", SCALED)
 def test_label_distances_far_above_the_scale_are_refused(name):
-    """The loss was 0, and so was its gradient: squared distances of poses are 250 times their median."""
+    """The loss was 0, and so was its gradient: squared distances of poses are 250 times their median.
+
+    Also of a later batch, and in days where the training labels are in weeks.
+    """
     labels, x = VectorLabels(100 * torch.rand(40, 2)), embeddings_of(40)
     loss = LOSSES[name](labels=labels)
-    for other in (labels.pairwise(), MatrixLabels(labels.pairwise()), VectorLabels(1000 * labels.values)):
+    weeks = 7 * labels.pairwise()
+    for other in (weeks, MatrixLabels(weeks), VectorLabels(7 * labels.values), labels.pairwise().square()):
         with refuses("label distances", got="in a batch", allowed="training labels", hint="squared"):
             loss(x, other)
     assert torch.equal(loss(x, labels), LOSSES[name](labels=labels)(x, labels))
-    loss(x, labels.pairwise())  # only the first batch that fits is checked
+    loss(x, labels.pairwise())
+    with refuses("label distances", got="in a batch", hint="squared"):
+        loss(x, weeks)
+    with pytest.warns(UserWarning, match="another unit, or a batch of near items"):
+        loss(x, labels.pairwise() / 7)
     LOSSES[name](labels=labels)(x[:3], labels[range(3)].pairwise())  # a median of three pairs says nothing
     LOSSES[name](label_scale=0.01)(x, labels.pairwise())  # the user's own scale
 
@@ -128,7 +136,7 @@ def test_a_config_gives_the_loss_the_labels_it_trains_on():
     experiment = load("pose/synthetic", [*small, "loss=soft_info_nce"])
     task = experiment.build_task()
     loss = experiment.build_trainer(task, quiet=True).training_step.loss
-    assert loss.label_unit.item() == median_distance(task.train.labels.with_exponent(1)) > 1
+    assert loss.label_unit.item() == median_distance(task.train.labels) > 1
     number = load("pose/synthetic", [*small, "loss=soft_info_nce", "loss.label_scale=3"])
     assert number.build_trainer(task, quiet=True).training_step.loss.label_unit.item() == 3
 
@@ -187,7 +195,7 @@ def test_rank_n_contrast_of_classes_is_each_class_against_all():
             if i != j:
                 beyond = [k for k in range(6) if k != i and (classes[i] == classes[j] or classes[k] != classes[i])]
                 terms.append(torch.logsumexp(s[i, beyond], 0) - s[i, j])
-    torch.testing.assert_close(RankNContrastLoss()(x, ClassLabels.from_ids(classes)), torch.stack(terms).mean())
+    torch.testing.assert_close(RankNContrastLoss()(x, ClassLabels(classes)), torch.stack(terms).mean())
 
 
 def test_a_temperature_that_learns():
@@ -210,7 +218,7 @@ def gradcheck(loss, x, labels, parameter):
 def test_items_far_from_all_others_have_a_target():
     """e^(-D^2 / 2) of 1,000 label units is 0: the nearest item is still the target."""
     x, labels = embeddings_of(4), torch.tensor([0.0, 1000.0, 3000.0, 7000.0])
-    value = SoftInfoNCELoss(label_scale=1.0)(x, VectorLabels(labels, squared=False))
+    value = SoftInfoNCELoss(label_scale=1.0)(x, NumberLabels(labels))
     s = normalize(x) @ normalize(x).T / 0.1
     s.fill_diagonal_(-torch.inf)
     nearest = torch.tensor([1, 0, 1, 2])
@@ -233,7 +241,7 @@ def test_cosent_of_classes_is_per_anchor_the_smooth_triplet_loss():
         p = [i for i in range(9) if i != a and classes[i] == classes[a]]
         n = [i for i in range(9) if classes[i] != classes[a]]
         values.append((1 + sum((5 * (s[a, j] - s[a, i])).exp() for i in p for j in n)).log())
-    value = CoSENTLoss(5.0, per_anchor=True)(x, ClassLabels.from_ids(classes))
+    value = CoSENTLoss(5.0, per_anchor=True)(x, ClassLabels(classes))
     torch.testing.assert_close(value, torch.stack(values).mean())
 
 
@@ -245,7 +253,7 @@ def test_generalized_contrastive_of_classes_is_half_the_contrastive_loss():
     case = CLASS_CASES[1]
     x = normalize(case.embeddings)
     contrastive = ContrastiveLoss(0.8, "euclidean")(x, case.classes)  # the sum over pairs of an anchor
-    value = GeneralizedContrastiveLoss(0.8)(x, ClassLabels.from_ids(case.classes))
+    value = GeneralizedContrastiveLoss(0.8)(x, ClassLabels(case.classes))
     torch.testing.assert_close(value, contrastive / 2 / (len(x) - 1))
 
 
@@ -253,7 +261,7 @@ def test_generalized_contrastive_of_classes_is_half_the_contrastive_loss():
 def test_graded_instance_cross_entropy_of_classes_is_that_of_classes(case):
     a, b = case.leaf(), case.leaf()
     of_classes, graded = InstanceCrossEntropyLoss(16.0), GradedInstanceCrossEntropyLoss(16.0)
-    values = [of_classes(a, case.classes), graded(b, ClassLabels.from_ids(case.classes))]
+    values = [of_classes(a, case.classes), graded(b, ClassLabels(case.classes))]
     torch.testing.assert_close(*values, rtol=1e-12, atol=1e-12)
     gradients = [torch.autograd.grad(value, x)[0] for value, x in zip(values, (a, b), strict=True)]
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
@@ -283,12 +291,12 @@ def test_a_smooth_metric_is_the_metric_where_the_sigmoids_are_steps(metric):
             values.append(1 / torch.tensor(1.0 + ranks[0]).log2().item())
         else:
             values.append(torch.tensor(3.0 - ranks[0]).sigmoid().item())
-    found = SmoothRankLoss(metric, temperature=1e-6, k=3)(x, ClassLabels.from_ids(classes)).item()
+    found = SmoothRankLoss(metric, temperature=1e-6, k=3)(x, ClassLabels(classes)).item()
     assert found == pytest.approx(1 - sum(values) / 8)
 
 
 def test_smooth_rank_of_a_perfect_order_is_0():
-    labels = VectorLabels(torch.arange(8.0) ** 3, squared=False)  # no two at one distance from a third
+    labels = NumberLabels(torch.arange(8.0) ** 3)  # no two at one distance from a third
     angles = torch.arange(8.0).double() ** 3 / 200
     x = torch.stack((angles.cos(), angles.sin()), 1)
     for metric in ("ap", "ndcg"):

@@ -10,22 +10,18 @@ import pytest
 import torch
 from support import reference, reference_graded
 from support.choices import spread
+from support.label_spaces import space_of
 from support.refusals import refuses
 
 from contml import InputError
 from contml.config import data_arguments
 from contml.labels import (
     ClassLabels,
-    GeoLabels,
     MatrixLabels,
-    OrdinalLabels,
-    PoseLabels,
-    SegmentationLabels,
-    ThresholdLabels,
-    VectorLabels,
-    WeightedLabels,
+    NumberLabels,
 )
 from contml.losses import LOSSES, CrossBatchMemory, LogRatioLoss, RankSimLoss, RegularizedLoss, SoftInfoNCELoss
+from contml.losses.graded_pairs import ScaledLabelLoss
 
 #: The slow loops of the losses that take numbers, as functions of embeddings, label distances and anchors.
 LOOPS = {
@@ -34,7 +30,7 @@ LOOPS = {
     "log_ratio": reference.log_ratio,
     "dense_triplet": lambda e, d, a: reference.dense_triplet(e, d, a, 0.03),
 }
-SCALED = [name for name, loss in LOSSES.items() if getattr(loss, "label_exponent", None) == 1]
+SCALED = [name for name, loss in LOSSES.items() if issubclass(loss, ScaledLabelLoss)]
 CLASS_LOSSES = [name for name, loss in LOSSES.items() if loss.requires in ("binary", "classes")]
 
 
@@ -67,11 +63,12 @@ NUMBERS = {
     "column": lambda v: series(v.tolist()),
     "column that may have missing values": lambda v: series(v.tolist(), "Float64"),
 }
+
+
 #: Ways to give numbers or vectors `[B]` or `[B, D]`.
 VECTORS = {
-    "plain space": lambda v: VectorLabels(v, squared=False),
-    "squared space": lambda v: VectorLabels(v, squared=True),
-    "batch of a squared space": lambda v: VectorLabels(torch.cat((v[:1] + 7, v)))[range(1, len(v) + 1)],
+    "space": lambda v: space_of(v),
+    "batch of a space": lambda v: space_of(torch.cat((v[:1] + 7, v)))[range(1, len(v) + 1)],
     "matrix": plain,
     "matrix as an array": lambda v: plain(v).numpy(),
     "matrix labels": lambda v: MatrixLabels(plain(v)),
@@ -103,8 +100,6 @@ def test_one_batch_has_one_value_however_its_numbers_are_given(name, kind, way, 
     anchors = torch.randperm(len(values), generator=generator)[:2] if seed % 3 == 0 else None
     options = {"label_scale": 1.0} if name in SCALED else {}
     labels, distances = {**NUMBERS, **VECTORS}[way](values), plain(values)
-    if name == "log_ratio" and (way in NUMBERS or "squared" in way):  # squared as its embedding distances are
-        distances = distances.square()
     if anchors is not None and way.startswith("matrix"):
         labels = MatrixLabels(distances[anchors], anchors) if way == "matrix labels" else labels[anchors.numpy()]
     distances = distances if anchors is None else distances[anchors]
@@ -112,69 +107,35 @@ def test_one_batch_has_one_value_however_its_numbers_are_given(name, kind, way, 
     torch.testing.assert_close(value, LOOPS[name](embeddings, distances, anchors), rtol=1e-6, atol=1e-9)
 
 
-def test_the_losses_with_kernels_of_label_distance_use_the_plain_distance():
+def test_every_loss_for_graded_labels_has_a_loop():
     assert sorted({*LOOPS} - {*SCALED}) == ["cosent", "dense_triplet", "log_ratio", "rank_n_contrast", "rank_sim"]
     assert {*SCALED} < {*LOOPS}
 
 
-@pytest.mark.parametrize("name", SCALED)
-def test_poses_have_one_value_squared_or_not(name):
-    joints = torch.randn(20, 14, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    embeddings = torch.randn(8, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    rows = [3, 1, 4, 15, 9, 2, 6, 5]
-    values = []
-    for squared in (True, False):
-        labels = PoseLabels(joints, squared=squared)
-        values.append(LOSSES[name](labels=labels)(embeddings, labels[rows]))  # with the median of the training labels
-    torch.testing.assert_close(*values, rtol=1e-6, atol=0)
+@pytest.mark.parametrize("factor", [1e-15, 1e25])
+@pytest.mark.parametrize("power", [None, 1, 1.5])
+def test_powers_beyond_float32_do_not_change_the_value(factor, power):
+    """The log-ratio loss of ages in another unit is the same, but for the epsilon inside its logarithms."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings, ages = torch.randn(6, 4, generator=generator), 1 + torch.rand(6, generator=generator)
+    found = LogRatioLoss(label_power=power)(embeddings, factor * ages)
+    if factor > 1:
+        expected = reference.log_ratio(embeddings, factor * plain(ages.double()), label_power=power)
+        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-6)
+    else:  # all powers are below epsilon: the loss is that of equal label distances
+        expected = LogRatioLoss(label_power=power)(embeddings, 1e-9 * (1 - torch.eye(6)))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("factor", [1e-25, 1e25])
-def test_squares_beyond_float32_do_not_change_the_value(factor):
-    embeddings, ages = torch.randn(6, 4, dtype=torch.float64), factor * torch.rand(6, dtype=torch.float64)
-    loss = SoftInfoNCELoss(label_scale=factor)
-    expected = loss(embeddings, VectorLabels(ages, squared=False))
-    torch.testing.assert_close(loss(embeddings, VectorLabels(ages, squared=True)), expected, rtol=1e-6, atol=0)
-
-
-def test_spaces_without_an_exponent_are_used_as_they_are():
-    maps = SegmentationLabels(torch.randint(3, (6, 4, 4)), 3)
-    spaces = [maps, WeightedLabels({maps: 1.0, VectorLabels(torch.rand(6)): 2.0}), ClassLabels(list("aabbca"))]
-    spaces += [GeoLabels(torch.rand(6, 2), torch.rand(6)), ThresholdLabels(0.1, space=VectorLabels(torch.rand(6)))]
-    for space in spaces:
-        assert space.exponent is None
-        assert space.with_exponent(1) is space
-        assert space.with_exponent(2) is space
-    for space in (GeoLabels(torch.rand(6, 2)), OrdinalLabels([1, 2, 5, 2])):
-        assert space.exponent == 1
-        assert space.with_exponent(1) is space
-
-
-def test_another_exponent_of_numbers():
-    squared = VectorLabels([1.0, 3.0, 6.0], unit="years")[[0, 2]]
-    plain_labels = squared.with_exponent(1)
-    assert plain_labels.pairwise().tolist() == [[0, 5], [5, 0]]
-    assert plain_labels.nearest(1).distances.tolist() == [[5.0], [5.0]]
-    assert plain_labels.rows.tolist() == [0, 2]
-    assert (plain_labels.exponent, plain_labels.unit) == (1, "square root of: squared years")
-    assert plain_labels.measure.of(5.0) == squared.measure.of(25.0) == 5.0
-    again = plain_labels.with_exponent(2)
-    assert torch.equal(again.pairwise(), squared.pairwise())
-    assert again.measure == squared.measure
-    with refuses("exponent", got="3", allowed="1 or 2"):
-        squared.with_exponent(3)
-
-
-class Cubes(VectorLabels):
-    """A space of one's own that says another exponent, without a way to change it."""
-
-    exponent = 3
-    with_exponent = ClassLabels.with_exponent
-
-
-def test_an_exponent_that_cannot_be_changed():
-    with refuses("Cubes.exponent", got="3", allowed="must be 1", hint="Cubes.with_exponent"):
-        SoftInfoNCELoss(label_scale=1.0)(torch.randn(3, 2), Cubes([1.0, 2.0, 3.0]))
+@pytest.mark.parametrize(("squared", "power"), [(True, None), (True, 1), (False, None), (False, 2), (True, 0.5)])
+def test_the_power_is_of_the_loss_whatever_the_labels_are_given_as(squared, power):
+    generator = torch.Generator().manual_seed(1)
+    embeddings = torch.randn(7, 3, generator=generator, dtype=torch.float64)
+    ages = 20 + 60 * torch.rand(7, generator=generator, dtype=torch.float64)
+    loss = LogRatioLoss(squared, label_power=power)
+    expected = reference.log_ratio(embeddings, plain(ages), squared=squared, label_power=power)
+    for labels in (ages, NumberLabels(ages), plain(ages), MatrixLabels(plain(ages))):
+        torch.testing.assert_close(loss(embeddings, labels), expected, rtol=1e-6, atol=1e-9)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -195,7 +156,7 @@ INTEGERS = {
 def test_bare_integers_are_refused_by_losses_that_take_numbers(name, way):
     options = {"label_scale": 1.0} if name in SCALED else {}
     ages = INTEGERS[way]([23, 41, 41, 67])
-    hint = "labels.float() for numbers" if name == "log_ratio" else "ClassLabels.from_ids(labels) for classes"
+    hint = "labels.float() for numbers" if name == "log_ratio" else "ClassLabels(labels) for classes"
     with refuses("labels", got="integers [4]", allowed="numbers or classes", hint=hint):
         LOSSES[name](**options)(torch.randn(4, 3), ages)
 
@@ -209,7 +170,7 @@ def class_loss(name):
 @pytest.mark.parametrize(("name", "way"), spread(CLASS_LOSSES, INTEGERS, times=2))
 def test_integers_are_classes_to_losses_on_classes(name, way):
     embeddings, ids, loss = torch.randn(6, 4, dtype=torch.float64), [0, 1, 1, 0, 2, 2], class_loss(name)
-    expected = loss(embeddings, ClassLabels.from_ids(torch.tensor(ids)))
+    expected = loss(embeddings, ClassLabels(torch.tensor(ids)))
     torch.testing.assert_close(loss(embeddings, INTEGERS[way](ids)), expected)
 
 
@@ -238,7 +199,7 @@ def test_booleans_and_categories_are_classes(name):
             with refuses("LogRatioLoss", got="classes", allowed="graded"):
                 loss(embeddings, labels)
         return
-    expected = loss(embeddings, ClassLabels.from_ids(ids))
+    expected = loss(embeddings, ClassLabels(ids))
     for labels in ways:
         torch.testing.assert_close(loss(embeddings, labels), expected)
     with refuses("labels", got="a missing category", allowed="a class for each item"):
@@ -274,7 +235,7 @@ def test_labels_that_may_mean_several_things_are_refused(name, unclear):
 @pytest.mark.parametrize("regularizer", [RankSimLoss(), SoftInfoNCELoss(label_scale=1.0)])
 def test_a_regularizer_of_a_loss_on_classes_takes_its_integers(regularizer):
     embeddings, ids, loss = torch.randn(6, 4), torch.tensor([0, 1, 1, 0, 2, 2]), class_loss("multi_similarity")
-    labels = ClassLabels.from_ids(ids)
+    labels = ClassLabels(ids)
     expected = loss(embeddings, labels) + regularizer(embeddings, labels)
     torch.testing.assert_close(RegularizedLoss(loss, regularizer)(embeddings, ids), expected)
     with refuses("labels", got="integers [6]", hint="labels.float()"):
@@ -282,8 +243,8 @@ def test_a_regularizer_of_a_loss_on_classes_takes_its_integers(regularizer):
 
 
 def test_a_memory_asks_the_same_of_integers():
-    memory = CrossBatchMemory(8, loss=SoftInfoNCELoss(label_scale=1.0))
-    with refuses("labels", got="integers [4]", hint="ClassLabels.from_ids"):
+    memory = CrossBatchMemory(SoftInfoNCELoss(label_scale=1.0), 8)
+    with refuses("labels", got="integers [4]", hint="ClassLabels(labels)"):
         memory(torch.randn(4, 3), torch.tensor([23, 41, 41, 67]))
     assert len(memory) == 0
 
@@ -316,3 +277,14 @@ def test_texts_are_classes(way):
     with pytest.raises(InputError) as caught:
         LogRatioLoss()(x, way(words))
     assert caught.value.hint == ""
+
+
+def test_labels_that_a_loss_would_not_use_are_refused():
+    x, ages = torch.randn(4, 3), torch.arange(4.0)
+    for make in (lambda: ages.clone().requires_grad_(), lambda: torch.cdist(x, x).requires_grad_()):
+        with refuses("labels", "require a gradient", hint="labels.detach()"):
+            LogRatioLoss()(x, make())
+    directed = (ages[:, None] - ages).abs() + torch.eye(4).roll(1, 0)
+    with refuses("label distances", "entries [", "symmetric", "(matrix + matrix.T) / 2"):
+        LogRatioLoss()(x, directed)
+    LogRatioLoss()(x, directed[:3], anchors=torch.arange(3))  # row a is of anchor a

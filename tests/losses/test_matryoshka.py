@@ -89,8 +89,8 @@ def test_each_length_has_its_own_proxies():
 
 def test_each_length_has_its_own_memory():
     labels = VectorLabels(torch.rand(18, 2, generator=torch.Generator().manual_seed(1)))
-    both = MatryoshkaLoss([CrossBatchMemory(9, loss=LogRatioLoss()) for _ in DIMS], DIMS, normalize=True)
-    alone = [CrossBatchMemory(9, loss=LogRatioLoss()) for _ in DIMS]
+    both = MatryoshkaLoss(CrossBatchMemory(LogRatioLoss(), 9), DIMS, normalize=True)
+    alone = [CrossBatchMemory(LogRatioLoss(), 9) for _ in DIMS]
     for step in range(2):
         x, batch = items(seed=step), labels[torch.arange(9) + 9 * step]
         expected = [loss(unit(x[:, :d]) if d < DIMS[-1] else x, batch) for loss, d in zip(alone, DIMS, strict=True)]
@@ -101,13 +101,13 @@ def test_each_length_has_its_own_memory():
 def test_judged_pairs():
     batch = judged(0.4)[[3, 1, 17, 5, 4, 19, 0, 12, 8]]
     loss = LogRatioLoss()
-    found = MatryoshkaLoss([loss] * 3, DIMS)(items(), batch)
+    found = MatryoshkaLoss(loss, DIMS)(items(), batch)
     torch.testing.assert_close(found, sum(loss(items()[:, :dim], batch) for dim in DIMS) / 3)
 
 
 @pytest.mark.parametrize("name", ["log_ratio", "multi_similarity", "dense_triplet"])
 def test_it_keeps_the_contract_of_losses(name):
-    check_loss(MatryoshkaLoss([LOSSES[name]() for _ in range(2)], [2, 6], normalize=True))
+    check_loss(MatryoshkaLoss(LOSSES[name](), [2, 6], normalize=True))
 
 
 def test_what_does_not_fit():
@@ -115,10 +115,10 @@ def test_what_does_not_fit():
         MatryoshkaLoss([LogRatioLoss()], [2, 4])
     for dims in ([4, 2], [2, 2], [0, 2]):
         with refuses("dims", str(dims), "shortest first"):
-            MatryoshkaLoss([LogRatioLoss()] * 2, dims)
+            MatryoshkaLoss(LogRatioLoss(), dims)
     with refuses("embeddings", "5 dimensions", "must have 4, as the last of the lengths [2, 4]"):
-        MatryoshkaLoss([LogRatioLoss()] * 2, [2, 4])(items(), DISTANCES)
-    memory = CrossBatchMemory(4, loss=LogRatioLoss())
+        MatryoshkaLoss(LogRatioLoss(), [2, 4])(items(), DISTANCES)
+    memory = CrossBatchMemory(LogRatioLoss(), 4)
     with refuses("losses", "appears twice", hint="make one per length"):
         MatryoshkaLoss([memory, memory], [2, 4])
 

@@ -10,7 +10,7 @@ from support import reference
 from support.refusals import refuses
 
 from contml.config import data_arguments
-from contml.labels import ClassLabels, MatrixLabels, NearestLabels, ThresholdLabels, VectorLabels
+from contml.labels import ClassLabels, MatrixLabels, NearestLabels, NumberLabels, ThresholdLabels, VectorLabels
 from contml.losses import LOSSES, LogRatioLoss, MarginLoss, PairLoss, ProxyAnchorLoss, TripletMarginLoss
 from contml.losses.graded_pairs import ScaledLabelLoss
 from contml.losses.inputs import check_requirement
@@ -26,7 +26,7 @@ integer_classes = pytest.mark.filterwarnings("ignore:.*integer classes have no r
 
 
 def make(name, **given):
-    data = {"num_classes": 4, "embedding_dim": DIM, "labels": VectorLabels([0.0, 1.0]), **given}
+    data = {"num_classes": 4, "embedding_dim": DIM, "labels": NumberLabels([0.0, 1.0]), **given}
     torch.manual_seed(1)
     return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data})
 
@@ -73,7 +73,7 @@ class Slow:
 def test_each_anchor_meets_the_batch_and_what_is_remembered_but_itself(name, block_rows):
     loss = make(name).double()
     space = space_of(loss)
-    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(SIZE, 0, loss=loss)
+    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(loss, SIZE, 0)
     loss.block_rows = block_rows
     for embeddings, rows in batches(4):
         ours, theirs = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
@@ -90,7 +90,7 @@ def test_each_anchor_meets_the_batch_and_what_is_remembered_but_itself(name, blo
 def test_miners_choose_among_the_remembered(miner, anchors):
     loss = make("contrastive", miner=MINERS[miner]()).double()
     space = space_of(loss)
-    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(SIZE, 0, loss=loss)
+    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(loss, SIZE, 0)
     for embeddings, rows in batches():
         a, b = memory(embeddings, space[rows], anchors=anchors), slow(embeddings, rows, anchors)
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
@@ -99,14 +99,14 @@ def test_miners_choose_among_the_remembered(miner, anchors):
 def test_drawn_negatives_leave_the_anchor_itself_out():
     loss = MarginLoss(miner=MINERS["distance_weighted"]()).double()
     space = ClassLabels(torch.arange(ITEMS))  # no positives: no draw, whatever is remembered
-    memory = CrossBatchMemory(SIZE, 0, loss=loss)
+    memory = CrossBatchMemory(loss, SIZE, 0)
     for embeddings, rows in batches():
         assert memory(embeddings, space[rows]).item() == 0
 
 
 def test_log_ratio_equals_its_loop():
-    space, remembered = VectorLabels(torch.arange(ITEMS).double() ** 1.5), []
-    memory = CrossBatchMemory(SIZE, 0, loss=LogRatioLoss())
+    space, remembered = NumberLabels(torch.arange(ITEMS).double() ** 1.5), []
+    memory = CrossBatchMemory(LogRatioLoss(), SIZE, 0)
     for embeddings, rows in batches(3):
         values = []
         for a in range(len(rows)):
@@ -123,7 +123,7 @@ def test_log_ratio_equals_its_loop():
 @pytest.mark.parametrize("uncertainty", ["topk", "kl", "kl_grouped"])
 def test_distributions_over_the_pairs_of_batch_and_memory(uncertainty):
     loss = LOSSES["dro"](uncertainty=uncertainty).double()
-    space, memory = ClassLabels(torch.arange(ITEMS) % 4), CrossBatchMemory(SIZE, 0, loss=loss)
+    space, memory = ClassLabels(torch.arange(ITEMS) % 4), CrossBatchMemory(loss, SIZE, 0)
     seen, rows = [], torch.arange(ITEMS).split(5)
     for (embeddings, _), at in zip(batches(3), rows, strict=False):  # no item comes twice
         seen.insert(0, (embeddings, at))
@@ -135,16 +135,16 @@ def test_distributions_over_the_pairs_of_batch_and_memory(uncertainty):
 def test_losses_that_choose_what_they_compare_take_no_memory():
     for name, loss in LOSSES.items():
         if name != "triplet_margin":  # it chooses with an option, see test_losses.py
-            own = loss.comparison not in (PairLoss.comparison, ScaledLabelLoss.comparison)
+            own = loss.comparison not in (PairLoss.comparison, ScaledLabelLoss.comparison, MarginLoss.comparison)
             assert loss.takes_memory != own, loss
 
 
 @pytest.mark.parametrize("binary", ["threshold", "nearest"])
 def test_labels_that_are_other_labels_as_zero_and_one(binary):
-    vectors = VectorLabels(torch.arange(ITEMS).double())
-    space = ThresholdLabels(9.0, space=vectors) if binary == "threshold" else NearestLabels(3, space=vectors)
+    vectors = NumberLabels(torch.arange(ITEMS).double())
+    space = ThresholdLabels(vectors, 9.0) if binary == "threshold" else NearestLabels(vectors, 3)
     loss = TripletMarginLoss().double()
-    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(SIZE, 0, loss=loss)
+    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(loss, SIZE, 0)
     for embeddings, rows in batches():
         torch.testing.assert_close(memory(embeddings, space[rows]), slow(embeddings, rows), rtol=1e-10, atol=1e-10)
 
@@ -152,7 +152,7 @@ def test_labels_that_are_other_labels_as_zero_and_one(binary):
 @integer_classes
 def test_integer_classes_and_row_numbers_say_the_same_where_no_item_comes_again():
     space = ClassLabels(torch.arange(ITEMS) % 4)
-    by_rows, by_ids = (CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss()) for _ in range(2))
+    by_rows, by_ids = (CrossBatchMemory(TripletMarginLoss(), SIZE, 0) for _ in range(2))
     for (embeddings, _), rows in zip(batches(6), torch.arange(ITEMS).split(5), strict=True):
         ids = (space.class_ids[rows] * 17 + 5).int()
         assert torch.equal(by_rows(embeddings, space[rows]), by_ids(embeddings, ids))
@@ -164,7 +164,7 @@ def test_with_row_numbers_an_anchors_own_remembered_image_is_left_out():
     classes = torch.arange(10, 15)
     space, loss = ClassLabels(classes), LOSSES["contrastive"]().double()
     first, second = (torch.randn(5, DIM, dtype=torch.float64) for _ in range(2))
-    by_rows, by_ids = (CrossBatchMemory(SIZE, 0, loss=loss) for _ in range(2))
+    by_rows, by_ids = (CrossBatchMemory(loss, SIZE, 0) for _ in range(2))
     by_rows(first, space[range(5)])
     by_ids(first, classes)
 
@@ -180,7 +180,7 @@ def test_with_row_numbers_an_anchors_own_remembered_image_is_left_out():
 def test_an_item_twice_in_a_batch_is_compared_within_the_batch():
     space = ClassLabels(torch.arange(ITEMS) % 4)
     rows, loss = torch.tensor([3, 5, 3, 7, 8]), LOSSES["contrastive"]().double()
-    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(SIZE, 0, loss=loss)
+    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(loss, SIZE, 0)
     for embeddings, _ in batches(3):
         torch.testing.assert_close(memory(embeddings, space[rows]), slow(embeddings, rows), rtol=1e-12, atol=0)
 
@@ -188,7 +188,7 @@ def test_an_item_twice_in_a_batch_is_compared_within_the_batch():
 def test_batches_of_a_subset_are_remembered_by_their_rows_in_the_root():
     space, kept = VectorLabels(torch.randn(2 * ITEMS, 2)), torch.randperm(2 * ITEMS)[:ITEMS]
     subset, anew = space[kept], space[kept].as_root()
-    memories = [CrossBatchMemory(SIZE, 0, loss=LogRatioLoss()) for _ in range(3)]
+    memories = [CrossBatchMemory(LogRatioLoss(), SIZE, 0) for _ in range(3)]
     for embeddings, rows in batches():
         values = [
             memory(embeddings, labels)
@@ -211,9 +211,9 @@ def test_integer_classes_warn_once():
         memory.reset()
         memory(torch.randn(4, 3), labels)
 
-    for labels in (classes, classes.int(), ClassLabels.from_ids(classes)):
+    for labels in (classes, classes.int(), classes.numpy()):
         with pytest.warns(UserWarning, match=message) as warnings:
-            several_steps(CrossBatchMemory(SIZE, 2, loss=TripletMarginLoss()), labels)
+            several_steps(CrossBatchMemory(TripletMarginLoss(), SIZE, 2), labels)
         assert len(warnings) == 1
         assert warnings[0].filename == __file__  # the line that called the memory
         assert "labels[rows] of a ClassLabels" in str(warnings[0].message)
@@ -231,7 +231,7 @@ def test_integer_classes_warn_once():
     ids=["numbers", "label distances", "label distances of integers", "a matrix with a row for each anchor"],
 )
 def test_labels_without_row_numbers_are_refused(labels, first):
-    memory = CrossBatchMemory(SIZE, 0, loss=LOSSES["dense_triplet"]())
+    memory = CrossBatchMemory(LOSSES["dense_triplet"](), SIZE, 0)
     if not first:
         memory(torch.randn(4, 3), VectorLabels(torch.randn(ITEMS, 2))[[3, 1, 2, 0]])
     written = memory.written
@@ -241,7 +241,7 @@ def test_labels_without_row_numbers_are_refused(labels, first):
 
 
 def test_the_memory_is_a_ring():
-    space, memory = ClassLabels(torch.arange(ITEMS)), CrossBatchMemory(7, 0, loss=TripletMarginLoss())
+    space, memory = ClassLabels(torch.arange(ITEMS)), CrossBatchMemory(TripletMarginLoss(), 7, 0)
     written = []
     for size, first in ((3, 0), (3, 3), (3, 6), (10, 9), (2, 19)):  # within, to the end, over it, more than it holds
         embeddings, rows = torch.randn(size, DIM), torch.arange(first, first + size)
@@ -253,7 +253,7 @@ def test_the_memory_is_a_ring():
 
 
 def test_it_starts_after_its_steps():
-    memory, alone = CrossBatchMemory(SIZE, 2, loss=LogRatioLoss()), LogRatioLoss()
+    memory, alone = CrossBatchMemory(LogRatioLoss(), SIZE, 2), LogRatioLoss()
     space = VectorLabels(torch.randn(ITEMS, 2))
     same = []
     for embeddings, rows in batches(5):
@@ -262,7 +262,7 @@ def test_it_starts_after_its_steps():
 
 
 def test_eval_mode_reads_and_does_not_write():
-    space, memory = VectorLabels(torch.randn(ITEMS, 2)), CrossBatchMemory(SIZE, 0, loss=LogRatioLoss())
+    space, memory = VectorLabels(torch.randn(ITEMS, 2)), CrossBatchMemory(LogRatioLoss(), SIZE, 0)
     (first, at), (second, rows) = batches(2)
     memory(first, space[at])
     before = copy.deepcopy(memory.state_dict())
@@ -282,7 +282,7 @@ def test_several_calls_may_wait_for_one_backward(block_rows):
     space, drawn = VectorLabels(torch.randn(ITEMS, 2)), list(batches(5))
 
     def gradients(at_once):
-        memory = CrossBatchMemory(7, 0, loss=LogRatioLoss())
+        memory = CrossBatchMemory(LogRatioLoss(), 7, 0)
         memory.loss.block_rows = block_rows
         leaves = [embeddings.clone().requires_grad_() for embeddings, _ in drawn]
         values = []
@@ -304,7 +304,7 @@ def test_the_state_holds_all_of_it(embedding_dim):
     space, drawn = ClassLabels(torch.arange(ITEMS) % 4), list(batches(5))
 
     def fresh():
-        return CrossBatchMemory(7, 1, loss=MarginLoss(), embedding_dim=embedding_dim)
+        return CrossBatchMemory(MarginLoss(), 7, 1, embedding_dim=embedding_dim)
 
     whole, half = fresh(), fresh()
     empty = copy.deepcopy(whole.state_dict())
@@ -322,7 +322,7 @@ def test_the_state_holds_all_of_it(embedding_dim):
 
 @integer_classes
 def test_reset_forgets():
-    memory = CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss())
+    memory = CrossBatchMemory(TripletMarginLoss(), SIZE, 0)
     memory(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
     memory.reset()
     embeddings, labels = torch.randn(4, 3), ClassLabels([0, 1, 0, 1])
@@ -331,8 +331,8 @@ def test_reset_forgets():
 
 
 def test_precision_is_that_of_the_loss():
-    space, memory = VectorLabels(torch.randn(ITEMS, 2)), CrossBatchMemory(SIZE, 0, loss=LogRatioLoss())
-    exact = CrossBatchMemory(SIZE, 0, loss=LogRatioLoss())
+    space, memory = VectorLabels(torch.randn(ITEMS, 2)), CrossBatchMemory(LogRatioLoss(), SIZE, 0)
+    exact = CrossBatchMemory(LogRatioLoss(), SIZE, 0)
     for embeddings, rows in batches(3):
         half = embeddings.bfloat16().requires_grad_()
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -347,10 +347,10 @@ def test_precision_is_that_of_the_loss():
 
 def test_it_requires_the_labels_that_the_loss_requires():
     def check(loss, kind):
-        check_requirement("CrossBatchMemory", CrossBatchMemory(loss=loss).requires, kind)
+        check_requirement("CrossBatchMemory", CrossBatchMemory(loss).requires, kind)
 
     for loss in (LogRatioLoss(), LOSSES["dense_triplet"](), TripletMarginLoss(), make("margin", per_class=True)):
-        assert CrossBatchMemory(loss=loss).requires == loss.requires
+        assert CrossBatchMemory(loss).requires == loss.requires
     check(LogRatioLoss(), "graded")
     with refuses("CrossBatchMemory", got="graded", allowed="0 and 1"):
         check(TripletMarginLoss(), "graded")
@@ -359,14 +359,14 @@ def test_it_requires_the_labels_that_the_loss_requires():
     with refuses("CrossBatchMemory", got="classes", allowed="graded"):
         check(LogRatioLoss(), "classes")
     with refuses("CrossBatchMemory", got="graded", allowed="0 and 1"):
-        CrossBatchMemory(loss=TripletMarginLoss())(torch.randn(4, 3), VectorLabels(torch.randn(4)))
+        CrossBatchMemory(TripletMarginLoss())(torch.randn(4, 3), NumberLabels(torch.randn(4)))
     with refuses("CrossBatchMemory", got="classes", allowed="graded"):
-        CrossBatchMemory(loss=LogRatioLoss())(torch.randn(4, 3), ClassLabels([0, 0, 1, 1]))
+        CrossBatchMemory(LogRatioLoss())(torch.randn(4, 3), ClassLabels([0, 0, 1, 1]))
 
 
 @integer_classes
 def test_parameters_of_the_loss_learn_through_it():
-    memory = CrossBatchMemory(SIZE, 0, loss=MarginLoss())
+    memory = CrossBatchMemory(MarginLoss(), SIZE, 0)
     for _ in range(2):
         memory(torch.randn(8, DIM), torch.arange(8) % 2).backward()
     assert [name for name, _ in memory.named_parameters()] == ["loss.boundary"]
@@ -376,7 +376,7 @@ def test_parameters_of_the_loss_learn_through_it():
 @pytest.mark.parametrize("name", REFUSED)
 def test_losses_that_cannot_use_a_memory(name):
     with refuses(LOSSES[name].__name__, got="cannot use a memory", hint="omit the memory"):
-        CrossBatchMemory(loss=make(name))
+        CrossBatchMemory(make(name))
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_losses_that_cannot_use_a_memory(name):
     [
         ({"size": 0}, ("size", "0", "at least 1")),
         ({"start": -1}, ("start", "-1", "at least 0")),
-        ({"loss": CrossBatchMemory(loss=LogRatioLoss())}, ("CrossBatchMemory", "not a pair loss")),
+        ({"loss": CrossBatchMemory(LogRatioLoss())}, ("CrossBatchMemory", "not a pair loss")),
         ({"loss": torch.nn.MSELoss()}, ("MSELoss", "not a pair loss")),
         ({"loss": ProxyAnchorLoss(num_classes=2, embedding_dim=3)}, ("ProxyAnchorLoss", "proxies")),
     ],
@@ -392,6 +392,21 @@ def test_losses_that_cannot_use_a_memory(name):
 def test_bad_options(options, fields):
     with refuses(*fields):
         CrossBatchMemory(**{"loss": LogRatioLoss(), **options})
+
+
+def test_labels_of_another_root_are_refused():
+    ages, memory = torch.arange(20.0), CrossBatchMemory(LogRatioLoss(), SIZE, 0)
+    space, x = NumberLabels(ages), torch.randn(4, 3)
+    memory(x, space[range(4)])
+    memory(x, NumberLabels(ages.clone())[range(4, 8)])  # the same labels once more, as after a restart
+    again = CrossBatchMemory(LogRatioLoss(), SIZE, 0)
+    again.load_state_dict(memory.state_dict())
+    for each in (memory, again):
+        for batch in (NumberLabels(ages[8:12]), NumberLabels(ages + 1)[range(4)]):
+            with refuses("labels", "rows of VectorLabels(", "one label space", "labels[rows] of one label space"):
+                each(x, batch)
+    memory.reset()
+    memory(x, NumberLabels(ages + 1)[range(4)])
 
 
 @integer_classes
@@ -408,13 +423,13 @@ def test_bad_options(options, fields):
         (
             torch.randn(4, 3),
             ClassLabels(range(5))[[0, 1, 2, 3]],
-            ("labels", "rows of a label space of 5 items", "integer classes", "reset()"),
+            ("labels", "rows of ClassLabels(5 items", "integer classes", "reset()"),
         ),
         (torch.randn(4, 2), torch.tensor([0, 1, 2, 3]), ("embeddings", "2 dimensions", "3")),
     ],
 )
 def test_bad_input_is_refused(embeddings, labels, fields):
-    memory = CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss())
+    memory = CrossBatchMemory(TripletMarginLoss(), SIZE, 0)
     memory(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
     before = copy.deepcopy(memory.state_dict())
     with refuses(*fields):
@@ -424,7 +439,7 @@ def test_bad_input_is_refused(embeddings, labels, fields):
 
 @integer_classes
 def test_bad_anchors():
-    memory = CrossBatchMemory(SIZE, 0, loss=TripletMarginLoss(miner=VTHM()))
+    memory = CrossBatchMemory(TripletMarginLoss(miner=VTHM()), SIZE, 0)
     classes = torch.tensor([0, 0, 1, 1])
     memory(torch.randn(4, 3), classes)
     with refuses("anchors", allowed="0 to 3"):
@@ -441,7 +456,7 @@ def test_bad_anchors():
 def test_on_a_cuda_device_it_gives_what_it_gives_on_the_cpu(moved):
     spaces = {"cpu": VectorLabels(torch.randn(ITEMS, 2))}
     spaces["cuda"] = spaces["cpu"].to("cuda")
-    memories = {device: CrossBatchMemory(SIZE, 0, loss=LogRatioLoss(), embedding_dim=DIM) for device in spaces}
+    memories = {device: CrossBatchMemory(LogRatioLoss(), SIZE, 0, embedding_dim=DIM) for device in spaces}
     for step, (embeddings, rows) in enumerate(batches()):
         if moved and step == 2:
             memories["cpu"].to("cuda"), memories["cpu"].to("cpu")

@@ -12,12 +12,12 @@ from support.choices import spread
 from support.refusals import refuses
 
 from contml.config import data_arguments
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels
 from contml.losses import LOSSES, CrossBatchMemory, pair_weights
 from contml.losses.log_sum_exp import log_one_plus_sum_exp, log_sum_exp
 from contml.mining import MINERS
 
-DATA = {"num_classes": 4, "embedding_dim": 6, "labels": VectorLabels([0.0, 1.0])}
+DATA = {"num_classes": 4, "embedding_dim": 6, "labels": NumberLabels([0.0, 1.0])}
 BAD = [math.nan, math.inf, -math.inf]
 #: The item of class 3 is alone: it is in no pair and in no triplet.
 CLASSES = torch.tensor([0, 1, 0, 2, 1, 0, 2, 3])
@@ -133,7 +133,7 @@ def test_a_miner_does_not_hide_what_is_not_finite(miner, bad):
     "name", [name for name, cls in LOSSES.items() if cls.takes_memory and cls.requires == "binary"]
 )
 def test_a_memory_does_not_hide_what_is_not_finite(name):
-    memory = CrossBatchMemory(32, loss=make(name))
+    memory = CrossBatchMemory(make(name), 32)
     with pytest.warns(UserWarning, match="row numbers"):
         memory(embeddings_of(), CLASSES)
     bad = embeddings_of()

@@ -115,7 +115,7 @@ def test_losses_on_pairs_of_a_class_take_no_miner_and_no_memory():
         with pytest.raises(TypeError, match="miner"):
             make(miner=VTHM())
         with refuses(make.__name__, got="memory"):
-            CrossBatchMemory(loss=make())
+            CrossBatchMemory(make())
 
 
 def test_a_miner_of_cosines_needs_embeddings_on_the_sphere():

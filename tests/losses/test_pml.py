@@ -12,7 +12,7 @@ from support.refusals import refuses
 
 from contml import InputError
 from contml.config import Section, data_arguments, options, read, summary, validate
-from contml.labels import ClassLabels, ThresholdLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels, ThresholdLabels
 from contml.losses import LOSSES, ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
 from contml.losses.memory import CrossBatchMemory
 from contml.losses.pml import _UNSUPPORTED, pml_loss
@@ -167,9 +167,9 @@ def test_class_ids_of_any_numbering():
 @pytest.mark.parametrize(
     ("labels", "anchors", "fields"),
     [
-        (VectorLabels(torch.randn(4)), None, (NTXENT, "graded", "classes")),
+        (NumberLabels(torch.randn(4)), None, (NTXENT, "graded", "classes")),
         (torch.randn(4), None, (NTXENT, "graded", "classes")),
-        (ThresholdLabels(1.0, space=VectorLabels(torch.randn(4))), None, (NTXENT, "0 and 1 without class", "classes")),
+        (ThresholdLabels(NumberLabels(torch.randn(4)), 1.0), None, (NTXENT, "0 and 1 without class", "classes")),
         (torch.zeros(4, 4), None, (NTXENT, "0 and 1 without class ids", "classes")),
         (torch.zeros(3).long(), None, ("labels", "3 labels for 4 embeddings")),
         (torch.zeros(4).long(), torch.tensor([0, 1]), ("anchors", "2 of 4", NTXENT)),
@@ -182,11 +182,11 @@ def test_bad_input_is_refused(labels, anchors, fields):
 
 
 def test_labels_of_another_kind_are_refused_before_the_first_step():
-    binary = ThresholdLabels(1.0, space=VectorLabels(torch.randn(4)))
+    binary = ThresholdLabels(NumberLabels(torch.randn(4)), 1.0)
     with refuses(NTXENT, got="0 and 1 without class ids", allowed="classes"):
         EmbeddingStep(loss=make("NTXentLoss")).check(torch.nn.Identity(), binary)
     with refuses(NTXENT, got="not a pair loss", hint="memory"):
-        CrossBatchMemory(loss=make("NTXentLoss"))
+        CrossBatchMemory(make("NTXentLoss"))
 
 
 def test_precision_is_that_of_all_losses():

@@ -10,8 +10,15 @@ import torch
 from support.reference import proxy_anchor
 from support.refusals import refuses
 
-from contml.labels import ClassLabels, VectorLabels
-from contml.losses import CrossEntropyLoss, NormalizedSoftmaxLoss, ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
+from contml.labels import ClassLabels, NumberLabels
+from contml.losses import (
+    CrossEntropyLoss,
+    MarginLoss,
+    NormalizedSoftmaxLoss,
+    ProxyAnchorLoss,
+    ProxyNCALoss,
+    SoftTripleLoss,
+)
 
 SIMPLE = {
     "proxy_nca": ProxyNCALoss,
@@ -118,7 +125,7 @@ def test_bad_labels(name):
     with refuses("class id", got="3", allowed="3 classes, 0 to 2"):
         loss(torch.randn(4, 6), torch.tensor([0, 1, 2, 3]))
     with refuses(type(loss).__name__, got="graded", allowed="classes"):
-        loss(torch.randn(4, 6), VectorLabels(torch.randn(4)))
+        loss(torch.randn(4, 6), NumberLabels(torch.randn(4)))
 
 
 @pytest.mark.parametrize("loss", [ProxyNCALoss, NormalizedSoftmaxLoss, SoftTripleLoss])
@@ -126,3 +133,24 @@ def test_what_the_data_tell_is_keyword_only(loss):
     parameters = inspect.signature(loss).parameters.values()
     data = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     assert data == ["num_classes", "embedding_dim", "class_ids"]
+
+
+@pytest.mark.parametrize("loss", [ProxyAnchorLoss, partial(MarginLoss, per_class=True), ProxyNCALoss])
+def test_names_of_other_classes_are_refused(loss):
+    sizes = {"num_classes": 3} if isinstance(loss, partial) else {"num_classes": 3, "embedding_dim": 2}
+    train, test = ClassLabels(["ant", "bee", "cat", "ant"]), ClassLabels(["bee", "cat", "dog", "bee"])
+    learned, again, x = loss(**sizes), loss(**sizes), torch.randn(4, 2)
+    learned(x, train)
+    again.load_state_dict(learned.state_dict())
+    for each in (learned, again):
+        each(x, ClassLabels(["cat", "bee", "ant", "ant"]))  # the same names
+        each(x, train.class_ids)  # integers are the same classes everywhere
+        with refuses("labels", "rows of ClassLabels(4 items", "earlier batches", "labels[rows] of one ClassLabels"):
+            each(x, test)
+
+
+def test_classes_of_a_batch_are_those_of_the_data_set():
+    classes = torch.tensor([7, 3, 3, 9, 7, 9])
+    loss = ProxyAnchorLoss(num_classes=3, embedding_dim=2, class_ids=[3, 7, 9])
+    x, rows = torch.randn(4, 2), [1, 2, 3, 5]
+    assert loss(x, ClassLabels(classes[rows])) == loss(x, ClassLabels(classes)[rows]) == loss(x, classes[rows])

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from contml.config import data_arguments
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels, VectorLabels
 from contml.losses import LOSSES
 from contml.losses.smooth_rank import boxes, shared_sums, sigmoid_sums
 
@@ -148,7 +148,7 @@ def test_a_large_batch_has_the_loss_of_all_sigmoids(metric, temperature, block_r
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_autocast_changes_nothing(name):
-    data = {"num_classes": 4, "embedding_dim": 6, "labels": VectorLabels([0.0, 1.0])}
+    data = {"num_classes": 4, "embedding_dim": 6, "labels": NumberLabels([0.0, 1.0])}
     cls = LOSSES[name]
     torch.manual_seed(0)
     loss = cls(**{key: data[key] for key in data_arguments(cls) if key in data}).eval()

@@ -25,7 +25,7 @@ from contml.contracts import PLAIN, Measure
 from contml.data import Images
 from contml.data.tables import TableOptions
 from contml.evaluation import embed_parts
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels
 from contml.search import Index, images as images_module
 from contml.search.gallery import write_gallery
 from contml.search.images import add_images, read_metadata
@@ -449,7 +449,7 @@ def test_a_gallery_shows_queries_and_results(contml, model, photos, tmp_path):
 def test_a_gallery_of_hostile_names(tmp_path, suffix):
     name = "<script>\n\udcff" + "long " * 300
     line = SearchHit(1, name, 0.5, {"label distance": "1"}, {}, {"<i>": "\x00"})
-    labels = VectorLabels([1.0]).with_texts([name])
+    labels = NumberLabels([1.0]).with_texts([name])
     value = Answer(name, name, name, None, None, 1.0, name, 0.9, 3, None, True, labels)
     line = line._replace(answers=[value])
     queries = (NamedImage(name, tmp_path / "none"), TypedLabel(name, labels, 1, ""))
@@ -465,7 +465,7 @@ def test_a_gallery_of_hostile_names(tmp_path, suffix):
 
 
 def test_a_gallery_has_the_labels_first_and_folds_other_metadata(tmp_path):
-    labels = VectorLabels([12_000.0], unit="USD")
+    labels = NumberLabels([12_000.0], unit="USD")
     labels.title = "price"
     predicted = Answer("price", "11,500 USD", 11_500.0, None, None, None, "", None, 3, None, True, labels)
     hit = SearchHit(1, "a.jpg", 0.5, {}, {}, {"room": "kitchen", "price": 12_500, "zip": "<b>"}, answers=[predicted])

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.label_spaces import SPACES
+from support.label_spaces import SPACES, space_of
 from support.miniature import TINY
 from support.refusals import refuses
 
@@ -25,7 +25,15 @@ from contml._support.tensors import load_tensors, save_tensors
 from contml.contracts import Measure
 from contml.data import Pixels, Split
 from contml.data.renderers.labels import label_picture
-from contml.labels import ClassLabels, MatrixLabels, OrdinalLabels, TagLabels, VectorLabels, WeightedLabels
+from contml.labels import (
+    ClassLabels,
+    MatrixLabels,
+    NumberLabels,
+    OrdinalLabels,
+    TagLabels,
+    VectorLabels,
+    WeightedLabels,
+)
 from contml.labels.saved import to_saved
 from contml.search import Index, SearchResult
 from contml.search.answers import ANSWER_KS, LABEL_KS, Errors, Known, answer, choose_label_k, fit, label_query, nearest
@@ -69,7 +77,7 @@ def test_a_mean_is_that_of_the_definition(k, normalized):
     x, queries, values = units(20, 4), units(5, 4, 1), torch.randn(20, 2).double()
     if not normalized:
         x, queries = lengths(20) * x, lengths(5, 1) * queries
-    labels = VectorLabels(values)
+    labels = space_of(values)
     found = answer(labels, *nearest(x, queries, k), k)
     for q, query in enumerate(queries):
         rows, weights = loop_weights(x, query, k)
@@ -110,7 +118,7 @@ def test_the_scale_of_embeddings_changes_no_answer(scale, distance):
     """As the definition, in float64, and the same at each scale."""
     values = torch.randn(30, 1, generator=torch.Generator().manual_seed(2)).double()
     x, queries = (lengths(30) * units(30, 4)).float(), (lengths(6, 1) * units(6, 4, 1)).float()
-    items = of(VectorLabels(values), scale * x, k=4, distance=distance)
+    items = of(space_of(values), scale * x, k=4, distance=distance)
     found = [row[0] for row in items.answer(torch.cat((scale * queries, scale * x[[7]])))]
     compared = [each.double() for each in (x, torch.cat((queries, x[[7]])))]
     if distance == "cosine":
@@ -134,7 +142,7 @@ def test_copies_of_a_training_item_have_equal_weights():
     """Their distances by a matrix product would differ by rounding, and so would weights of 0."""
     row = (1e3 + units(1, 64)).float()
     x = torch.cat((row.expand(5, -1), -row))
-    found = answer(VectorLabels([0.0, 1.0, 2.0, 3.0, 4.0, 9.0]), *nearest(x, (row + 0.3).float(), 3), 3)
+    found = answer(NumberLabels([0.0, 1.0, 2.0, 3.0, 4.0, 9.0]), *nearest(x, (row + 0.3).float(), 3), 3)
     assert found.labels.values.tolist() == [[1.0]]
 
 
@@ -146,7 +154,7 @@ def test_the_distance_of_answers_is_the_one_with_the_least_error(better, with_va
     length, angle = (torch.rand(90, 1, generator=generator).double() for _ in range(2))
     x = (1 + 4 * length) * torch.cat((angle.cos(), angle.sin()), 1)
     values = {"euclidean": length, "cosine": angle}[better]
-    parts = [Known(x[part], VectorLabels(values[part])) for part in (slice(60), slice(60, 90))]
+    parts = [Known(x[part], space_of(values[part])) for part in (slice(60), slice(60, 90))]
     (fitted,) = fit(parts[0], parts[1] if with_val else None, None)
     assert fitted.distance == better
     (fitted,) = fit(*(each._replace(embeddings=each.by("cosine").embeddings) for each in parts), None)
@@ -155,7 +163,7 @@ def test_the_distance_of_answers_is_the_one_with_the_least_error(better, with_va
 
 def test_items_at_the_same_distance_have_equal_weights():
     x = torch.eye(4, dtype=torch.float64)
-    found = answer(VectorLabels([0.0, 2.0, 4.0, 90.0]), *nearest(x, torch.ones(1, 4).double() / 2, 3), 3)
+    found = answer(NumberLabels([0.0, 2.0, 4.0, 90.0]), *nearest(x, torch.ones(1, 4).double() / 2, 3), 3)
     assert found.labels.values.tolist() == [[2.0]]
 
 
@@ -185,10 +193,10 @@ def test_items_with_equal_label_distances_count_equally_in_the_embedding_of_a_la
 
 
 def test_a_label_query_says_how_many_items_it_averages():
-    values = VectorLabels([1.0, 5.0, 1.0, 1.0, 9.0], unit="years")
+    values = NumberLabels([1.0, 5.0, 1.0, 1.0, 9.0], unit="years")
     labelled = of(values, units(5, 4), label_k=1)
     query = labelled.query(1.5)
-    assert (query.items, query.away) == (3, values.measure.text(0.25))
+    assert (query.items, query.away) == (3, values.measure.text(0.5))
     query = labelled.query(9)
     assert (query.items, query.away) == (1, values.measure.text(0.0))
 
@@ -200,7 +208,7 @@ def test_k_of_a_label_query_is_chosen_by_leaving_out(groups, normalized):
     values = torch.randn(40, 2, generator=generator).double()
     noisy = torch.cat((values, torch.ones(40, 1)), 1) + 0.8 * torch.randn(40, 3, generator=generator).double()
     x = noisy / noisy.norm(dim=1, keepdim=True) if normalized else noisy
-    labels = VectorLabels(values)
+    labels = space_of(values)
     matrix = labels.pairwise().double()
     group = torch.arange(40) if groups is None else groups
     scores = {}
@@ -221,7 +229,7 @@ def test_k_of_a_label_query_is_chosen_on_the_validation_split():
     generator = torch.Generator().manual_seed(4)
     values = torch.randn(70, 2, generator=generator).double()
     noisy = torch.cat((values, torch.ones(70, 1)), 1) + 0.8 * torch.randn(70, 3, generator=generator).double()
-    x, matrix, scores = noisy / noisy.norm(dim=1, keepdim=True), VectorLabels(values).pairwise().double(), {}
+    x, matrix, scores = noisy / noisy.norm(dim=1, keepdim=True), space_of(values).pairwise().double(), {}
     for k in (each for each in LABEL_KS if each < 40):
         means = []
         for i in range(40, 70):
@@ -229,7 +237,7 @@ def test_k_of_a_label_query_is_chosen_on_the_validation_split():
             found = sorted((j for j in range(40, 70) if j != i), key=lambda j: -float(x[j] @ query))[:10]
             means.append(fmean(float(matrix[i, j]) for j in found))
         scores[k] = fmean(means)
-    known, val = (Known(x[part], VectorLabels(values[part])) for part in (slice(40), slice(40, 70)))
+    known, val = (Known(x[part], space_of(values[part])) for part in (slice(40), slice(40, 70)))
     assert choose_label_k(known, val) == min(scores, key=scores.get)
 
 
@@ -239,7 +247,7 @@ def test_most_predicted_labels_against_the_label_that_was_searched_for_are_said(
     numbers = {"distances": (0.0,), "estimates": (1.0,), "margins": (1.0,)}
     bound = Calibration(kind="bound", nearest=1, level=0.9, queries=20, **numbers)
     x = units(1, 5) + torch.arange(20)[:, None]
-    ages = VectorLabels(torch.arange(20.0), squared=False)
+    ages = NumberLabels(torch.arange(20.0))
     for calibration, asked, expected in (
         (bound, 2, ""),
         (bound, 9, "the predicted labels of 3 of 4 images exclude age=9"),
@@ -266,9 +274,7 @@ def test_k_of_answers_is_chosen_by_the_validation_queries():
     values = torch.randn(90, 1, generator=generator).double()
     x = torch.cat((values, torch.ones(90, 1), 0.7 * torch.randn(90, 1, generator=generator)), 1)
     x = x / x.norm(dim=1, keepdim=True)
-    parts = [
-        Known(x[start : start + 30], VectorLabels(values[start : start + 30], squared=False)) for start in (0, 30, 60)
-    ]
+    parts = [Known(x[start : start + 30], space_of(values[start : start + 30])) for start in (0, 30, 60)]
     (fitted,) = fit(*parts)
     errors = {}
     for k in (each for each in ANSWER_KS if each <= 28):
@@ -284,9 +290,7 @@ def test_k_of_answers_is_chosen_by_the_validation_queries():
     for i in range(30):
         others = [j for j in range(30) if j != i]
         squared, rows = nearest(x[others], x[[i]], fitted.k)
-        loo.append(
-            float((answer(VectorLabels(values[others]), squared, rows, fitted.k).labels.values - values[i]).abs())
-        )
+        loo.append(float((answer(space_of(values[others]), squared, rows, fitted.k).labels.values - values[i]).abs()))
     assert fitted.left_out.neighbours == pytest.approx(fmean(loo), rel=1e-6)
     assert 0 < fitted.test.regression < fitted.test.constant
     assert fitted.calibration.kind == "bound"
@@ -330,7 +334,7 @@ def test_every_label_space_answers_and_comes_back_from_a_file(name, tmp_path):
 
 def test_a_training_image_is_answered_without_its_own_label():
     x, values = units(10, 5), torch.arange(10.0)
-    items = of(VectorLabels(values), x, k=1)
+    items = of(space_of(values), x, k=1)
     (found,), (other,) = items.answer(x[[4]]), items.answer(units(1, 5, 9))
     assert found[0].same
     assert "a training image" in str(found[0])
@@ -340,7 +344,7 @@ def test_a_training_image_is_answered_without_its_own_label():
 
 
 def test_each_label_of_a_sum_is_answered_by_the_items_that_have_it():
-    ages, tags = VectorLabels(torch.arange(12.0), squared=False), TagLabels([[f"t{n % 3}"] for n in range(12)])
+    ages, tags = NumberLabels(torch.arange(12.0)), TagLabels([[f"t{n % 3}"] for n in range(12)])
     ages.title = "age"
     present = torch.ones(12, 2, dtype=torch.bool)
     present[:6, 0] = False
@@ -351,7 +355,7 @@ def test_each_label_of_a_sum_is_answered_by_the_items_that_have_it():
 
 
 def test_what_is_unusual_about_a_label_is_said():
-    ages = VectorLabels(torch.arange(20.0, 60.0), squared=False, unit="years")
+    ages = NumberLabels(torch.arange(20.0, 60.0), unit="years")
     ages.title = "age"
     items = of(ages, units(40, 5))
     assert items.query(30).remarks == []
@@ -372,19 +376,19 @@ def test_intervals_are_in_the_unit_of_the_labels():
 
     numbers = {"distances": (0.0,), "estimates": (0.5,), "margins": (0.5,)}
     bound = Calibration(kind="bound", nearest=1, level=0.9, queries=20, **numbers)
-    prices = VectorLabels(np.log([100.0, 100.0, 100.0, 100.0]) / 0.5, squared=False)
+    prices = NumberLabels(np.log([100.0, 100.0, 100.0, 100.0]) / 0.5)
     prices.measure, prices.title = Measure("", 0.5, "ratio"), "price"
     (found,) = of(prices, units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
     assert [found.value, found.low, found.high] == pytest.approx([100, 100 / math.exp(0.5), 100 * math.exp(0.5)])
     assert str(found) == "price (predicted): 100 (61 to 165)"
-    squared = VectorLabels([4.0, 4.0, 4.0, 4.0])
+    squared = NumberLabels([4.0, 4.0, 4.0, 4.0])
     (found,) = of(squared, units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
     assert (found.low, found.high) == (3, 5)
     levels = OrdinalLabels(["b"] * 4, ["a", "b", "c"])
     (found,) = of(levels, units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
     assert str(found) == "level (predicted): b (a to c)"
     (found,) = of(VectorLabels([[1.0, 2.0]] * 4), units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
-    assert str(found) == "number (predicted): 1 2 (within 1.00, 90 %)"
+    assert str(found) == "vector (predicted): 1 2 (within 1.00, 90 %)"
     share = Calibration(
         kind="probability", nearest=1, level=None, queries=20, distances=(0.0,), estimates=(0.8,), margins=None
     )
@@ -396,7 +400,7 @@ def test_intervals_are_in_the_unit_of_the_labels():
 
 
 def test_many_items_are_a_sample_that_a_seed_draws():
-    labels = VectorLabels(torch.arange(MAX_ITEMS + 5.0))
+    labels = NumberLabels(torch.arange(MAX_ITEMS + 5.0))
     rows = sample(labels, 128)
     assert len(rows) == len(set(rows.tolist())) == MAX_ITEMS
     assert torch.equal(rows, sample(labels, 128))
@@ -420,7 +424,7 @@ def test_the_file_has_a_largest_size(monkeypatch):
 
 @pytest.fixture
 def saved(tmp_path):
-    items = of(VectorLabels(torch.arange(12.0)), units(12, 5))
+    items = of(NumberLabels(torch.arange(12.0)), units(12, 5))
     items.save(tmp_path / "labels.safetensors")
     return tmp_path / "labels.safetensors"
 
@@ -616,4 +620,4 @@ def test_a_run_reports_its_answers(contml, trained, tmp_path):
 
 def test_a_split_with_fewer_than_three_readable_items_keeps_none(tmp_path):
     pixels = [Pixels(np.zeros((8, 8, 3), np.uint8))] * 2
-    assert len(sample(Split(pixels, ["a", "b"], VectorLabels([1.0, 2.0])).labels, 2)) == 2
+    assert len(sample(Split(pixels, ["a", "b"], NumberLabels([1.0, 2.0])).labels, 2)) == 2

@@ -11,7 +11,7 @@ from contml.app.explore import Explored, ItemNeighbours, ModelView
 from contml.contracts import Colours
 from contml.data import Split
 from contml.data.sources import Pixels
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels
 from contml.labels.saved import to_saved
 from contml.search.answers import Errors
 from contml.search.labelled_items import AnswerRecord, LabelledItems, Record
@@ -20,7 +20,7 @@ NAMES = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "
 
 
 def hostile(texts=NAMES, names=NAMES, sources=None, **options):
-    labels = VectorLabels([0.0, 1.0, 2.0, 4.0])
+    labels = NumberLabels([0.0, 1.0, 2.0, 4.0])
     sources = sources or [Pixels(np.full((8, 12, 3), 60 * row, np.uint8)) for row in range(4)]
     rows = torch.tensor([[1, 2], [0, 2], [1, 0], [2, 1]])
     near = ItemNeighbours(rows, torch.ones(4, 2).double(), torch.ones(4, 2))

@@ -13,7 +13,7 @@ import torch
 
 from contml.config import dump
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.results import Curve, Evaluation, QueryValues, Score
+from contml.evaluation.results import Curve, Evaluation, QueryValues, Score, headline_k
 from contml.runs import HEAD, Run
 
 CONFIG: dict[str, Any] = {
@@ -34,7 +34,7 @@ def poses(share: float, random: float = 2000.0, ndcg: float = 0.6, k: int = 100)
         "label_distance": Curve("mean label distance", "lower", [share * random] * k, [random] * k, [0.2 * random] * k),
         "ndcg": Curve("nDCG", "higher", [ndcg] * k, [0.3] * k, [1.0] * k),
     }
-    return Evaluation("squared pixels", 200, 800, curves, 0.75)
+    return Evaluation("pixels", 200, 800, curves, 0.75, k=headline_k(k))
 
 
 def classes(recall: float, k: int = 10, map_at_r: float = 0.4) -> Evaluation:
@@ -44,7 +44,7 @@ def classes(recall: float, k: int = 10, map_at_r: float = 0.4) -> Evaluation:
         "label_distance": Curve("mean label distance", "lower", [1 - recall] * k, [0.9] * k, [0.0] * k),
     }
     scores = {"map_at_r": Score("MAP@R", "higher", map_at_r, 0.01, 1.0)}
-    return Evaluation("another class", 800, 800, curves, 0.3, scores=scores, kind="classes")
+    return Evaluation("another class", 800, 800, curves, 0.3, scores=scores, kind="classes", k=headline_k(k))
 
 
 def write_run(

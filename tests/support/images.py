@@ -10,7 +10,7 @@ from PIL import Image
 
 from contml._support import progress
 from contml.data import ImageFile, ImageSource, Pixels, Split, decode, text_files
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels
 
 
 def split_of(items):
@@ -20,7 +20,7 @@ def split_of(items):
         for item in items
     ]
     names = [f"images/{item.name}" if isinstance(item, Path) else f"row {row}" for row, item in enumerate(items)]
-    return Split(images, names, VectorLabels(torch.zeros(len(items))))
+    return Split(images, names, NumberLabels(torch.zeros(len(items))))
 
 
 class Shuffled:

@@ -15,6 +15,7 @@ from contml.labels import (
     MatrixLabels,
     MultiHotLabels,
     NearestLabels,
+    NumberLabels,
     OrdinalLabels,
     PairLabels,
     PoseLabels,
@@ -84,14 +85,14 @@ def with_gaps():
 #: Label spaces by the names of the tables `LABELS` and `BINARY_LABELS`, and variants of them: name -> make(folder).
 SPACES = {
     "classes": lambda folder: ClassLabels([f"class {i % 5}" for i in range(20)]),
-    "classes of ids": lambda folder: ClassLabels.from_ids(torch.arange(20) % 7 * 3),
+    "classes of ids": lambda folder: ClassLabels(torch.arange(20) % 7 * 3),
     "vectors": lambda folder: vectors(),
-    "vectors, plain": lambda folder: VectorLabels(torch.arange(20).flip(0), squared=False),
+    "numbers": lambda folder: NumberLabels(torch.arange(20).flip(0)),
     "vectors, more than are checked": lambda folder: vectors(200),
     "teacher": lambda folder: TeacherLabels(torch.randn(20, 6, generator=torch.Generator().manual_seed(7))),
     "vectors, far from 0": lambda folder: VectorLabels(1e6 + torch.randn(20, 3)),
     "poses": lambda folder: poses(),
-    "poses, plain": lambda folder: poses(squared=False, normalize=True),
+    "poses, normalized": lambda folder: poses(normalize=True),
     "segmentation": lambda folder: label_maps(),
     "segmentation, not resized": lambda folder: label_maps(side=None),
     "captions": lambda folder: captions(),
@@ -107,14 +108,19 @@ SPACES = {
     "weighted, with gaps": lambda folder: with_gaps(),
     "pairs": lambda folder: judged(),
     "pairs, all judged": lambda folder: judged(1.0),
-    "nearest, of pairs": lambda folder: NearestLabels(4, space=judged()),
-    "threshold, of pairs": lambda folder: ThresholdLabels(0.8, space=judged()),
+    "nearest, of pairs": lambda folder: NearestLabels(judged(), 4),
+    "threshold, of pairs": lambda folder: ThresholdLabels(judged(), 0.8),
     "dates": lambda folder: DateLabels(np.array("2024-02-27T12", "M8[h]") + 31 * np.arange(20)),
     "dates, years": lambda folder: DateLabels([f"20{n:02}-11-22" for n in range(20)], scale=365.25),
     "matrix": lambda folder: MatrixLabels(vectors().pairwise(), unit="pears"),
     "matrix, float64": lambda folder: MatrixLabels(vectors().pairwise().double().numpy()),
     "matrix, in a file": matrix_file,
     "function": lambda folder: FunctionLabels([n * n for n in range(20)], edits, unit="digits", name="edits"),
-    "threshold": lambda folder: ThresholdLabels(1.0, space=vectors()),
-    "nearest": lambda folder: NearestLabels(4, space=vectors()),
+    "threshold": lambda folder: ThresholdLabels(vectors(), 1.0),
+    "nearest": lambda folder: NearestLabels(vectors(), 4),
 }
+
+
+def space_of(values, unit=""):
+    """The label space of numbers `[N]` or `[N, 1]`, or of vectors `[N, D]`."""
+    return NumberLabels(values.flatten(), unit) if values.numel() == len(values) else VectorLabels(values, unit)

@@ -40,8 +40,8 @@ def cosine(x: Tensor, y: Tensor) -> Tensor:
     return _dot(_unit(x), _unit(y))
 
 
-def pose_distance(x: Tensor, y: Tensor, visible_x: Tensor, visible_y: Tensor, squared: bool = True) -> Tensor:
-    """D_y(x, y) = J / |V| * sum_{j in V} ||x_j - y_j||^2, V the joints visible in both; plain: its square root.
+def pose_distance(x: Tensor, y: Tensor, visible_x: Tensor, visible_y: Tensor) -> Tensor:
+    """D_y(x, y)^2 = J / |V| * sum_{j in V} ||x_j - y_j||^2, V the joints visible in both.
 
     x, y: `[J, 2]`, visible: `[J]` of bool or 0 / 1. No joint in common is no distance: ValueError.
     """
@@ -54,8 +54,7 @@ def pose_distance(x: Tensor, y: Tensor, visible_x: Tensor, visible_y: Tensor, sq
             total = total + squared_euclidean(x[j], y[j])
     if seen == 0:
         raise ValueError("no joint is visible in both poses: the reference has no distance for that")
-    total = total * joints / seen
-    return total if squared else _root(total)
+    return _root(total * joints / seen)
 
 
 def nearest(label_distances: Tensor, k: int) -> Tensor:
@@ -79,15 +78,18 @@ def log_ratio(
     anchors: Sequence[int] | Tensor | None = None,
     squared: bool = True,
     strict: bool = False,
+    label_power: float | None = None,
 ) -> Tensor:
     """l(a,i,j) = { log D(f_a,f_i) / D(f_a,f_j) - log D_y(a,i) / D_y(a,j) }^2.
 
     eps = 1e-6 is added to each of the four distances. Items with D_y(a,i) = 0 and the anchor itself are left out.
     Pairs: all i < j, ties included; strict: those with D_y(a,i) < D_y(a,j). Mean over the pairs of an anchor, then over
     the anchors that have a pair. embeddings `[B,d]`, label_distances `[A,B]`; squared=False: D is plain Euclidean.
+    D_y is the label distance to the power `label_power`; None: 2 if squared, else 1.
     """
     embeddings = embeddings.double()
-    label_distances = label_distances.double()
+    power = label_power or (2 if squared else 1)
+    label_distances = label_distances.double() ** power
     batch = len(embeddings)
     of_anchors = []
     for row, a in enumerate(_positions(anchors, batch)):

@@ -17,7 +17,7 @@ from contml.data import Images, Split
 from contml.data.features import write_features
 from contml.data.sources import Pixels
 from contml.evaluation import embed_parts
-from contml.labels import CaptionLabels, LabelSpace, SegmentationLabels, VectorLabels, nearest
+from contml.labels import CaptionLabels, LabelSpace, NumberLabels, SegmentationLabels, nearest
 from support import sweeps
 from support.fake_runs import poses
 from support.items import Number, square
@@ -88,7 +88,7 @@ def embeddings(folder: Path, count: int, seconds: float, cluster: str = "") -> N
     embed_parts.embed_to(
         folder / "embeddings.npz",
         {"model": "slow"},
-        {"images": Split(pictures, names, VectorLabels(torch.zeros(count)))},
+        {"images": Split(pictures, names, NumberLabels(torch.zeros(count)))},
         SlowNetwork(folder, seconds),
         Images(2, 2),
         lambda names, values, made: write_features(folder / "embeddings.npz", names, None, values, made),

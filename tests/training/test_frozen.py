@@ -13,15 +13,15 @@ from PIL import Image
 from support.miniature import assert_equal, weights
 from support.processes import run_connected
 from support.refusals import refuses
+from support.retrieval import evaluate
 from support.runs import assert_resumes
 
 import contml
 from contml.app.experiment import OwnData, evaluate_run, load_table, read_evaluation, resume, train
 from contml.data import Split
-from contml.evaluation import evaluate
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import FeatureComparison
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels
 from contml.models.backbones import SmallCNN
 from contml.training.checkpoint import load_weights
 
@@ -175,7 +175,6 @@ def test_two_processes_equal_one(photos):
 from pathlib import Path
 import torch
 from contml.data import Split
-from contml.evaluation import evaluate
 from contml.evaluation.embed import embed
 from contml.evaluation.evaluated import FeatureComparison
 from contml.app.experiment import OwnData, load_table
@@ -210,7 +209,7 @@ def test_untrained_features_that_are_better_are_the_model(photos, no_reports, ca
     assert model.embedding_dim == 1024
     embeddings = model.embed(["0.png", "1.png"])
     features = trainer_of(made()).bare_model.bare_backbone().eval()
-    split = Split(["0.png", "1.png"], ["a", "b"], VectorLabels(torch.arange(2)))
+    split = Split(["0.png", "1.png"], ["a", "b"], NumberLabels(torch.arange(2)))
     expected = embed(features, split, made().build_images())[0]
     np.testing.assert_allclose(embeddings, expected, rtol=1e-4, atol=1e-5)
     model.save(photos / "bundle")
@@ -220,7 +219,7 @@ def test_untrained_features_that_are_better_are_the_model(photos, no_reports, ca
 
 
 def test_a_head_as_it_began_is_called_so():
-    evaluation = evaluate(torch.randn(30, 2), VectorLabels(torch.arange(30.0)))[0]
+    evaluation = evaluate(torch.randn(30, 2), NumberLabels(torch.arange(30.0)))[0]
     for epoch, start in ((0, "the head as it began is better than the untrained features: "), (1, "better than the ")):
         assert FeatureComparison(0.5, 0.4, epoch, False).sentence(evaluation, "label_distance@3").startswith(start)
 

@@ -59,7 +59,7 @@ def cases():
         name = "raw"
         found[f"{name}, {miner}"] = (name, lambda m=miner: built(LOSSES["raw"], miner=built(MINERS[m])))
     for name in ("log_ratio", "contrastive", "multi_similarity", "ranked_list"):
-        found[f"{name}, memory"] = (name, lambda name=name: CrossBatchMemory(64, loss=built(LOSSES[name])).double())
+        found[f"{name}, memory"] = (name, lambda name=name: CrossBatchMemory(built(LOSSES[name]), 64).double())
     for name in ("log_ratio", "cosent", "relaxed_contrastive", "smooth_rank"):
         found[f"{name}, judged"] = ("judged", lambda name=name: built(LOSSES[name]))
     for name, kind in (("log_ratio", "log_ratio"), ("multi_similarity", "multi_similarity"), ("log_ratio", "judged")):
@@ -69,7 +69,7 @@ def cases():
         )
     found["log_ratio, judged, memory"] = (
         "judged",
-        lambda: CrossBatchMemory(64, loss=built(LOSSES["log_ratio"])).double(),
+        lambda: CrossBatchMemory(built(LOSSES["log_ratio"]), 64).double(),
     )
     return found
 

@@ -15,7 +15,7 @@ from support.runs import assert_resumes
 
 from contml.data import Split
 from contml.evaluation.judgments import JudgmentEvaluator
-from contml.labels import PairLabels, RankingLabels, TripletLabels, VectorLabels
+from contml.labels import NumberLabels, PairLabels, RankingLabels, TripletLabels
 from contml.losses import LogRatioLoss, MultiSimilarityLoss, SmoothRankLoss
 from contml.sampling import JudgedSampler
 from contml.training import EmbeddingStep, RankingStep, Trainer, Training, TripletStep
@@ -204,7 +204,7 @@ def test_a_batch_without_a_whole_judgment_changes_nothing(step):
 
 
 def test_steps_and_labels_that_do_not_fit_are_refused():
-    model, places = Given(embeddings()), VectorLabels(torch.randn(ITEMS))
+    model, places = Given(embeddings()), NumberLabels(torch.randn(ITEMS))
     with refuses("TripletStep", got="graded labels", hint="TripletLabels"):
         TripletStep().check(model, places)
     with refuses("RankingStep", got="triplets", hint="TripletStep"):

@@ -24,7 +24,7 @@ from contml import InputError
 from contml.app.experiment import load, resume, train
 from contml.config import data_arguments
 from contml.data import Images
-from contml.labels import ClassLabels
+from contml.labels import ClassLabels, NumberLabels
 from contml.losses import LOSSES, LogRatioLoss, ProxyAnchorLoss
 from contml.runs import Run, create
 from contml.training import OPTIMIZERS, SCHEDULES, EmbeddingStep, Trainer, Training, TrainingStep
@@ -113,6 +113,14 @@ def test_an_evaluation_whose_state_was_not_saved_is_written_once(tmp_path, monke
     assert without_speed(run) == without_speed(whole.run)
 
 
+def test_a_state_is_not_resumed_with_other_labels(tmp_path):
+    run, split = create(tmp_path, "run"), squares()
+    small_trainer(run, epochs=1).fit()
+    other = small_trainer(run, split=replace(split, labels=NumberLabels(torch.arange(len(split)))))
+    with refuses("labels", "NumberLabels(", "saved state", "give the same labels"):
+        other.resume()
+
+
 def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
     classes = torch.arange(30) % 5
 
@@ -147,7 +155,7 @@ def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
     assert torch.equal(proxies[2], proxies[0])
     assert not torch.equal(proxies[2], proxies[1])
     saved = load_state(half.run.checkpoints / "state.safetensors")[0]["step"]
-    assert saved.keys() == {"loss.proxies"}
+    assert saved.keys() == {"loss.proxies", "loss.index.names_hash"}
     assert torch.equal(saved["loss.proxies"], proxies[2])
 
 

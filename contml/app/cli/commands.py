@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from contml._support.errors import InputError, did_you_mean, lost_worker
 from contml._support.files import check_new_file, check_suffix, write_new
 from contml._support.validation import Range
 from contml.app import experiment
-from contml.app.cli import listing
+from contml.app.cli import STOPPED, listing
 from contml.app.cli.comparisons import BENCHMARK_EXAMPLE, COMPARE_EXAMPLE, SWEEP_EXAMPLE, benchmark, compare, sweep
 from contml.app.cli.embed import CAPTION_EXAMPLE, EMBED_EXAMPLE, PREDICT_EXAMPLE, caption, embed, export, predict
 from contml.app.cli.explore import AUDIT_EXAMPLE, EXPLORE_EXAMPLE, audit, explore
@@ -30,7 +31,20 @@ from contml.app.cli.printing import complete, echo, print_calibration, print_eva
 from contml.app.cli.train import check, features, train
 from contml.runs import open_run
 
-app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+
+class _Commands(TyperGroup):
+    """The commands. Ctrl-C gives one line, where typer would write an empty one."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            echo(STOPPED, err=True)
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(cls=_Commands, rich_markup_mode=None, pretty_exceptions_enable=False)
 #: The error of wrong arguments, in the version of click that typer uses.
 _UsageError: Any = typer.BadParameter.__bases__[0]
 

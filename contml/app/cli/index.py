@@ -227,7 +227,7 @@ def search(
     if gallery is not None:
         note = f"the nearest of {len(opened):,} images" + (f"; {unit}" if unit else "")
         line = f"{complete(gallery)}{gallery}"
-        write_gallery(gallery, str(index), note, results)
+        write_gallery(gallery, str(index), note, [_shown(opened, result) for result in results])
     if as_json:
         label = {"unit": model.unit, "measure": asdict(model.measure)}
         echo(json.dumps([{**result.as_data(), **label} for result in results]))
@@ -240,6 +240,15 @@ def search(
             echo(f"note: {note}", err=True)
     if gallery is not None:
         echo(line, err=as_json)
+
+
+def _shown(index: Any, result: QueryResult) -> QueryResult:
+    """The result, without the pictures of files that do not hold what was indexed."""
+    from contml.search.images import FILE, shown_files
+
+    files = shown_files(index, [hit.id for hit in result.hits], [hit.metadata for hit in result.hits])
+    hits = zip(result.hits, files, strict=True)
+    return result._replace(hits=[hit._replace(metadata={**hit.metadata, FILE: file}) for hit, file in hits])
 
 
 def _label_query(model: Any, labels: list[str]) -> LabelQuery:

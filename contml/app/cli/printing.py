@@ -100,7 +100,9 @@ def print_table(
     # A piped table is not folded to the width of a terminal.
     console = Console(highlight=False, markup=False, stderr=stderr)
     console.width = console.width if console.is_terminal else 400
-    console.print(table)
+    with console.capture() as capture:
+        console.print(table)
+    console.file.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
 
 def print_broken(name: str, cause: str) -> None:

@@ -25,7 +25,7 @@ from contml.data.features import with_features
 from contml.data.identity import item_names
 from contml.data.split import Task
 from contml.labels.base import LabelSpace
-from contml.labels.vectors import VectorLabels
+from contml.labels.vectors import NumberLabels
 from contml.losses import LOSSES
 from contml.losses.driver import PairLoss
 from contml.losses.inputs import check_loss, check_requirement
@@ -37,6 +37,7 @@ from contml.models.identity import FeatureExtractor, identity
 from contml.runs import PLACES, Run, without_paths
 from contml.sampling import SAMPLERS, fitting_options
 from contml.training import Trainer, TrainingStep, stages_of
+from contml.training.setup import check_flip
 from contml.training.trackers import check_installed
 
 #: The kinds of results, the first that a config belongs to.
@@ -231,6 +232,8 @@ class Experiment:
         parts, network = self.config.parts, self.build_network(task, weights)
         images = self.build_images(network if self.results.embeds else None)
         model, step, sampler, labels = self.build_step(task, network, weights=weights, quiet=quiet)
+        with parts["images"].errors():
+            check_flip(images.flip, labels, step)
         trainer = Trainer(
             model,
             step,
@@ -284,7 +287,8 @@ class Experiment:
             labels = part.build(space=space, quiet=quiet_search)
         data = {"embedding_dim": network.embedding_dim, "labels": labels, "seed": seed, "quiet": quiet_search}
         if labels.class_ids is not None:
-            data["num_classes"] = int(labels.class_ids.max()) + 1
+            data["class_ids"] = torch.unique(labels.class_ids).cpu()
+            data["num_classes"] = len(data["class_ids"])
         self._check_classes(labels.kind)  # before num_classes is found missing
         if "loss" in parts:
             loss = self._build_losses(data, network)
@@ -372,7 +376,7 @@ def _without_search(part: ConfiguredPart, labels: LabelSpace) -> tuple[Configure
     if "cache" not in part.options:
         return part, labels
     options = {**part.options, "cache": None}
-    return replace(part, options=options), VectorLabels(torch.arange(len(labels)))
+    return replace(part, options=options), NumberLabels(torch.arange(len(labels)))
 
 
 def first_process() -> bool:

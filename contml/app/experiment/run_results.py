@@ -210,7 +210,7 @@ class Results(Evaluator):
             command=run.command,
             facts=facts_of(experiment, run, dim),
             usage=usage_of(experiment, run.folder),
-            squared=squared_of(experiment),
+            ideal=ideal_of(experiment),
         )
         return write_report(run.folder, content, result.split, result.evaluated, about)
 
@@ -461,10 +461,13 @@ def usage_of(experiment: Experiment, folder: Path) -> str:
     return f"import contml\nmodel = contml.load({str(folder)!r})\n{experiment.results.usage}\n"
 
 
-def squared_of(experiment: Experiment) -> bool | None:
-    """Whether the loss wants label distances in proportion to squared embedding distances; None: in no proportion."""
+def ideal_of(experiment: Experiment) -> float | None:
+    """Return the power of embedding distances that the loss makes label distances proportional to; None: no power."""
     loss: dict[str, Any] = experiment.values.get("loss", {})
-    return bool(loss["squared"]) if loss.get("name") == "log_ratio" else None
+    if loss.get("name") != "log_ratio":
+        return None
+    power = 2 if loss["squared"] else 1
+    return power / (loss.get("label_power") or power)
 
 
 def _data(experiment: Experiment, run: Run) -> str:

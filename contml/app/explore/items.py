@@ -27,11 +27,11 @@ from contml.distances import nearest_vectors
 from contml.distances.exact import squared_distances_to
 from contml.evaluation import evaluate
 from contml.evaluation.evaluated import unit_words
-from contml.evaluation.results import unit_of_distances
+from contml.evaluation.results import Retrieval, unit_of_distances
 from contml.runs import Run
 from contml.search import Index
 from contml.search.bundle import LABELS
-from contml.search.images import FILE, IndexModel, pending_text
+from contml.search.images import FILE, IndexModel, pending_text, shown_files
 from contml.search.inputs import SourceItem, split_of
 from contml.search.labelled_items import LabelledItems
 
@@ -239,7 +239,7 @@ def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[ModelView, st
     """A run's view of a split, what its label distances are, and the K of the errors."""
     gallery = torch.arange(len(split)) if split.gallery is None else split.gallery
 
-    def ranked(queries: Tensor | None) -> Any:
+    def ranked(queries: Tensor | None) -> Retrieval:
         return evaluate(
             embeddings,
             split.labels,
@@ -247,10 +247,12 @@ def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[ModelView, st
             None if queries is None else gallery,
             clusters=False,
             groups=split.excluded_groups,
+            places=split.places,
         )
 
-    evaluation, query_ranking = ranked(split.queries)
-    full_ranking = query_ranking if split.queries is None else ranked(torch.arange(len(split)))[1]
+    found = ranked(split.queries)
+    evaluation, query_ranking = found.evaluation, found.ranking
+    full_ranking = query_ranking if split.queries is None else ranked(torch.arange(len(split))).ranking
     means = torch.full((len(split), 2), torch.nan, dtype=torch.float64)
     means[query_ranking.queries] = query_ranking.label_distance_at_k
 
@@ -304,10 +306,12 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
     ids = [ids[row] for row in rows.tolist()]
     metadata, embeddings = index.metadata(ids), torch.from_numpy(index.embeddings(ids))
     notes += [f"{text}."] if (text := pending_text(index)) else []
-    files = [entry.pop(FILE, None) for entry in metadata]
-    if None in files:
-        got = f"'{ids[files.index(None)]}' has no image file"
+    files = shown_files(index, ids, metadata)
+    if without := [item for item, entry in zip(ids, metadata, strict=True) if entry.pop(FILE, None) is None]:
+        got = f"'{without[0]}' has no image file"
         raise InputError(str(folder), got, hint="'contml index' makes an index of images")
+    if count := files.count(""):
+        notes.append(f"{count:,} pictures are not shown: their files are gone, or changed since they were indexed.")
     if len(ids) < 2:
         raise InputError(str(folder), f"an index of {len(ids)} images", "needs at least 2")
     on_start(len(ids))
@@ -321,7 +325,7 @@ def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int],
         points=_points(embeddings),
         by_embedding=ItemNeighbours(nearest.positions, nearest.values.sqrt(), None),
     )
-    split = split_of([SourceItem(name, ImageFile(Path(str(file)))) for name, file in zip(ids, files, strict=True)])
+    split = split_of([SourceItem(name, ImageFile(Path(file))) for name, file in zip(ids, files, strict=True)])
     split = split.with_short_names()
     labelled, remarks = training_items([partial(_labelled_items, made_with, embeddings.shape[1])], None, [embeddings])
     notes += remarks

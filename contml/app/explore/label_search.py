@@ -18,7 +18,7 @@ from torch import Tensor
 
 from contml._support.errors import InputError
 from contml._support.pages import page_text
-from contml.labels import DateLabels, PoseLabels, VectorLabels
+from contml.labels import DateLabels, NumberLabels, PoseLabels
 from contml.labels.base import LabelSpace
 from contml.labels.items import growing
 from contml.search.labelled_items import LabelledItems
@@ -33,8 +33,6 @@ _DRAWN, _OUTSIDE = 500, 0.005
 class _Searched(ABC):
     """Labels of a kind that the page searches by."""
 
-    #: Whether the page has a slider or a skeleton for these labels.
-    fits = True
     #: Largest size of a label in bytes.
     size = 8
 
@@ -53,18 +51,11 @@ class _Searched(ABC):
 class _Numbers(_Searched):
     """Numbers or dates, in float64."""
 
-    labels: VectorLabels
-
-    @property
-    def fits(self) -> bool:  # type: ignore[override]
-        return self.labels.values.shape[1] == 1
+    labels: NumberLabels
 
     def about(self) -> dict[str, Any]:
         labels, measure = self.labels, self.labels.measure
-        linear, scales = measure.linear, None if measure.dates else labels.arguments()["scales"]
-        factor = linear.factor * (1.0 if scales is None else float(scales[0]))
         return {
-            "squared": labels.squared,
             "normalize": False,
             "skeleton": [],
             "kind": "date" if measure.dates else "number",
@@ -72,7 +63,7 @@ class _Numbers(_Searched):
             "axes": 1,
             "low": float(labels.values.min()),
             "high": float(labels.values.max()),
-            "printed": {"factor": factor, "ratio": linear.kind == "ratio", "after": linear.after_label},
+            "printed": {"factor": measure.factor, "ratio": measure.kind == "ratio", "after": measure.after_label},
         }
 
     def values(self) -> dict[str, Any]:
@@ -96,7 +87,7 @@ class _Poses(_Searched):
         count, axes = labels.joints.shape[1:]
         given = len(labels.part_names) == count
         names = [page_text(labels.part_names[n]) if given else f"joint {n + 1}" for n in range(count)]
-        form = {"squared": labels.squared, "normalize": labels.normalize, "skeleton": labels.skeleton}
+        form = {"normalize": labels.normalize, "skeleton": labels.skeleton}
         return {**form, "kind": "pose", "joints": names, "axes": axes, "low": low, "high": high}
 
     def values(self) -> dict[str, Any]:
@@ -106,7 +97,7 @@ class _Poses(_Searched):
 
 #: The labels that the page searches by, by their label space.
 _SEARCHED: dict[type[LabelSpace], type[_Searched]] = {
-    VectorLabels: _Numbers,
+    NumberLabels: _Numbers,
     DateLabels: _Numbers,
     PoseLabels: _Poses,
 }
@@ -114,7 +105,7 @@ _SEARCHED: dict[type[LabelSpace], type[_Searched]] = {
 
 def can_search(labels: LabelSpace) -> bool:
     """Whether the page can search by labels of this space: poses, one number, or dates."""
-    return type(labels) in _SEARCHED and _searched(labels).fits
+    return type(labels) in _SEARCHED
 
 
 def _searched(labels: LabelSpace) -> _Searched:

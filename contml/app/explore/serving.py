@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 import json
 import math
+import socket
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 
@@ -31,7 +35,7 @@ LIMIT, _TIMEOUT = 20 << 20, 30
 #: Where the page posts an image, and the header without which it is refused: no other page can send it.
 SEARCH, HEADER = "/search", "X-Contml"
 _TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".jpg": "image/jpeg"}
-#: Addresses of this machine alone.
+#: Names of this machine alone.
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
@@ -65,7 +69,7 @@ def server(
     class PageHandler(_Handler):
         """Serves these files."""
 
-        served, local_only = files, host in _LOOPBACK
+        served, names = files, {*_LOOPBACK, host.lower(), socket.gethostname().lower()}
         search = staticmethod(found) if models else None
 
     try:
@@ -126,6 +130,8 @@ def _meanings(model: Embedder, distances: Any) -> list[str] | None:
 class _Server(ThreadingHTTPServer):
     """Prints nothing when a browser closes a connection, as it does when a page is left or reloaded."""
 
+    request_queue_size = 128
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Prints any other error, which is one of this program."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
@@ -137,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     served: dict[str, Path]
     search: Callable[[bytes], list[dict[str, Any]]] | None
-    local_only: bool
+    names: Collection[str]
     timeout = _TIMEOUT
     server_version, sys_version = "contml", ""
 
@@ -184,9 +190,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Prints nothing: a page has thousands of pictures."""
 
     def _is_local(self) -> bool:
-        """Whether the page was opened by an address of this machine; others may be DNS rebinding."""
-        name = self.headers.get("Host", "").partition(":")[0]
-        if self.local_only and name not in _LOOPBACK:
+        """Whether the page was opened by an address of numbers or a name of this machine: others are DNS rebinding."""
+        name = ""
+        with suppress(ValueError):
+            name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+            ip_address(name)
+            return True
+        if name not in self.names:
             self._refuse(HTTPStatus.FORBIDDEN, "open the page by the address that was printed")
             return False
         return True
@@ -201,6 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
             "Content-Type": kind,
             "Content-Length": str(len(content)),
             "Cache-Control": "no-store",
+            "Content-Security-Policy": "frame-ancestors 'none'",
             "Cross-Origin-Resource-Policy": "same-origin",  # no other page can read data or pictures
             "X-Content-Type-Options": "nosniff",
         }

@@ -175,8 +175,7 @@ class About:
         command: the command that started the run; empty if it was started from Python.
         facts: all of the run, for its foot: options, versions, ...
         usage: the lines of code that use the model.
-        squared: whether the loss wants label distances proportional to squared embedding distances, or to plain ones;
-            None: it wants no proportion.
+        ideal: the power of embedding distances that the loss makes label distances proportional to; None: no power.
     """
 
     title: str
@@ -186,7 +185,7 @@ class About:
     command: str = ""
     facts: Sequence[tuple[str, str]] = ()
     usage: str = ""
-    squared: bool | None = None
+    ideal: float | None = None
 
 
 class Page(NamedTuple):

@@ -161,11 +161,11 @@ def neighbours_axis(axes: Axes, largest: int) -> None:
 
 
 @matplotlib.rc_context(STYLE)
-def density_plot(pairs: Tensor, spearman: float, squared: bool | None = None, measure: Measure = PLAIN) -> Figure:
+def density_plot(pairs: Tensor, spearman: float, ideal: float | None = None, measure: Measure = PLAIN) -> Figure:
     """Label distance against embedding distance as a density of pairs `[P, 2]`, with median and quartiles.
 
-    `squared`: also the ideal curve of a loss that wants label distances proportional to embedding distances, or to
-    their squares (`ideal_curve`); None: the loss wants no proportion. `measure`: the unit of the label distances.
+    `ideal`: also the curve of a loss that wants label distances proportional to this power of embedding distances
+    (`ideal_curve`); None: the loss wants no proportion. `measure`: the unit of the label distances.
     """
     figure, axes, label_distances, embedding = _pairs_plot(pairs, f"Spearman correlation {score_text(spearman)}", 5.4)
     axes.set_ylabel(distance_title(measure))
@@ -183,11 +183,11 @@ def density_plot(pairs: Tensor, spearman: float, squared: bool | None = None, me
     axes.plot(centres, median, color=VERMILION, linewidth=2.2, label="median", marker=_marker(centres))
     for quartile, name in ((lower, "quartiles"), (upper, None)):
         axes.plot(centres, quartile, color=VERMILION, linewidth=1.1, linestyle=(0, (4, 2)), label=name)
-    if squared is not None:
+    if ideal is not None:
         limits = axes.get_ylim()
         x = np.linspace(0, float(embedding.max()), 200)
-        ideal = in_unit(ideal_curve(embedding, label_distances, squared)(x), measure)
-        axes.plot(x, ideal, color=INK, linewidth=1.6, linestyle=":", label="ideal")
+        curve = in_unit(ideal_curve(embedding, label_distances, ideal)(x), measure)
+        axes.plot(x, curve, color=INK, linewidth=1.6, linestyle=":", label="ideal")
         axes.set_ylim(limits)
     axes.legend(loc="upper left")
     return figure
@@ -225,9 +225,8 @@ def _pairs_plot(pairs: Tensor, title: str, height: float) -> tuple[Figure, Axes,
     return figure, axes, label, embedding
 
 
-def ideal_curve(embedding: Array, label: Array, squared: bool) -> Callable[[Array], Array]:
-    """The label distance of an embedding distance e in proportion: c e, or c e^2 if `squared`, by least squares."""
-    power = 2 if squared else 1
+def ideal_curve(embedding: Array, label: Array, power: float) -> Callable[[Array], Array]:
+    """Return the function from an embedding distance e to a label distance, c e^power, with c by least squares."""
     scale = float(embedding.max()) or 1.0  # powers of large distances would overflow
     x = (embedding / scale) ** power
     factor = float((x * label).sum() / (np.square(x).sum() or 1.0))

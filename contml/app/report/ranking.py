@@ -46,7 +46,7 @@ def label_rows(split: Split, ranking: Ranking, missing: Tensor | None = None) ->
     for n, space in enumerate(labels.spaces):
         unlabelled_rows = unread[:0] if labels.present is None else (~labels.present[:, n]).nonzero()[:, 0].cpu()
         missing_rows = torch.unique(torch.cat((unread, unlabelled_rows)))
-        evaluation, _ = evaluate(
+        evaluation = evaluate(
             ranking.embeddings,
             space,
             split.queries,
@@ -55,7 +55,8 @@ def label_rows(split: Split, ranking: Ranking, missing: Tensor | None = None) ->
             clusters=False,
             groups=split.groups,
             exclude_group=split.exclude_group and space.class_ids is None,
-        )
+            places=split.places,
+        ).evaluation
         name, score = evaluation.headline, evaluation.main
         values = [evaluation.text(name, x, unit=False) for x in (score.model, score.random, score.oracle)]
         rows.append([space.unit, evaluation.titled(name, score.title), *values, percent(score.normalized())])
@@ -126,7 +127,7 @@ class RankingContent:
         ranking, metrics, album = self.ranking, evaluated.evaluation, Album(split)
         broken, kind = album.broken, KINDS[evaluated.evaluation.kind]
         explanation = explain_pair(split, ranking, broken, self.pair) or Explanation("", (), ())
-        density = density_plot(ranking.pairs, metrics.spearman, about.squared, metrics.measure)
+        density = density_plot(ranking.pairs, metrics.spearman, about.ideal, metrics.measure)
         figures = {
             "metrics": metrics_plot(metrics),
             "density": class_density_plot(ranking.pairs) if kind.by_class else density,
@@ -150,7 +151,7 @@ class RankingContent:
             "match": [(picture, text(title)) for title, picture in explanation.pictures],
             "parts": texts(explanation.table),
             "largest_map": MAX_TSNE,
-            "squared": about.squared,
+            "ideal": about.ideal,
             "shown": shown,
             "suspects": suspects,
             "scored": f"{FITTED:,} of {len(split):,}" if len(split) > FITTED else "",

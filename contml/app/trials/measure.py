@@ -56,15 +56,16 @@ def check_methods(suite: Suite, pairs: Sequence[tuple[str, str]], places: Mappin
     for set_name, name in pairs:
         first_sets.setdefault(name, set_name)
     for name, set_name in first_sets.items():
-        method, data = suite.methods[name], suite.sets[set_name]
+        method = suite.methods[name]
         if method.baseline is not None:
             continue
-        texts = {**unfilled, **data.values}
         words = [axis.words for axis in method.axes]
         for n in range(max(map(len, words), default=1)):
             option = " ".join(each[n % len(each)] for each in words)
             try:
-                experiment_of(suite, set_name, texts, filled([*suite.train, *method.changes, *option.split()], texts))
+                experiment_of(
+                    suite, set_name, unfilled, filled([*suite.train, *method.changes, *option.split()], unfilled)
+                )
             except InputError as error:
                 raise error.at(f"method {name}") from None
 
@@ -94,15 +95,14 @@ def prepare(suite: Suite, set_name: str, places: Mapping[str, str], methods: Ite
     experiment = experiment_of(suite, set_name, places, filled(inputs.changes if inputs else (), places))
     with errors_of(set_name):
         task = experiment.read_task()
-        texts = {**places, **suite.sets[set_name].values}
         for method in (suite.methods[name] for name in methods):
             if method.baseline is None:
-                changes = filled([*suite.train, *method.changes, *method.options[0].split()], texts)
+                changes = filled([*suite.train, *method.changes, *method.options[0].split()], places)
                 experiment_of(suite, set_name, places, changes).check_labels(task)
         if inputs is not None:
             _write_features(replace(experiment, task=task), folder, inputs)
     for name, split in task.splits.items():
-        if _is_slow(split.labels) and not (folder / f"{name}.npy").exists():
+        if is_slow(split.labels) and not (folder / f"{name}.npy").exists():
             write(folder / f"{name}.npy", partial(np.save, arr=split.labels.pairwise().numpy()))
 
 
@@ -115,12 +115,12 @@ def _write_features(experiment: Experiment, folder: Path, inputs: Inputs) -> Non
         bare.unlink()
 
 
-def _is_slow(labels: LabelSpace) -> bool:
+def is_slow(labels: LabelSpace) -> bool:
     """Whether label distances are written to a file.
 
-    Classes and labels of a known exponent are compared by arithmetic: a matrix would not say which power it holds.
+    Classes, vectors, and labels whose distances have a unit are kept: a matrix has neither classes, vectors nor a unit.
     """
-    return labels.exponent is None and labels.class_ids is None
+    return labels.class_ids is None and labels.vectors is None and labels.measure.is_plain
 
 
 def with_matrices(task: Task, folder: Path) -> Task:
@@ -128,7 +128,7 @@ def with_matrices(task: Task, folder: Path) -> Task:
 
     def changed(name: str, split: Split) -> Split:
         file = folder / f"{name}.npy"
-        return replace(split, labels=MatrixLabels(file)) if _is_slow(split.labels) and file.exists() else split
+        return replace(split, labels=MatrixLabels(file)) if is_slow(split.labels) and file.exists() else split
 
     return task.with_splits({name: changed(name, split) for name, split in task.splits.items()})
 
@@ -162,7 +162,7 @@ def measure(item: Item) -> Result:
 def _measured(item: Item, split: Split) -> Result:
     with errors_of(item.set_name):
         embeddings = _baseline(item) if item.method.baseline else _trained(item)
-    evaluation, ranking = evaluate(
+    found = evaluate(
         embeddings,
         split.labels,
         groups=split.groups,
@@ -170,6 +170,7 @@ def _measured(item: Item, split: Split) -> Result:
         places=split.places,
         clusters=False,
     )
+    evaluation, ranking = found.evaluation, found.ranking
     with errors_of(item.set_name):
         scores = {name: query_scores(name, evaluation, ranking) for name in item.suite.scores}
     first, *others = scores
@@ -248,8 +249,7 @@ def _read_from(suite: Suite, folder: Path) -> list[str]:
 def _trained(item: Item) -> Tensor:
     """Train the head or the network, and embed the split with its last weights, `[N, d]`."""
     torch.set_num_threads(1)
-    places = {**item.places, **item.data.values}
-    changes = filled([*item.suite.train, *item.method.changes], places)
+    changes = filled([*item.suite.train, *item.method.changes], item.places)
     last = [*_read_from(item.suite, folder_of(item.suite, item.set_name, item.places)), "training.select=none"]
     changes += [*item.options.split(), *last, f"seed={item.seed}"]
     experiment = experiment_of(item.suite, item.set_name, item.places, changes)

@@ -71,7 +71,7 @@ class Item:
         """What identifies the training."""
         suite, method = self.suite, self.method
         if method.baseline is None:
-            texts = {**_unfilled(suite), **self.data.values}
+            texts = _unfilled(suite)
             document = _document(self.data, tuple(filled([*suite.train, *method.changes], texts)))
             values = document.with_overrides(filled(self.options.split(), texts)).values
             untrained = ("task",) if suite.inputs is None else ("task", "images")

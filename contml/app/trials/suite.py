@@ -77,13 +77,11 @@ class DataSet(_Strict):
     Attributes:
         config: the config whose task reads it.
         changes: changes to the config.
-        values: texts that stand for `$name` in the changes of methods.
         options_of: an earlier set whose trials choose the options; None: this set has trials of its own.
     """
 
     config: str
     changes: tuple[Change, ...] = ()
-    values: dict[str, str] = {}
     options_of: str | None = None
 
     def __hash__(self) -> int:
@@ -257,7 +255,7 @@ def filled(changes: Sequence[Change], values: Mapping[str, str]) -> list[str]:
     try:
         return [string.Template(change).substitute(values) for change in changes]
     except KeyError as error:
-        name, hint = f"${error.args[0]}", "give it in places, or in the values of every set"
+        name, hint = f"${error.args[0]}", "give it in places"
         raise InputError("changes", name, hint=hint) from None
     except ValueError:
         raise InputError("changes", ", ".join(changes), hint="write $$ for a dollar sign") from None

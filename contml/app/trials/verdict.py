@@ -224,8 +224,6 @@ def _gap(found: Difference, first: float, sign: int, measure: Measure) -> str:
     """How much worse than the first mean a result is, in the unit: "0.60 km (95 % interval 0.20 to 1.00)"."""
 
     def in_unit(worse: float) -> float:
-        if measure.kind == "root":
-            worse = max(worse, -first)
         return measure.gap(first + worse, first) if sign > 0 else worse
 
     mean = sign * found.mean

@@ -26,11 +26,11 @@ from contml.labels import LABELS
 from contml.runs import Run
 from contml.search.calibration import Calibration
 
-POSE = {"weight", "squared", "normalize", "joint_names", "skeleton"}
+POSE = {"weight", "normalize", "joint_names", "skeleton"}
 OWN = [
     "task=table/file",
     "task.data=own/joints.npz",
-    "task.labels={joints: {kind: pose, squared: true}}",
+    "task.labels={joints: {kind: pose, normalize: true}}",
     "images.resize=32",
     "images.crop=32",
     *[t for t in TINY if t[:4] not in ("task", "imag")],
@@ -104,7 +104,7 @@ def test_own_files_in_json_with_a_split_by_file(contml, tmp_path):
 def test_check_and_list_and_copy(contml, tmp_path):
     status, out, _ = contml("check", "pose/synthetic", *TINY)
     assert status == 0
-    assert "squared pixels, summed over 14 joints" in out
+    assert "pixels, over 14 joints" in out
     assert not (tmp_path / "runs").exists()
     status, out, _ = contml("check", "pose/synthetic", *TINY, "--json")
     assert json.loads(out)["training images"] == "40"
@@ -129,7 +129,7 @@ def test_check_and_list_and_copy(contml, tmp_path):
     assert status == 0
     for space in LABELS.values():
         assert f"  {space.__name__}: " in out
-    assert "squared = true: " in out
+    assert "normalize = false: " in out
     status, out, _ = contml("list", "metrics")
     assert status == 0
     lines = [line.strip() for line in out.splitlines()]

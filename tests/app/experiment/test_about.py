@@ -15,7 +15,7 @@ import contml
 from contml._support.text import duration
 from contml.app.experiment import load
 from contml.app.experiment.loading import load_run
-from contml.app.experiment.run_results import brief_of, facts_of, read_training, squared_of, usage_of
+from contml.app.experiment.run_results import brief_of, facts_of, ideal_of, read_training, usage_of
 from contml.runs import Run, create, open_run
 
 
@@ -35,8 +35,8 @@ def test_the_facts_are_those_of_the_run(run):
     assert facts["Data"].endswith(f"{len(experiment.build_task().test):,} test")
     assert facts["Loss"].startswith("log_ratio (squared: true")
     assert facts["Same training"].endswith("config.yaml")
-    assert squared_of(experiment) is True
-    assert squared_of(load("classes/synthetic", [])) is None
+    assert ideal_of(experiment) == 1
+    assert ideal_of(load("classes/synthetic", [])) is None
     page = (run.folder / "report.html").read_text(encoding="utf-8")
     for value in (facts["Parameters"], facts["Backbone"], facts["Device"]):
         assert value in page

@@ -10,14 +10,14 @@ import pytest
 import torch
 from PIL import Image
 from support.refusals import refuses
+from support.retrieval import evaluate
 
 from contml._support.tensors import load_tensors, save_tensors
 from contml.app.experiment import load_run, read_evaluation
 from contml.app.explore import explore_index, explore_runs
 from contml.app.report.embedding_map import main_direction
 from contml.data.identity import DataRecord
-from contml.evaluation import evaluate
-from contml.labels import ClassLabels, MultiHotLabels, VectorLabels
+from contml.labels import ClassLabels, MultiHotLabels, NumberLabels, VectorLabels
 from contml.search import Index
 
 
@@ -70,7 +70,7 @@ def test_errors_are_those_of_the_evaluation(explored, runs):
 def test_label_distance_at_k_is_an_expectation(classes):
     """All items at one place: each order is equally likely."""
     ids = torch.tensor([0, 0, 1, 1, 1, 2] * 4)
-    labels = ClassLabels(ids) if classes else VectorLabels(ids.double(), squared=False)
+    labels = ClassLabels(ids) if classes else NumberLabels(ids.double())
     evaluation, ranking = evaluate(torch.zeros(24, 3), labels, clusters=False)
     distances = labels.pairwise().double()
     expected = distances.sum(1) / 23

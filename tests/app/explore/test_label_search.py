@@ -14,7 +14,8 @@ from support.label_spaces import SPACES
 from contml._support.tensors import load_tensors, save_tensors
 from contml.app.explore import explore_index, explore_runs, write_page
 from contml.app.explore.label_search import can_search, training_items
-from contml.labels import DateLabels, PoseLabels, VectorLabels
+from contml.contracts import Measure
+from contml.labels import DateLabels, NumberLabels, PoseLabels
 from contml.search import Index, load
 
 
@@ -30,7 +31,7 @@ def numbers(text, kind):
 
 def test_poses_single_numbers_and_dates_are_searched_by(tmp_path):
     found = {name for name, make in SPACES.items() if can_search(make(tmp_path))}
-    assert found == {"poses", "poses, plain", "vectors, plain", "dates", "dates, years"}
+    assert found == {"poses", "poses, normalized", "numbers", "dates", "dates, years"}
 
 
 def test_the_file_has_training_items_and_the_labels_of_the_page(explored, runs, tmp_path):
@@ -61,11 +62,17 @@ def test_joints_that_are_not_visible_are_marked(tmp_path):
     assert data["skeleton"] == []
 
 
+def in_unit(measure):
+    labels = NumberLabels([1.0, 2, 3])
+    labels.measure = measure
+    return labels
+
+
 @pytest.mark.parametrize(
     ("labels", "printed"),
     [
-        (VectorLabels([1.0, 2, 3], unit="years"), {"factor": 1.0, "ratio": False, "after": " years"}),
-        (VectorLabels([1.0, 2, 3], scales=[250.0]), {"factor": 250.0, "ratio": False, "after": ""}),
+        (NumberLabels([1.0, 2, 3], unit="years"), {"factor": 1.0, "ratio": False, "after": " years"}),
+        (in_unit(Measure("", 250.0)), {"factor": 250.0, "ratio": False, "after": ""}),
         (DateLabels(["2020-01-01", "2021-01-01", "2022-01-01"], scale=7), {"factor": 7.0, "ratio": False}),
     ],
 )

@@ -13,7 +13,8 @@ from support.explored import searchable
 
 import contml as library
 from contml.app.explore import write_page
-from contml.labels import DateLabels, PoseLabels, VectorLabels
+from contml.contracts import PLAIN, Measure
+from contml.labels import DateLabels, NumberLabels, PoseLabels
 
 pytestmark = pytest.mark.slow
 
@@ -27,13 +28,17 @@ def poses(count, seed, axes=2, hidden=False, **options):
     if hidden:
         visible = torch.rand(count, 7, generator=generator) > 0.25
         visible[visible.sum(1) <= 3] = True
-    labels = PoseLabels(90 * torch.rand(count, 7, axes, generator=generator), visible, skeleton=LIMBS, **options)
+    labels = PoseLabels(
+        90 * torch.rand(count, 7, axes, generator=generator), visible, skeleton=LIMBS, dim=axes, **options
+    )
     labels.part_names = JOINTS
     return labels
 
 
-def numbers(count, seed, **options):
-    return VectorLabels(torch.randn(count, generator=torch.Generator().manual_seed(seed)), **options)
+def numbers(count, seed, measure=PLAIN):
+    labels = NumberLabels(torch.randn(count, generator=torch.Generator().manual_seed(seed)))
+    labels.measure = measure
+    return labels
 
 
 def dates(count, seed):
@@ -44,11 +49,11 @@ def dates(count, seed):
 SPACES = {
     "poses": lambda count, seed: poses(count, seed),
     "poses, some joints hidden": lambda count, seed: poses(count, seed, hidden=True),
-    "poses, normalized": lambda count, seed: poses(count, seed, hidden=True, normalize=True, squared=False),
-    "poses, in space": lambda count, seed: poses(count, seed, axes=3, squared=False),
+    "poses, normalized": lambda count, seed: poses(count, seed, hidden=True, normalize=True),
+    "poses, in space": lambda count, seed: poses(count, seed, axes=3),
     "numbers": lambda count, seed: numbers(count, seed),
-    "numbers, with a scale": lambda count, seed: numbers(count, seed, squared=False, unit="USD", scales=[12345.0]),
-    "numbers with ties": lambda count, seed: VectorLabels(numbers(count, seed).values.round()),
+    "numbers, with a scale": lambda count, seed: numbers(count, seed, Measure("USD", 12345.0)),
+    "numbers with ties": lambda count, seed: NumberLabels(numbers(count, seed).values[:, 0].round()),
     "dates": dates,
 }
 
@@ -239,7 +244,7 @@ def test_hidden_joints_of_an_item_have_a_place_and_can_be_shown(chromium, tmp_pa
 
 
 def test_a_number_is_searched_by_a_slider(chromium, tmp_path):
-    train, items = (numbers(40, seed, unit="USD", scales=[1e6]) for seed in (0, 1))
+    train, items = (numbers(40, seed, Measure("USD", 1e6)) for seed in (0, 1))
     explored = searchable(train, items)
     write_page(tmp_path / "page", explored)
     with opened(chromium, f"file://{tmp_path}/page/index.html#4", 400) as page:

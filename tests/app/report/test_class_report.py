@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.retrieval import evaluate
 
 from contml.app.report.page import About, write_report
 from contml.app.report.plots import class_density_plot, png, training_plot
 from contml.app.report.ranking import RankingContent
 from contml.data import Pixels, Split
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.retrieval import evaluate
 from contml.labels import ClassLabels
 
 

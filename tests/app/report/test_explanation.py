@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.retrieval import evaluate
 
 from contml.app.report.examples import explain_pair, pair_table
 from contml.data import Pixels, Split
 from contml.data.renderers.labels import LabelMapExplainer, LabelMapRenderer
 from contml.data.renderers.poses import PoseExplainer, PoseRenderer
-from contml.evaluation import evaluate
 from contml.labels import (
     ClassLabels,
+    NumberLabels,
     PoseLabels,
     SegmentationLabels,
     VectorLabels,
@@ -21,7 +22,7 @@ from contml.labels import (
 )
 
 GREY = Image.new("RGB", (30, 30), "#808080")
-YEARS = VectorLabels([20.0, 24.1], squared=False, unit="years")
+YEARS = NumberLabels([20.0, 24.1], unit="years")
 
 
 def test_the_table_ends_with_the_label_distance():
@@ -40,7 +41,7 @@ def test_the_table_ends_with_the_label_distance():
 
 def poses():
     joints = np.array([[[5, 5], [10, 5], [20, 25]], [[5, 5], [10, 9], [23, 29]]], float)
-    labels, names = PoseLabels(joints, squared=True), ["head", "left_hand", "right_hand"]
+    labels, names = PoseLabels(joints), ["head", "left_hand", "right_hand"]
     return PoseExplainer(labels, PoseRenderer(joints, None, [(0, 1), (1, 2)], names))
 
 
@@ -67,7 +68,7 @@ def test_label_maps_show_where_they_differ():
 
 def test_a_split_without_an_explainer_is_explained_by_its_labels(tmp_path):
     values = torch.arange(12.0)[:, None]
-    split = Split([Pixels(GREY)] * 12, [f"写真{row}" for row in range(12)], VectorLabels(values, squared=False))
+    split = Split([Pixels(GREY)] * 12, [f"写真{row}" for row in range(12)], VectorLabels(values))
     _, ranking = evaluate(values, split.labels)
     found = explain_pair(split, ranking, {}, (0, 5))
     assert found.names == "query 写真0 and 写真5"

@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 from support.choices import mostly_slow
 from support.refusals import refuses
+from support.retrieval import evaluate
 
 from contml._support.text import interval_texts, number, percent
 from contml.app.report.embedding_map import main_direction, map_plots, principal_components, tsne
@@ -28,10 +29,9 @@ from contml.app.report.ranking import RankingContent
 from contml.contracts import Measure
 from contml.data import Pixels, Split
 from contml.data.split import TitledPictures, View
-from contml.evaluation import evaluate
 from contml.evaluation.evaluated import Evaluated, Selection, further, sentence, summary
 from contml.evaluation.results import Curve, Evaluation, Ranking, headline_k
-from contml.labels import ClassLabels, DateLabels, VectorLabels
+from contml.labels import ClassLabels, DateLabels, NumberLabels, VectorLabels
 
 PNGS = ["curves.png", "metrics.png", "density.png", "map.png", "tsne.png"]
 HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</script>"
@@ -49,7 +49,7 @@ def colours(n: int = 60, prefix: str = "images/", **parts: Any) -> Split:
     images = [
         Pixels(Image.new("RGB", (32, 32), tuple(np.random.default_rng(row).integers(0, 256, 3)))) for row in range(n)
     ]
-    labels = VectorLabels(torch.arange(n + 1.0))[:n].as_root()
+    labels = NumberLabels(torch.arange(n + 1.0))[:n].as_root()
     return Split(images, [f"{prefix}{row:04d}.jpg" for row in range(n)], labels, **parts)
 
 
@@ -91,7 +91,7 @@ def fake(n: int = 60, k: int = 20, d: int = 4, *, unit: str = "torso lengths") -
         "label_distance": Curve("Mean label distance", "lower", lines[0], [1.77] * k, lines[1]),
         "ndcg": Curve("NDCG", "higher", [0.731] * k, [0.312] * k, [1.0] * k),
     }
-    return Evaluation(unit, n, n - 1, curves, 0.8125), ranking
+    return Evaluation(unit, n, n - 1, curves, 0.8125, k=headline_k(len(curves["ndcg"].model))), ranking
 
 
 def no_ranking() -> Ranking:
@@ -383,7 +383,7 @@ def test_constant_embeddings(tmp_path: Path, value: float) -> None:
 def test_nothing_to_show(tmp_path: Path) -> None:
     ranking = no_ranking()
     curve = Curve("mean label distance", "lower", [math.nan], [math.nan], [math.nan])
-    evaluation = Evaluation("", 0, 0, {"label_distance": curve}, math.nan, skipped=12)
+    evaluation = Evaluation("", 0, 0, {"label_distance": curve}, math.nan, skipped=12, k=1)
     changes: dict[str, Any] = {"rows": [], "config": "", "ranking": ranking, "split": colours(0)}
     page = Page(write(tmp_path, evaluation=of_test(evaluation), **changes))
     assert "12 images skipped" in page.text
@@ -500,7 +500,7 @@ def dot_colours(labels: Any, count: int = 40) -> tuple[list[tuple[float, ...]], 
 
 def test_dots_of_a_map_have_the_colours_of_the_labels() -> None:
     """Numbers have a scale, with places by ratio where ratios count; classes a key each; dates are dates."""
-    numbers = VectorLabels([10.0**row for row in range(40)], squared=False)
+    numbers = NumberLabels([10.0**row for row in range(40)])
     numbers.title = "price $"
     numbers.measure = replace(numbers.measure, kind="linear")
     linear, legend = dot_colours(numbers)
@@ -633,7 +633,7 @@ def test_further_metrics_are_folded(tmp_path: Path) -> None:
 
 def test_summary_and_sentence() -> None:
     curve = Curve("Mean label distance", "lower", [0.38] * 20, [1.0] * 20, [0.15] * 20)
-    evaluation = Evaluation("metres", 10, 100, {"label_distance": curve}, 0.5)
+    evaluation = Evaluation("metres", 10, 100, {"label_distance": curve}, 0.5, k=2)
     table = summary(evaluation)
     assert table[0] == ["metric", "K", "model", "random", "oracle", "normalized"]
     assert [line[1] for line in table[1:]] == ["1", "5", "10", "20", "-"]
@@ -647,7 +647,7 @@ def test_summary_and_sentence() -> None:
     def changed_sentence(**lines: Any) -> str:
         return sentence(replace(evaluation, curves={"label_distance": replace(curve, **lines)}))
 
-    for kind, words in (("linear", " is 0.38"), ("root", ", squared, is 0.38"), ("ratio", ", in logarithms, is 0.38")):
+    for kind, words in (("linear", " is 0.38"), ("ratio", ", in logarithms, is 0.38")):
         assert sentence(replace(evaluation, measure=Measure("px", 4, kind))).startswith(f"Mean label distance@2{words}")
     assert "worse than random" in changed_sentence(model=[1.2] * 20)
     assert changed_sentence(oracle=[1.0] * 20).endswith("is 0.380; random: 1.00; oracle: 1.00.")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from PIL import Image
+from support.retrieval import evaluate
 
 from contml.app.report.page import About, write_report
 from contml.app.report.ranking import RankingContent
 from contml.data import Pixels, Split, View
-from contml.evaluation import Evaluated, evaluate
-from contml.labels import ClassLabels, VectorLabels, WeightedLabels
+from contml.evaluation import Evaluated
+from contml.labels import ClassLabels, NumberLabels, WeightedLabels
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,7 @@ def page_file(tmp_path_factory):
     """A report with every section, of long and hostile texts."""
     torch.manual_seed(0)
     values = torch.randn(40, 1)
-    spaces = {VectorLabels(values, squared=False, unit=HOSTILE): 1.0, ClassLabels(torch.arange(40) % 3): 1.0}
+    spaces = {NumberLabels(values, unit=HOSTILE): 1.0, ClassLabels(torch.arange(40) % 3): 1.0}
     images = [Pixels(Image.new("RGB", (40, 30), (6 * row, 90, 200))) for row in range(40)]
     split = Split(
         images,
@@ -38,7 +39,7 @@ def page_file(tmp_path_factory):
         RankingContent(ranking),
         split,
         Evaluated(evaluation, "test", "last", epoch=1, epochs=1),
-        About(HOSTILE, HOSTILE, rows, [HOSTILE], HOSTILE, [("Loss", HOSTILE)], HOSTILE, squared=False),
+        About(HOSTILE, HOSTILE, rows, [HOSTILE], HOSTILE, [("Loss", HOSTILE)], HOSTILE, ideal=1),
     )
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.label_spaces import space_of
+from support.retrieval import evaluate
 
 from contml._support.text import number, percent, plain_text
 from contml.app.report.examples import by_score, drawn, examples, queries_csv, surprises, worst
@@ -21,9 +23,9 @@ from contml.app.report.ranking import RankingContent, group_rows, label_rows
 from contml.app.report.suspects import report_errors
 from contml.contracts import Measure
 from contml.data import Pixels, Split, View
-from contml.evaluation import Evaluated, evaluate
+from contml.evaluation import Evaluated
 from contml.evaluation.evaluated import headline_words, shortened, summary
-from contml.labels import ClassLabels, OrdinalLabels, PoseLabels, VectorLabels, WeightedLabels
+from contml.labels import ClassLabels, NumberLabels, OrdinalLabels, PoseLabels, WeightedLabels
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +46,7 @@ def found(labels=None, items=40, noise=0.3, **parts):
     """A split, its evaluation and its ranking."""
     torch.manual_seed(0)
     values = torch.randn(items, 2)
-    split = split_of(VectorLabels(values) if labels is None else labels, **parts)
+    split = split_of(space_of(values) if labels is None else labels, **parts)
     embeddings = values + noise * torch.randn(items, 2)
     return split, *evaluate(embeddings, split.labels, groups=split.groups)
 
@@ -102,8 +104,8 @@ def test_the_first_screen_shows_the_best_the_median_and_the_worst_query_beside_t
         rows = [item.row for item in each.lines[0][1]]
         assert rows == ranking.model[each.row, :5].tolist()
         d = split.labels.pairwise([each.row], rows)[0].tolist()
-        assert [item.text for item in each.lines[0][1]] == [number(math.sqrt(x)) for x in d]  # squared label distance
-        assert f"3 nearest: {number(math.sqrt(float(ranking.values[each.row])))};" in each.details.replace("\xa0", " ")
+        assert [item.text for item in each.lines[0][1]] == [number(x) for x in d]
+        assert f"3 nearest: {number(float(ranking.values[each.row]))};" in each.details.replace("\xa0", " ")
 
 
 def test_classes_rank_from_high_to_low():
@@ -141,17 +143,16 @@ def test_few_queries(items):
 
 def test_poses_read_in_root_mean_square_pixels_per_joint():
     joints = 10 * torch.randn(6, 5, 2, dtype=torch.float64)
-    squared, plain = PoseLabels(joints), PoseLabels(joints, squared=False)
+    labels = PoseLabels(joints)
     for a, b in ((0, 1), (2, 5)):
         expected = math.sqrt(sum(float((joints[a, j] - joints[b, j]).square().sum()) for j in range(5)) / 5)
-        for labels in (squared, plain):
-            assert labels.measure.of(float(labels.pairwise([a], [b]))) == pytest.approx(expected, rel=1e-5)
-    assert squared.fingerprint() == PoseLabels(joints, unit="other").fingerprint()
+        assert labels.measure.of(float(labels.pairwise([a], [b]))) == pytest.approx(expected, rel=1e-5)
+    assert labels.fingerprint() == PoseLabels(joints, unit="other").fingerprint()
 
 
 def test_the_headline_is_in_the_unit_of_the_labels():
     values = torch.randn(40, 1, generator=torch.Generator().manual_seed(0))
-    labels = VectorLabels(values, squared=False)
+    labels = space_of(values)
     evaluation, _ = evaluate(values + 0.1 * torch.randn(40, 1), labels)
     main = evaluation.main
     model, random, oracle = (f"{number(10 * x)} years" for x in (main.model, main.random, main.oracle))
@@ -187,10 +188,10 @@ def test_one_row_per_label_of_a_sum():
     values, ids = torch.randn(40, 1), torch.arange(40) % 4
     present = torch.ones(40, 2, dtype=torch.bool)
     present[:5, 0] = False
-    spaces = {VectorLabels(values, squared=False, unit="age"): 1.0, ClassLabels(ids): 2.0}
+    spaces = {space_of(values, unit="age"): 1.0, ClassLabels(ids): 2.0}
     split, _, ranking = found(WeightedLabels(spaces, present=present))
     age, of_class = label_rows(split, ranking)
-    expected, _ = evaluate(ranking.embeddings[5:], VectorLabels(values[5:], squared=False))
+    expected, _ = evaluate(ranking.embeddings[5:], space_of(values[5:]))
     main = expected.main
     assert age == [
         "age",
@@ -210,7 +211,7 @@ def test_the_worst_groups():
     means = {g: float(ranking.values[groups == g].mean()) for g in range(10)}
     order = sorted(means, key=lambda g: -means[g])
     assert count == 10
-    assert rows == [[split.name(4 * g), "4", number(math.sqrt(means[g]))] for g in order]
+    assert rows == [[split.name(4 * g), "4", number(means[g])] for g in order]
     assert group_rows(*found()[::2]) == (0, [])
     houses = {"house": [float(2000 + row // 4) if row < 36 else None for row in range(40)]}
     split = replace(split, group_name="house", metadata=houses)
@@ -235,14 +236,14 @@ def test_the_worst_classes_have_the_lowest_values(count):
 def test_the_ideal_curve_is_the_least_squares_proportion():
     rng = np.random.default_rng(0)
     e, y = rng.uniform(0, 3, 200), rng.uniform(0, 9, 200)
-    for squared in (False, True):
-        x = e**2 if squared else e
+    for power in (1, 2, 0.5):
+        x = e**power
         factor = np.linalg.lstsq(x[:, None], y, rcond=None)[0][0]
         at = np.linspace(0, 3, 5)
-        np.testing.assert_allclose(ideal_curve(e, y, squared)(at), factor * (at**2 if squared else at))
-    assert not ideal_curve(np.zeros(3), np.zeros(3), True)(np.zeros(2)).any()
+        np.testing.assert_allclose(ideal_curve(e, y, power)(at), factor * at**power)
+    assert not ideal_curve(np.zeros(3), np.zeros(3), 2)(np.zeros(2)).any()
     pairs = torch.from_numpy(np.stack((e**2, e), 1))
-    (line,) = [each for each in density_plot(pairs, 1.0, True).axes[0].get_lines() if each.get_label() == "ideal"]
+    (line,) = [each for each in density_plot(pairs, 1.0, 2).axes[0].get_lines() if each.get_label() == "ideal"]
     np.testing.assert_allclose(line.get_ydata(), np.asarray(line.get_xdata()) ** 2, atol=1e-9)
     assert not [each for each in density_plot(pairs, 1.0).axes[0].get_lines() if each.get_label() == "ideal"]
 
@@ -262,7 +263,7 @@ def test_a_label_with_words_is_text_and_not_drawn():
     def renderer(picture, row, size):
         return Image.new("RGB", (size, size), "red")
 
-    labels = VectorLabels(torch.arange(3.0)).with_texts([f"{row} 歳\x00<b>" for row in range(3)])
+    labels = NumberLabels(torch.arange(3.0)).with_texts([f"{row} 歳\x00<b>" for row in range(3)])
     album = Album(split_of(labels))
     assert album.label(2) == "2 歳\\x00<b>"
     assert album.picture(0) == drawn(split_of(labels), 0, ITEM, {}, label=False) != drawn(split_of(labels), 0, ITEM, {})
@@ -287,14 +288,14 @@ def test_a_page_that_is_too_large_gets_smaller_pictures(tmp_path, monkeypatch):
         command="contml train 'a <b>'",
         facts=[("Loss", "log_ratio <b>")],
         usage="model = contml.load('a')",
-        squared=True,
+        ideal=2,
     )
     page = write_report(tmp_path / "b", *found_here, about).read_text(encoding="utf-8")
     assert len(page.encode()) < whole
     for words in (
         "log_ratio &lt;b&gt;",
         "model = contml.load(&#39;a&#39;)",
-        "to the squared embedding",
+        "to the power 2",
         "写真 &lt;b&gt;",
     ):
         assert words in page.replace("in proportion to the squared", "to the squared")
@@ -302,7 +303,7 @@ def test_a_page_that_is_too_large_gets_smaller_pictures(tmp_path, monkeypatch):
 
 
 def test_embedded_pictures_are_webp_of_limited_width():
-    text = Album(split_of(VectorLabels(torch.arange(3.0)))).embedded(Image.new("RGB", (3000, 30)))
+    text = Album(split_of(NumberLabels(torch.arange(3.0)))).embedded(Image.new("RGB", (3000, 30)))
     assert text.startswith("data:image/webp;base64,")
     assert Image.open(io.BytesIO(base64.b64decode(text.partition(",")[2]))).width == 1440
 
@@ -315,7 +316,7 @@ def test_plain_text():
 def test_label_errors_of_many_items_are_those_of_a_sample(monkeypatch):
     monkeypatch.setattr("contml.app.report.suspects.FITTED", 40)
     x = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
-    split = Split([Pixels(np.zeros((8, 8, 3), np.uint8))] * 100, [*map(str, range(100))], VectorLabels(x[:, 0]))
+    split = Split([Pixels(np.zeros((8, 8, 3), np.uint8))] * 100, [*map(str, range(100))], NumberLabels(x[:, 0]))
     found = report_errors(split, x, torch.tensor([3]))
     assert found is not None
     rows = found.order.sort().values

@@ -90,7 +90,7 @@ def test_weights_give_the_gradient_of_the_embeddings(name):
     loss = construct(name).double()
     x = nn.functional.normalize(torch.randn(12, 6, dtype=torch.float64), dim=1).requires_grad_()
     classes = torch.tensor([0, 1, 2, 0, 3, 1, 0, 2, 3, 1, 0, 1])
-    labels = ClassLabels.from_ids(classes)
+    labels = ClassLabels(classes)
     values, _ = loss.sums(loss.compare(x, labels))
     (expected,) = torch.autograd.grad(values.sum(), x)
     w = pair_weights(loss, x, labels)

@@ -64,7 +64,7 @@ def expected(x, y, t):
 def test_an_idea_is_its_formula(name, items, rows):
     torch.manual_seed(items)
     x = torch.randn(items, 4, dtype=torch.float64, requires_grad=True)
-    labels = VectorLabels(torch.randint(0, 6, (items, 1)).double(), squared=False)
+    labels = VectorLabels(torch.randint(0, 6, (items, 1)).double())
     loss = {
         "ranks": lambda: SmoothRanksOfRatios(0.2, labels=labels),
         "both": lambda: RanksAndRatios(0.2, 0.3, labels=labels),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import shlex
 import shutil
 import sys
@@ -27,7 +26,7 @@ from contml import work
 from contml._support.files import unwritable
 from contml.app.experiment import load
 from contml.app.trials.sweep import sweep
-from contml.labels import VectorLabels
+from contml.labels import NumberLabels
 from contml.work import run as run_items
 
 MARGINS = "loss.margin=0.05,0.1,0.15,0.2"
@@ -372,7 +371,7 @@ def test_a_single_training_is_compared_by_its_queries(trainings):
     trainings.queries = True
     result = run([MARGINS])
     chosen, best, seeds = result.sentences()
-    assert chosen.startswith("chosen: trial 1, loss.margin=0.1: label distance@10 20.3 on")
+    assert chosen.startswith("chosen: trial 1, loss.margin=0.1: label distance@10 411 on")
     expected = "trial 1 is best: its mean label distance@10 is lower than that of trial 2, the second best, by 0."
     assert best.startswith(expected)
     assert "--seeds 3" in seeds
@@ -389,13 +388,12 @@ def test_a_single_training_is_compared_by_its_queries(trainings):
 
 
 def test_trials_in_the_unit_of_the_labels(trainings, monkeypatch):
-    labels = VectorLabels(torch.arange(40.0) ** 2, squared=True, unit="km")
+    labels = NumberLabels(torch.arange(40.0) ** 2, unit="km")
     monkeypatch.setattr(sweeps, "squares", lambda *_, **__: replace(squares(40), labels=labels))
     result = run([MARGINS])
-    assert labels.measure.kind == "root"
     assert result.table()[0][-1] == "label distance@10, km"
-    assert result.table()[1][-1] == f"{math.sqrt(result.trials[0].mean):.1f}"
-    assert f"{math.sqrt(result.trials[0].mean):.1f} km on the validation split" in result.sentences()[0]
+    assert result.table()[1][-1] == labels.measure.text(result.trials[0].mean, unit=False)
+    assert f"{labels.measure.text(result.trials[0].mean)} on the validation split" in result.sentences()[0]
 
 
 def test_an_error_of_the_machine_is_no_result_and_one_of_the_options_is(trainings, monkeypatch):

@@ -26,11 +26,11 @@ places: {data: a folder}
 inputs: {changes: [model.backbone=small_cnn, model.weights=none]}
 train: [model.backbone=features, model.dim=4]
 sets:
-  gauges: {config: scalar/synthetic, values: {squared: "false"}}
+  gauges: {config: scalar/synthetic}
 methods:
   raw: {baseline: features, grid: [[normalize=false, normalize=true]]}
   log_ratio:
-    changes: [loss=log_ratio, loss.squared=$squared]
+    changes: [loss=log_ratio, loss.squared=false]
     grid: [[model.normalize=false, model.normalize=true], {optimizer.lr: [0.01, 0.02]}]
   cosent:
     changes: [loss=cosent]
@@ -64,7 +64,7 @@ def test_every_trial_of_a_method_is_another_training(name):
     suite = read_suite(name)
     for method_name in suite.trained:
         method = suite.methods[method_name]
-        fixed = [change.replace("$squared", "true") for change in method.changes if change.startswith("loss")]
+        fixed = [change for change in method.changes if change.startswith("loss")]
         trainings = set()
         for options in [*method.options, *method.further(method.options[0], suite.further)]:
             changes = [*fixed, *options.split()]
@@ -243,7 +243,10 @@ def claim(**keys):
         (("further: 2", "scores: [recall@1, recall@1]"), {"subject": "scores", "got": "twice"}),
         (("further: 2", "scores: [recall@1, label_distance@10]"), {"subject": "scores", "allowed": "classes, or"}),
         (("inputs: {changes: [model.backbone=small_cnn, model.weights=none]}\n", ""), {"subject": "raw.baseline"}),
-        (('"false"}}', '"false"}, options_of: gauges}'), {"subject": "gauges.options_of", "allowed": "earlier"}),
+        (
+            ("scalar/synthetic}", "scalar/synthetic, options_of: gauges}"),
+            {"subject": "gauges.options_of", "allowed": "earlier"},
+        ),
         (("further: 2", claim(better="cosin")), {"subject": "claims.0.better", "hint": "'cosent'", "origin": ":19"}),
         (("further: 2", claim(sets="[cars]")), {"subject": "claims.0.sets", "got": "cars"}),
         (("further: 2", claim(page="3")), {"subject": "claims.0.page", "got": "unknown", "origin": ":19"}),
@@ -256,8 +259,8 @@ def test_an_error_of_a_suite_names_the_key(write_suite, change, fields):
 
 
 def test_a_suite_is_another_one_with_changes(write_suite, tmp_path):
-    gauges = 'gauges: {config: scalar/synthetic, values: {squared: "false"}}'
-    rooms = "rooms: {config: layout/synthetic, values: {squared: a}}"
+    gauges = "gauges: {config: scalar/synthetic}"
+    rooms = "rooms: {config: layout/synthetic}"
     of_both = ("baseline: features", "baseline: features, sets: [gauges, rooms]")
     base = read_suite(write_suite((gauges, f"{gauges}\n  {rooms}"), of_both))
     path = tmp_path / "other.yaml"
@@ -270,9 +273,7 @@ def test_a_suite_is_another_one_with_changes(write_suite, tmp_path):
     assert suite.methods["log_ratio"] == base.methods["log_ratio"]
     assert suite.methods["raw"].sets == ("gauges",)
     assert (suite.title, suite.inputs, suite.trials) == (base.title, base.inputs, base.trials)
-    path.write_text(
-        f"base: {tmp_path / 'tiny.yaml'}\nsets: {{dials: {{config: scalar/synthetic, values: {{squared: a}}}}}}\n"
-    )
+    path.write_text(f"base: {tmp_path / 'tiny.yaml'}\nsets: {{dials: {{config: scalar/synthetic}}}}\n")
     assert list(read_suite(str(path)).methods) == ["log_ratio", "cosent"], "raw is defined on no set that is left"
     own = "methods: {log_ratio: {grid: [{optimizer.lr: [1, 2]}]}}\ntrials: 2"
     path.write_text(f"base: {tmp_path / 'tiny.yaml'}\n{own}\n")

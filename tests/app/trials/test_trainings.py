@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 from support.refusals import refuses
+from support.retrieval import evaluate
 
 from contml.app.trials.benchmark import benchmark, page_of, trainings_of
 from contml.app.trials.measure import query_scores, ridge
 from contml.app.trials.page import ONE_SEED, SetScores, claim_verdicts, set_scores
 from contml.app.trials.suite import Claim, Method, Suite
 from contml.data import Split
-from contml.evaluation import evaluate, mean_average_precision_at_r, recall_at_k
-from contml.labels import ClassLabels, VectorLabels
+from contml.evaluation import mean_average_precision_at_r, recall_at_k
+from contml.labels import ClassLabels, NumberLabels
 
 SUITE = (Path(__file__).parent / "tiny.yaml").read_text()
 
@@ -198,7 +199,7 @@ def test_the_score_of_a_query_excludes_its_own_group():
     """As in `measure`: of the evaluation of a split whose items are all queries."""
     generator = torch.Generator().manual_seed(1)
     x, y, groups = torch.randn(20, 3, generator=generator), torch.rand(20, generator=generator), torch.arange(20) // 2
-    split = Split([str(Path("a"))] * 20, ["a"] * 20, VectorLabels(y, squared=False), groups=groups)
+    split = Split([str(Path("a"))] * 20, ["a"] * 20, NumberLabels(y), groups=groups)
     evaluation, ranking = evaluate(x, split.labels, groups=split.groups)
     k = evaluation.k
     span = (ranking.random_values - ranking.oracle_values).mean()
@@ -280,7 +281,7 @@ def test_the_scores_of_queries_are_those_of_the_evaluation():
 def test_the_score_of_queries_of_graded_labels_is_the_normalized_score():
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(40, 3, generator=generator), torch.rand(40, generator=generator)
-    evaluation, ranking = evaluate(x, VectorLabels(y, squared=False))
+    evaluation, ranking = evaluate(x, NumberLabels(y))
     found = query_scores("label_distance@10", evaluation, ranking)
     at = evaluation.curves["label_distance"].at(evaluation.k)
     assert float(found.mean()) == pytest.approx(at.normalized(), rel=1e-6)

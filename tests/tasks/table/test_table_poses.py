@@ -91,7 +91,7 @@ def test_every_form_is_the_same_label_space(folder, joints, hides):
     if hides:
         visible = np.ones((COUNT, joints), int)
         visible[np.arange(COUNT), np.arange(COUNT) % joints] = 0
-    expected = PoseLabels(values[12:], None if visible is None else visible[12:], squared=False).pairwise()
+    expected = PoseLabels(values[12:], None if visible is None else visible[12:]).pairwise()
     tasks = [
         file(write_arrays(folder, values, visible), {"joints": "pose"}),
         file(write_people(folder, values, visible), {"joints": "pose"}),
@@ -113,8 +113,8 @@ def test_options_names_and_other_arrays(folder):
     names, limbs = ["left_hand", "head", "right_hand", "foot"], [[0, 1], [1, 2]]
     others = {"joint_names": names, "skeleton": limbs, "video": np.arange(COUNT) // 4}
     data = write_arrays(folder, values, **others)
-    task = file(data, {"joints": {"kind": "pose", "squared": True}}, group="video")
-    assert task.train.labels.pairwise()[0, 1] == pytest.approx(((values[0] - values[1]) ** 2).sum(), rel=1e-6)
+    task = file(data, {"joints": "pose"}, group="video")
+    assert task.train.labels.pairwise()[0, 1] == pytest.approx(((values[0] - values[1]) ** 2).sum() ** 0.5, rel=1e-6)
     assert (task.train.labels.part_names, len(task.train.view.legend)) == (names, 3)
     assert task.train.labels.skeleton == [(0, 1), (1, 2)]
     assert (task.train.group_name, len(task.train.groups.unique())) == ("video", 3)
@@ -132,7 +132,7 @@ def test_keypoints_of_coco(folder):
     values, visible = poses(17), np.ones((COUNT, 17), int)
     visible[:, 3] = 0
     task = file(write_coco(folder, values, visible), {"keypoints": "pose"})
-    expected = PoseLabels(values[:12], visible[:12], squared=False)
+    expected = PoseLabels(values[:12], visible[:12])
     torch.testing.assert_close(task.train.labels.pairwise(), expected.pairwise())
     assert [*task.train.labels.part_names] == COCO_NAMES
     assert task.train.labels.skeleton[0] == (15, 13)

@@ -1,0 +1,50 @@
+"""Mirrored images: refused where they would change the label distances that a loss reads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.label_spaces import SPACES
+from support.refusals import refuses
+
+from contml.app.experiment import load
+from contml.labels import NumberLabels, PoseLabels, SegmentationLabels, ThresholdLabels, WeightedLabels
+from contml.losses import CrossBatchMemory, LogRatioLoss
+from contml.training import EmbeddingStep
+from contml.training.setup import check_flip
+
+POSES = PoseLabels(torch.rand(6, 4, 2))
+MAPS = SegmentationLabels(torch.arange(6 * 16).reshape(6, 4, 4) % 3, 3)
+SUM = WeightedLabels({NumberLabels(torch.rand(6)): 1.0, MAPS: 1.0})
+ALONE, MEMORY = EmbeddingStep(loss=LogRatioLoss()), EmbeddingStep(loss=CrossBatchMemory(LogRatioLoss(), 8))
+
+
+@pytest.mark.parametrize("labels", [POSES, MAPS, SUM, ThresholdLabels(MAPS, 0.5), POSES[[1, 0]]], ids=repr)
+def test_mirrored_images_have_other_label_distances(labels):
+    for flip, step in (("image", ALONE), ("image", MEMORY)):
+        with refuses("flip", f"image, with {type(labels.root).__name__}", "batch or none"):
+            check_flip(flip, labels, step)
+    with refuses("flip", "batch, with", "none"):
+        check_flip("batch", labels, MEMORY)
+    for flip, step in (("batch", ALONE), ("none", MEMORY)):
+        check_flip(flip, labels, step)
+
+
+def test_mirroring_changes_no_numbers():
+    for flip in ("image", "batch", "none"):
+        check_flip(flip, NumberLabels(torch.rand(6)), MEMORY)
+
+
+def test_a_distance_that_mirroring_one_item_changes_says_so(tmp_path):
+    assert {name for name, make in SPACES.items() if not make(tmp_path).mirrored} >= {"poses", "segmentation"}
+    mirrored = POSES.joints * torch.tensor([-1.0, 1.0])
+    one = PoseLabels(torch.stack([mirrored[0], POSES.joints[1]])).pairwise()[0, 1]
+    both = PoseLabels(mirrored).pairwise()[0, 1]
+    assert both == pytest.approx(float(POSES.pairwise()[0, 1])) != pytest.approx(float(one))
+
+
+@pytest.mark.parametrize("changes", [["images.flip=image"], ["images.flip=batch", "memory={size: 8}"]])
+def test_a_config_with_such_a_flip_is_refused(changes):
+    experiment = load("pose/synthetic", ["task.train=200", "task.test=30", "task.queries=10", *changes])
+    with refuses("images.flip", "with PoseLabels", "none", origin="command line"):
+        experiment.build_trainer(experiment.build_task(), quiet=True)
