@@ -21,6 +21,7 @@ from contml.data.features import finished_file, read_features
 from contml.data.sources import ImageFile
 from contml.data.split import Split
 from contml.data.tables import read_table
+from contml.labels import NumberLabels
 from contml.models import weights
 from contml.runs import open_run
 from contml.search import Index, bundle
