@@ -22,7 +22,7 @@ ALLOWED = {
     # What loads and flips the images may be anybody's own class.
     "training/trainer.py:Trainer.__init__: images": "own images may not say whether they are flipped",
     # Classes alone have names; classes of an own label space may have none.
-    "losses/proxies.py:ClassIndex.recognize: labels": "names tell the ids of one run from those of another",
+    "losses/proxies.py:ClassIndex.recognize: labels": "ids of two runs with other names differ",
     # The loss of a config may be a function that makes one.
     "config/schema.py:_from_data: parameter.annotation": "annotations may be types or their names",
     # Models are any torch.nn.Module.
