@@ -20,7 +20,12 @@ ALLOWED = {
     # A sampler may be anybody's own class.
     "testing.py:_sampler_failures: sampler": "a sampler may keep a state",
     "training/setup.py:check_items: sampler": "a sampler may know the number of its items",
+    # What loads and flips the images may be anybody's own class.
+    "training/trainer.py:Trainer.__init__: images": "own images may not say whether they are flipped",
+    # Classes alone have names; classes of an own label space may have none.
+    "losses/proxies.py:ClassIndex.recognize: labels": "ids of two runs with other names differ",
     # The loss of a config may be a function that makes one.
+    "config/schema.py:_from_data: parameter.annotation": "annotations may be types or their names",
     # Models are any torch.nn.Module.
     "models/backbones.py:build: backbone": "a network may say which pixels it expects",
     "training/hdml.py:HDML.check: model": "refuses a model without the head that it needs",
@@ -32,7 +37,9 @@ ALLOWED = {
     "models/adapter.py:_adapted: module": "layers of peft have matrices",
     # Objects of other libraries, in one version or another.
     "search/nearest.py:Graph.search: self._index": "faiss.contrib.torch_utils replaces its search",
-    "search/segments.py:_opened: os": "flags of POSIX or of Windows alone",
+    "_support/files.py:_no_link: os": "flags of POSIX alone",
+    "_support/files.py:opened: os": "flags of POSIX or of Windows alone",
+    "processes.py:wait_longer: dist": "torch 2.14 and later",
     "search/segments.py:_opened: error": "errors of the system have a text",
     "training/optimizers.py:_eager: kind": "optimizers of PyTorch have methods that its compiler wraps",
     "data/values.py:_numbers: picture": "pictures of Pillow that were not read from a file have no tiles",

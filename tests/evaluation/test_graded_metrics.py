@@ -301,3 +301,12 @@ def test_bad_input():
         recall_within(good, good, [0.5], 6)
     assert math.isnan(hierarchical_average_precision(good, good * 0))
     assert math.isnan(kendall_tau(good, good * 0))
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_the_regression_of_more_ties_than_are_ranked_is_by_the_mean_of_all(dim):
+    values = torch.randn(300, dim, generator=torch.Generator().manual_seed(0)).double()
+    curve = evaluate(torch.zeros(300, 2), VectorLabels(values))[0].curves["knn_error"]
+    expected = float(((values.sum(0) - values) / 299 - values).norm(dim=1).mean())
+    assert curve.model[0] == pytest.approx(expected) == curve.random[0]
+    assert curve.model[-1] == pytest.approx(expected)

@@ -69,26 +69,24 @@ def test_with_groups_of_unequal_size_it_is_that_of_bell_and_mccaffrey():
         assert half_width(values, items) == pytest.approx(expected)
 
 
-def test_the_variance_counts_each_pair_of_values_that_share_an_item_once():
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_variance_counts_each_pair_of_values_that_share_an_item_once(size):
     random = np.random.default_rng(1)
-    for size in (1, 2, 3):
-        items = np.stack([random.choice(24, size, replace=False) for _ in range(30)])
-        values = random.normal(size=24)[items].sum(1)
-        residuals, sets = values - values.mean(), [set(row) for row in items.tolist()]
-        independent = values.var(ddof=1) / 30
-        shared = 0.0
-        subsets = {
-            subset for row in sets for n in range(1, size + 1) for subset in itertools.combinations(sorted(row), n)
-        }
-        for subset in subsets:
-            own = np.array([row.issuperset(subset) for row in sets])
-            shared -= (-1) ** len(subset) * residuals[own].sum() ** 2 / (1 - own.mean()) ** size
-        found = variance_of_mean(torch.from_numpy(values), torch.from_numpy(items))
-        assert found == pytest.approx(max(independent, shared / 30**2))
-        assert variance_of_mean(torch.from_numpy(values)) == pytest.approx(independent)
-        # Without the correction, it is the sum over the pairs of values that share an item.
-        plain = sum(residuals[t] * residuals[u] for t in range(30) for u in range(30) if sets[t] & sets[u])
-        assert found > max(independent, plain / 30**2)
+    items = np.stack([random.choice(24, size, replace=False) for _ in range(30)])
+    values = random.normal(size=24)[items].sum(1)
+    residuals, sets = values - values.mean(), [set(row) for row in items.tolist()]
+    independent = values.var(ddof=1) / 30
+    shared = 0.0
+    subsets = {subset for row in sets for n in range(1, size + 1) for subset in itertools.combinations(sorted(row), n)}
+    for subset in subsets:
+        own = np.array([row.issuperset(subset) for row in sets])
+        shared -= (-1) ** len(subset) * residuals[own].sum() ** 2 / (1 - own.mean()) ** size
+    found = variance_of_mean(torch.from_numpy(values), torch.from_numpy(items))
+    assert found == pytest.approx(max(independent, shared / 30**2))
+    assert variance_of_mean(torch.from_numpy(values)) == pytest.approx(independent)
+    # Without the correction, it is the sum over the pairs of values that share an item.
+    plain = sum(residuals[t] * residuals[u] for t in range(30) for u in range(30) if sets[t] & sets[u])
+    assert found > max(independent, plain / 30**2)
 
 
 def test_where_all_values_share_an_item_there_is_no_interval():
@@ -99,12 +97,12 @@ def test_where_all_values_share_an_item_there_is_no_interval():
     assert half_width([1.0, 1.0, 1.0], torch.tensor([[0], [0], [1]])) == 0
 
 
+@pytest.mark.parametrize(("groups", "count"), [(None, 12), (torch.arange(4).repeat(3)[:, None], 4)], ids=["", "groups"])
 @pytest.mark.parametrize("value", [0.0, 1.0])
-def test_a_share_of_none_or_all_has_the_exact_binomial_interval(value):
-    hits, groups = torch.full((12,), value), torch.arange(4).repeat(3)[:, None]
-    for items, count in ((None, 12), (groups, 4)):
-        exact = stats.binomtest(int(value * count), count).proportion_ci(0.95, "exact")
-        assert half_width_of_share(hits, items) == pytest.approx(exact.high - exact.low)
+def test_a_share_of_none_or_all_has_the_exact_binomial_interval(value, groups, count):
+    hits = torch.full((12,), value)
+    exact = stats.binomtest(int(value * count), count).proportion_ci(0.95, "exact")
+    assert half_width_of_share(hits, groups) == pytest.approx(exact.high - exact.low)
     assert math.isnan(half_width_of_share(hits, torch.zeros(12, 1, dtype=torch.long)))
     mixed = torch.tensor([1.0, 0.0, 1.0, 1.0])
     assert half_width_of_share(mixed) == half_width(mixed) > 0

@@ -277,10 +277,11 @@ def test_hidden_items_are_refused_or_dropped():
         PoseLabels(joints, visible, hidden="keep")
 
 
-def test_half_of_the_joints_are_not_enough():
-    joints, visible = joints_and_visible(joints=4)
-    visible[2, :2] = False
-    with refuses("item 2", got="2 of 4 joints visible, and 0 more", allowed="half", hint="hidden=drop"):
+@pytest.mark.parametrize("half", [2, 7])
+def test_half_of_the_joints_are_not_enough(half):
+    joints, visible = joints_and_visible(joints=2 * half)
+    visible[2, :half] = False
+    with refuses("item 2", f"{half} of {2 * half} joints visible, and 0 more", "half", hint="hidden=drop"):
         PoseLabels(joints, visible)
 
 

@@ -214,6 +214,15 @@ def test_a_changed_image_is_refused_and_embedded_again_after_its_removal(contml,
     assert "photos/04.png: changed since" in refused("index", "run", "photos", "--out", "i")
 
 
+@pytest.mark.parametrize("name", ["04.png", "sub/05.png"])
+def test_a_removed_image_that_changed_is_another_one(contml, model, photos, name):
+    contml("index", "run", "photos", "--out", "i")
+    contml("index", "--out", "i", "--remove", name, "--remove", "06.png")
+    Image.new("RGB", (8, 8), "blue").save(photos / name)
+    assert contml("index", "run", "photos", "--out", "i")[1].startswith("i: 1 images added, 11 in all\n")
+    assert Index.open("i").embeddings([name])[0].tolist() == [0, 0, 1]
+
+
 def test_a_copy_of_an_image_is_unchanged(contml, refused, model, photos):
     """A file of another time and the same content, of an image in the index and of a removed one."""
     contml("index", "run", "photos", "--out", "i")

@@ -83,12 +83,13 @@ def test_token_file_and_lists(flickr_folder):
     assert picture.size == (200, 200)
 
 
-def test_an_image_that_is_not_there_is_refused_or_left_out(flickr_folder):
+@pytest.mark.parametrize("name", ["2258277193_586949ec62.jpg.1", "none.jpg"])
+def test_an_image_that_is_not_there_is_refused_or_left_out(flickr_folder, name):
     """Five captions of 2258277193_586949ec62.jpg.1 have no image; they are in no list and not used."""
     texts = read_tokens(flickr_folder / "Flickr8k.token.txt")
     assert len(texts["2258277193_586949ec62.jpg.1"]) == 5
-    edit(flickr_folder / "Flickr_8k.trainImages.txt", lambda text: text + "2258277193_586949ec62.jpg.1\nnobody.jpg\n")
-    path = flickr_folder / "Flicker8k_Dataset" / "2258277193_586949ec62.jpg.1"
+    edit(flickr_folder / "Flickr_8k.trainImages.txt", lambda text: f"{text}{name}\nnobody.jpg\n")
+    path = flickr_folder / "Flicker8k_Dataset" / name
     rejected((str(path), f"2 of {TRAIN + 2} training images", "", "missing=drop"), flickr, flickr_folder)
     task = flickr(str(flickr_folder), missing="drop", dim=10)
     assert len(task.train) == TRAIN

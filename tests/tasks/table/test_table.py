@@ -123,19 +123,14 @@ def test_numbers_come_in_units_of_the_training_rows_spread(folder, rows):
         assert f"a label distance of 1 is {size:.4g}" in column(task, "reading")[2]
 
 
-def test_columns_of_a_vector_have_a_unit_each_and_a_list_has_one(folder, rows):
-    task = table(folder, {"reading,grade": "vector"})
-    train = np.array([[float(rows[n]["reading"]), float(rows[n]["grade"])] for n in numbers_of(task.train)])
-    test = np.array([[float(rows[n]["reading"]), float(rows[n]["grade"])] for n in numbers_of(task.test)]) / train.std(
-        0
-    )
-    want = np.linalg.norm(test[:, None] - test, axis=2)
-    torch.testing.assert_close(task.test.labels.pairwise().double(), torch.from_numpy(want), rtol=1e-5, atol=1e-5)
-    task = table(folder, {"needle": "vector"})
-    train = np.array([json.loads(rows[n]["needle"]) for n in numbers_of(task.train)])
-    test = np.array([json.loads(rows[n]["needle"]) for n in numbers_of(task.test)])
-    want = np.linalg.norm(test[:, None] - test, axis=2) / np.sqrt(train.var(0).mean())
-    torch.testing.assert_close(task.test.labels.pairwise().double(), torch.from_numpy(want), rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("name", ["reading,grade", "needle"])
+def test_columns_of_a_vector_have_a_unit_each_and_a_list_has_one(folder, rows, name):
+    task, is_list = table(folder, {name: "vector"}), name == "needle"
+    values = [json.loads(row[name]) if is_list else [float(row[key]) for key in name.split(",")] for row in rows]
+    train, test = (np.array([values[n] for n in numbers_of(split)]) for split in (task.train, task.test))
+    test = test / (np.sqrt(train.var(0).mean()) if is_list else train.std(0))
+    want = torch.from_numpy(np.linalg.norm(test[:, None] - test, axis=2))
+    torch.testing.assert_close(task.test.labels.pairwise().double(), want, rtol=1e-5, atol=1e-5)
 
 
 def test_maps_and_captions_are_those_of_their_own_spaces(folder, rows):
@@ -638,6 +633,16 @@ def test_a_date_in_another_form_is_refused(folder, rows):
             [{**row, "taken": f"{1 + n % 28}.11.2026"} for n, row in enumerate(rows)],
             labels={"taken": "auto"},
         )
+
+
+@pytest.mark.parametrize("names", ["cab", "bca"])
+def test_groups_are_numbered_in_the_order_of_their_names(folder, rows, names):
+    rows = [{**row, "maker": f"{names[n % 3]} {n % 9}"} for n, row in enumerate(rows)]
+    task = own(folder, rows, {"reading": "number"}, image="image", group="maker")
+    for split in (task.train, task.test):
+        makers = [rows[number]["maker"] for number in numbers_of(split)]
+        assert split.groups.tolist() == [sorted({*makers}).index(maker) for maker in makers]
+    assert task.train.groups.max() > 5
 
 
 def test_a_group_can_be_excluded_from_the_gallery(folder, rows):
