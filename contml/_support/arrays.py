@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import opened
+from contml._support.door import opened
 
 
 def read_arrays(path: Path, most_bytes: int) -> dict[str, np.ndarray[Any, Any]]:

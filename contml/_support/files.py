@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from filelock import FileLock, Timeout
 
+from contml._support.door import opened
 from contml._support.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -400,32 +401,6 @@ def remove_folder(folder: Path) -> None:
     with suppress(OSError):
         folder.rename(temporary)
     shutil.rmtree(temporary, ignore_errors=True)
-
-
-def opened(path: Path, *, links: bool = True) -> BinaryIO:
-    """Opens a regular file for reading. The open file is checked, so that nothing can be put in its place meanwhile.
-
-    Args:
-        path: the file.
-        links: whether it may be a link to a file.
-
-    Raises:
-        OSError: there is no such file, or it cannot be opened.
-        InputError: it is a folder, a pipe or a device, which may never end.
-    """
-    # Without O_NONBLOCK, opening a pipe would wait for a writer.
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    mode = stat.S_IFSOCK
-    try:
-        descriptor = os.open(path, flags if links else flags | getattr(os, "O_NOFOLLOW", 0))
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISREG(mode):
-            return os.fdopen(descriptor, "rb")
-        os.close(descriptor)
-    except OSError as error:
-        if error.errno != errno.ENXIO:  # a socket
-            raise
-    raise InputError(str(path), "a folder" if stat.S_ISDIR(mode) else "not a regular file", "must be a file")
 
 
 def read_bytes(path: Path, limit: int, too_large: Callable[[Path, str], InputError] | None = None) -> bytes:

@@ -25,7 +25,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import opened
+from contml._support.door import opened
 
 T = TypeVar("T")
 #: An RGB image: uint8 `[H, W, 3]`.

@@ -49,6 +49,9 @@ class CrossBatchMemory(nn.Module):
     embeddings: Tensor
     rows: Tensor
 
+    #: Images of several batches are compared, which are mirrored apart.
+    compares_batches = True
+
     @check_ranges
     def __init__(
         self, loss: Loss, size: PositiveInt = 8192, start: NonNegativeInt = 0, *, embedding_dim: int | None = None

@@ -33,7 +33,8 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from contml._support.errors import InputError, one_line
-from contml._support.files import atomic, opened, write
+from contml._support.door import opened
+from contml._support.files import atomic, write
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 #: The type of a metadata column. A key that has two types is widened: int to float, all others to text.

@@ -15,7 +15,6 @@ from contml._support.validation import check_range
 from contml.contracts import Sampler
 from contml.data.split import SPLIT_TITLES, Split, check_split
 from contml.labels.base import LabelSpace
-from contml.losses.memory import CrossBatchMemory
 from contml.models.network import Network, stage_of
 from contml.processes import CONNECTED_WITHIN, close_at_exit, wait_longer
 from contml.training.optimizers import ParameterGroups
@@ -140,7 +139,7 @@ def check_flip(flip: str, labels: LabelSpace, step: nn.Module) -> None:
     Raises:
         InputError: images are mirrored one by one, or batches are compared with a memory.
     """
-    has_memory = any(isinstance(module, CrossBatchMemory) for module in step.modules())
+    has_memory = any(getattr(module, "compares_batches", False) for module in step.modules())
     if not labels.mirrored and (flip == "image" or (flip == "batch" and has_memory)):
         got = f"{flip}, with {type(labels.root).__name__}, whose distances change if one of two images is mirrored"
         raise InputError("flip", got, f"must be {'none, with a memory' if has_memory else 'batch or none'}")
