@@ -219,14 +219,17 @@ def test_integer_classes_warn_once():
         assert "labels[rows] of a ClassLabels" in str(warnings[0].message)
 
 
+POINTS = torch.rand(4, 2, generator=torch.Generator().manual_seed(0))
+
+
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize(
     "labels",
     [
         torch.tensor([0.5, 1.0, 2.0, 4.0]),
-        torch.rand(4, 4).fill_diagonal_(0),
+        torch.cdist(POINTS, POINTS),
         torch.ones(4, 4).fill_diagonal_(0).long(),
-        MatrixLabels(torch.rand(4, 4).fill_diagonal_(0), torch.arange(4)),
+        MatrixLabels(torch.cdist(POINTS, POINTS), torch.arange(4)),
     ],
     ids=["numbers", "label distances", "label distances of integers", "a matrix with a row for each anchor"],
 )
@@ -403,7 +406,7 @@ def test_labels_of_another_root_are_refused():
     again.load_state_dict(memory.state_dict())
     for each in (memory, again):
         for batch in (NumberLabels(ages[8:12]), NumberLabels(ages + 1)[range(4)]):
-            with refuses("labels", "rows of VectorLabels(", "one label space", "labels[rows] of one label space"):
+            with refuses("labels", "rows of NumberLabels(", "one label space", "labels[rows] of one label space"):
                 each(x, batch)
     memory.reset()
     memory(x, NumberLabels(ages + 1)[range(4)])
