@@ -26,8 +26,6 @@ ALLOWED = {
     "training/setup.py:check_flip: module": "of the modules of a step, a memory compares batches",
     # Classes alone have names; classes of an own label space may have none.
     "losses/proxies.py:ClassIndex.recognize: labels": "ids of two runs with other names differ",
-    # The loss of a config may be a function that makes one.
-    "config/schema.py:_from_data: parameter.annotation": "annotations may be types or their names",
     # Models are any torch.nn.Module.
     "models/backbones.py:build: backbone": "a network may say which pixels it expects",
     "training/hdml.py:HDML.check: model": "refuses a model without the head that it needs",

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from contml._support.errors import InputError, one_line
 from contml._support.door import opened
+from contml._support.errors import InputError, one_line
 
 
 def read_arrays(path: Path, most_bytes: int) -> dict[str, np.ndarray[Any, Any]]:

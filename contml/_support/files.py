@@ -13,14 +13,12 @@ The endings of tables, and of files that are written, are checked before torch i
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
 import secrets
 import shutil
 import socket
-import stat
 import sys
 import time
 import zlib
@@ -30,7 +28,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from filelock import FileLock, Timeout
 

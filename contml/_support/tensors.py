@@ -14,8 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from contml._support.errors import InputError, one_line
 from contml._support.door import opened
+from contml._support.errors import InputError, one_line
 from contml._support.files import write
 
 #: The key of the JSON in a file's metadata (safetensors orders several keys at random), and of the checksums in it.

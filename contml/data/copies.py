@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from contml._support.errors import InputError
 from contml._support.door import opened
+from contml._support.errors import InputError
 from contml._support.packed_texts import Texts, as_texts
 from contml._support.progress import note, progress_bar
 from contml.data.draw import Array

@@ -24,8 +24,8 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
-from contml._support.errors import InputError, one_line
 from contml._support.door import opened
+from contml._support.errors import InputError, one_line
 
 T = TypeVar("T")
 #: An RGB image: uint8 `[H, W, 3]`.

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from contml._support.arrays import read_arrays
-from contml._support.errors import InputError, one_line
 from contml._support.door import opened
+from contml._support.errors import InputError, one_line
 from contml._support.files import FEATURES, atomic, check_suffix, most_unpacked, shared_folder, taken
 from contml._support.packed_texts import Texts, as_texts
 from contml._support.progress import note

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 from unicodedata import category, normalize
 
-from contml._support.errors import InputError, closest, one_line
 from contml._support.door import opened
+from contml._support.errors import InputError, closest, one_line
 from contml._support.files import most_unpacked, read_bytes, table_suffix
 from contml._support.progress import note
 from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY

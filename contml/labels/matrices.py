@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from contml._support.conversion import Numbers, as_numbers, names_of
-from contml._support.errors import InputError
 from contml._support.door import opened
+from contml._support.errors import InputError
 from contml._support.fingerprints import fingerprint
 from contml._support.validation import as_rows, check_ranges
 from contml.contracts import LabelKind, Rows

@@ -32,8 +32,8 @@ import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from contml._support.errors import InputError, one_line
 from contml._support.door import opened
+from contml._support.errors import InputError, one_line
 from contml._support.files import atomic, write
 
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
