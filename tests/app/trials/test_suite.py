@@ -326,7 +326,7 @@ def test_the_suite_of_the_page_is_valid(tmp_path):
 
 #: The suites of which trainings are recorded.
 RECORDED = [name for name in SUITES if (ROOT / f"benchmarks/results/raw/{Path(name).stem}.jsonl").exists()]
-#: Suites whose records are of squared pixels and of `squared` labels, as their pages say: they are to be measured again.
+#: Suites whose records are of squared pixels, as their pages say: they are to be measured again.
 OLD = {"efficientnet_lite2", "log_ratio_normalization", "one_anchor", "one_loss", "small_batches"}
 RECORDED = [name for name in RECORDED if Path(name).stem not in OLD]
 
