@@ -156,7 +156,7 @@ def test_files_that_are_not_a_matrix(saved, tmp_path):
         path.write_bytes(content)
         with refuses(str(path), got="not a readable .npy matrix ("):
             MatrixLabels(path)
-    with refuses(str(tmp_path), got="directory"):
+    with refuses(str(tmp_path), got="a folder"):
         MatrixLabels(tmp_path)
     with refuses("anchors", allowed="None for the matrix in a file"):
         MatrixLabels(whole, torch.arange(9))

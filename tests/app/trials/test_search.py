@@ -372,7 +372,7 @@ def test_a_single_training_is_compared_by_its_queries(trainings):
     result = run([MARGINS])
     chosen, best, seeds = result.sentences()
     assert chosen.startswith("chosen: trial 1, loss.margin=0.1: label distance@10 411 on")
-    expected = "trial 1 is best: its mean label distance@10 is lower than that of trial 2, the second best, by 0."
+    expected = "trial 1 is best: its mean label distance@10 is lower than that of trial 2, the second best, by 1.00 ("
     assert best.startswith(expected)
     assert "--seeds 3" in seeds
     # Without the run folders, the queries are not known.
