@@ -26,7 +26,7 @@ integer_classes = pytest.mark.filterwarnings("ignore:.*integer classes have no r
 
 
 def make(name, **given):
-    data = {"num_classes": 4, "embedding_dim": DIM, "labels": NumberLabels([0.0, 1.0]), **given}
+    data = {"num_classes": 4, "embedding_dim": DIM, "train_labels": NumberLabels([0.0, 1.0]), **given}
     torch.manual_seed(1)
     return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data})
 

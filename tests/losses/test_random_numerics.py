@@ -33,6 +33,7 @@ def drawn(seed):
     return x.float(), (numbers[:, None] - numbers).abs().float()
 
 
+@pytest.mark.filterwarnings("ignore:label distances")  # of another size than those of training
 @pytest.mark.parametrize(("name", "options"), CASES, ids=IDS)
 def test_what_is_finite_in_float64_is_finite_in_float32(name, options):
     compared = 0

@@ -557,7 +557,7 @@ def test_a_bundle_says_what_the_run_knows_and_hides_its_paths(trained, exported)
     assert model.bundle.versions["contml"] == contml.__version__
     assert {"torch", "torchvision", "pillow"} <= model.bundle.versions.keys()
     assert repr(model) == repr(run)
-    assert "32 x 32 pixels to 8 numbers; label distance: squared pixels" in repr(model)
+    assert "32 x 32 pixels to 8 numbers; label distance: pixels" in repr(model)
     estimate, low, high = model.label_distance([[3.0, 4.0]])
     assert estimate.shape == low.shape == high.shape == (1, 2)
     files = ["README.md", "bundle.json", "labels.safetensors", "model.safetensors"]

@@ -274,7 +274,7 @@ def test_the_card_says_what_the_run_knows(trained, exported):
     assert data.tags == ["contml"]
     assert (data.library_name, data.pipeline_tag, data.license) == ("contml", "image-feature-extraction", None)
     assert (exported / "README.md").read_text().startswith("---\n# license: (choose one")
-    unit = "Label distance: squared pixels, summed over 14 joints"
+    unit = "Label distance: pixels, over 14 joints"
     for text in ("# pose/synthetic", unit, "that of a random ranking", 'contml.load("hf://USER/NAME")'):
         assert text in card.text, text
     assert len(card.content.splitlines()) <= 24

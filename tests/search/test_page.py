@@ -36,5 +36,5 @@ def test_the_page_runs(contml, trained, tmp_path, capsys):
     assert all(np.abs(found - trained.embeddings).max() <= 1e-4 for found in graphs)
     assert np.abs(names["embeddings"] - trained.embeddings).max() <= 1e-6
     assert re.search(
-        r"^label distance \d+, 90 % between \d+ and \d+; unit: squared pixels", capsys.readouterr().out, re.M
+        r"^label distance \d+, 90 % between \d+ and \d+; unit: pixels", capsys.readouterr().out, re.M
     )

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from support.processes import script_environment
 from support.refusals import refuses
 
@@ -61,6 +62,8 @@ def test_a_process_does_not_wait_for_ever_for_another(monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASTER_PORT", "0")
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    AcceleratorState._reset_state(reset_partial_state=True)  # of a training in this process before
     with refuses("training", "not connected after 0:00:01", hint="start all of them again"):
         setup.accelerator("float32", every_parameter=True, device="cpu")
     assert not torch.distributed.is_initialized()
+    AcceleratorState._reset_state(reset_partial_state=True)

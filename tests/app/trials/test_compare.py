@@ -46,7 +46,7 @@ def test_seeds_are_averaged_and_differing_keys_have_a_column(tmp_path):
     found = compare([sizes(tmp_path)], ["label_distance@10/random", "ndcg@10"])
     (table,) = found.tables
     assert found.notes == found.left_out == ()
-    sizes_and_unit = "200 queries, 800 in the gallery; label distance: squared pixels"
+    sizes_and_unit = "200 queries, 800 in the gallery; label distance: pixels"
     assert table.title == f"pose/synthetic, test split, last weights: {sizes_and_unit}"
     assert texts(table)[:3] == [
         ["loss", "model.dim", "runs", "mean label distance@10 / random", "nDCG@10"],

@@ -208,9 +208,8 @@ def test_split_by_video_is_the_same_everywhere_and_whoever_is_kept(folder):
     assert set(other.test.names) != set(task.test.names)
 
 
-@pytest.mark.parametrize("squared", [True, False])
-def test_label_distances_are_those_of_joints_in_the_crops(folder, squared):
-    task = mpii(str(folder[0]), margin=1.5, squared=squared, min_joints=14, **SMALL)
+def test_label_distances_are_those_of_joints_in_the_crops(folder):
+    task = mpii(str(folder[0]), margin=1.5, min_joints=14, **SMALL)
     found = task.train.labels.pairwise().numpy()
 
     def in_pixels_of_crop(name):
@@ -223,9 +222,8 @@ def test_label_distances_are_those_of_joints_in_the_crops(folder, squared):
     for i, j in itertools.product(range(0, len(poses), 5), range(len(poses))):
         both = poses[i][1] & poses[j][1]
         distance = ((poses[i][0] - poses[j][0])[both] ** 2).sum() * 16 / both.sum()
-        assert found[i, j] == pytest.approx(distance if squared else distance**0.5, rel=1e-5, abs=1e-3)
-    word = "squared pixels of a crop of 64, summed over" if squared else "pixels of a crop of 64, over"
-    assert task.train.labels.unit == f"{word} 16 joints"
+        assert found[i, j] == pytest.approx(distance**0.5, rel=1e-5, abs=1e-3)
+    assert task.train.labels.unit == "pixels of a crop of 64, over 16 joints"
 
 
 def test_crops_show_their_person(folder):
