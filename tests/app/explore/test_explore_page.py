@@ -49,10 +49,10 @@ def test_the_data_are_those_of_the_runs(explored, tmp_path):
         for found, near in ((view.by_embedding, written["byEmbedding"]), (view.by_label, written["byLabel"])):
             assert near["rows"] == found.rows.tolist()
             assert np.allclose(near["distances"], found.distances, rtol=1e-4)
-            assert np.allclose(near["labels"], (found.label_distances / 14).sqrt(), rtol=1e-4)  # pixels per joint
+            assert np.allclose(near["labels"], found.label_distances / 14**0.5, rtol=1e-4)  # pixels per joint
         for row, (mean, oracle) in enumerate(written["means"]):
             if row in explored.split.queries:
-                assert [mean, oracle] == pytest.approx((view.means[row] / 14).sqrt().tolist(), rel=1e-4)
+                assert [mean, oracle] == pytest.approx((view.means[row] / 14**0.5).tolist(), rel=1e-4)
                 assert written["errors"][row] == pytest.approx(mean - oracle, abs=1e-3)
             else:
                 assert (mean, oracle, written["errors"][row]) == (None, None, None)

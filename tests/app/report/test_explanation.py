@@ -17,7 +17,6 @@ from contml.labels import (
     NumberLabels,
     PoseLabels,
     SegmentationLabels,
-    VectorLabels,
     WeightedLabels,
 )
 
@@ -68,7 +67,7 @@ def test_label_maps_show_where_they_differ():
 
 def test_a_split_without_an_explainer_is_explained_by_its_labels(tmp_path):
     values = torch.arange(12.0)[:, None]
-    split = Split([Pixels(GREY)] * 12, [f"写真{row}" for row in range(12)], VectorLabels(values))
+    split = Split([Pixels(GREY)] * 12, [f"写真{row}" for row in range(12)], NumberLabels(values[:, 0]))
     _, ranking = evaluate(values, split.labels)
     found = explain_pair(split, ranking, {}, (0, 5))
     assert found.names == "query 写真0 and 写真5"
