@@ -66,8 +66,8 @@ def test_an_idea_is_its_formula(name, items, rows):
     x = torch.randn(items, 4, dtype=torch.float64, requires_grad=True)
     labels = VectorLabels(torch.randint(0, 6, (items, 1)).double())
     loss = {
-        "ranks": lambda: SmoothRanksOfRatios(0.2, labels=labels),
-        "both": lambda: RanksAndRatios(0.2, 0.3, labels=labels),
+        "ranks": lambda: SmoothRanksOfRatios(0.2, train_labels=labels),
+        "both": lambda: RanksAndRatios(0.2, 0.3, train_labels=labels),
         "expected": lambda: ExpectedLabelDistance(0.3),
     }[name]()
     y = labels.pairwise().double()
