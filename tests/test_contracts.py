@@ -38,7 +38,7 @@ ALLOWED = {
     # Objects of other libraries, in one version or another.
     "search/nearest.py:Graph.search: self._index": "faiss.contrib.torch_utils replaces its search",
     "_support/files.py:_no_link: os": "flags of POSIX alone",
-    "_support/files.py:opened: os": "flags of POSIX or of Windows alone",
+    "_support/door.py:opened: os": "flags of POSIX or of Windows alone",
     "processes.py:wait_longer: dist": "torch 2.14 and later",
     "search/segments.py:_opened: error": "errors of the system have a text",
     "training/optimizers.py:_eager: kind": "optimizers of PyTorch have methods that its compiler wraps",

@@ -274,7 +274,7 @@ def test_categories_in_order_are_levels():
         (lambda: TagLabels([["a"], {"b": 1}]), ("tags of item 1", "a dict")),
         (lambda: SequenceLabels([["a"], {"b"}]), ("tokens of item 1", "a set")),
         (lambda: PoseLabels("standing"), ("joints", "'standing'", "[items, joints, 2]")),
-        (lambda: PoseLabels(np.zeros((2, 3, 4))), ("joints", "[2, 3, 4]", "[items, joints, 3]")),
+        (lambda: PoseLabels(np.zeros((2, 3, 4))), ("joints", "[2, 3, 4]", "[items, joints, 2]")),
         (
             lambda: PoseLabels(JOINTS, np.full((3, 4), 0.3)),
             ("visible of item 0, joint 0", "0.3", "", "compare confidences"),

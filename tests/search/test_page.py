@@ -35,6 +35,4 @@ def test_the_page_runs(contml, trained, tmp_path, capsys):
     assert len(graphs) == 2
     assert all(np.abs(found - trained.embeddings).max() <= 1e-4 for found in graphs)
     assert np.abs(names["embeddings"] - trained.embeddings).max() <= 1e-6
-    assert re.search(
-        r"^label distance \d+, 90 % between \d+ and \d+; unit: pixels", capsys.readouterr().out, re.M
-    )
+    assert re.search(r"^label distance \d+, 90 % between \d+ and \d+; unit: pixels", capsys.readouterr().out, re.M)

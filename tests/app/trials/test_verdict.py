@@ -110,10 +110,9 @@ def test_the_best_is_named_with_its_interval(better):
 
 
 def test_a_difference_in_the_unit_of_the_labels():
-    pixels = Measure("pixels", 1.0, "root")
+    pixels = Measure("pixels", 2.0)
     found = verdict([result("a", 100 * A), result("b", 121 * A)], "mean label distance@10", "lower", pixels)
-    mean = 100 * A.mean()
-    assert f"by {math.sqrt(1.21 * mean) - math.sqrt(mean):.3f} pixels (95 % interval " in found.sentence
+    assert f"by {2 * 21 * A.mean():.1f} pixels (95 % interval " in found.sentence
     ratio = Measure("", 1.0, "ratio")
     found = verdict([result("a", A), result("b", A + math.log(2))], "mean label distance@10", "lower", ratio)
     assert "by x 2.00 (95 % interval 2.00 to 2.00)" in found.sentence
