@@ -20,12 +20,8 @@ ALLOWED = {
     # A sampler may be anybody's own class.
     "testing.py:_sampler_failures: sampler": "a sampler may keep a state",
     "training/setup.py:check_items: sampler": "a sampler may know the number of its items",
-    # What loads and flips the images may be anybody's own class.
-    "training/trainer.py:Trainer.__init__: images": "own images may not say whether they are flipped",
     # Not a step itself, but any module in it.
     "training/setup.py:check_flip: module": "of the modules of a step, a memory compares batches",
-    # Classes alone have names; classes of an own label space may have none.
-    "losses/proxies.py:ClassIndex.recognize: labels": "ids of two runs with other names differ",
     # Models are any torch.nn.Module.
     "models/backbones.py:build: backbone": "a network may say which pixels it expects",
     "training/hdml.py:HDML.check: model": "refuses a model without the head that it needs",
