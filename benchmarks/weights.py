@@ -33,7 +33,10 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     "nearest poses": ("pose/synthetic_nearest", ["task.train=400", "task.test=300", *_SHORT]),
     "miner": ("classes/synthetic", [*_CLASSES, *_BATCH, *_SHORT, "loss=margin", "miner=distance_weighted"]),
     "memory": ("classes/synthetic", [*_CLASSES, *_BATCH, *_SHORT, "loss=raw", "memory.size=100"]),
-    "memory of poses": ("pose/synthetic", ["task.train=400", "task.test=300", *_SHORT, "memory.size=300"]),
+    "memory of poses": (
+        "pose/synthetic",
+        ["task.train=400", "task.test=300", *_SHORT, "memory.size=300", "images.flip=none"],
+    ),
     "proxies": ("classes/synthetic", [*_CLASSES, *_BATCH, *_SHORT, "loss=proxy_anchor"]),
     "HDML": (
         "classes/synthetic",
