@@ -527,7 +527,7 @@ def test_images_cut_from_files(files, folder):
 # -- in a config -------------------------------------------------------------------------------------------------------
 
 CONFIG = """
-task: {name: table/file, data: own/joints.npz, labels: {joints: {kind: pose, squared: true}}}
+task: {name: table/file, data: own/joints.npz, labels: {joints: pose}}
 model: {backbone: small_cnn, dim: 4}
 images: {resize: 24, crop: 20, flip: batch}
 transform: {scale_jitter: 2, shift: 2}
