@@ -38,7 +38,7 @@ class Captioner(nn.Module):
 
         what the decoder gets = (features - feature_mean) / feature_deviation
 
-    Both are of training images if the network is frozen (`standardize`), or those of a captioner that is loaded; else
+    Both are of training images if the network is frozen (`standardize`), or come from a captioner that is loaded; else
     0 and 1. `feature_mean` is the mean of each feature, `feature_deviation` the root of the mean squared deviation over
     all features.
 

@@ -307,7 +307,7 @@ def _rows_of(item_names: Texts, names: Texts, path: Path) -> np.ndarray[Any, np.
         rows = np.arange(len(names)) if item_keys == keys else item_keys.positions(keys)
         if (rows >= 0).all():
             own, others = (f"below {each}" if each else "as they are" for each in (item_folder, folder))
-            note(f"{path}: its names, {others}, are those of the items, {own}")
+            note(f"{path}: its names ({others}) are the names of the items ({own})")
         if item_keys == keys:
             return rows
     first = keys.positions(keys)

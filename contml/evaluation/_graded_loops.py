@@ -166,8 +166,9 @@ def add_errors(
 ) -> None:
     """Add to out `[K]` the errors of predicting a query's label as the mean label of its K nearest items.
 
-    distances, positions `[Q, D]` of rankings, D at least K; vectors `[C, n]`: the labels; own `[Q, n]`: those of the
-    queries; further `[Q]`, further_sum `[Q, n]`: number and label sum of further items that tie with the last place.
+    distances, positions `[Q, D]` of rankings, D at least K; vectors `[C, n]`: the labels; own `[Q, n]`: labels of
+    the queries; further `[Q]`, further_sum `[Q, n]`: number and label sum of further items that tie with the last
+    place.
     """
     places, depth, dims = len(out), distances.shape[1], vectors.shape[1]
     total, mean = np.empty(dims), np.empty(dims)
@@ -211,7 +212,7 @@ def label_ties(
     """Sum the vectors `[C, n]` of items of rows `[Q, C]` that tie with the last of the K smallest, but are not in them.
 
     near, ids `[Q, K]`: the K smallest; further `[Q]`, sums `[Q, n]`: number and sum of the further items. Add to out
-    `[K]` the errors of predicting the vectors own `[Q, n]` as the mean of all items, without those of the row's own
+    `[K]` the errors of predicting the vectors own `[Q, n]` as the mean of all items, without the row's own
     group: own_group `[Q]`, groups `[C]`.
     """
     columns, dims = distances.shape[1], vectors.shape[1]

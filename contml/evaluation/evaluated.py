@@ -276,7 +276,7 @@ _FIELDS = {field.name for field in fields(Evaluated)} - {"evaluation"}
 
 
 def is_untrained(epoch: float, trained: bool) -> bool:
-    """Whether weights are the initial ones: those of epoch 0, or of a training of which no step changed the network."""
+    """Whether weights are the initial ones: of epoch 0, or of a training of which no step changed the network."""
     return epoch == 0 or not trained
 
 

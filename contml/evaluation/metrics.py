@@ -17,13 +17,6 @@ A metric of one order of tied items, such as the order of files, would be arbitr
 collapsed embedding. The expectation does not depend on this order; without ties it is the usual metric.
 McSherry, Najork: "Computing Information Retrieval Performance Measures Efficiently in the Presence of Tied Scores",
 ECIR 2008. Items tie when their float64 distances are equal (`contml.distances.exact`).
-
-The 95 % interval of a mean over queries, runs, or judgments that share items: Student's t, with few groups in mind.
-
-    half the width = t_{0.975, df} sqrt(variance of the mean)
-
-Queries of one group or class share an item: the group, or the class (`items_of_queries`).
-`benchmarks/results/intervals.md` has the measured coverage.
 """
 
 from __future__ import annotations

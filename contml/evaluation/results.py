@@ -240,7 +240,7 @@ class Retrieval:
     """What `evaluate` returns: metrics, their values of each query, their intervals, and the rankings.
 
     Attributes:
-        evaluation: the metrics beside those of a random ranking and of the oracle, as curves over K.
+        evaluation: the metrics, beside the same of a random ranking and of the oracle, as curves over K.
         ranking: the retrieved items of each query.
     """
 

@@ -144,7 +144,7 @@ class CaptionVectorLabels(CaptionSets):
     def arguments(self) -> dict[str, Any]:
         """The captions of each image, and the options that make their vectors again."""
         if not self._form:
-            raise InputError("captions", "vectors of a function", "must be those of words, to be made again")
+            raise InputError("captions", "vectors of a function", "must be vectors of words, to be made again")
         captions = [list(self._captions[row]) for row in self.kept.tolist()]
         return {"captions": captions, "sets": self.sets, **self._form}
 

@@ -35,7 +35,7 @@ class ItemLabels(LabelSpace):
         return {name: self._form[name] if name in self._form else self.__dict__[name] for name in names}
 
     def joined(self, other: LabelSpace) -> Self:
-        """The items of this space and then those of another one of the same kind, as a new root.
+        """The items of this space, then the items of another one of the same kind, as a new root.
 
         Raises:
             InputError: the other space has another kind or other options.

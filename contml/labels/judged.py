@@ -631,7 +631,7 @@ class TripletLabels(JudgedItems):
 
     @cached_property
     def _index(self) -> tuple[_Integers, _Integers]:
-        """The triplets by the item of each that is in the fewest: their numbers, and where those of an item begin."""
+        """Return the triplets sorted by their rarest item: their numbers, and where the triplets of each item begin."""
         degree = np.bincount(self.members, minlength=len(self))
         rarest = np.take_along_axis(self.triplets, degree[self.triplets].argmin(1)[:, None], axis=1)[:, 0]
         return np.argsort(rarest, kind="stable"), _starts(rarest, len(self))

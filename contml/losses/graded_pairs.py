@@ -42,9 +42,9 @@ class ScaledLabelLoss(PairLoss):
     """Base of the losses that divide plain label distances by a scale first; checkpoints hold the scale.
 
     Args:
-        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
-        train_labels: the labels of the training set, for "median". Without them it is known for labels of 0 and 1,
-            where it is 1; graded labels are refused.
+        label_scale: divides label distances: a number above 0, or "median", the median of random training pairs.
+        train_labels: the labels of the training set, for "median". Without them, labels of 0 and 1 have the scale 1,
+            and graded labels are refused.
     """
 
     requires: Requirement = "any"
@@ -62,7 +62,7 @@ class ScaledLabelLoss(PairLoss):
             label_unit = 0.0 if train_labels is None else median_distance(train_labels)
         self.register_buffer("label_unit", torch.tensor(label_unit, dtype=torch.float64))  # 0: not known
         self._known = label_unit > 0
-        self._checked_root: int | None = None  # the id of the last root whose label distances were compared with it
+        self._checked: int | None = None  # the identity of the last label space that was compared with the scale
         self._to_check = False
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
@@ -73,9 +73,10 @@ class ScaledLabelLoss(PairLoss):
             example = f"{type(self).__name__}(train_labels=labels)"
             hint = f"give the labels of the training set, {example}, or a number, label_scale=1.0"
             raise InputError("label_scale", "median, but of which labels?", hint=hint)
-        # The unit of a label space does not change; tensors are a new space in each batch.
-        self._to_check = self.label_scale == "median" and id(labels.root) != self._checked_root
-        self._checked_root = id(labels.root)
+        # The unit of a label space does not change; tensors are new labels in each batch.
+        identity = None if labels.rows is None else labels.identity
+        self._to_check = self.label_scale == "median" and (identity is None or identity != self._checked)
+        self._checked = identity
         return super().comparison(embeddings, labels, anchors)
 
     def block(self, comparison: Comparison, scores: Tensor, part: slice) -> Block:
@@ -145,7 +146,7 @@ class GradedSimilarityLoss(ScaledLabelLoss):
     Args:
         kernel: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
         sigma: the label distance, after `label_scale`, at which a linear similarity is 0.
-        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
+        label_scale: divides label distances: a number above 0, or "median", the median of random training pairs.
         train_labels: the labels of the training set, for "median".
     """
 
@@ -172,7 +173,7 @@ class GeneralizedContrastiveLoss(GradedSimilarityLoss):
         margin: negatives are pushed up to this Euclidean distance of unit vectors, at least 0.
         kernel: how similar labels are: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
         sigma: width of the kernel in label distances, after `label_scale`.
-        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
+        label_scale: divides label distances: a number above 0, or "median", the median of random training pairs.
     """
 
     distance: Distance = "euclidean"
@@ -207,7 +208,7 @@ class RelaxedContrastiveLoss(ScaledLabelLoss):
     Args:
         margin: pairs are pushed up to this relative distance, above 0.
         sigma: width of `e^(-D^2 / sigma)`, the weight of the pull; D is the plain label distance after `label_scale`.
-        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
+        label_scale: divides label distances: a number above 0, or "median", the median of random training pairs.
     """
 
     distance: Distance = "euclidean"

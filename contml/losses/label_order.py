@@ -215,7 +215,7 @@ class SoftInfoNCELoss(ScaledLabelLoss):
         learn_temperature: learn the temperature, from this value on.
         denominator: the terms that a pair is contrasted with: "all" of its anchor; "exp": all, each by 1 - K in the
             exponent; "threshold": the items at a larger label distance.
-        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
+        label_scale: divides label distances: a number above 0, or "median", the median of random training pairs.
     """
 
     @check_ranges

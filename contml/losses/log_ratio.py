@@ -33,7 +33,7 @@ class LogRatioLoss(PairLoss):
         squared: squared Euclidean embedding distance, as in the paper; False: plain Euclidean, as in the authors' code.
         label_power: the power of label distances, above 0; None: 2 if `squared`, else 1, so that plain embedding
             distances become proportional to plain label distances. The paper's form for 1 - mIoU and for Word Mover's
-            Distance is `squared=True, label_power=1`.
+            Distance is `squared=True, label_power=1`. A power that float32 cannot hold makes the loss infinite or NaN.
         strict: only triplets with D_y(a, i) < D_y(a, j), exactly as in the paper; False keeps ties too, so that items
             at equal label distances are pulled to equal embedding distances.
     """
@@ -67,7 +67,8 @@ class _LogRatio(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         inside = s + EPSILON  # [A,B]
         c = inside.log()
-        c.sub_(_log_of_power(label_distances, power)).mul_(member)
+        powers = label_distances if power == 1 else label_distances**power
+        c.sub_((powers + EPSILON).log_()).mul_(member)
         n = member.sum(1)  # [A]
         c.sub_((c.sum(1) / n.clamp(min=1))[:, None]).mul_(member)
         total, pairs = n * torch.linalg.vector_norm(c, dim=1).square_(), n * (n - 1) / 2
@@ -88,15 +89,6 @@ class _LogRatio(torch.autograd.Function):
         refuse_double_backward()
         half_gradient, share = ctx.saved_tensors
         return half_gradient * (2 * values * share)[:, None], None, None, None, None
-
-
-def _log_of_power(label_distances: Tensor, power: float) -> Tensor:
-    """Return `log(D^power + EPSILON)` in a new tensor; the power itself may be beyond the range of the dtype."""
-    if power == 1:
-        return (label_distances + EPSILON).log_()
-    if power == 2:
-        return torch.hypot(label_distances, label_distances.new_tensor(EPSILON).sqrt()).log_().mul_(2)
-    return torch.logaddexp(label_distances.log().mul_(power), label_distances.new_tensor(EPSILON).log())
 
 
 def _within_ties(c: Tensor, member: Tensor, label_distances: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -67,7 +67,7 @@ class SmoothRankLoss(GradedSimilarityLoss):
         k: of recall.
         kernel: relevance of an item: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
         sigma: width of the kernel in label distances, after `label_scale`.
-        label_scale: divides the plain label distances: a number above 0, or "median", that of random training pairs.
+        label_scale: divides label distances: a number above 0, or "median", the median of random training pairs.
     """
 
     @check_ranges

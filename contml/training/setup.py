@@ -142,7 +142,8 @@ def check_flip(flip: str, labels: LabelSpace, step: nn.Module) -> None:
     has_memory = any(getattr(module, "compares_batches", False) for module in step.modules())
     if not labels.mirrored and (flip == "image" or (flip == "batch" and has_memory)):
         got = f"{flip}, with {type(labels.root).__name__}, whose distances change if one of two images is mirrored"
-        raise InputError("flip", got, f"must be {'none, with a memory' if has_memory else 'batch or none'}")
+        allowed = "none where a memory compares batches" if has_memory else "batch or none"
+        raise InputError("flip", got, f"must be {allowed}", "set images.flip=none" if has_memory else "")
 
 
 def model_groups(model: nn.Module) -> ParameterGroups:

@@ -85,7 +85,7 @@ def test_names_are_compared_below_their_shared_folder(tmp_path, capsys):
     elsewhere = [name.replace("/data", "/home/me/copy") for name in (*task.train.names, *task.test.names)]
     write_features(tmp_path / "f.npz", elsewhere, ["train"] * 5, values)
     assert with_features(task, tmp_path / "f.npz").test.image(1).tolist() == [8, 9]
-    line = f"{tmp_path / 'f.npz'}: its names, below /home/me/copy, are those of the items, below /data\n"
+    line = f"{tmp_path / 'f.npz'}: its names (below /home/me/copy) are the names of the items (below /data)\n"
     assert capsys.readouterr().err == line
 
 

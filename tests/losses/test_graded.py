@@ -118,6 +118,10 @@ def test_label_distances_far_above_the_scale_are_refused(name):
     loss(x, labels.pairwise())
     with refuses("label distances", got="in a batch", hint="squared"):
         loss(x, weeks)
+    for _ in range(5):  # each batch of tensors is checked, also if its labels are where earlier ones were in memory
+        loss(x, labels.pairwise())
+        with refuses("label distances", got="in a batch", hint="squared"):
+            loss(x, labels.pairwise() * 7)
     with pytest.warns(UserWarning, match="another unit, or a batch of near items"):
         loss(x, labels.pairwise() / 7)
     LOSSES[name](train_labels=labels)(x[:3], labels[range(3)].pairwise())  # a median of three pairs says nothing
