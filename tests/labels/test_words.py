@@ -12,7 +12,7 @@ from unicodedata import normalize
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from support.paths import DATA_ROOT
 from support.refusals import refuses
 
@@ -36,6 +36,7 @@ def first_rule(caption, stop_words=STOP_WORDS):
 @given(st.text(st.one_of(st.characters(max_codepoint=127), st.sampled_from("'_-ab A9")), max_size=60))
 @settings(max_examples=500, deadline=None)
 def test_ascii_captions_have_the_words_of_the_first_rule(caption):
+    assume(not re.search(r"&.*;|<.*>|\[.*\]", caption))  # characters of HTML and marks of tokenizers have a later rule
     assert tokens(caption) == first_rule(caption)
     assert split_words(caption, frozenset()) == first_rule(caption, frozenset())
 
