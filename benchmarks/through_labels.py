@@ -14,25 +14,26 @@ expected label distance of two draws, `P_i D P_j`; a label q and an item, `D(q, 
 Protocol, written before the first run:
 
 - Sets: the five of `graded_features`, with its heads (log-ratio loss, the options that its trials chose, last weights),
-  seeds 1 to 5; the features of EfficientNet-Lite2 with the same options, seeds 1 to 3 (without gauges); the whole network
-  of `pose/synthetic`, seeds 1 to 3. A quarter of the training items (or groups) is the validation split, as there.
+  seeds 1 to 5; the features of EfficientNet-Lite2 with the same options, seeds 1 to 3 (without gauges); the whole
+  network of `pose/synthetic`, seeds 1 to 3. A quarter of the training items (or groups) is the validation split, as there.
 - Every item of the test split is a query against all others of the split, without its own group. The score is the
   normalized score of label distance@10 (0: random, 1: by label), beside Kendall's tau-b over the whole order.
 - Posteriors have training items alone, and no group of a test item. Test items with a near-duplicate in training, a
   cosine of centred features above .7, are counted and left out.
 - Every method chooses its options on the validation split by the same score, from at most 30: k of 10, 20, 50, 100, 200
-  and t of .02, .05, .1, .2, .5, 1 for posteriors.
+  and t of .02, .05, .1, .2, .5, 1 for posteriors. "k alone" are posteriors with the weights of today's answers,
+  1 - d^2 / d_(k+1)^2, without t, k of 5, 10, 20, 50, 100, 200.
 - The rule for users: among these 30, of all whose score is within one standard error (of the paired difference) of the
-  best, the one with the largest k and then the largest t ("careful"); and through labels only if the 95 % interval of its
-  gain on the validation split is above 0, else by the embedding ("rule").
+  best, the one with the largest k and then the largest t ("careful"); and through labels only if the 95 % interval of
+  its gain on the validation split is above 0, else by the embedding ("rule").
 - Compared: the embedding; the posterior; predicted labels (the mean of the posterior where labels have a mean, else its
   medoid); ridge regression and a regression network (512-128-labels, the steps of the head, four rates) by distance of
   their predictions; expansion of queries and gallery by neighbours; expansion by training embeddings, which is the
   posterior without labels; k-reciprocal re-ranking; the head trained three times as long; all of the first two for
   untrained features.
 - Label queries: the mean embedding of the k training items nearest by label, and the expected label distance.
-- Fewer labels: 100 and 300 training items, three seeds. New labels: a training item is drawn, the 30 % of training items
-  nearest to it by label are left out, and the test items nearer than the last of these are the queries; three seeds.
+- Fewer labels: 100 and 300 training items, three seeds. New labels: a training item is drawn, the 30 % of training
+  items nearest to it by label are left out, and the test items nearer than the last of these are the queries; three seeds.
 
 Intervals are of 95 %, over seeds and queries or their groups, by `contml.app.trials.statistics`.
 """
@@ -142,6 +143,15 @@ def weights_of(distances: Tensor, k: int, scale: float) -> Tensor:
     return torch.zeros_like(distances).scatter_(1, rows[:, :k], shares)
 
 
+def adaptive(distances: Tensor, k: int) -> Tensor:
+    """Weights `[N, T]` over training items: 1 - d^2 / d_(k+1)^2 for the k nearest, divided by their sum."""
+    values, rows = distances.square().sort(dim=1, stable=True)
+    k = min(k, distances.shape[1] - 1)
+    shares = 1 - values[:, :k] / values[:, k : k + 1].clamp(min=1e-300)
+    shares = shares / shares.sum(1, keepdim=True).clamp(min=1e-300)
+    return torch.zeros_like(distances).scatter_(1, rows[:, :k], shares)
+
+
 class Head(NamedTuple):
     """The embeddings of a head: of training, validation and test items."""
 
@@ -149,14 +159,14 @@ class Head(NamedTuple):
     val: Tensor
     test: Tensor
 
-    def posteriors(self, part: str) -> Callable[[int, float], Tensor]:
-        """Weights by k and t."""
+    def posteriors(self, part: str) -> Callable[..., Tensor]:
+        """Weights by k and t, or by k alone."""
         known, scale = self.train.double(), spread_of(self.train.double())
         distances = torch.cdist(getattr(self, part).double(), known)
-        return lambda k, t: weights_of(distances, k, t * scale)
+        return lambda k, t=None: adaptive(distances, k) if t is None else weights_of(distances, k, t * scale)
 
 
-def best(score: Callable[..., Tensor], options: list[tuple[Any, ...]], units: Tensor) -> tuple[Any, ...]:
+def best(score: Callable[..., Tensor], options: list[tuple[Any, ...]], _: Tensor) -> tuple[Any, ...]:
     """The options with the highest mean score on the validation split."""
     return max(options, key=lambda each: float(score(*each).mean()))
 
@@ -356,12 +366,14 @@ def compared(
         add(f"{prefix}embedding", test_distances)
         of_val, of_test = x.posteriors("val"), x.posteriors("test")
 
-        def val_score(k: int, t: float, of_val: Any = of_val) -> Tensor:
-            return val.score(expected(of_val(k, t), between))
+        def val_score(*option: Any, of_val: Any = of_val) -> Tensor:
+            return val.score(expected(of_val(*option), between))
 
         simple, safe = (choose(val_score, options, val.units) for choose in (best, careful))
         add(f"{prefix}through labels, best", expected(of_test(*simple), between), simple)
         add(f"{prefix}through labels", expected(of_test(*safe), between), safe)
+        choice = best(val_score, [(k,) for k in (5, *KS) if k < len(at)], val.units)
+        add(f"{prefix}through labels, k alone", expected(of_test(*choice), between), choice)
         won = gains(val_score(*safe), val.score(val_distances), val.units)
         add(f"{prefix}rule", expected(of_test(*safe), between) if won else test_distances, won)
         if prefix or not full:
@@ -562,14 +574,12 @@ def whole_network(seed: int) -> dict[str, Any]:
 def _estimate(rows: list[dict[str, Any]], name: str, less: str | None = None) -> Estimate | None:
     if any(name not in row["scores"] or (less and less not in row["scores"]) for row in rows):
         return None
-    by_query: dict[int, int] = {}
     values = [np.array(row["scores"][name]) - (np.array(row["scores"][less]) if less else 0) for row in rows]
     if len({tuple(row["units"]) for row in rows}) > 1:  # other queries in each run: each is a set of its own
         found = [estimate([each[None] / UNIT], [row["units"]]) for each, row in zip(values, rows, strict=True)]
         means = np.array([each.mean for each in found])
         half = 4.303 * float(means.std(ddof=1)) / math.sqrt(len(means))
         return Estimate(float(means.mean()), float(means.mean()) - half, float(means.mean()) + half, math.nan)
-    del by_query
     return estimate([np.stack(values) / UNIT], [rows[0]["units"]])
 
 
