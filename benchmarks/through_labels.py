@@ -15,7 +15,7 @@ Protocol, written before the first run:
 
 - Sets: the five of `graded_features`, with its heads (log-ratio loss, the options that its trials chose, last weights),
   seeds 1 to 5; the features of EfficientNet-Lite2 with the same options, seeds 1 to 3 (without gauges); the whole
-  network of `pose/synthetic`, seeds 1 to 3. A quarter of the training items (or groups) is the validation split, as there.
+  network of `pose/synthetic`, seeds 1 to 3. A quarter of the training items (or groups) is the validation split.
 - Every item of the test split is a query against all others of the split, without its own group. The score is the
   normalized score of label distance@10 (0: random, 1: by label), beside Kendall's tau-b over the whole order.
 - Posteriors have training items alone, and no group of a test item. Test items with a near-duplicate in training, a
@@ -26,6 +26,10 @@ Protocol, written before the first run:
 - The rule for users: among these 30, of all whose score is within one standard error (of the paired difference) of the
   best, the one with the largest k and then the largest t ("careful"); and through labels only if the 95 % interval of
   its gain on the validation split is above 0, else by the embedding ("rule").
+- "energy": k and t with the least energy score on the validation split, the mean of `D(y, train) P - P D P / 2`, which
+  is least for the true distribution of labels where label distances are of negative type. It needs no gallery.
+- Predictions: the mean label distance of the true label to the mean or medoid of the posterior, with the k and t of
+  "through labels", of "energy", and with today's answers (k alone, chosen by this error on the validation split).
 - Compared: the embedding; the posterior; predicted labels (the mean of the posterior where labels have a mean, else its
   medoid); ridge regression and a regression network (512-128-labels, the steps of the head, four rates) by distance of
   their predictions; expansion of queries and gallery by neighbours; expansion by training embeddings, which is the
@@ -33,7 +37,8 @@ Protocol, written before the first run:
   untrained features.
 - Label queries: the mean embedding of the k training items nearest by label, and the expected label distance.
 - Fewer labels: 100 and 300 training items, three seeds. New labels: a training item is drawn, the 30 % of training
-  items nearest to it by label are left out, and the test items nearer than the last of these are the queries; three seeds.
+  items nearest to it by label are left out, and the queries are the test items nearer than the last of these; three
+  seeds.
 
 Intervals are of 95 %, over seeds and queries or their groups, by `contml.app.trials.statistics`.
 """
@@ -351,7 +356,8 @@ def compared(
     data: Data, head: Head, raw: Head, *, full: bool, rows: Tensor | None = None, **parts: Part
 ) -> dict[str, Any]:
     """The score of each test query by each method, with the options that the validation split chose."""
-    val, test = parts.get("val") or part_of(data, "val"), parts.get("test") or part_of(data, "test")
+    part_of_all = part_of(data, "val")
+    val, test = parts.get("val") or part_of_all, parts.get("test") or part_of(data, "test")
     at = data.rows["train"] if rows is None else data.rows["train"][rows]
     between = data.distances[at[:, None], at]
     options = [(k, t) for k in KS for t in TEMPERATURES if k <= len(at)]
@@ -374,12 +380,45 @@ def compared(
         add(f"{prefix}through labels", expected(of_test(*safe), between), safe)
         choice = best(val_score, [(k,) for k in (5, *KS) if k < len(at)], val.units)
         add(f"{prefix}through labels, k alone", expected(of_test(*choice), between), choice)
+        if val is part_of_all:
+            truth = data.distances[data.rows["val"][:, None], at]
+
+            def energy(*option: Any, of_val: Any = of_val, truth: Tensor = truth) -> Tensor:
+                weights = of_val(*option)
+                return ((weights @ between) * weights).sum(1) / 2 - (truth * weights).sum(1)
+
+            choice = best(energy, options, val.units)
+            add(f"{prefix}through labels, energy", expected(of_test(*choice), between), choice)
+            if not prefix:
+                out["errors"] = _errors(data, between, at, of_val, of_test, {"through labels": safe, "energy": choice})
         won = gains(val_score(*safe), val.score(val_distances), val.units)
         add(f"{prefix}rule", expected(of_test(*safe), between) if won else test_distances, won)
         if prefix or not full:
             continue
         _others(data, head, val, test, options, of_val, of_test, between, add)
     return out
+
+
+def _errors(
+    data: Data, between: Tensor, at: Tensor, of_val: Any, of_test: Any, choices: Mapping[str, tuple[Any, ...]]
+) -> dict[str, float]:
+    """The mean label distance of predictions to true labels on the test split."""
+    train = data.task.train
+    labels = train.labels if train.labels.vectors is not None else None
+    own = (at - data.rows["train"][0]).tolist()
+
+    def errors(weights: Tensor, part: str) -> Tensor:
+        if labels is None:
+            return data.distances[data.rows[part], at[medoids(weights, between)]]
+        assert labels.vectors is not None
+        means = growing(labels).of_vectors(weights @ labels.vectors[own].double())
+        both = means.joined(data.task.splits[part].labels.as_root())
+        n = len(means)
+        return torch.cat([both.pairwise([row], [n + row])[0] for row in range(n)]).double()
+
+    today = min(((k,) for k in (1, 2, 3, 5, 10, 20, 50)), key=lambda each: float(errors(of_val(*each), "val").mean()))
+    found = {name: float(errors(of_test(*choice), "test").mean()) for name, choice in choices.items()}
+    return {**found, f"today, k = {today[0]}": float(errors(of_test(*today), "test").mean())}
 
 
 def _others(
