@@ -36,6 +36,8 @@ Protocol, written before the first run:
   posterior without labels; k-reciprocal re-ranking; the head trained three times as long; all of the first two for
   untrained features.
 - Label queries: the mean embedding of the k training items nearest by label, and the expected label distance.
+- Label vectors: the squared distance of the means of 4, 16 and 64 coordinates of the labels, plus their variance
+  (`contml.evaluation.posterior`), in place of the expected label distance; k and t by energy.
 - Fewer labels: 100 and 300 training items, three seeds. New labels: a training item is drawn, the 30 % of training
   items nearest to it by label are left out, and the queries are the test items nearer than the last of these; three
   seeds.
@@ -52,22 +54,24 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import kendalltau
+from scipy.stats import kendalltau, t as student
 from torch import Tensor
 
 from benchmarks.measure import heading, table
+from contml._support.text import MISSING
 from contml.app.experiment import load
 from contml.app.trials.measure import experiment_of, folder_of, label_vectors, prepare, ridge, vectors_of
 from contml.app.trials.statistics import Estimate, estimate
 from contml.app.trials.suite import Suite, read_suite
 from contml.data import Task
 from contml.evaluation.intervals import paired_interval
+from contml.evaluation.posterior import Coordinates
 from contml.labels import MatrixLabels
 from contml.labels.items import growing
 
@@ -296,7 +300,7 @@ def data_of(suite: Suite, name: str, places: Mapping[str, str]) -> Data:
     unit = {part: torch.nn.functional.normalize(values - mean, dim=1) for part, values in features.items()}
     kept = ((unit["test"] @ unit["train"].T).amax(1) <= DUPLICATE).nonzero()[:, 0]
     duplicates = len(task.test) - len(kept)
-    task = Task(task.train, task.val, replace(task.test, queries=None, gallery=None)[kept])
+    task = Task(train=task.train, val=task.val, test=replace(task.test, queries=None, gallery=None).subset(kept))
     rows["test"] = rows["test"][kept]
     return Data(task, distances, rows, duplicates)
 
@@ -314,8 +318,10 @@ def head_of(
     torch.set_num_threads(1)
     changes = [*suite.train, *chosen()[name].split(), f"seed={seed}", f"training.epochs={epochs}"]
     features = f"images.features={folder_of(suite, name, places) / 'features.npz'}"
-    changes += ["loss=log_ratio", features, "training.select=none"]
-    train = data.task.train if rows is None else data.task.train[rows]
+    size = 120 if rows is None else min(120, len(rows))
+    changes += ["loss=log_ratio", features, "training.select=none", f"sampler.batch_size={size}"]
+    changes += [f"sampler.anchors_per_batch={size // 6}"]
+    train = data.task.train if rows is None else data.task.train.subset(rows)
     at = data.rows["train"] if rows is None else data.rows["train"][rows]
     fast = replace(train, labels=MatrixLabels(data.distances[at[:, None], at]))
     labels = train.labels if train.labels.vectors is not None or name == "poses" else fast.labels
@@ -385,7 +391,8 @@ def compared(
 
             def energy(*option: Any, of_val: Any = of_val, truth: Tensor = truth) -> Tensor:
                 weights = of_val(*option)
-                return ((weights @ between) * weights).sum(1) / 2 - (truth * weights).sum(1)
+                score: Tensor = ((weights @ between) * weights).sum(1) / 2 - (truth * weights).sum(1)
+                return score
 
             choice = best(energy, options, val.units)
             add(f"{prefix}through labels, energy", expected(of_test(*choice), between), choice)
@@ -574,14 +581,45 @@ def runs_of(
         )
         return {**found, **about, "units": test.units[queries].tolist()}
 
+    def vectors(seed: int) -> dict[str, Any]:
+        head, val, test = head_of(suite, name, places, data, seed), part_of(data, "val"), part_of(data, "test")
+        between, to_val, to_test = (
+            data.distances[data.rows[part][:, None], data.rows["train"]] for part in ("train", "val", "test")
+        )
+        of_val, of_test = head.posteriors("val"), head.posteriors("test")
+
+        def energy(k: int, t: float) -> Tensor:
+            weights = of_val(k, t)
+            score: Tensor = ((weights @ between) * weights).sum(1) / 2 - (to_val * weights).sum(1)
+            return score
+
+        weights = of_test(*best(energy, [(k, t) for k in KS for t in TEMPERATURES], val.units))
+        scores = {
+            "exact": units(test.score(expected(weights, between))),
+            "label query, exact": units(test.score(to_test @ weights.T)),
+        }
+        coordinates = Coordinates.fit(MatrixLabels(between.float()))
+        for count in (4, 16, 64):
+            few = coordinates._replace(projection=coordinates.projection[:, -count:])
+            u, asked = (few.of(each[:, coordinates.landmarks]) for each in (between, to_test))
+            mean = weights @ u
+            variance = weights @ u.square().sum(1) - mean.square().sum(1)
+            scores[f"{count} coordinates"] = units(test.score(torch.cdist(mean, mean).square() + variance))
+            scores[f"label query, {count} coordinates"] = units(
+                test.score(torch.cdist(asked, mean).square() + variance)
+            )
+        return {"scores": scores, "kendall": {}, "chosen": {}, **about}
+
     for seed in seeds:
-        yield (network_name, name, "all", seed), lambda seed=seed: whole(seed)
+        yield (network_name, name, "all", seed), partial(whole, seed)
     if network_name == "mobilenet_v2":
+        for seed in seeds:
+            yield (network_name, name, "label vectors", seed), partial(vectors, seed)
         for seed in seeds[:3]:
             for count in (100, 300):
                 if count < len(data.task.train):
-                    yield (network_name, name, f"{count} labels", seed), lambda s=seed, c=count: fewer(s, c)
-            yield (network_name, name, "new labels", seed), lambda seed=seed: new_labels(seed)
+                    yield (network_name, name, f"{count} labels", seed), partial(fewer, seed, count)
+            yield (network_name, name, "new labels", seed), partial(new_labels, seed)
 
 
 def whole_network(seed: int) -> dict[str, Any]:
@@ -600,7 +638,7 @@ def whole_network(seed: int) -> dict[str, Any]:
         part: torch.arange(first, last)
         for part, first, last in zip(("train", "val", "test"), sizes, sizes[1:], strict=False)
     }
-    data = Data(Task(task.train, task.val, test), joined.pairwise().double(), rows, 0)
+    data = Data(Task(train=task.train, val=task.val, test=test), joined.pairwise().double(), rows, 0)
     found = compared(data, head, head, full=False)
     for each in ("scores", "kendall", "chosen"):
         found[each] = {name: value for name, value in found[each].items() if not name.startswith("untrained")}
@@ -609,48 +647,123 @@ def whole_network(seed: int) -> dict[str, Any]:
 
 # Page
 
+#: The columns of the tables: a method, and the one that it is compared with.
+_SEARCH = (
+    ("embedding", None),
+    ("through labels, energy", "embedding"),
+    ("rule", "embedding"),
+    ("untrained, embedding", None),
+    ("untrained, through labels, energy", "untrained, embedding"),
+    ("untrained, through labels, energy", "embedding"),
+)
+_LABEL = (
+    ("label query, mean embedding", None),
+    ("label query, expected label distance", "label query, mean embedding"),
+)
+_CHOICES = (
+    ("through labels, best", "embedding"),
+    ("through labels", "embedding"),
+    ("through labels, k alone", "embedding"),
+    ("through labels, energy", "embedding"),
+)
+_NEW = (("embedding", None), ("through labels", "embedding"), ("rule", "embedding"))
+_VECTORS = tuple(
+    (f"{query}{count} coordinates", f"{query}exact") for query in ("", "label query, ") for count in (4, 16, 64)
+)
+_OTHERS = (
+    ("predicted label", "embedding"),
+    ("expansion by training items", "embedding"),
+    ("query and gallery expansion", "embedding"),
+    ("k-reciprocal re-ranking", "embedding"),
+    ("ridge regression", "embedding"),
+    ("regression network", "embedding"),
+    ("embedding, trained three times as long", "embedding"),
+)
+Runs = dict[tuple[str, str, str], list[dict[str, Any]]]
+
 
 def _estimate(rows: list[dict[str, Any]], name: str, less: str | None = None) -> Estimate | None:
     if any(name not in row["scores"] or (less and less not in row["scores"]) for row in rows):
         return None
     values = [np.array(row["scores"][name]) - (np.array(row["scores"][less]) if less else 0) for row in rows]
-    if len({tuple(row["units"]) for row in rows}) > 1:  # other queries in each run: each is a set of its own
-        found = [estimate([each[None] / UNIT], [row["units"]]) for each, row in zip(values, rows, strict=True)]
-        means = np.array([each.mean for each in found])
-        half = 4.303 * float(means.std(ddof=1)) / math.sqrt(len(means))
-        return Estimate(float(means.mean()), float(means.mean()) - half, float(means.mean()) + half, math.nan)
-    return estimate([np.stack(values) / UNIT], [rows[0]["units"]])
+    if len({tuple(row["units"]) for row in rows}) == 1:
+        return estimate([np.stack(values) / UNIT], [rows[0]["units"]])
+    means = np.array([float(each.mean()) / UNIT for each in values])  # other queries in each run
+    half = float(student.ppf(0.975, len(means) - 1)) * float(means.std(ddof=1)) / math.sqrt(len(means))
+    return Estimate(float(means.mean()), float(means.mean()) - half, float(means.mean()) + half, math.nan)
+
+
+def _cell(rows: list[dict[str, Any]], name: str, less: str | None) -> str:
+    found = _estimate(rows, name, less)
+    if found is None:
+        return MISSING
+    sign = "+" if less else ""
+    return f"{found.mean:{sign}.3f} [{found.low:{sign}.3f}, {found.high:{sign}.3f}]"
+
+
+def _table(runs: Runs, condition: str, columns: tuple[tuple[str, str | None], ...]) -> str:
+    titles = [name if less is None else f"{name} less {less}" for name, less in columns]
+    cells = [["data", "network", "seeds", "queries", *titles]]
+    for (network_name, name, each), rows in runs.items():
+        if each == condition:
+            about = [name, network_name, str(len(rows)), str(len(rows[0]["units"]))]
+            found = [_cell(rows, *column) for column in columns]
+            if set(found) != {MISSING}:
+                cells.append([*about, *found])
+    return table(cells)
+
+
+def _runs() -> Runs:
+    found: Runs = {}
+    for line in RAW.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        found.setdefault(tuple(row["key"][:3]), []).append(row)
+    return found
+
+
+def gain(name: str) -> float:
+    """What ranking through labels adds to the score of a set, with heads on MobileNetV2's features."""
+    found = _estimate(_runs()["mobilenet_v2", name, "all"], "through labels, energy", "embedding")
+    assert found is not None
+    return found.mean
+
+
+def _mean(rows: list[dict[str, Any]], field: str, name: str) -> float:
+    return float(np.mean([row[field][name] for row in rows]))
 
 
 def page() -> str:
     """The tables of the records."""
-    runs: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for line in RAW.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        runs.setdefault(tuple(row["key"][:3]), []).append(row)
-    out = []
+    runs = _runs()
+    kendall = [["data", "network", *(name for name, less in _SEARCH[:2] + _LABEL)]]
+    errors = [["data", "network", "energy", "through labels", "today"]]
+    sizes = [["data", "network", "training items", "near-duplicates left out"]]
     for (network_name, name, condition), rows in runs.items():
-        cells = [["method", "score", "less embedding", "Kendall", "chosen k and t, by seed"]]
-        for method in rows[0]["scores"]:
-            base = "untrained, embedding" if method.startswith("untrained, ") else "embedding"
-            found, less = _estimate(rows, method), _estimate(rows, method, base)
-            if found is None or less is None:
-                continue
-            kendall = [row["kendall"][method] for row in rows if method in row["kendall"]]
-            picks = [row["chosen"].get(method) for row in rows]
-            cells.append(
-                [
-                    method,
-                    f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]",
-                    "-" if method == base else f"{less.mean:+.3f} [{less.low:+.3f}, {less.high:+.3f}]",
-                    f"{np.mean(kendall):.3f}" if kendall else "-",
-                    "; ".join("-" if each is None else str(each).strip("[]") for each in picks) if any(picks) else "-",
-                ]
-            )
-        about = f"{len(rows)} seeds, {rows[0]['train']} training items, {len(rows[0]['units'])} queries"
-        about += f", {rows[0]['duplicates']} near-duplicates left out"
-        out.append(f"## {name}, {network_name}, {condition}\n\n{about}\n\n{table(cells)}\n")
-    return "\n".join(out)
+        if condition != "all":
+            continue
+        sizes.append([name, network_name, str(rows[0]["train"]), str(rows[0]["duplicates"])])
+        found = [method for method, _ in _SEARCH[:2] + _LABEL if method in rows[0]["kendall"]]
+        kendall.append([name, network_name, *(f"{_mean(rows, 'kendall', method):.3f}" for method in found)])
+        for row in rows:
+            row.setdefault("errors", {})
+            row["errors"] = {each.partition(",")[0]: value for each, value in row["errors"].items()}
+        if all(row["errors"] for row in rows):
+            names = ("energy", "through labels", "today")
+            errors.append([name, network_name, *(f"{_mean(rows, 'errors', each):.4g}" for each in names)])
+    parts = [
+        ("Image queries", _table(runs, "all", _SEARCH)),
+        ("Label queries", _table(runs, "all", _LABEL)),
+        ("How k and t are chosen", _table(runs, "all", _CHOICES)),
+        ("Other methods", _table(runs, "all", _OTHERS)),
+        ("300 training items", _table(runs, "300 labels", _SEARCH)),
+        ("100 training items", _table(runs, "100 labels", _SEARCH)),
+        ("Labels that training lacks", _table(runs, "new labels", _NEW)),
+        ("Label vectors in place of the posteriors", _table(runs, "label vectors", _VECTORS)),
+        ("Kendall's tau over the whole order", table(kendall)),
+        ("Predictions: mean label distance to the true label", table(errors)),
+        ("Data", table(sizes)),
+    ]
+    return "\n".join(f"## {title}\n\n{text}\n" for title, text in parts)
 
 
 def main() -> None:

@@ -123,7 +123,7 @@ class Run:
         return self.folder / "data.safetensors"
 
     def evaluation(self, checkpoint: str | None = None) -> Path:
-        """The file of the evaluation: of the selected weights, or of others by name ("last", "best")."""
+        """The file of the evaluation: of the selected weights, of others ("last", "best"), or through "labels"."""
         return self.folder / f"evaluation{f'-{checkpoint}' if checkpoint else ''}.json"
 
     @property

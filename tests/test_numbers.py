@@ -19,7 +19,7 @@ import pytest
 import typer.main
 from support.paths import ROOT
 
-from benchmarks import finetuning, presets, tables
+from benchmarks import finetuning, presets, tables, through_labels
 from contml.app.cli.commands import app
 from contml.app.experiment import config_names, load
 from contml.app.trials.suite import suite_names
@@ -409,7 +409,7 @@ def test_the_table_of_wrong_judgments_is_that_of_the_trainings():
 
 
 #: Trainings whose lines and tables have another form.
-OWN_FORMS = {"presets", "finetuning", "judged_pairs", "matryoshka", "judgment_errors", "teachers"}
+OWN_FORMS = {"through_labels", "presets", "finetuning", "judged_pairs", "matryoshka", "judgment_errors", "teachers"}
 
 
 @pytest.mark.parametrize("name", [name for name in RAW if name not in {*SUITES, *OWN_FORMS}])
@@ -436,6 +436,7 @@ def test_tables_of_results_are_those_of_the_trainings(name):
     ("make", "page"),
     [
         (presets.table, "benchmarks/results/presets.md"),
+        (through_labels.page, "benchmarks/results/through_labels.md"),
         (presets.table, "docs/finetuning.md"),
         (presets.table_of_heads, "benchmarks/results/presets.md"),
         (finetuning.table, "benchmarks/results/finetuning.md"),

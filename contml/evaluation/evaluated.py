@@ -118,6 +118,7 @@ class Evaluated:
         changes: the changes of the data since the run began, which the user accepted; empty if there are none.
         trained: whether a step of the training changed the network.
         identity: of the model that was evaluated (`contml.models.identity`).
+        by: what ranked the gallery: the distance of embeddings, or of label vectors (`contml.evaluation.posterior`).
     """
 
     evaluation: Evaluation
@@ -129,6 +130,7 @@ class Evaluated:
     changes: list[str] = field(default_factory=list)
     trained: bool = True
     identity: str = ""
+    by: Literal["embedding", "labels"] = "embedding"
 
     @property
     def chosen_on_split(self) -> bool:
@@ -144,6 +146,7 @@ class Evaluated:
     def description(self) -> str:
         """Split and weights in words: "test split, best weights (epoch 9 of 12, chosen on validation)"."""
         split, best, epoch = self.split_words, self.checkpoint == "best", epoch_text([self.epoch])
+        split += ", through labels" if self.by == "labels" else ""
         if self.split == "val":
             split += f" (no test split was evaluated{'; the weights were chosen on it' if best else ''})"
         suffix = ", untrained" if self.untrained else ""

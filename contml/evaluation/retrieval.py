@@ -59,6 +59,7 @@ def evaluate(
     groups: Numbers | None = None,
     exclude_group: bool = True,
     places: int | None = None,
+    as_queries: Numbers | None = None,
 ) -> Retrieval:
     """Rank the gallery for each query by embedding distance, and compare the ranking with the label distances.
 
@@ -84,6 +85,7 @@ def evaluate(
             classes, which are groups in any case.
         places: K of the main metric is a tenth of this number, at most 10, so that galleries of several sizes have one
             K. Default the number of items that every query can find, at most 100.
+        as_queries: `[N, d]`, what the rows search with, where that is not their embedding. Default `embeddings`.
 
     Raises:
         InputError: the numbers of embeddings and labels differ, an embedding is not finite, a row does not exist or
@@ -110,6 +112,11 @@ def evaluate(
     excluded = None if group_ids is None or not exclude_group else (group_ids[q], group_ids[g])
     is_self_search = all(torch.equal(rows, torch.arange(len(x))) for rows in (q, g))
     embedded = (x, x) if is_self_search else (x[q], x[g])  # the same tensor is prepared for the search once
+    if as_queries is not None:
+        searching = as_embeddings("as_queries", as_queries).cpu()
+        if searching.shape != x.shape:
+            raise InputError("as_queries", f"shape {list(searching.shape)}", f"must be {list(x.shape)}")
+        embedded = (searching[q], embedded[1])
     data = QueryGallery(*embedded, _positions(g, len(x))[q], groups=excluded, device=labels.device)
     k = min(LARGEST_K, data.available)
     if k < 1:

@@ -173,6 +173,13 @@ class Embedder:
         self.device = torch.device(device)
         return self
 
+    @property
+    def label_dim(self) -> int | None:
+        """The length of a label vector; None without labels of training items, and where these are classes."""
+        if not self.has_labels or self._whole_dim is not None or self.labelled.coordinates is None:
+            return None
+        return self.labelled.coordinates.projection.shape[1] + 1
+
     @cached_property
     def labelled(self) -> LabelledItems:
         """Training items with their embeddings and labels, which `predict` and `embed_label` need.
@@ -187,7 +194,7 @@ class Embedder:
                 return LabelledItems.read(self._labels, self.identity)
         except FileNotFoundError:
             pass
-        problem = "no labels of training items, which answers and label queries need"
+        problem = "no labels of training items, which predictions and label queries need"
         hint = (
             "judgments are no labels of items; 'contml evaluate' adds labels to an older run; "
             "'contml export --no-labels' leaves them out"
@@ -200,12 +207,11 @@ class Embedder:
         return self._labels is not None and self._labels.is_file()
 
     def embed_label(self, label: Any) -> Floats:
-        """The embedding `[d]` of a label: images near to it by Euclidean distance have labels near to it.
+        """The vector of a label as a query: of the images, those with near label vectors probably have near labels.
 
-        It is the mean of the embeddings of the training items that are nearest by label distance, scaled to the mean of
-        their lengths. How many was chosen on the validation split, or without one by leaving out training items; items
-        with equal label distances count equally. A label that is far from all of training, or has words that none of
-        them has, is a warning.
+        It is compared with `embed(images, through_labels=True)` by Euclidean distance. Of a class it is the mean
+        embedding of its training items `[d]`, compared with `embed(images)`. A label that is far from all of training,
+        or has words that none of them has, is a warning.
 
         Args:
             label: in the unit of the data: a number, as many numbers as a label has, a class, a level, a date or its
@@ -219,7 +225,7 @@ class Embedder:
         query = self.labelled.query(label)
         for remark in query.remarks:
             warnings.warn(remark, UserWarning, stacklevel=2)
-        return np.asarray(query.embedding.numpy())
+        return np.asarray(query.vector.numpy())
 
     def predict(
         self,
@@ -232,7 +238,7 @@ class Embedder:
         """The labels of N images, from their nearest training items, with an interval: answers by label title.
 
         A label with a mean (numbers, vectors, dates, levels) is the weighted mean of the neighbours, any other one the
-        most central of their labels. `Answer` says what is known of it.
+        most central of their labels (`contml.evaluation.posterior`). `Answer` says what is known of it.
 
         Args:
             images: as in `embed`.
@@ -253,8 +259,13 @@ class Embedder:
         batch_size: int = BATCH,
         workers: int = 0,
         broken: Literal["fail", "skip"] = "fail",
+        through_labels: bool = False,
     ) -> Floats:
         """Returns the embeddings `[N, d]` of images, in order, with the transform of the evaluation.
+
+        With `through_labels`, label vectors `[N, label_dim]` in their place, by the labels of the nearest training
+        items. The squared Euclidean distance to a query is the mean squared distance of the two labels, less a number
+        of the query. To search with the label vector of an image, set its last number to 0; `embed_label` has it so.
 
         Args:
             images: a file; a folder, which is read recursively, its images sorted by path; a PIL image; pixels `[H, W]`
@@ -264,13 +275,26 @@ class Embedder:
             batch_size: images at a time.
             workers: number of processes that decode; 0 decodes in this process, as do all for a generator.
             broken: an image that cannot be read is an error ("fail"), or a row of NaN, named in `left_out` ("skip").
+            through_labels: return label vectors.
 
         Raises:
-            InputError: something is no image, a folder has none, or an image is broken.
+            InputError: something is no image, a folder has none, or an image is broken; or the model has no label
+                vectors.
         """
+        if through_labels and self.label_dim is None:
+            problem = "has no label vectors" + (": its labels are classes" if self.has_labels else "")
+            raise InputError(self.bundle.name, problem, hint="omit through_labels")
         empty = np.full(self.embedding_dim, np.nan, np.float32)
         embeddings: Floats = self._outputs(images, self.model, empty, batch_size, workers, broken)
-        return embeddings
+        return self.label_vectors(embeddings) if through_labels else embeddings
+
+    def label_vectors(self, embeddings: Floats) -> Floats:
+        """The label vectors `[N, label_dim]` of embeddings `[N, d]`; NaN for a row that is not finite."""
+        assert self.label_dim is not None
+        vectors = np.full((len(embeddings), self.label_dim), np.nan, np.float32)
+        readable = np.isfinite(embeddings).all(1)
+        vectors[readable] = self.labelled.posterior.label_vectors(torch.from_numpy(embeddings[readable])).numpy()
+        return vectors
 
     def caption(
         self,

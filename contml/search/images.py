@@ -103,9 +103,10 @@ class Added:
 
 
 def create(path: Path, model: Embedder, run: Path) -> Index:
-    """Make an empty index of the embeddings of a model, whose place it records."""
+    """Make an empty index of the embeddings and label vectors of a model, whose place it records."""
     place = str(run if on_hub(run) else run.absolute())
-    return Index.create(path, model.embedding_dim, {"identity": model.identity, "run": place})
+    texts = {"identity": model.identity, "run": place}
+    return Index.create(path, model.embedding_dim, texts, label_dim=model.label_dim)
 
 
 def pending_text(index: Index) -> str:
@@ -143,12 +144,15 @@ def add_images(
             another process changes the index.
     """
     result, split = Added(), split_of(images)
+    if index.label_dim not in (None, model.label_dim):
+        got = f"label vectors of {model.label_dim or 0} numbers, and of {index.label_dim} in {index.path}"
+        raise InputError(model.bundle.name, got, hint="make a new index: 'contml evaluate' changed its labels")
     with index.lock():
         new = _new_rows(index, images, result)
         count, embedded = int(new.sum()), 0
         index.expect(count)
         parts = Parts(index.path, f"{model.identity[:16]}-{index.dim}", {"images": split}, new)
-        adding = _Adding(index, parts, images, metadata or {}, result)
+        adding = _Adding(index, model, parts, images, metadata or {}, result)
 
         def on_done(item: Rows) -> None:
             nonlocal embedded
@@ -252,12 +256,14 @@ class _Adding:
     def __init__(
         self,
         index: Index,
+        model: Embedder,
         parts: Parts,
         images: Sequence[NamedImage],
         metadata: Mapping[str, Mapping[str, Value]],
         result: Added,
     ) -> None:
-        self._index, self._parts, self._images, self._metadata, self._result = index, parts, images, metadata, result
+        self._index, self._model, self._parts, self._result = index, model, parts, result
+        self._images, self._metadata = images, metadata
         self._left = deque(item for item in parts.items if item.rows)
         self._held: list[tuple[NamedImage, Any, bytes]] = []
         self._done = 0
@@ -283,7 +289,9 @@ class _Adding:
         names = [image.name for image, _, _ in segment]
         metadata = [{**self._metadata.get(image.name, {}), FILE: str(image.file.absolute())} for image, _, _ in segment]
         sources = [_source(image.file, digest) for image, _, digest in segment]
-        self._index.add(names, np.stack([vector for _, vector, _ in segment]), metadata, sources)
+        vectors = np.stack([vector for _, vector, _ in segment])
+        label_vectors = None if self._index.label_dim is None else self._model.label_vectors(vectors)
+        self._index.add(names, vectors, metadata, sources, label_vectors=label_vectors)
         self._result.added += len(names)
 
 

@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -34,6 +35,8 @@ _T = TypeVar("_T")
 #: What is said while another process holds the lock, and what to do.
 _BUSY = ("another process is changing this index", "wait for it, or stop it")
 _LOCK = ".lock"
+#: The column that is searched by each of these.
+_COLUMN = {"embedding": "vector", "labels": "label_vector"}
 #: Bytes of the columns of metadata that stay in memory after they were read.
 _KEPT = 1 << 30
 
@@ -96,25 +99,30 @@ class Index:
         self.path = folder
         self._manifest = manifest
         self._items: _Items | None = None
-        self._loaded: tuple[Floats, float] | None = None
-        self._searcher: Searcher | None = None
+        self._loaded: dict[str, tuple[Floats, float]] = {}
+        self._searchers: dict[str, Searcher] = {}
         self._metadata: dict[str, dict[str, Any]] = {}
         self._mutex, self._depth = threading.RLock(), 0
 
     @classmethod
-    def create(cls, path: str | Path, dim: int, model: Mapping[str, str] | None = None) -> Self:
+    def create(
+        cls, path: str | Path, dim: int, model: Mapping[str, str] | None = None, *, label_dim: int | None = None
+    ) -> Self:
         """Make an empty index in a new folder.
 
         Args:
             path: the folder.
             dim: dimension of the vectors.
             model: texts about the model of the vectors, which the index keeps.
+            label_dim: dimension of the label vectors (`contml.search.Embedder.embed`); None: the items have none.
 
         Raises:
             InputError: the folder has other files, or cannot be written.
         """
         _check_count("dim", dim, DIM)
-        folder, manifest = Path(path), Manifest(int(dim), dict(model or {}))
+        if label_dim is not None:
+            _check_count("label_dim", label_dim, DIM)
+        folder, manifest = Path(path), Manifest(int(dim), dict(model or {}), label_dim=int(label_dim or 0))
         check_new_folder(folder)
         index = cls(folder, manifest)
         with index._locked():
@@ -138,6 +146,11 @@ class Index:
     def dim(self) -> int:
         """The dimension of the vectors."""
         return self._manifest.dim
+
+    @property
+    def label_dim(self) -> int | None:
+        """The dimension of the label vectors; None if there are none."""
+        return self._manifest.label_dim or None
 
     @property
     def model(self) -> dict[str, str]:
@@ -169,7 +182,7 @@ class Index:
     @property
     def search_text(self) -> str:
         """How the index is searched, in words."""
-        return self._reading(lambda: self._current().text)
+        return self._reading(lambda: self._current("vector").text)
 
     def metadata(self, ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the metadata of items; {} for an item without."""
@@ -185,7 +198,7 @@ class Index:
     def embeddings(self, ids: Sequence[str]) -> Floats:
         """Return the vectors `[N, d]` of items."""
         names = _names(ids)
-        return self._reading(lambda: self._vectors_read()[0][self._rows(names)])
+        return self._reading(lambda: self._vectors_read("vector")[0][self._rows(names)])
 
     def __len__(self) -> int:
         return len(self._read().rows)
@@ -236,6 +249,8 @@ class Index:
         embeddings: Any,
         metadata: Sequence[Mapping[str, Any] | None] | None = None,
         sources: Sequence[str | None] | None = None,
+        *,
+        label_vectors: Any = None,
     ) -> None:
         """Add items: all of them, or none if it fails or the process is killed.
 
@@ -247,10 +262,17 @@ class Index:
             metadata: `[N]`, numbers and texts by name for each item, or None. The type of a key whose values are of
                 other types in earlier items is widened for all.
             sources: `[N]`, texts about what the vectors were made from, or None.
+            label_vectors: `[N, label_dim]`, finite numbers; None where the index has none.
         """
-        names, vectors = _names(ids), self._vectors("embeddings", embeddings)
-        if len(names) != len(vectors):
-            raise InputError("ids", f"{len(names):,} for {len(vectors):,} embeddings", hint="give one id per embedding")
+        names, vectors = _names(ids), {"vector": self._vectors("embeddings", embeddings, self.dim)}
+        if (label_vectors is None) != (self.label_dim is None):
+            allowed = "must be omitted" if self.label_dim is None else f"must be numbers [N, {self.label_dim}]"
+            raise InputError("label_vectors", "None" if label_vectors is None else "given", allowed)
+        if self.label_dim is not None:
+            vectors["label_vector"] = self._vectors("label_vectors", label_vectors, self.label_dim)
+        for name, each in zip(("embeddings", "label_vectors"), vectors.values(), strict=False):
+            if len(names) != len(each):
+                raise InputError("ids", f"{len(names):,} for {len(each):,} {name}", hint="give one id for each")
         entries = _entries(metadata, len(names))
         origins = list(sources) if sources is not None else [None] * len(names)
         if len(origins) != len(names):
@@ -278,7 +300,7 @@ class Index:
     def _write(
         self,
         names: Sequence[str],
-        vectors: Floats,
+        vectors: Mapping[str, Floats],
         entries: Sequence[Mapping[str, Any]],
         sources: Sequence[str | None],
         columns: Mapping[str, Kind],
@@ -287,13 +309,14 @@ class Index:
         written, last = dict[str, int](), self._manifest.last
         for start in range(0, len(names), ROWS):
             part, last = slice(start, start + ROWS), last + 1
-            table: dict[str, Any] = {"id": names[part], "vector": vectors[part], "source": sources[part]}
+            parts = {column: each[part] for column, each in vectors.items()}
+            table: dict[str, Any] = {"id": names[part], **parts, "source": sources[part]}
             for key, kind in columns.items():
                 values = [entry.get(key) for entry in entries[part]]
                 if any(value is not None for value in values):
                     table[segments.column_name(key)] = segments.as_column(values, kind)
             name = f"segment-{last:06d}.parquet"
-            segments.write_rows(self.path / name, table, self.dim)
+            segments.write_rows(self.path / name, table, self._manifest.dims)
             written[name] = len(names[part])
         return last, written
 
@@ -347,7 +370,7 @@ class Index:
             last += 1
             removed = {f"removed-{last:06d}.parquet": len(log)}
             columns = dict(zip(("id", "source", "row"), map(list, zip(*log, strict=True)), strict=True))
-            segments.write_rows(self.path / next(iter(removed)), columns)
+            segments.write_rows(self.path / next(iter(removed)), columns, {})
         self._commit(removed=removed, last=last, **changes)
         self._items = None
 
@@ -363,7 +386,7 @@ class Index:
             rows = np.flatnonzero(items.live)
             last, written = self._write(
                 items.ids[rows].tolist(),
-                self._vectors_read()[0][rows],
+                {column: self._vectors_read(column)[0][rows] for column in self._manifest.dims},
                 self._metadata_of(rows),
                 self._sources_of(rows),
                 self.columns,
@@ -388,20 +411,28 @@ class Index:
         Args:
             progress: called with the number of vectors in the graph.
         """
-        self._reading(lambda: self._current(progress))
+        for column in self._manifest.dims:
+            self._reading(partial(self._current, column, progress))
 
-    def search(self, queries: Any, k: int = 10) -> SearchResult:
+    def search(self, queries: Any, k: int = 10, *, by: Literal["embedding", "labels"] = "embedding") -> SearchResult:
         """Find the k nearest items of each query; all items if there are fewer.
 
         Args:
             queries: vectors `[Q, d]`, an array or tensor of numbers.
             k: how many.
+            by: what is compared with the queries: the embeddings, or the label vectors.
         """
         _check_count("k", k, sys.maxsize)
-        vectors = self._vectors("queries", queries)
+        if by not in _COLUMN:
+            raise InputError("by", str(by), f"must be {' or '.join(_COLUMN)}")
+        if by == "labels" and self.label_dim is None:
+            hint = "make a new index with a model that has labels of training items"
+            raise InputError(str(self.path), "an index without label vectors", hint=hint)
+        column = _COLUMN[by]
+        vectors = self._vectors("queries", queries, self._manifest.dims[column])
 
         def find() -> SearchResult:
-            searcher, items = self._current(), self._read_items()
+            searcher, items = self._current(column), self._read_items()
             nearest = searcher.nearest(vectors, min(int(k), len(items.rows)))
             metadata = None
             if self._manifest.columns:
@@ -412,7 +443,7 @@ class Index:
 
         return self._reading(find)
 
-    def _vectors(self, name: str, values: Any) -> Floats:
+    def _vectors(self, name: str, values: Any, dim: int) -> Floats:
         """A copy of vectors in float32, checked."""
         try:
             array = np.asarray(values.detach().cpu().double() if isinstance(values, torch.Tensor) else values)
@@ -421,9 +452,9 @@ class Index:
             with np.errstate(over="ignore"):
                 vectors: Floats = np.array(array, np.float32, order="C")
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-            raise InputError(name, one_line(error), f"must be numbers [N, {self.dim}]") from None
-        if vectors.ndim != 2 or vectors.shape[1] != self.dim:
-            raise InputError(name, f"shape {list(vectors.shape)}", f"must be [N, {self.dim}]")
+            raise InputError(name, one_line(error), f"must be numbers [N, {dim}]") from None
+        if vectors.ndim != 2 or vectors.shape[1] != dim:
+            raise InputError(name, f"shape {list(vectors.shape)}", f"must be [N, {dim}]")
         if len(invalid := np.flatnonzero(~(_norms(vectors) <= NORM))):
             is_finite = np.isfinite(vectors[invalid[0]]).all()
             problem = f"have a norm above {NORM:g}" if is_finite else "are not finite"
@@ -435,7 +466,7 @@ class Index:
     def _use(self, manifest: Manifest) -> None:
         """Take another manifest: what was read before is of no use."""
         if manifest != self._manifest:
-            self._manifest, self._items, self._loaded, self._searcher, self._metadata = manifest, None, None, None, {}
+            self._manifest, self._items, self._loaded, self._searchers, self._metadata = manifest, None, {}, {}, {}
 
     def _reading(self, read: Callable[[], _T]) -> _T:
         """The result of a function, which is called again if another process compacted the index meanwhile."""
@@ -453,7 +484,7 @@ class Index:
         """The first row of each segment, and columns of it."""
         start = 0
         for name, rows in self._manifest.segments.items():
-            yield start, segments.read_rows(self.path, name, rows, wanted, self.dim)
+            yield start, segments.read_rows(self.path, name, rows, wanted, self._manifest.dims)
             start += rows
 
     def _read(self) -> _Items:
@@ -470,7 +501,7 @@ class Index:
         ids = np.concatenate([np.empty(0, object), *(column.to_numpy(zero_copy_only=False) for column in columns)])
         live, log = np.ones(len(ids), np.bool_), list[tuple[str, str | None, int]]()
         for name, rows in self._manifest.removed.items():
-            read = segments.read_rows(self.path, name, rows, ["id", "source", "row"], self.dim)
+            read = segments.read_rows(self.path, name, rows, ["id", "source", "row"], {})
             log = [*zip(*(read[column].to_pylist() for column in ("id", "source", "row")), strict=True)]
         for name, _, row in log:
             if row >= 0 and not (row < len(ids) and live[row] and ids[row] == name):
@@ -484,28 +515,30 @@ class Index:
         removed = {name: source for name, source, _ in log if name not in row_by_id}
         return _Items(ids, live, row_by_id, removed, log)
 
-    def _current(self, progress: Callable[[int], None] = lambda _: None) -> Searcher:
-        """What is searched, read once."""
-        if self._searcher is None:
-            (vectors, norm), live = self._vectors_read(), self._read_items().live
-            self._searcher = Searcher(vectors, live, norm, accumulate(self._manifest.segments.values()), progress)
-        return self._searcher
+    def _current(self, column: str, progress: Callable[[int], None] = lambda _: None) -> Searcher:
+        """What searches a column of vectors, read once."""
+        if column not in self._searchers:
+            (vectors, norm), live = self._vectors_read(column), self._read_items().live
+            ends = accumulate(self._manifest.segments.values())
+            self._searchers[column] = Searcher(vectors, live, norm, ends, progress)
+        return self._searchers[column]
 
-    def _vectors_read(self) -> tuple[Floats, float]:
-        """The vectors of all rows, and the largest norm, read once."""
-        if self._loaded is None:
+    def _vectors_read(self, column: str) -> tuple[Floats, float]:
+        """The vectors of all rows in a column, and the largest norm, read once."""
+        if column not in self._loaded:
             segments.check_sizes(self.path, self._manifest)
-            vectors, norm, ids = np.empty((self._manifest.rows, self.dim), np.float32), 0.0, list[Any]()
-            for start, part in self._columns(["id", "vector"]):
-                read = segments.vectors_of(part["vector"], self.dim)
+            dim = self._manifest.dims[column]
+            vectors, norm, ids = np.empty((self._manifest.rows, dim), np.float32), 0.0, list[Any]()
+            for start, part in self._columns(["id", column]):
+                read = segments.vectors_of(part[column], dim)
                 largest = float(_norms(read).max())
                 if not largest <= NORM:
                     raise segments.damaged(self.path, f"vectors from row {start:,} on are not finite, or too long")
                 vectors[start : start + len(read)], norm = read, max(norm, largest)
                 ids.append(part["id"])
             self._items = self._items or self._items_of(ids)
-            self._loaded = vectors, norm
-        return self._loaded
+            self._loaded[column] = vectors, norm
+        return self._loaded[column]
 
     def _sources_of(self, rows: Sequence[int] | Positions) -> list[str | None]:
         """The sources of rows."""
@@ -536,7 +569,7 @@ class Index:
         """The columns of metadata of a segment, by key."""
         if name not in self._metadata:
             names = {segments.column_name(key): key for key in self._manifest.columns}
-            read = segments.read_rows(self.path, name, rows, [*names], self.dim)
+            read = segments.read_rows(self.path, name, rows, [*names], self._manifest.dims)
             columns = {names[column]: values for column, values in read.items()}
             for key, values in columns.items():
                 kind = self._manifest.columns[key]

@@ -1,8 +1,14 @@
-"""Training items with their embeddings and labels: a trained model answers with labels by them, and is asked by labels.
+"""Training items with their embeddings and labels, by which a model predicts labels and searches through labels.
 
-    labels.safetensors   embeddings in float32; what the constructor of the label space takes; how it was fitted
+    labels.safetensors   embeddings in float32; what the constructor of the label space takes; coordinates of the labels
+                         (`contml.evaluation.posterior`); how it was fitted
 
 A run writes the file, and a bundle has it too, unless labels are left out. Of many training items, it has a sample.
+
+A predicted label is the mean of the labels under the posterior where labels have a mean, else the one of the 50 nearest
+with the least mean label distance to them; of classes, the one with the most weight. Its spread is the root of the mean
+squared distance from that mean, or that least mean: where the neighbours disagree, it is large, and a calibration turns
+it into a bound of the label distance to the true label (`contml.search.calibration`).
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
+import numpy as np
 import torch
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from torch import Tensor
@@ -21,65 +28,95 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.files import unreadable
 from contml._support.tensors import load_tensors, save_tensors
-from contml._support.text import MISSING, number, percent
+from contml._support.text import number, percent
+from contml.contracts import Measure
 from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated
-from contml.evaluation.results import Ranking
+from contml.evaluation.intervals import items_of_queries, paired_interval
+from contml.evaluation.metrics import title_of
+from contml.evaluation.posterior import CHOOSING, COORDINATES, Coordinates, Posterior, as_query, softmax_of
+from contml.evaluation.results import Ranking, Retrieval
+from contml.evaluation.retrieval import evaluate
 from contml.labels.base import LabelSpace
 from contml.labels.items import growing
 from contml.labels.saved import SavedLabels, from_saved, to_saved
 from contml.runs import Run
-from contml.search.answers import (
-    SAME,
-    AnswerDistance,
-    Answers,
-    Errors,
-    Known,
-    answer,
-    choose_label_k,
-    compared_by,
-    fit,
-    label_query,
-    nearest,
-    shares_of_nearest,
-)
-from contml.search.calibration import STRICT, Calibration
+from contml.search.calibration import STRICT, Calibration, Pairs, calibrate
 
 #: The most training items that are kept, the most bytes of the file, and the seed of a sample of more.
 MAX_ITEMS, MAX_BYTES, SEED = 10_000, 1 << 26, 0
 #: The most items of labels that a file holds as a matrix of label distances.
 _MAX_MATRIX = 2_000
 #: The format of the file.
-_FORMAT: Literal[2] = 2
+_FORMAT: Literal[3] = 3
 #: Items whose label distances to each other say which label is far from all, and the share of pairs that is nearer.
 _PAIRS, _FAR = 64, 0.75
+#: Neighbours whose label may be predicted, where labels have no mean.
+_CENTRAL = 50
+#: Predictions compared with true labels at a time.
+_BLOCK = 64
+#: Two embeddings are of the same image if their squared distance is a smaller share of the mean squared length of all:
+#: they differ by rounding.
+SAME = 1e-6
 SAME_NOTE = "; a training image, whose own label is left out"
 _DAMAGED = "run 'contml evaluate' again, or export the run again"
 
+#: What a search by image ranks by: embedding distance, or the distance of label vectors.
+By = Literal["embedding", "labels"]
 
-class AnswerRecord(BaseModel):
-    """How a label is answered.
+
+class Errors(NamedTuple):
+    """Mean label distances of predictions to the true labels; None where there are none.
 
     Attributes:
-        neighbours: number of neighbours.
-        distance: what they are ranked by.
-        calibration: the bound of the label distance to the true label, or the probability of the true class.
-        left_out: errors of neighbours, regression and constant answers on training items, each left out.
-        test: the same on the test split.
+        posterior: of the predictions.
+        constant: of the mean of all training labels, or of the one that is nearest to some of the others.
+    """
+
+    posterior: float | None = None
+    constant: float | None = None
+
+
+class PredictionRecord(BaseModel):
+    """How good the predictions of a label are.
+
+    Attributes:
+        calibration: the bound of the label distance to the true label, or the probability of the true class; None with
+            too few validation queries.
+        test: errors on the test split.
     """
 
     model_config = STRICT
 
-    neighbours: int = Field(ge=1)
-    distance: AnswerDistance
     calibration: Calibration | None
-    left_out: Errors
     test: Errors
 
-    @property
-    def words(self) -> str:
-        """By what a label is answered."""
-        return f"the {self.neighbours} nearest training items" + (" by cosine" if self.distance == "cosine" else "")
+
+class SearchRecord(BaseModel):
+    """What a search by image ranks by, chosen on the validation split.
+
+    Attributes:
+        by: what is chosen: "labels" if the 95 % interval of its gain is above 0.
+        metric: the name of the metric that chose.
+        embedding: the metric by embedding distance.
+        labels: the metric through labels.
+        margin: half the width of the interval of their difference; None for a single query or group.
+        calibration: what a distance of label vectors means; None with too few validation queries.
+    """
+
+    model_config = STRICT
+
+    by: By
+    metric: str
+    embedding: float
+    labels: float
+    margin: float | None
+    calibration: Calibration | None
+
+    def words(self, measure: Measure) -> str:
+        """The metric of both on the validation split, in the unit of the labels."""
+        texts = [measure.text(value) for value in (self.labels, self.embedding)]
+        return f"{title_of(self.metric)} on validation: {texts[0]} through labels, {texts[1]} by embedding"
 
 
 class Record(BaseModel):
@@ -89,43 +126,64 @@ class Record(BaseModel):
         format: the number of the format.
         identity: of the model that embedded the items.
         total: number of training items, of which the file has all or a sample.
-        label_neighbours: number of items whose mean embedding is that of a label.
+        neighbours: number of neighbours of the posterior.
+        scale: its scale.
         labels: the labels.
-        answers: one for each label of a sum, else one.
+        predictions: one for each label of a sum, else one.
+        search: None for classes, and without a validation split.
     """
 
     model_config = STRICT
 
-    format: Literal[2] = _FORMAT
+    format: Literal[3] = _FORMAT
     identity: str
     total: int = Field(ge=1)
-    label_neighbours: int = Field(ge=1)
+    neighbours: int = Field(ge=1)
+    scale: float = Field(gt=0)
     labels: SavedLabels
-    answers: tuple[AnswerRecord, ...] = Field(min_length=1)
+    predictions: tuple[PredictionRecord, ...] = Field(min_length=1)
+    search: SearchRecord | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if len(self.answers) != max(1, len(self.labels.spaces)):
-            raise ValueError(f"{len(self.answers)} answers for {max(1, len(self.labels.spaces))} labels")
+        if len(self.predictions) != max(1, len(self.labels.spaces)):
+            raise ValueError(f"{len(self.predictions)} predictions for {max(1, len(self.labels.spaces))} labels")
         return self
+
+    @property
+    def words(self) -> str:
+        """By what a label is predicted."""
+        return f"the {self.neighbours} nearest training items"
 
 
 class LabelQuery(NamedTuple):
     """A label as a query.
 
     Attributes:
-        embedding: `[d]`.
+        by: what its vector is compared with.
+        vector: its label vector `[r + 1]`; of a class, the mean embedding of its training items `[d]`.
         labels: the label, as a space of one item.
-        items: the number of training items whose embeddings were averaged.
-        away: the largest label distance of these items to the label, as text with its unit; "" for classes.
         remarks: what is unusual about the label, in sentences.
     """
 
-    embedding: Tensor
+    by: By
+    vector: Tensor
     labels: LabelSpace
-    items: int
-    away: str
     remarks: Sequence[str]
+
+
+class Predicted(NamedTuple):
+    """Predicted labels of Q images.
+
+    Attributes:
+        labels: Q labels.
+        spread: `[Q]` float64.
+        rows: `[Q]` the items whose labels they are; None for means.
+    """
+
+    labels: LabelSpace
+    spread: Tensor
+    rows: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -206,11 +264,16 @@ class LabelledItems:
     Args:
         embeddings: `[N, d]` in float32, as the model gives them.
         labels: N labels.
+        coordinates: of the labels; None for classes.
+        places: the coordinates of each item `[N, r]`; of classes, their ids `[N]`.
         record: how it was fitted.
     """
 
-    def __init__(self, embeddings: Tensor, labels: LabelSpace, record: Record) -> None:
-        self.embeddings, self.labels, self.record = embeddings, labels, record
+    def __init__(
+        self, embeddings: Tensor, labels: LabelSpace, coordinates: Coordinates | None, places: Tensor, record: Record
+    ) -> None:
+        self.embeddings, self.labels, self.coordinates, self.record = embeddings, labels, coordinates, record
+        self.posterior = Posterior(embeddings, places, record.neighbours, record.scale)
         self._terms = [
             (space if present is None else space[present].as_root(), present) for space, present in labels.terms
         ]
@@ -221,56 +284,111 @@ class LabelledItems:
         train: tuple[Tensor, Split],
         identity: str,
         total: int,
-        val: tuple[Ranking, Split] | None,
-        test: tuple[Ranking, Split] | None,
+        val: tuple[Ranking, Tensor, Split] | None,
+        test: tuple[Ranking, Tensor, Split] | None,
     ) -> LabelledItems:
-        """Fitted to training items; the errors of answers are those of validation and test queries.
+        """Fitted to training items; the errors of predictions are those of validation and test queries.
 
         Args:
             train: the embeddings of training items, and these items; at least three.
             identity: of the model.
             total: the number of all training items.
-            val: what was found on the validation split.
-            test: what was found on the test split.
+            val: what was found on the validation split, its unreadable rows, and the split.
+            test: the same of the test split.
         """
-        embeddings, split = train
-        kept = embeddings.float()  # as the file has them
-        known = Known(kept, split.labels.to("cpu"), split.groups, split.exclude_group)
-
-        def queries(found: tuple[Ranking, Split] | None) -> Known | None:
-            if found is None:
-                return None
-            ranking, its_split = found
-            rows = ranking.queries.cpu()
-            groups = None if its_split.groups is None else its_split.groups[rows]
-            return Known(ranking.embeddings[rows].cpu(), its_split.labels.to("cpu")[rows].as_root(), groups)
-
-        asked = queries(val), queries(test)
-        answers = [
-            AnswerRecord(
-                neighbours=fitted.k,
-                distance=fitted.distance,
-                calibration=fitted.calibration,
-                left_out=fitted.left_out,
-                test=fitted.test,
-            )
-            for fitted in fit(known, *asked)
-        ]
-        saved, _ = to_saved(known.labels)
+        embeddings, split = train[0].float(), train[1]  # as the file has them
+        labels = split.labels.to("cpu")
+        ids = labels.class_ids
+        coordinates = Coordinates.fit(labels) if ids is None else None
+        rows = range(len(labels))
+        places = ids if coordinates is None else coordinates.of(labels.filled(rows, coordinates.landmarks).cpu())
+        assert places is not None
+        groups = split.groups if split.exclude_group else None
+        asked, tested = (None if each is None else _Queries.of(labels, *each) for each in (val, test))
+        posterior = Posterior.fit(
+            embeddings, places, None if asked is None else (asked.embeddings, asked.places(coordinates)), groups
+        )
+        saved, _ = to_saved(labels)
+        blank = PredictionRecord(calibration=None, test=Errors())
         record = Record(
             identity=identity,
             total=total,
-            label_neighbours=choose_label_k(known, asked[0]),
+            neighbours=posterior.k,
+            scale=posterior.scale,
             labels=saved,
-            answers=tuple(answers),
+            predictions=(blank,) * len(labels.terms),
         )
-        return cls(kept, known.labels, record)
+        made = cls(embeddings, labels, coordinates, places, record)
+        predictions = tuple(made._fitted(n, asked, tested) for n in range(len(labels.terms)))
+        search = None if val is None or coordinates is None else made._searching(*val)
+        made.record = record.model_copy(update={"predictions": predictions, "search": search})
+        return made
+
+    def _fitted(self, n: int, val: _Queries | None, test: _Queries | None) -> PredictionRecord:
+        """How good the predictions of label n are."""
+        (labels, _), calibration, of_test = self._terms[n], None, Errors()
+        if val is not None and (asked := val.term(labels, n)) is not None:
+            found = self.predict(asked.embeddings, n)
+            pairs = asked.pairs(found.spread, asked.errors(found.labels))
+            calibration = calibrate(pairs, labels.kind, form="bound", largest=labels.largest)
+        if test is not None and (tested := test.term(labels, n)) is not None:
+            found = self.predict(tested.embeddings, n)
+            errors = tested.errors(found.labels)
+            of_test = Errors(float(errors.mean()), tested.constant())
+            if calibration is not None:
+                calibration = calibration.checked(tested.pairs(found.spread, errors), labels.measure)
+        return PredictionRecord(calibration=calibration, test=of_test)
+
+    def _searching(self, ranking: Ranking, missing: Tensor, split: Split) -> SearchRecord:
+        """What a search by image ranks by, as validation queries choose."""
+        found = self.evaluate(ranking.embeddings, missing, split)
+        evaluation, by_labels = found.evaluation, found.ranking
+        difference, margin = paired_interval(ranking.values, by_labels.values, ranking.items)
+        score = evaluation.main
+        gain = difference if score.better == "lower" else -difference
+        vectors = self.posterior.label_vectors(ranking.embeddings)
+        distances = (vectors[by_labels.queries, None] - vectors[by_labels.model]).double()
+        distances[:, :, -1] = vectors[by_labels.model][:, :, -1]
+        squared = distances.square().sum(2) + vectors[by_labels.queries, -1:].double().square()
+        k = min(evaluation.k, squared.shape[1])
+        units = by_labels.queries if split.groups is None else split.groups[by_labels.queries]
+        pairs = Pairs(
+            squared[:, :k].sqrt().numpy(),
+            by_labels.label_distances[:, :k].double().numpy(),
+            units.numpy(),
+            ranking.items,
+        )
+        return SearchRecord(
+            by="labels" if gain > margin else "embedding",
+            metric=evaluation.headline,
+            embedding=float(ranking.values.mean()),
+            labels=float(by_labels.values.mean()),
+            margin=None if np.isnan(margin) else margin,
+            calibration=calibrate(pairs, "graded", largest=self.labels.largest),
+        )
+
+    def evaluate(self, embeddings: Tensor, missing: Tensor, split: Split) -> Retrieval:
+        """Evaluate embeddings of a split through labels; `missing`: rows whose image cannot be read."""
+        vectors = self.posterior.label_vectors(embeddings)
+        return evaluate(
+            vectors,
+            split.labels,
+            split.queries,
+            split.gallery,
+            missing=missing,
+            groups=split.groups,
+            exclude_group=split.exclude_group,
+            places=split.places,
+            as_queries=as_query(vectors),
+        )
 
     def save(self, path: Path) -> None:
         """Write the file."""
         saved, tensors = to_saved(self.labels)
         record = self.record.model_copy(update={"labels": saved})
         tensors = {"embeddings": self.embeddings, **tensors}
+        if self.coordinates is not None:
+            tensors |= {"coordinates": self.posterior.labels, **self.coordinates._asdict()}
         save_tensors(path, tensors, record=record.model_dump(mode="json"))
 
     @classmethod
@@ -308,10 +426,11 @@ class LabelledItems:
         labels, n = from_saved(record.labels, tensors, str(path)), len(embeddings)
         if len(labels) != n or not bool(embeddings.isfinite().all()):
             raise InputError(str(path), f"{n} embeddings, not finite, or not of {len(labels)} labels", hint=_DAMAGED)
-        most = max(record.label_neighbours, *(each.neighbours for each in record.answers))
-        if most >= n:
-            raise InputError(str(path), f"{most} neighbours of {n} items", hint=_DAMAGED)
-        return cls(embeddings, labels, record)
+        if record.neighbours > n:
+            raise InputError(str(path), f"{record.neighbours} neighbours of {n} items", hint=_DAMAGED)
+        if labels.class_ids is not None:
+            return cls(embeddings, labels, None, labels.class_ids.cpu(), record)
+        return cls(embeddings, labels, *_coordinates(tensors, n, path), record)
 
     @classmethod
     def of_run(cls, run: Run) -> LabelledItems | None:
@@ -336,17 +455,11 @@ class LabelledItems:
         n, total = len(self.embeddings), self.record.total
         return f"{n:,} of {total:,} training items, drawn at random (seed {SEED})" if n < total else ""
 
-    @cached_property
-    def _compared(self) -> list[tuple[Tensor, float]]:
-        """Of each label, the items as queries are compared with them, and below which squared distance one is a query.
-
-        Only items with the label are compared.
-        """
-        found = []
-        for (_, present), record in zip(self._terms, self.record.answers, strict=True):
-            known = compared_by(record.distance, self.embeddings if present is None else self.embeddings[present])
-            found.append((known, SAME * float(known.double().square().sum(1).mean())))
-        return found
+    @property
+    def landmarks(self) -> LabelSpace:
+        """The labels that give another label its coordinates."""
+        assert self.coordinates is not None
+        return self.labels[self.coordinates.landmarks].as_root()
 
     @cached_property
     def far(self) -> float:
@@ -355,9 +468,7 @@ class LabelledItems:
         return float(self.labels.filled(rows[: len(rows) // 2], rows[len(rows) // 2 :]).quantile(_FAR))
 
     def query(self, label: Any) -> LabelQuery:
-        """The embedding of a label: the mean of the embeddings of the training items nearest to it by label.
-
-        It has the mean of their lengths.
+        """A label as a query, by its label distances to training items; a class by the mean embedding of its items.
 
         Args:
             label: as `LabelSpace.item` of the labels takes it: in the unit of the data, or as text.
@@ -380,65 +491,89 @@ class LabelledItems:
             )
         given = label if isinstance(label, dict) else {labels.title: label}
         for space, _ in labels.terms:
-            unknown = (
-                growing(space).unknown_words(given.get(space.title, ""))
-                if isinstance(given.get(space.title), str)
-                else []
-            )
-            if unknown:
+            typed = given.get(space.title)
+            if isinstance(typed, str) and (unknown := growing(space).unknown_words(typed)):
                 remarks.append(f"{space.title}: no training item has {', '.join(unknown)}")
-        k = self.record.label_neighbours
-        averaged = distances[0, shares_of_nearest(distances, k)[0] > 0]
-        away = whole.measure.text(float(averaged.max())) if labels.kind == "graded" else ""
-        embedding = label_query(self.embeddings, distances, k)[0].float()
-        return LabelQuery(embedding, item, len(averaged), away, remarks)
+        by: By = "embedding" if self.coordinates is None else "labels"
+        return LabelQuery(by, self._vector_of(distances[0]), item, remarks)
+
+    def predict(self, embeddings: Tensor, n: int = 0) -> Predicted:
+        """Predict label n of Q embeddings `[Q, d]`."""
+        rows, weights, _ = self._nearest(embeddings, n)
+        return predicted(self._terms[n][0], rows, weights)
+
+    def _nearest(self, embeddings: Tensor, n: int, leave_same: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """The training items with label n nearest to Q embeddings, their weights, and which queries are one of them."""
+        posterior, limit = self._posteriors[n]
+        found = posterior.weights(embeddings)
+        k = max(1, min(self.record.neighbours, len(posterior.embeddings) - 1))
+        same = (found.distances[:, 0].square() < limit) & leave_same
+        shifted = same.long()[:, None] + torch.arange(k)
+        rows, distances = found.rows.gather(1, shifted), found.distances.gather(1, shifted)
+        return rows, softmax_of(distances, posterior.scale), same
+
+    @cached_property
+    def _posteriors(self) -> list[tuple[Posterior, float]]:
+        """The posterior of each label, of one more neighbour; and below which squared distance one is a query."""
+        found = []
+        for space, present in self._terms:
+            known = self.embeddings if present is None else self.embeddings[present]
+            posterior = Posterior(known, torch.empty(len(space)), self.record.neighbours + 1, self.record.scale)
+            found.append((posterior, SAME * float(posterior.embeddings.square().sum(1).mean())))
+        return found
+
+    def _vector_of(self, distances: Tensor) -> Tensor:
+        """The vector of a label, by its label distances to all items `[N]`."""
+        if self.coordinates is None:
+            own = self.embeddings[distances == distances.min()].double()
+            mean: Tensor = torch.nn.functional.normalize(own.mean(0), dim=0) * own.norm(dim=1).mean()
+            return mean.float()
+        place = self.coordinates.of(distances[None, self.coordinates.landmarks])
+        return as_query(torch.cat((place, torch.zeros(1, 1)), 1))[0].float()
 
     def answer(self, embeddings: Tensor) -> list[list[Answer]]:
         """The labels of Q embeddings `[Q, d]` of the model: one answer for each, or several for a sum of labels.
 
         A training item that is the image itself is left out.
         """
-        per_label = [self._answer(embeddings.float(), number) for number in range(len(self._terms))]
+        per_label = [self._answer(embeddings.float(), n) for n in range(len(self._terms))]
         return [list(each) for each in zip(*per_label, strict=True)]
 
-    def _answer(self, embeddings: Tensor, number: int) -> Sequence[Answer]:
-        (space, present), (known, limit) = self._terms[number], self._compared[number]
-        record = self.record.answers[number]
-        queries = compared_by(record.distance, embeddings)
-        k = min(record.neighbours, max(1, len(known) - 2))
-        squared, rows = nearest(known, queries, k + 1)
-        same = squared[:, 0] < limit
-        first = same.long()[:, None] + torch.arange(squared.shape[1] - 1)
-        squared, rows = squared.gather(1, first), rows.gather(1, first)
-        found = answer(space, squared, rows, k)
+    def _answer(self, embeddings: Tensor, n: int) -> Sequence[Answer]:
+        space, present = self._terms[n]
+        rows, weights, same = self._nearest(embeddings, n, leave_same=True)
+        found, record = predicted(space, rows, weights), self.record
         numbers = torch.arange(len(self.labels)) if present is None else present.nonzero()[:, 0]
-        kept = None if found.rows is None else numbers[found.rows].tolist()
+        kept = [None] * len(embeddings) if found.rows is None else numbers[found.rows].tolist()
+        neighbours, calibration = rows.shape[1], record.predictions[n].calibration
         return [
-            _answer_of(found, q, space, record, None if kept is None else kept[q], bool(same[q]))
-            for q in range(len(queries))
+            _answer_of(found, q, space, calibration, neighbours, kept[q], bool(same[q])) for q in range(len(embeddings))
         ]
 
     def error_rows(self) -> list[list[str]]:
-        """The errors of answers as a table, in the unit of the labels: a header, and a row for each way to answer."""
-        rows = [["label", "answered by", "training items, left out", "test"]]
-        for (space, _), record in zip(self._terms, self.record.answers, strict=True):
-            names = [record.words, "ridge regression on the embedding"]
+        """The errors of predictions in the unit of the labels: a header, and a row for each way to predict."""
+        rows = [["label", "predicted by", "test"]]
+        for (space, _), record in zip(self._terms, self.record.predictions, strict=True):
+            names = [self.record.words]
             names.append("always the mean" if space.vectors is not None else "always the most central label")
-            for name, *errors in zip(names, record.left_out, record.test, strict=True):
-                if any(error is not None for error in errors):
-                    rows.append([space.title, name, *(_error_text(error, space) for error in errors)])
+            for name, error in zip(names, record.test, strict=True):
+                if error is not None:
+                    rows.append([space.title, name, _error_text(error, space)])
         return rows
 
     def sentences(self) -> list[str]:
         """How well the answers hold on the test split, a sentence for each label that has a calibration."""
         found = []
-        for (space, _), record in zip(self._terms, self.record.answers, strict=True):
+        if (search := self.record.search) is not None:
+            how = "through labels" if search.by == "labels" else "by embedding"
+            found.append(f"search by image ranks {how}: {search.words(self.labels.measure)}")
+        for (space, _), record in zip(self._terms, self.record.predictions, strict=True):
             calibration = record.calibration
             check = None if calibration is None else calibration.check
             if calibration is None or check is None or check.observed is None:
                 continue
             share = f"{check.share} of test images"
-            start = f"answers of {space.title}, by {record.words}"
+            start = f"predictions of {space.title}, by {self.record.words}"
             if check.width is None:
                 found.append(f"{start}: right with {100 * check.expected:.1f} % on average; right for {share}")
             else:
@@ -449,6 +584,123 @@ class LabelledItems:
         return found
 
 
+def predicted(labels: LabelSpace, rows: Tensor, weights: Tensor) -> Predicted:
+    """The labels of Q images, by the rows `[Q, k]` and weights `[Q, k]` of training items, nearest first."""
+    if labels.vectors is not None:
+        near = labels.vectors.cpu()[rows]  # [Q,k,D]
+        means = (near * weights[:, :, None]).sum(1)
+        spread = ((near - means[:, None]).square().sum(2) * weights).sum(1).sqrt()
+        return Predicted(growing(labels).of_vectors(means), spread, None)
+    if (ids := labels.class_ids) is not None:
+        near = ids.cpu()[rows]
+        costs = ((near[:, :, None] != near[:, None]) * weights[:, None]).sum(2)
+    else:
+        rows, weights = rows[:, :_CENTRAL], weights[:, :_CENTRAL]
+        weights = weights / weights.sum(1, keepdim=True)
+        between = torch.stack([labels.filled(own, own).cpu().double() for own in rows])
+        costs = (between @ weights[:, :, None])[:, :, 0]
+    costs = costs.masked_fill(weights == 0, torch.inf)
+    chosen = rows.gather(1, costs.argmin(1, keepdim=True))[:, 0]
+    return Predicted(labels[chosen].as_root(), costs.amin(1), chosen)
+
+
+class _Queries(NamedTuple):
+    """Queries with known labels, beside training labels that these can be compared with.
+
+    Attributes:
+        known: the training labels.
+        embeddings: `[Q, d]`.
+        truth: Q labels.
+        rows: the rows of the queries in their split `[Q]`.
+        groups: the group of each query `[Q]`; None: each is its own.
+    """
+
+    known: LabelSpace
+    embeddings: Tensor
+    truth: LabelSpace
+    rows: Tensor
+    groups: Tensor | None
+
+    @classmethod
+    def of(cls, known: LabelSpace, ranking: Ranking, _: Tensor, split: Split) -> _Queries | None:
+        """The queries of a split; None if their labels cannot be compared with those of training."""
+        rows = ranking.queries.cpu()
+        groups = None if split.groups is None else split.groups[rows]
+        made = cls(known, ranking.embeddings[rows].cpu(), split.labels.to("cpu")[rows].as_root(), rows, groups)
+        return made if made._is_comparable else None
+
+    @property
+    def _is_comparable(self) -> bool:
+        try:
+            whole = growing(self.known).joined(self.truth)
+        except InputError:
+            return False
+        ids, n = whole.class_ids, len(self.known)
+        return ids is None or bool(torch.isin(ids[n:], ids[:n]).any())
+
+    def term(self, known: LabelSpace, n: int) -> _Queries | None:
+        """The queries that have label n of a sum, with that label; None if none can be compared."""
+        space, present = self.truth.terms[n]
+        kept = torch.arange(len(self.rows)) if present is None else present.cpu().nonzero()[:, 0]
+        groups = None if self.groups is None else self.groups[kept]
+        made = _Queries(known, self.embeddings[kept], space[kept].as_root(), self.rows[kept], groups)
+        return made if len(kept) and made._is_comparable else None
+
+    def places(self, coordinates: Coordinates | None) -> Tensor:
+        """The coordinates of the labels `[Q, r]`, or of classes their ids among those of training `[Q]`."""
+        n, whole = len(self.known), growing(self.known).joined(self.truth)
+        if coordinates is None:
+            assert whole.class_ids is not None
+            return whole.class_ids[n:].cpu()
+        return coordinates.of(whole.filled(range(n, n + len(self.rows)), coordinates.landmarks).cpu())
+
+    def errors(self, predictions: LabelSpace) -> Tensor:
+        """The label distance of each prediction to the true label `[Q]`."""
+        both, n = growing(predictions).joined(self.truth), len(predictions)
+        parts = [range(start, min(start + _BLOCK, n)) for start in range(0, n, _BLOCK)]
+        return torch.cat([both.filled(part, [n + row for row in part]).diagonal() for part in parts]).cpu().double()
+
+    def pairs(self, spread: Tensor, errors: Tensor) -> Pairs:
+        """Spreads and errors as a calibration takes them."""
+        units, classes = self.rows if self.groups is None else self.groups, self.truth.class_ids
+        items = items_of_queries(None if classes is None else classes.cpu(), self.groups)
+        return Pairs(spread[:, None].numpy(), errors[:, None].numpy(), units.numpy(), items)
+
+    def constant(self) -> float:
+        """The error of the mean of all training labels, or of the one that is nearest to some of the others."""
+        labels, vectors, count = self.known, self.known.vectors, len(self.truth)
+        if vectors is not None:
+            return float(self.errors(growing(labels).of_vectors(vectors.mean(0).expand(count, -1))).mean())
+        drawn = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))[:CHOOSING].sort().values
+        middle = drawn[labels.filled(drawn, drawn).double().sum(1).argmin()]
+        return float(self.errors(labels[middle.expand(count)].as_root()).mean())
+
+
+def _coordinates(tensors: dict[str, Tensor], n: int, path: Path) -> tuple[Coordinates, Tensor]:
+    """The coordinates of a file of n items.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    names = ("coordinates", *Coordinates._fields)
+    found = [tensors.get(name, torch.empty(0)) for name in names]
+    places, landmarks, offsets, projection = found
+    dims = (places.ndim, landmarks.ndim, offsets.ndim, projection.ndim) == (2, 1, 1, 2)
+    types = landmarks.dtype == torch.int64 and all(
+        each.dtype == torch.float64 for each in (offsets, projection, places)
+    )
+    if not (
+        dims
+        and types
+        and places.shape == (n, projection.shape[1])
+        and len(landmarks) == len(offsets) == len(projection) > 0
+        and 0 <= int(landmarks.min()) <= int(landmarks.max()) < n
+        and all(bool(each.isfinite().all()) for each in (places, offsets, projection))
+    ):
+        raise InputError(str(path), "has no coordinates of its labels", hint=_DAMAGED)
+    return Coordinates(landmarks, offsets, projection), places
+
+
 def no_labels_of_shorter(subject: str, dim: int, whole_dim: int) -> InputError:
     """The error of a model whose embeddings were shortened: labels of training items belong to the whole ones."""
     got = f"embeddings of {dim} numbers, the first of {whole_dim}, have no labels of training items"
@@ -457,8 +709,16 @@ def no_labels_of_shorter(subject: str, dim: int, whole_dim: int) -> InputError:
     )
 
 
-def _answer_of(found: Answers, q: int, space: LabelSpace, record: AnswerRecord, row: int | None, same: bool) -> Answer:
-    labels, vectors, calibration = found.labels, found.labels.vectors, record.calibration
+def _answer_of(
+    found: Predicted,
+    q: int,
+    space: LabelSpace,
+    calibration: Calibration | None,
+    neighbours: int,
+    row: int | None,
+    same: bool,
+) -> Answer:
+    labels, vectors = found.labels, found.labels.vectors
     low = high = bound = level = None
     bound_text = ""
     if calibration is not None and calibration.kind == "probability":
@@ -470,13 +730,11 @@ def _answer_of(found: Answers, q: int, space: LabelSpace, record: AnswerRecord, 
             low, high = (growing(labels).of_vectors(vectors[[q]] + end).plain(0) for end in (-bound, bound))
     value = labels.plain(q)
     text = labels.text(q) if low is None else labels.interval_texts(value, low, high)[0]
-    label, k = labels[[q]].as_root(), record.neighbours
-    return Answer(space.title, text, value, low, high, bound, bound_text, level, k, row, same, label)
+    label = labels[[q]].as_root()
+    return Answer(space.title, text, value, low, high, bound, bound_text, level, neighbours, row, same, label)
 
 
-def _error_text(error: float | None, space: LabelSpace) -> str:
-    if error is None:
-        return MISSING
+def _error_text(error: float, space: LabelSpace) -> str:
     return f"{percent(error)} wrong" if space.kind == "classes" else space.measure.text(error)
 
 
@@ -493,7 +751,11 @@ def sample(labels: LabelSpace, dim: int) -> Tensor:
     while True:
         rows = order[:count].sort().values
         saved, tensors = to_saved(labels[rows].as_root())
-        size = 4 * dim * count + len(saved.model_dump_json()) + sum(tensor.nbytes for tensor in tensors.values())
+        size = (
+            (4 * dim + 8 * COORDINATES) * count
+            + len(saved.model_dump_json())
+            + sum(tensor.nbytes for tensor in tensors.values())
+        )
         if size <= MAX_BYTES or count <= 3:
             return rows
         count = max(3, int(0.9 * count * MAX_BYTES / size))

@@ -10,14 +10,19 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 
+from contml._support.errors import InputError
 from contml._support.pages import csv_bytes
 from contml._support.text import percent
+from contml.evaluation.posterior import as_query
 from contml.labels.base import LabelSpace
+from contml.search.calibration import Calibration
 from contml.search.images import FILE
-from contml.search.index import SearchResult
+from contml.search.index import Index, SearchResult
 from contml.search.inputs import NamedImage
-from contml.search.labelled_items import Answer
+from contml.search.labelled_items import Answer, By
+from contml.search.segments import Floats
 
 #: The labels of items by their ids.
 Answering: TypeAlias = "Callable[[list[str]], list[list[Answer]]]"
@@ -28,21 +33,10 @@ FARTHER = "not known: too far"
 
 
 class TypedLabel(NamedTuple):
-    """A label that is searched with: as it was typed, as a space of one item, and the training items it stands for."""
+    """A label that is searched with: as it was typed, and as a space of one item."""
 
     name: str
     labels: LabelSpace
-    #: Number of training items whose mean embedding is searched with.
-    items: int
-    #: The largest label distance of these items to the label, with its unit; "" for classes.
-    away: str
-
-    @property
-    def words(self) -> str:
-        """What is searched with, for a line below the label."""
-        one = self.items == 1
-        away = f", whose label{' is' if one else 's are at most'} {self.away} away" if self.away else ""
-        return f"the {'' if one else 'mean '}embedding of {self.items:,} training item{'' if one else 's'}{away}"
 
 
 class SearchHit(NamedTuple):
@@ -111,13 +105,54 @@ class QueryResult(NamedTuple):
     def as_data(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         found: dict[str, Any] = {"query": self.query.name, "found": [hit.as_data() for hit in self.hits]}
-        if isinstance(self.query, TypedLabel):
-            found["training_items"] = self.query.items
         return {**found, "answers": [each.as_data() for each in self.answers]} if self.answers else found
 
 
+def ranking_of(index: Index, model: Any, by: By | None) -> tuple[By, Calibration | None]:
+    """What a search by image ranks by, and what its distances mean.
+
+    Args:
+        index: the index.
+        model: what `contml.load` returns.
+        by: what the user asked for; None: what was better on the validation split, if the index has it.
+
+    Raises:
+        InputError: the index has no label vectors.
+    """
+    if by == "labels" and index.label_dim is None:
+        hint = "it needs labels of training items that are no classes; make a new index"
+        raise InputError("--by", f"labels, but {index.path} has no label vectors", hint=hint)
+    record = None if index.label_dim is None or not model.has_labels else model.labelled.record.search
+    ranked = by or ("embedding" if record is None else record.by)
+    if ranked == "embedding":
+        return ranked, model.bundle.calibration
+    return ranked, None if record is None else record.calibration
+
+
+def ranked_words(index: Index, model: Any, by: By) -> str:
+    """What a search by image ranked by, and how the other way did on the validation split; "" if there is none."""
+    if index.label_dim is None or not model.has_labels:
+        return ""
+    how, other = ("by embedding", "labels") if by == "embedding" else ("through labels", "embedding")
+    record = model.labelled.record.search
+    compared = "" if record is None else f"; {record.words(model.measure)}"
+    return f"ranked {how} (--by {other} for the other way){compared}"
+
+
+def search_images(index: Index, model: Any, embeddings: Floats, k: int, by: By) -> SearchResult:
+    """Search with embeddings `[Q, d]` of images.
+
+    Through labels, a distance is the root of the mean squared distance of the two labels.
+    """
+    if by == "embedding":
+        return index.search(embeddings, k)
+    vectors = model.label_vectors(embeddings)
+    found = index.search(as_query(torch.from_numpy(vectors)).numpy(), k, by=by)
+    return found._replace(distances=np.hypot(found.distances, vectors[:, -1:]))
+
+
 def label_results(query: TypedLabel, result: SearchResult, answers: Answering) -> QueryResult:
-    """What was found for a label; distances to it say nothing of label distances, so that only answers do.
+    """What was found for a label.
 
     Args:
         query: the label.
@@ -138,10 +173,11 @@ def results_of(
     queries: Sequence[NamedImage],
     result: SearchResult,
     model: Any,
+    calibration: Calibration | None,
     query_answers: Sequence[list[Answer]] | None = None,
     answers: Answering = lambda ids: [[] for _ in ids],
 ) -> list[QueryResult]:
-    """What was found for each query, with label distances where the model has a calibration.
+    """What was found for each query, with label distances where there is a calibration.
 
     The query's own image is marked: it has no label distance.
 
@@ -149,19 +185,23 @@ def results_of(
         queries: the images that were searched with.
         result: the result of the search.
         model: what `contml.load` returns.
+        calibration: what the distances mean.
         query_answers: the labels of the queries; None: not known.
         answers: the labels of items by their ids.
     """
-    calibration, distances = model.bundle.calibration, result.distances
+    distances = result.distances
     title, numbers = "", np.empty((*distances.shape, 0))
     keys: list[str] = []
     if calibration is not None and distances.size:
         if calibration.kind == "interval":
-            title, keys = f"label distance ({percent(calibration.level)} interval)", ["label_distance", "low", "high"]
-            numbers = np.stack(model.label_distance(distances), -1)  # [Q,k,3]
+            title, keys = (
+                f"label distance ({percent(calibration.level or 0)} interval)",
+                ["label_distance", "low", "high"],
+            )
+            numbers = np.stack(calibration.label_distance(distances), -1)  # [Q,k,3]
         else:
             title, keys = "same class", ["same_class"]
-            numbers = np.asarray(model.same_class(distances))[..., None]
+            numbers = np.asarray(calibration.same_class(distances))[..., None]
     results = []
     for q, query in enumerate(queries):
         hits = []

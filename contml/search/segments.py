@@ -1,7 +1,7 @@
 """The files of an index: Parquet segments that are only ever written whole, and a manifest that names them.
 
     INDEX/manifest.json              what counts: dimension, model, metadata columns, segments, removed ids
-    INDEX/segment-000001.parquet     id, vector, source, and a typed column per metadata key; up to 65,536 rows
+    INDEX/segment-000001.parquet     id, vectors, source, and a typed column per metadata key; up to 65,536 rows
     INDEX/removed-000002.parquet     ids that were removed, with their sources and rows
 
     add     : write segments ---> replace the manifest
@@ -51,7 +51,7 @@ MANIFEST_BYTES, TEXT_BYTES, OTHER_BYTES = 4 << 20, 1 << 20, 1 << 30
 NORM = 1e18
 #: Whole numbers up to this size are exact as float; larger ones are kept as text.
 _EXACT = 1 << 53
-_OWN = ("id", "vector", "source")
+_OWN = ("id", "vector", "label_vector", "source")
 _FILE = re.compile(r"(segment|removed)-[0-9]{6,12}\.parquet")
 _Name = Annotated[str, Field(pattern=f"^{_FILE.pattern}$")]
 
@@ -62,6 +62,7 @@ class Manifest:
 
     Attributes:
         dim: dimension of the vectors.
+        label_dim: dimension of the label vectors; 0: there are none.
         model: texts about the model of the vectors.
         columns: the metadata keys with their types.
         segments: the number of rows of each segment, in the order of the rows.
@@ -80,7 +81,13 @@ class Manifest:
     )
     last: Annotated[int, Field(ge=0, lt=10**11)] = 0
     pending: Annotated[int, Field(ge=0, lt=10**11)] = 0
-    format: Literal[2] = 2
+    label_dim: Annotated[int, Field(ge=0, le=DIM)] = 0
+    format: Literal[3] = 3
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """The columns of vectors with their dimensions."""
+        return {"vector": self.dim, **({"label_vector": self.label_dim} if self.label_dim else {})}
 
     @property
     def rows(self) -> int:
@@ -147,7 +154,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
         InputError: one is smaller.
     """
     for name, rows in manifest.segments.items():
-        if (folder / name).lstat().st_size < 4 * rows * manifest.dim:
+        if (folder / name).lstat().st_size < 4 * rows * sum(manifest.dims.values()):
             raise damaged(folder, f"{name} is too small for {rows:,} rows")
 
 
@@ -182,8 +189,8 @@ def _opened(folder: Path, name: str) -> BinaryIO:
 # -- segments ----------------------------------------------------------------------------------------------------------
 
 
-def write_rows(path: Path, columns: Mapping[str, Any], dim: int = 1) -> None:
-    """Write arrays of Arrow, lists, or vectors `[N, dim]` as a Parquet file.
+def write_rows(path: Path, columns: Mapping[str, Any], dims: Mapping[str, int]) -> None:
+    """Write arrays of Arrow, lists, or vectors of these dimensions by column as a Parquet file.
 
     Raises:
         InputError: it cannot be written.
@@ -193,15 +200,15 @@ def write_rows(path: Path, columns: Mapping[str, Any], dim: int = 1) -> None:
 
     fields, arrays = [], []
     for name, values in columns.items():
-        required = name in ("id", "vector", "row")
-        if name == "vector":
-            values = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=_types(dim)[name])
+        required = name in ("id", "row", *dims)
+        if name in dims:
+            values = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=_types(dims)[name])
         elif not isinstance(values, pa.Array):
-            values = pa.array(values, _types(dim).get(name))
+            values = pa.array(values, _types(dims).get(name))
         arrays.append(values)
         fields.append(pa.field(name, values.type, nullable=not required))
     table = pa.table(arrays, schema=pa.schema(fields))
-    if table.nbytes > 4 * len(table) * dim + OTHER_BYTES // 2:
+    if table.nbytes > 4 * len(table) * sum(dims.values()) + OTHER_BYTES // 2:
         raise InputError(str(path), f"{table.nbytes:,} bytes", "too many for a segment", "give less metadata")
     with atomic(path) as temporary:
         parquet.write_table(
@@ -215,7 +222,7 @@ def write_rows(path: Path, columns: Mapping[str, Any], dim: int = 1) -> None:
         )
 
 
-def read_rows(folder: Path, name: str, rows: int, wanted: Sequence[str], dim: int) -> dict[str, Any]:
+def read_rows(folder: Path, name: str, rows: int, wanted: Sequence[str], dims: Mapping[str, int]) -> dict[str, Any]:
     """Return columns of a file of an index, as arrays of Arrow: the columns of `wanted` that the file has.
 
     Args:
@@ -223,7 +230,7 @@ def read_rows(folder: Path, name: str, rows: int, wanted: Sequence[str], dim: in
         name: the file.
         rows: its number of rows, by the manifest.
         wanted: the names of columns.
-        dim: dimension of the vectors.
+        dims: the columns of vectors with their dimensions.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -235,13 +242,13 @@ def read_rows(folder: Path, name: str, rows: int, wanted: Sequence[str], dim: in
     try:
         with _opened(folder, name) as file:
             size = os.fstat(file.fileno()).st_size
-            if size > 4 * rows * dim + OTHER_BYTES:
+            if size > 4 * rows * sum(dims.values()) + OTHER_BYTES:
                 raise ValueError(f"{size:,} bytes, too many for {rows:,} rows")
             content = file.read(size)
         limits = {"thrift_string_size_limit": 1 << 20, "thrift_container_size_limit": 1 << 16}
         # Not of the open file: a thread of Arrow that has one may abort the process at its end.
         parsed = parquet.ParquetFile(pa.BufferReader(content), page_checksum_verification=True, **limits)
-        _check_layout(parsed, content, rows, wanted, dim)
+        _check_layout(parsed, content, rows, wanted, dims)
         present = [column for column in wanted if column in parsed.schema_arrow.names]
         table = parsed.read(columns=present)
         arrays = {column: pa.concat_arrays(table[column].chunks) for column in present}
@@ -259,13 +266,13 @@ def read_rows(folder: Path, name: str, rows: int, wanted: Sequence[str], dim: in
         raise damaged(folder, f"{name} cannot be read ({one_line(error)})") from None
 
 
-def _check_layout(parsed: Any, content: bytes, rows: int, wanted: Sequence[str], dim: int) -> None:
+def _check_layout(parsed: Any, content: bytes, rows: int, wanted: Sequence[str], dims: Mapping[str, int]) -> None:
     """Check the layout of a Parquet file, from which follows what its columns unpack to.
 
     A column without compression and dictionary has all its values in the file: at most twice its size is unpacked, and
     eight bytes for each missing number. The pages are checked too: a reader believes them, whatever the footer says.
     """
-    layout, schema, types = parsed.metadata, parsed.schema_arrow, _types(dim)
+    layout, schema, types = parsed.metadata, parsed.schema_arrow, _types(dims)
     if layout.num_rows != rows:
         raise ValueError(f"{layout.num_rows:,} rows instead of {rows:,}")
     names = schema.names
@@ -275,14 +282,14 @@ def _check_layout(parsed: Any, content: bytes, rows: int, wanted: Sequence[str],
     for number, column in enumerate(columns):
         field, chunk = schema.field(number), layout.row_group(0).column(number)
         expected = types.get(field.name)
-        levels = {"vector": (1, 1), "id": (0, 0), "row": (0, 0)}.get(field.name, (1, 0))
+        levels = {"id": (0, 0), "row": (0, 0), **dict.fromkeys(dims, (1, 1))}.get(field.name, (1, 0))
         if (column.max_definition_level, column.max_repetition_level) != levels:
             raise ValueError(f"column {field.name} is not that of a segment")
         if field.type not in ([expected] if expected is not None else list(_kinds().values())):
             raise ValueError(f"column {field.name} is {field.type}")
         if chunk.compression != "UNCOMPRESSED" or not {*chunk.encodings} <= {"PLAIN", "RLE", "BIT_PACKED"}:
             raise ValueError(f"column {field.name} is compressed or encoded")
-        if chunk.has_dictionary_page or chunk.num_values != rows * (dim if field.name == "vector" else 1):
+        if chunk.has_dictionary_page or chunk.num_values != rows * dims.get(field.name, 1):
             raise ValueError(f"column {field.name} has {chunk.num_values:,} values")
         _check_pages(content, chunk)
     if missing := [column for column in wanted if column in types and column not in names]:
@@ -410,9 +417,10 @@ def _kinds() -> dict[Kind, Any]:
     return {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "text": pa.string()}
 
 
-def _types(dim: int) -> dict[str, Any]:
+def _types(dims: Mapping[str, int]) -> dict[str, Any]:
     """The types of the columns of an index that are not metadata."""
     import pyarrow as pa
 
-    vector = pa.list_(pa.field("element", pa.float32(), nullable=False), dim)
-    return {"id": pa.string(), "vector": vector, "source": pa.string(), "row": pa.int64()}
+    element = pa.field("element", pa.float32(), nullable=False)
+    vectors = {name: pa.list_(element, dim) for name, dim in dims.items()}
+    return {"id": pa.string(), **vectors, "source": pa.string(), "row": pa.int64()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -195,6 +196,41 @@ def test_other_tools_read_the_segments(tmp_path, monkeypatch):
     assert table["id"].to_pylist() == names(10)
     assert np.array_equal(np.array(table["vector"].to_pylist(), np.float32), x)
     assert table["year"].to_pylist() == [*range(10)]
+
+
+def test_label_vectors_are_searched_beside_embeddings(tmp_path, monkeypatch):
+    monkeypatch.setattr(index_module, "ROWS", 4)
+    x, y = vectors(10, 3), vectors(10, 5, seed=1)
+    index = Index.create(tmp_path / "i", 3, label_dim=5)
+    index.add(names(10), x, label_vectors=y)
+    for each in (index, Index.open(tmp_path / "i")):
+        for queries, known, by in ((x, x, "embedding"), (y, y, "labels")):
+            found = each.search(queries, 4, by=by)
+            distances = np.linalg.norm(queries[:, None].astype(float) - known, axis=2)
+            assert found.ids.tolist() == [[names(10)[n] for n in row.argsort(kind="stable")[:4]] for row in distances]
+    index.remove(names(10)[:3])
+    index.compact()
+    found = Index.open(tmp_path / "i").search(y[5:6], 7, by="labels")
+    assert found.ids[0, 0] == names(10)[5]
+    assert np.array_equal(index.embeddings(names(10)[3:]), x[3:])
+    with refuses("label_vectors", "None", "must be numbers [N, 5]"):
+        index.add(["new"], x[:1])
+    with refuses("label_vectors", "shape [1, 3]", "must be [N, 5]"):
+        index.add(["new"], x[:1], label_vectors=x[:1])
+    with refuses("ids", "1 for 2 label_vectors"):
+        index.add(["new"], x[:1], label_vectors=y[:2])
+    with refuses("by", "label", "must be embedding or labels"):
+        index.search(x, 1, by="label")
+    (tmp_path / "j").mkdir()
+    plain = made(tmp_path / "j", x)
+    with refuses(str(plain.path), "an index without label vectors", hint="labels of training items"):
+        plain.search(x, 1, by="labels")
+    with refuses("label_vectors", "given", "must be omitted"):
+        plain.add(["new"], x[:1], label_vectors=y[:1])
+    manifest = plain.path / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "label_dim": 5}))
+    with refuses(str(plain.path), "damaged"):
+        Index.open(plain.path).search(y, 1, by="labels")
 
 
 def test_an_object_reads_the_index_as_it_was(tmp_path):

@@ -52,11 +52,16 @@ class Colours:
     """Embeds an image as its mean colour. Label distances are 100 times embedding distances, within 10 %."""
 
     embedding_dim, unit, captioner = 3, "shades of colour", None
-    has_labels, norm = False, None
+    has_labels, label_dim, norm = False, None, None
 
     def __init__(self, identity="abc", kind="interval", measure=PLAIN, brightness=1.0):
         self.measure = measure
-        calibration = kind and SimpleNamespace(kind=kind, level=0.9)
+        calibration = kind and SimpleNamespace(
+            kind=kind,
+            level=0.9,
+            label_distance=lambda d: (100 * d, 90 * d, 110 * d),
+            same_class=lambda d: np.exp(-d),
+        )
         self.bundle = SimpleNamespace(calibration=calibration, epoch=1.0, feature_dim=None)
         self.identity, self.device, self.model = identity, "cpu", MeanColour(brightness)
 
@@ -75,12 +80,6 @@ class Colours:
 
     def fitted_to(self, dim):
         return self
-
-    def label_distance(self, d):
-        return 100 * d, 90 * d, 110 * d
-
-    def same_class(self, d):
-        return np.exp(-d)
 
 
 @pytest.fixture
@@ -452,7 +451,7 @@ def test_a_gallery_of_hostile_names(tmp_path, suffix):
     labels = NumberLabels([1.0]).with_texts([name])
     value = Answer(name, name, name, None, None, 1.0, name, 0.9, 3, None, True, labels)
     line = line._replace(answers=[value])
-    queries = (NamedImage(name, tmp_path / "none"), TypedLabel(name, labels, 1, ""))
+    queries = (NamedImage(name, tmp_path / "none"), TypedLabel(name, labels))
     results = [QueryResult(query, [line], [value]) for query in queries]
     write_gallery(tmp_path / f"a.{suffix}", name, name, results)
     write_gallery(tmp_path / f"b.{suffix}", "", "", [])
@@ -469,7 +468,7 @@ def test_a_gallery_has_the_labels_first_and_folds_other_metadata(tmp_path):
     labels.title = "price"
     predicted = Answer("price", "11,500 USD", 11_500.0, None, None, None, "", None, 3, None, True, labels)
     hit = SearchHit(1, "a.jpg", 0.5, {}, {}, {"room": "kitchen", "price": 12_500, "zip": "<b>"}, answers=[predicted])
-    queries = (TypedLabel("price 12,000 USD", labels, 4, "1 USD"), NamedImage("q.jpg", tmp_path / "none"))
+    queries = (TypedLabel("price 12,000 USD", labels), NamedImage("q.jpg", tmp_path / "none"))
     write_gallery(tmp_path / "a.html", "t", "n", [QueryResult(query, [hit], []) for query in queries])
     by_label, by_image = re.findall(r"<figcaption>(.*?)</figcaption>", (tmp_path / "a.html").read_text())
     first, folded = by_label.split("<details>")

@@ -286,9 +286,11 @@ def test_own_images_are_not_searched_with_another_model(trained, tmp_path, ident
         index = (
             index_images.create(place, model, trained.run)
             if facts is None
-            else Index.create(place, model.embedding_dim, facts)
+            else Index.create(place, model.embedding_dim, facts, label_dim=model.label_dim)
         )
-        index.add([file.name for file in files], model.embed(files), [{"file": str(file)} for file in files])
+        x = model.embed(files)
+        metadata = [{"file": str(file)} for file in files]
+        index.add([file.name for file in files], x, metadata, label_vectors=model.label_vectors(x))
     models, reason_of_none = _models(explore_index(tmp_path / "i"), trust=False)
     assert (len(models), reason_of_none) == (1, "")
     models, found = _models(explore_index(tmp_path / "other"), trust=False)

@@ -12,9 +12,7 @@ from contml.contracts import Colours
 from contml.data import Split
 from contml.data.sources import Pixels
 from contml.labels import NumberLabels
-from contml.labels.saved import to_saved
-from contml.search.answers import Errors
-from contml.search.labelled_items import AnswerRecord, LabelledItems, Record
+from support.labelled import labelled_items
 
 NAMES = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "line\nbreak\u2028", "broken \udcff utf"]
 
@@ -37,11 +35,7 @@ def searchable(train, items, k=3, dim=5, **options):
     """A page of items with labels, and training items by which it searches; embeddings are drawn at random."""
     generator = torch.Generator().manual_seed(7)
     vectors = torch.randn(len(train), dim, generator=generator), torch.randn(len(items), dim, generator=generator)
-    each = AnswerRecord(neighbours=1, distance="euclidean", calibration=None, left_out=Errors(), test=Errors())
-    record = Record(
-        identity="", total=len(train), label_neighbours=k, labels=to_saved(train)[0], answers=(each,) * len(train.terms)
-    )
-    labelled = LabelledItems(vectors[0], train, record)
+    labelled = labelled_items(train, vectors[0], k)
     n, gallery = len(items), torch.arange(0, len(items), 2)
     rows = torch.tensor([[g for g in gallery.tolist() if g != row][: min(4, len(gallery) - 1)] for row in range(n)])
     near = ItemNeighbours(rows, torch.ones(rows.shape).double(), torch.ones(rows.shape))

@@ -112,6 +112,10 @@ def test_a_killed_training_gives_the_same_average(tmp_path, position, weight):
     assert_equal(saved, whole.average.module.state_dict())
 
 
+#: A training whose network is better than equal embeddings, on any processor.
+LONGER = ("task.train=200", "task.val=100", "sampler.batches=30", "optimizer.lr=0.003")
+
+
 @pytest.mark.parametrize("better", ["average", "weights"])
 def test_the_better_one_is_the_model(tmp_path, monkeypatch, no_reports, capsys, better):
     """The average is a good network, or a poor one: where it replaces the weights, all that follows is of it."""
@@ -129,7 +133,7 @@ def test_the_better_one_is_the_model(tmp_path, monkeypatch, no_reports, capsys, 
     monkeypatch.setattr("contml.training.selection.MovingAverage._mean", same)
     evaluate = contml.Trainer._evaluate
     monkeypatch.setattr("contml.training.trainer.Trainer._evaluate", lambda self, p: (spoil(self), evaluate(self, p)))
-    run = train(load("pose/synthetic", [*DRAWN, "training.ema=0.5", "training.evaluate_every=2"]), tmp_path / "runs")
+    run = train(load("pose/synthetic", [*DRAWN, "training.ema=0.5", "training.evaluate_every=2", *LONGER]), tmp_path / "runs")
     printed = capsys.readouterr().err
     evaluated = read_evaluation(run)
     averages = evaluated.selection.averages

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -162,6 +162,14 @@ def search(
         ),
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Items per query.")] = 10,
+    by: Annotated[
+        Literal["embedding", "labels"] | None,
+        typer.Option(
+            help="Rank by the distance of embeddings, or through labels: by the labels that are likely. "
+            "Default: what was better on the validation split.",
+            show_default=False,
+        ),
+    ] = None,
     gallery: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the pictures there: .html or .png.")
     ] = None,
@@ -172,13 +180,13 @@ def search(
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Find the images of an index that are nearest to each query, by the embedding of its model.
+    """Find the images of an index that are nearest to each query, by embedding or through labels.
 
-    The distance is Euclidean. If the model is calibrated, the label distance that it means is printed too, with its
-    interval. The query's own image is marked. If the model has labels of training items, the labels of the query and of
-    each image that is found are predicted, as 'contml predict' does.
+    If the model is calibrated, the label distance that a distance means is printed too, with its interval. The query's
+    own image is marked. If the model has labels of training items, the labels of the query and of each image that is
+    found are predicted, as 'contml predict' does.
 
-    With --label, a label is searched for by the mean embedding of the training items with the nearest labels.
+    With --label, a label is searched for: by the mean squared distance of the labels that an image may have.
     """
     if gallery is not None:
         check_suffix(gallery, GALLERIES)
@@ -186,10 +194,19 @@ def search(
     from contml.search import Index, load, named_images
     from contml.search.gallery import check_gallery, write_gallery
     from contml.search.images import IndexModel, pending_text
-    from contml.search.results import TypedLabel, label_results, results_of
+    from contml.search.results import (
+        TypedLabel,
+        label_results,
+        ranked_words,
+        ranking_of,
+        results_of,
+        search_images,
+    )
 
     if gallery is not None:
         check_gallery(gallery)
+    if labels and by is not None:
+        raise InputError("--by", "used with --label", hint="omit it: a label is searched for through labels")
     if bool(queries) == bool(labels):
         got = "used with QUERY" if queries else "missing"
         raise InputError(
@@ -211,16 +228,16 @@ def search(
         """Return the labels of items of the index."""
         return _answers(model, opened.embeddings(ids))
 
+    ranked, calibration = ranking_of(opened, model, by)
     if labels:
         query = _label_query(model, labels)
-        found = opened.search(query.embedding[None], k)
-        typed = TypedLabel(" ".join(labels), query.labels, query.items, query.away)
-        results = [label_results(typed, found, answering)]
+        found = opened.search(query.vector[None], k, by=query.by)
+        results = [label_results(TypedLabel(" ".join(labels), query.labels), found, answering)]
     else:
         embeddings = model.embed([query.source for query in query_images])
-        found = opened.search(embeddings, k)
-        results = results_of(query_images, found, model, _answers(model, embeddings), answering)
-    calibration, unit = model.bundle.calibration, ""
+        found = search_images(opened, model, embeddings, k, ranked)
+        results = results_of(query_images, found, model, calibration, _answers(model, embeddings), answering)
+    unit = ""
     if calibration is not None and not labels and calibration.kind == "interval":
         words = model.unit if model.measure.is_plain else unit_of_distances(model.unit, model.measure)
         unit = f"label distance: {words}"
@@ -233,8 +250,8 @@ def search(
         echo(json.dumps([{**result.as_data(), **label} for result in results]))
     else:
         _print(results)
-        if unit:
-            echo(unit)
+        for words in filter(None, (unit, "" if labels else ranked_words(opened, model, ranked))):
+            echo(words)
     for note in (*(result.contradiction for result in results), pending_text(opened)):
         if note:
             echo(f"note: {note}", err=True)
@@ -274,8 +291,6 @@ def _answers(model: Any, embeddings: Any) -> list[list[Any]]:
 
 def _print(results: list[QueryResult]) -> None:
     """Print a table per query: what it found, with all metadata but the path."""
-    from contml.search.results import TypedLabel
-
     for query, query_hits, answers in results:
         predicted = list(dict.fromkeys(name for hit in query_hits for name in hit.answer_texts))
         meanings = list(dict.fromkeys(name for hit in query_hits for name in hit.meaning))
@@ -287,8 +302,6 @@ def _print(results: list[QueryResult]) -> None:
             texts = [hit.answer_texts.get(name, "") for name in predicted]
             rows.append([str(hit.rank), hit.id, score_text(hit.distance), *meaning, *texts, *metadata_values])
         echo(query.name)
-        if isinstance(query, TypedLabel):
-            echo(query.words)
         for answer in answers:
             echo(answer)
         print_table(rows, text_columns=2)

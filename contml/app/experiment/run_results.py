@@ -52,7 +52,7 @@ class RunResult(NamedTuple):
         evaluated: the metrics, and of which split and weights.
         found: the ranking or the captions of this split.
         missing: rows of the split that could not be read.
-        val: what was found on the validation split; None: no calibration is fitted to it.
+        val: what was found on the validation split, and its unreadable rows; None: no calibration is fitted to it.
         train: training items, their embeddings and the unreadable ones, that answer with labels; None: none do.
     """
 
@@ -60,7 +60,7 @@ class RunResult(NamedTuple):
     evaluated: Evaluated
     found: Any
     missing: Tensor
-    val: Any = None
+    val: tuple[Any, Tensor] | None = None
     train: tuple[Split, Tensor, Tensor] | None = None
 
     @property
@@ -181,7 +181,9 @@ class Results(Evaluator):
         return [*item_names(split, self.experiment.root)]
 
     def other_weights(self, evaluated: Evaluated) -> str | None:
-        """The weights that file names of a result mention; None: the weights that the run selected."""
+        """What file names of a result mention: other weights than the run selected, or "labels"; else None."""
+        if evaluated.by == "labels":
+            return evaluated.by
         return None if evaluated.checkpoint == self.experiment.selected else evaluated.checkpoint
 
     def save(self, run: Run, result: RunResult, model: Any) -> None:  # noqa: ARG002
@@ -244,7 +246,9 @@ class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
     def save(self, run: Run, result: RunResult, model: Any) -> None:
         """Save the calibration too."""
         if result.val is not None:
-            save_calibration(run.calibration, result.task, result.val, result.found)
+            save_calibration(run.calibration, result.task, result.val[0], result.found)
+        if self.other_weights(result.evaluated) is None:
+            run.evaluation("labels").unlink(missing_ok=True)  # of the embeddings before
         if result.train is not None:
             self._save_labels(run, result, *result.train)
         super().save(run, result, model)
@@ -256,10 +260,15 @@ class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
         rows, task, evaluated = usable.nonzero()[:, 0], result.task, result.evaluated
         if len(rows) < 3:
             return
-        val = None if result.val is None or task.val is None else (result.val, task.val)
-        test = None if task.test is None else (result.found, task.test)
+        val = None if result.val is None or task.val is None else (*result.val, task.val)
+        test = None if task.test is None else (result.found, result.missing, task.test)
         train = embeddings[rows], split.subset(rows)
-        LabelledItems.make(train, evaluated.identity, len(task.train), val, test).save(run.labels)
+        labelled = LabelledItems.make(train, evaluated.identity, len(task.train), val, test)
+        labelled.save(run.labels)
+        if labelled.coordinates is not None:
+            found = labelled.evaluate(result.found.embeddings, result.missing, result.split)
+            by_labels = replace(evaluated, evaluation=found.evaluation, by="labels")
+            Results.save(self, run, result._replace(evaluated=by_labels, found=found.ranking), None)
 
     def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:
         """Write the report of a ranking."""

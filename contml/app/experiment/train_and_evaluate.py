@@ -194,7 +194,7 @@ def evaluate_run(
     about |= {"changes": changes, "identity": experiment.identity_of(model)}
     evaluated = Evaluated(evaluation, task.evaluated_name, name, epoch, **about)
     is_calibrated = name == experiment.selected and not changes
-    val = _on_val(evaluator, task, task.evaluated_name, found, evaluate) if is_calibrated else None
+    val = _on_val(evaluator, task, task.evaluated_name, (found, missing), evaluate) if is_calibrated else None
     train = None
     if is_calibrated and evaluator.ranked:
         items = _labelled_items(task, model)
@@ -242,12 +242,18 @@ def _check_size(name: str, split: Split, ranked: bool) -> None:
 
 
 def _on_val(
-    evaluator: Results, task: Task, split: str, found: Found, evaluate: Callable[[Split], Sequence[Any]]
-) -> Found | None:
-    """What is found on the validation split, if a calibration is fitted to it; `found` is what was found on `split`."""
+    evaluator: Results, task: Task, split: str, found: tuple[Found, Tensor], evaluate: Callable[[Split], Sequence[Any]]
+) -> tuple[Found, Tensor] | None:
+    """What is found on the validation split and its unreadable rows, if a calibration is fitted to it.
+
+    `found` is what was found on `split`.
+    """
     if not evaluator.ranked or task.val is None:
         return None
-    return found if split == "val" else evaluate(task.val)[1]
+    if split == "val":
+        return found
+    _, of_val, missing = evaluate(task.val)
+    return of_val, missing
 
 
 def _finish(experiment: Experiment, trainer: Trainer, task: Task, split_name: Literal["result", "val"]) -> Run | None:
@@ -259,7 +265,7 @@ def _finish(experiment: Experiment, trainer: Trainer, task: Task, split_name: Li
     name: Literal["test", "val"] = "val" if split_name == "val" else task.evaluated_name
     evaluator = experiment.evaluator(trainer.bare_model)
     evaluation, found, missing = trainer.evaluate(task.splits[name])
-    val = _on_val(evaluator, task, name, found, trainer.evaluate) if split_name == "result" else None
+    val = _on_val(evaluator, task, name, (found, missing), trainer.evaluate) if split_name == "result" else None
     train = None
     if split_name == "result" and evaluator.ranked:
         items = _labelled_items(task, trainer.bare_model)

@@ -1,9 +1,7 @@
-"""What the page searches by label with: training items with labels and embeddings, and the labels of its own items.
+"""What the page searches by label with: the label vectors of its items, and what gives a label its vector.
 
-    x(y) = mean of the embeddings of the k training items nearest to y by label distance, scaled to the mean of their
-           lengths; items tied at the k-th distance share its places
-
-The page computes it as `model.embed_label` does, and finds its items by their Euclidean distance to it.
+A label has coordinates by its label distances to landmarks (`contml.evaluation.posterior`): the page has their labels.
+It ranks its items as `contml search --label` does.
 """
 
 from __future__ import annotations
@@ -161,13 +159,14 @@ def search_data(
     """
     views = [
         {
-            **_searched(each.labels).values(),
-            "k": each.record.label_neighbours,
+            **_searched(each.landmarks).values(),
             "far": each.far,
-            "embeddings": _encoded(each.embeddings),
-            "items": _encoded(vectors.float()),
+            "offsets": _encoded(each.coordinates.offsets),
+            "projection": _encoded(each.coordinates.projection),
+            "items": _encoded(each.posterior.label_vectors(vectors)),
         }
         for each, vectors in zip(labelled, embeddings, strict=True)
+        if each.coordinates is not None
     ]
     items = None if labels is None else _searched(labels).values()
     return {**_label(labelled[0].labels), "gallery": gallery.tolist(), "items": items, "views": views}
@@ -175,8 +174,9 @@ def search_data(
 
 def _size(labelled: LabelledItems, items: int) -> int:
     """Bytes of one view and its items, at most."""
-    count, dim = labelled.embeddings.shape
-    return (count + items) * (_searched(labelled.labels).size + 4 * dim)
+    assert labelled.coordinates is not None
+    count, dim = labelled.coordinates.projection.shape
+    return count * (_searched(labelled.labels).size + 8 * dim) + items * 4 * (dim + 1)
 
 
 def _label(labels: LabelSpace) -> dict[str, Any]:

@@ -140,11 +140,12 @@ def _read(run: Run) -> Iterator[EvaluatedRun | str]:
         try:
             evaluated = Evaluated.read(path)
         except InputError:
-            command = f"contml evaluate {run.folder}{f' --checkpoint {checkpoint}' if checkpoint else ''}"
+            weights = f" --checkpoint {checkpoint}" if checkpoint not in ("", "labels") else ""
+            command = f"contml evaluate {run.folder}{weights}"
             reason = "cannot be read, or does not name split and checkpoint; write it again with"
             yield f"its {path.name} {reason}: {command}"
         else:
-            run_config = {**config, "checkpoint": evaluated.checkpoint, "split": evaluated.split}
+            run_config = {**config, "checkpoint": evaluated.checkpoint, "split": evaluated.split, "by": evaluated.by}
             query_values = run.query_values(evaluated.split, checkpoint)
             yield EvaluatedRun(run.folder, run_config, evaluated, query_values, published)
 

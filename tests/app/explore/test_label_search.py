@@ -45,10 +45,12 @@ def test_the_file_has_training_items_and_the_labels_of_the_page(explored, runs, 
     assert data["joints"] == list(labels.part_names)
     for folder, view, written in zip(runs, explored.views, data["views"], strict=True):
         labelled = load(folder).labelled
-        assert np.array_equal(numbers(written["embeddings"], "<f4").reshape(40, 8), labelled.embeddings)
-        assert np.array_equal(numbers(written["items"], "<f4").reshape(24, 8), view.embeddings)
+        vectors = labelled.posterior.label_vectors(view.embeddings)
+        assert np.array_equal(numbers(written["items"], "<f4").reshape(vectors.shape), vectors)
+        assert np.array_equal(numbers(written["offsets"], "<f8"), labelled.coordinates.offsets)
+        shape = labelled.coordinates.projection.shape
+        assert np.array_equal(numbers(written["projection"], "<f8").reshape(shape), labelled.coordinates.projection)
         assert np.allclose(numbers(written["values"], "<f4").reshape(40, 14, 2), labelled.labels.joints, rtol=1e-6)
-        assert written["k"] == labelled.record.label_neighbours
     write_page(tmp_path / "page", explored)  # the same page
 
 
@@ -129,4 +131,5 @@ def test_an_index_is_searched_with_the_labels_of_its_model(contml, runs, explore
     assert data["items"] is None
     assert data["gallery"] == list(range(5))
     index = Index.open(tmp_path / "i")
-    assert np.array_equal(numbers(data["views"][0]["items"], "<f4").reshape(5, 8), index.embeddings(index.ids))
+    vectors = load(runs.first).label_vectors(index.embeddings(index.ids))
+    assert np.array_equal(numbers(data["views"][0]["items"], "<f4").reshape(vectors.shape), vectors)
