@@ -79,7 +79,7 @@ def test_a_training_equals_a_slow_loop(schedule):
             epochs=1,
             batches=4,
             optimizer=lambda groups: OPTIMIZERS["sgd"](
-                lr=0.05, momentum=0.0, weight_decay=0.0, layer_decay=decay, groups=groups, stages=stages_of(model)
+                lr=0.01, momentum=0.0, weight_decay=0.0, layer_decay=decay, groups=groups, stages=stages_of(model)
             ),
         )
 
