@@ -55,7 +55,7 @@ _LOSSES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "dro, kl": ("dro", _values("loss.gamma", 0.03, 0.1, 0.3, 1), ("loss.uncertainty=kl",)),
     "proxy_nca": (
         "proxy_nca",
-        (*_values("loss.scale", 1, 3, 5), "loss.scale=3 loss.positive_in_denominator=true"),
+        (*_values("loss.norm", 1, 3, 5), "loss.norm=3 loss.positive_in_denominator=true"),
         (_PROXIES,),
     ),
     "proxy_anchor": ("proxy_anchor", _values("optimizer.loss_lr", 0.002, 0.01, 0.02, 0.04), ()),

@@ -282,7 +282,7 @@ class RankedListLoss(PairLoss):
     Args:
         boundary: negatives should be farther than this distance, above 0.
         margin: positives should be nearer than boundary - margin.
-        scale: scale of the exponent; the larger, the more weight nearer negatives have; 0: equal weights.
+        scale: multiplies the exponent; the larger, the more weight nearer negatives have; 0: equal weights.
     """
 
     distance: Distance = "euclidean"

@@ -105,10 +105,10 @@ class ProxyNCALoss(ProxyLoss):
 
     With label smoothing, -log e^{-D(x, p+)} becomes the weighted mean of D(x, p), with weights 1 - smoothing for p+ and
     smoothing / (C - 1) for each other proxy. Proxy-NCA++ (Teh, DeVries, Taylor, ECCV 2020) is `temperature: 0.1111,
-    positive_in_denominator: true`; scale 3 instead of the temperature gives the same.
+    positive_in_denominator: true`; norm 3 instead of the temperature gives the same.
 
     Args:
-        scale: the norm of embeddings and proxies after normalization; squared distances grow with its square.
+        norm: the norm of embeddings and proxies after normalization; squared distances grow with its square.
         temperature: divides the squared distances.
         positive_in_denominator: sum over the proxies of all classes, including that of the item, as in Proxy-NCA++.
         label_smoothing: the part of an item's label that is spread evenly over all other classes; 0.1 in published
@@ -118,7 +118,7 @@ class ProxyNCALoss(ProxyLoss):
     @check_ranges
     def __init__(
         self,
-        scale: PositiveFloat = 1.0,
+        norm: PositiveFloat = 1.0,
         temperature: PositiveFloat = 1.0,
         positive_in_denominator: bool = False,
         label_smoothing: Annotated[float, Range(0, below=1)] = 0.0,
@@ -128,13 +128,13 @@ class ProxyNCALoss(ProxyLoss):
         class_ids: Ids = None,
     ) -> None:
         super().__init__(num_classes, class_ids, embedding_dim)
-        self.scale, self.temperature = scale, temperature
+        self.norm, self.temperature = norm, temperature
         self.positive_in_denominator, self.label_smoothing = positive_in_denominator, label_smoothing
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Loss of each anchor, and 1."""
-        # D = |scale x - scale p|^2 / temperature = 2 scale^2 (1 - s) / temperature: terms common to all proxies cancel.
-        s = block.scores * (2 * self.scale**2 / self.temperature)  # [A,C]
+        # D = |norm x - norm p|^2 / temperature = 2 norm^2 (1 - s) / temperature: terms common to all proxies cancel.
+        s = block.scores * (2 * self.norm**2 / self.temperature)  # [A,C]
         positive = block.label_distances == 0
         num_others = max(s.shape[1] - 1, 1)
         target = torch.full_like(s, self.label_smoothing / num_others).masked_fill_(positive, 1 - self.label_smoothing)

@@ -15,8 +15,9 @@ from support import reference_classes, reference_pairs
 from support.strategies import CLASS_CASES, ClassCase, class_batches
 from torch import Tensor
 
+from contml.config import options
 from contml.contracts import Candidates
-from contml.losses import LOSSES, PairLoss
+from contml.losses import LOSSES, REGULARIZERS, PairLoss
 from contml.losses.dro import kl_robust
 from contml.losses.pair_weights import pair_weights
 from contml.mining import MINERS, Miner
@@ -123,15 +124,15 @@ VARIANTS = [
     robust(uncertainty="kl_grouped", pair="similarity", gamma=1e-3),
     robust(uncertainty="kl_grouped", pair="binomial"),
     robust(uncertainty="kl_grouped", margin=0.5, base=0.1),
-    Member("proxy_nca", reference_classes.proxy_nca, {"scale": 3.0}),
-    Member("proxy_nca", reference_classes.proxy_nca, {"scale": 3.0, "positive_in_denominator": True}),
+    Member("proxy_nca", reference_classes.proxy_nca, {"norm": 3.0}),
+    Member("proxy_nca", reference_classes.proxy_nca, {"norm": 3.0, "positive_in_denominator": True}),
     Member("proxy_nca", reference_classes.proxy_nca, {"label_smoothing": 0.2}),
     Member(
         "proxy_nca",
         reference_classes.proxy_nca,
-        {"scale": 3.0, "positive_in_denominator": True, "label_smoothing": 0.1},
+        {"norm": 3.0, "positive_in_denominator": True, "label_smoothing": 0.1},
     ),
-    Member("proxy_nca", reference_classes.proxy_nca, {"scale": 2.0, "temperature": 0.5, "label_smoothing": 0.1}),
+    Member("proxy_nca", reference_classes.proxy_nca, {"norm": 2.0, "temperature": 0.5, "label_smoothing": 0.1}),
     Member("soft_triple", reference_classes.soft_triple, {"centers": 2, "tau": 0.0}),
     Member("soft_triple", reference_classes.soft_triple, {"centers": 10}),
     Member("soft_triple", reference_classes.soft_triple, {"centers": 1}),
@@ -535,6 +536,14 @@ def test_raw_is_a_case_of_dro_with_a_dummy_up_to_the_logarithms_of_the_group_siz
         total += float(values[2 * i + 1]) + math.log(len(n) + 1) / beta
     ours = LOSSES["raw"](alpha, beta, base)(case.embeddings, case.classes)
     assert total / len(case.classes) == pytest.approx(float(ours), rel=1e-12)
+
+
+def test_a_scale_multiplies_and_a_temperature_divides():
+    verbs = {"scale": "multiplies ", "temperature": "divides "}
+    named = [(name, option) for name, part in {**LOSSES, **REGULARIZERS}.items() for option in options(part)]
+    of_both = [(name, option) for name, option in named if option.name in verbs]
+    assert len(of_both) >= 8
+    assert [name for name, option in of_both if not option.help.startswith(verbs[option.name])] == []
 
 
 # ---------------------------------------------------------------------------------------------------------------------

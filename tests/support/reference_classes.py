@@ -244,7 +244,7 @@ def proxy_nca(
     classes: Classes,
     proxies: Tensor,
     anchors: Anchors = None,
-    scale: float = 1.0,
+    norm: float = 1.0,
     temperature: float = 1.0,
     positive_in_denominator: bool = False,
     label_smoothing: float = 0.0,
@@ -252,7 +252,7 @@ def proxy_nca(
 ) -> Tensor:
     """Mean of - log e^{-D(x, p+)} / sum_{p-} e^{-D(x, p-)} (Movshovitz-Attias et al., ICCV 2017).
 
-    x and p of norm `scale`, D divided by the temperature. positive_in_denominator: the sum runs over all proxies
+    x and p of norm `norm`, D divided by the temperature. positive_in_denominator: the sum runs over all proxies
     (Teh et al., Proxy-NCA++, ECCV 2020). label_smoothing e: sum_c q_c of that with p_c for p+, q_c = 1 - e for the
     item's class and e / (C - 1) for each other.
     """
@@ -262,7 +262,7 @@ def proxy_nca(
     for i in rows:
         x = unit(embeddings[i].double())
         y = _row_of(classes[i], class_ids)
-        exponents = [-squared_euclidean(scale * x, scale * w_c) / temperature for w_c in w]
+        exponents = [-squared_euclidean(norm * x, norm * w_c) / temperature for w_c in w]
         denominator = log_sum_exp([e for c, e in enumerate(exponents) if c != y or positive_in_denominator])
         for c, exponent in enumerate(exponents):
             q = 1 - label_smoothing if c == y else label_smoothing / (len(w) - 1)

@@ -308,7 +308,7 @@ def test_the_command_prints_json(weights, tmp_path):
         (["raw", "loss.beta=soft"], ["command line", "loss.beta", "soft", "must be a number"]),
         (["loss.beta=1"], ["loss.beta=1", "before any loss", "after the loss"]),
         (["raw", "miner=vthmm"], ["command line", "'vthmm'", "did you mean 'vthm'?"]),
-        (["proxy_nca", "loss.scale=3", "miner=vthm"], ["miner=vthm", "proxy_nca", "omit"]),
+        (["proxy_nca", "loss.norm=3", "miner=vthm"], ["miner=vthm", "proxy_nca", "omit"]),
         (["log_ratio"], ["LogRatioLoss", "0 / 1 or classes"]),
         (["raw", "--output", "raw.pdf"], ["raw.pdf", ".png"]),
     ],
