@@ -137,9 +137,9 @@ CALLS = {
         embeddings, classes
     ),
     "loss: a temperature of 0": lambda: contml.NormalizedSoftmaxLoss(0.0, num_classes=3, embedding_dim=4),
-    "evaluation: K of 0": lambda: recall_at_k(embeddings, classes, [0]),
+    "evaluation: K of 0": lambda: recall_at_k(embeddings, classes, k=[0]),
     "evaluation: one label too few": lambda: mean_average_precision_at_r(embeddings, classes[:5]),
-    "evaluation: NaN": lambda: recall_at_k(embeddings * float("nan"), classes, [1]),
+    "evaluation: NaN": lambda: recall_at_k(embeddings * float("nan"), classes),
     "sampler: a batch of one": lambda: UniformSampler(1, labels=ages),
     "sampler: more classes than there are": lambda: ClassSampler(4, 1, labels=contml.ClassLabels(classes)),
     "sampler: triplets of one class": lambda: TripletSampler(1, labels=contml.ClassLabels([0, 0, 0])),

@@ -9,7 +9,7 @@ from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
 from contml.evaluation.judgments import Judged, JudgmentEvaluator, evaluate_judgments
 from contml.evaluation.label_errors import LabelErrors, label_errors
 from contml.evaluation.results import Curve, Evaluation, Ranking, RecallWithin, Retrieval, Score
-from contml.evaluation.retrieval import evaluate, label_distance_metrics, mean_label_distance_at_k, ndcg_at_k
+from contml.evaluation.retrieval import evaluate, mean_label_distance_at_k, ndcg_at_k
 
 __all__ = [
     "Curve",
@@ -31,7 +31,6 @@ __all__ = [
     "hierarchical_average_precision",
     "judgment_errors",
     "kendall_tau",
-    "label_distance_metrics",
     "label_errors",
     "mean_average_precision_at_r",
     "mean_label_distance_at_k",

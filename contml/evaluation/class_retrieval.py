@@ -24,9 +24,11 @@ from contml.distances import nearest_vectors, squared_distances_of
 from contml.distances.nearest import Nearest
 from contml.distances.ranks import count_nearer
 from contml.evaluation.metrics import Ties
-from contml.evaluation.query_gallery import QueryGallery, as_class_ids, as_embeddings, as_ks, search_device
+from contml.evaluation.query_gallery import Ks, QueryGallery, as_embeddings, as_ids_together, at_each_k, search_device
 from contml.evaluation.results import Curve, Score, curve_of, score_of
 
+#: The embeddings `[G, d]` and classes `[G]` of a gallery.
+Gallery: TypeAlias = tuple[Numbers, Numbers] | None
 #: Rows of a `[rows, K]` table of probabilities at a time.
 _ROWS = 1 << 9
 #: Pairs of a query and an item of its class at a time.
@@ -40,105 +42,69 @@ _LARGE = 512
 
 
 def recall_at_k(
-    embeddings: Numbers,
-    classes: Numbers,
-    k: Sequence[int] = (1,),
-    *,
-    gallery: Numbers | None = None,
-    gallery_classes: Numbers | None = None,
-    exclude_singletons: bool = False,
-    per_query: bool = False,
-) -> dict[int, Any]:
+    embeddings: Numbers, classes: Numbers, *, k: Ks = 1, gallery: Gallery = None, per_query: bool = False
+) -> Any:
     """Recall@K: the share of queries with an item of their own class among the K nearest.
 
         recall_at_k(embeddings, classes, k=[1, 10, 100, 1000])      # {1: 0.79, 10: 0.91, ...}
 
     Any K costs the same: one pass of matrix products counts the items that are nearer than the nearest item of the
-    class. There is no N x N matrix and no list of K neighbours.
+    class. There is no N x N matrix and no list of K neighbours. A query with no item of its class is a miss.
 
     Args:
         embeddings: of the queries `[Q, d]`.
-        classes: whole numbers `[Q]`.
-        k: one K or more.
-        gallery: embeddings `[G, d]`; None: each query searches all other queries.
-        gallery_classes: whole numbers `[G]`.
-        exclude_singletons: exclude queries with no item of their class in the gallery; otherwise they are misses.
+        classes: whole numbers or names `[Q]`.
+        k: one K, or several: then the result is a dict.
+        gallery: embeddings `[G, d]` and classes `[G]`; None: each query searches all other queries.
         per_query: return the value of each query, a tensor `[Q]` in float64, in place of the mean.
 
     Raises:
         InputError: shapes that do not fit, an embedding that is not finite, or a K below 1.
     """
-    ks = as_ks("k", k)
-    data, *class_ids = _check(embeddings, classes, gallery, gallery_classes, exclude_singletons)
-    first_hits = nearest_of_class(data, None, *class_ids)
-    if per_query:
-        return dict(zip(ks, first_hits.of_queries(ks).unbind(1), strict=True))
-    curve = first_hits.recall(min(max(ks), len(data.gallery))).tolist()
-    return {each: curve[min(each, len(curve)) - 1] for each in ks}
+
+    def values(ks: list[int]) -> Sequence[Any]:
+        data, *class_ids = _check(embeddings, classes, gallery)
+        first_hits = nearest_of_class(data, None, *class_ids)
+        if per_query:
+            return first_hits.of_queries(ks).unbind(1)
+        curve = first_hits.recall(min(max(ks), len(data.gallery))).tolist()
+        return [curve[min(each, len(curve)) - 1] for each in ks]
+
+    return at_each_k(k, values)
 
 
 def mean_average_precision_at_r(
-    embeddings: Numbers,
-    classes: Numbers,
-    *,
-    gallery: Numbers | None = None,
-    gallery_classes: Numbers | None = None,
-    exclude_singletons: bool = False,
-    per_query: bool = False,
+    embeddings: Numbers, classes: Numbers, *, gallery: Gallery = None, per_query: bool = False
 ) -> Any:
     """MAP@R, with R the number of items of a query's class in the gallery. Arguments as for `recall_at_k`."""
-    values = ClassRetrieval(*_check(embeddings, classes, gallery, gallery_classes, exclude_singletons), k=1)
-    found = values.query_scores()["map_at_r"][0]
-    return found if per_query else float(found.mean())
+    values = ClassRetrieval(*_check(embeddings, classes, gallery), k=1).average_precision()[0]
+    return values if per_query else float(values.mean())
 
 
-def r_precision(
-    embeddings: Numbers,
-    classes: Numbers,
-    *,
-    gallery: Numbers | None = None,
-    gallery_classes: Numbers | None = None,
-    exclude_singletons: bool = False,
-    per_query: bool = False,
-) -> Any:
+def r_precision(embeddings: Numbers, classes: Numbers, *, gallery: Gallery = None, per_query: bool = False) -> Any:
     """R-precision: the mean share of the R nearest that are of the query's class. Arguments as for `recall_at_k`."""
-    values = ClassRetrieval(*_check(embeddings, classes, gallery, gallery_classes, exclude_singletons), k=1)
-    found = values.query_scores()["r_precision"][0]
-    return found if per_query else float(found.mean())
+    values = ClassRetrieval(*_check(embeddings, classes, gallery), k=1).precision()[0]
+    return values if per_query else float(values.mean())
 
 
-def _check(
-    queries: Numbers,
-    classes: Numbers,
-    gallery: Numbers | None,
-    gallery_classes: Numbers | None,
-    exclude_singletons: bool,
-) -> tuple[QueryGallery, Tensor, Tensor]:
+def _check(queries: Numbers, classes: Numbers, gallery: Gallery) -> tuple[QueryGallery, Tensor, Tensor]:
     """Queries and gallery on the device that searches them, and their class numbers `[Q]` and `[G]`."""
-    if (gallery is None) != (gallery_classes is None):
-        missing_argument = "gallery" if gallery is None else "gallery_classes"
-        raise InputError(missing_argument, "None", hint="give both gallery and gallery_classes, or neither")
-    inputs = [(as_embeddings("embeddings", queries), as_class_ids("classes", classes))]
-    if gallery is not None and gallery_classes is not None:
-        inputs.append((as_embeddings("gallery", gallery), as_class_ids("gallery_classes", gallery_classes)))
-    for name, (x, ids) in zip(("embeddings", "gallery"), inputs, strict=False):
+    if gallery is not None and not (isinstance(gallery, tuple | list) and len(gallery) == 2):
+        raise InputError("gallery", type(gallery).__name__, "must be a pair: embeddings and classes")
+    given = [(queries, classes), *([] if gallery is None else [gallery])]
+    vectors = [as_embeddings(name, x) for name, (x, _) in zip(("embeddings", "gallery"), given, strict=False)]
+    class_ids = as_ids_together(dict(zip(("classes", "classes of the gallery"), [c for _, c in given], strict=False)))
+    for name, x, ids in zip(("embeddings", "gallery"), vectors, class_ids, strict=False):
         if len(ids) != len(x):
             raise InputError(name, f"{len(x)} embeddings, {len(ids)} class ids", hint="give one per item")
-        if x.shape[1] != inputs[0][0].shape[1]:
-            got = f"{x.shape[1]} dimensions, the queries have {inputs[0][0].shape[1]}"
+        if x.shape[1] != vectors[0].shape[1]:
+            got = f"{x.shape[1]} dimensions, the queries have {vectors[0].shape[1]}"
             raise InputError(name, got, "must be the same")
-    device = search_device(inputs[0][0].device)
-    vectors = [x.to(device) for x, _ in inputs]
-    class_ids = torch.unique(torch.cat([ids for _, ids in inputs]), return_inverse=True)[1]
-    count = len(vectors[0])
-    query_class, gallery_class = class_ids[:count], class_ids[len(class_ids) - len(vectors[-1]) :]
+    device, count = search_device(vectors[0].device), len(vectors[0])
+    numbers = torch.unique(torch.cat(class_ids), return_inverse=True)[1]
     self_index = torch.arange(count) if gallery is None else torch.full((count,), -1)
-    data = QueryGallery(vectors[0], vectors[-1], self_index, device=device)
-    if exclude_singletons:
-        has_relevant = relevant_items(query_class, gallery_class, self_index) > 0
-        query_class = query_class[has_relevant]
-        data = QueryGallery(vectors[0][has_relevant.to(device)], vectors[-1], self_index[has_relevant], device=device)
-    return data, query_class, gallery_class
+    data = QueryGallery(vectors[0].to(device), vectors[-1].to(device), self_index, device=device)
+    return data, numbers[:count], numbers[len(numbers) - len(vectors[-1]) :]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml.distances._compiled import rows_in_threads
 from contml.distances.ranks import Ranked, argsort_rows
-from contml.evaluation.query_gallery import Baselines, QueryGallery, as_ks
+from contml.evaluation.query_gallery import Baselines, QueryGallery, at_each_k
 from contml.evaluation.results import Curve, RecallWithin, Score, curve_of, score_of
 from contml.labels.base import LabelSpace
 
@@ -47,6 +48,10 @@ _SORTED, _SORTED_PAIRS, _LEAST_SORTED = 500, 5_000_000, 100
 _RANKED, _LEAST_RANKED = 1 << 20, 8
 #: A threshold is larger by this share, so that the rounding of a label distance does not decide.
 _ROUNDING = 2.0**-18
+
+
+#: From label distances `[Q, C]` to relevance `[Q, C]`.
+Relevance: TypeAlias = Callable[[Tensor], Tensor] | None
 
 
 class NearestItems(NamedTuple):
@@ -74,8 +79,7 @@ class GradedMetrics:
     def __init__(self, data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, k: int, main_k: int) -> None:
         self.data, self.k, self.main_k = data, k, main_k
         sample = _sampled_distances(data, labels, q, g)
-        positive = sample[sample > 0]
-        self.unit = float(positive[(len(positive) - 1) // 2]) if len(positive) else 1.0
+        self.unit = median_above_0(sample)
         indices = [max(0, math.ceil(level * len(sample)) - 1) for level in QUANTILES] if len(sample) else []
         self.thresholds = sample[indices]  # [T]
         self._limits = (self.thresholds * (1 + _ROUNDING)).numpy()
@@ -109,7 +113,7 @@ class GradedMetrics:
         if len(queries):
             rows = d[queries - part.start]
             near = Ranked(*map(torch.stack, zip(*(self._ranked.popleft() for _ in rows), strict=True)))
-            self._statistics.append(order_statistics(near, rows, (1 - rows.double() / self.unit).clamp(min=0)).T)
+            self._statistics.append(order_statistics(near, rows, _relevance(rows, self.unit)).T)
 
     def _add_recall(self, part: slice, d: Tensor, nearest: NearestItems, oracle: Baselines) -> None:
         from contml.evaluation._graded_loops import add_misses, count_within  # here: it imports numba
@@ -188,6 +192,18 @@ class GradedMetrics:
         return len(self._sorted)
 
 
+def _relevance(label_distances: Tensor, unit: float | None = None) -> Tensor:
+    """The relevance of H-AP, float64; `unit`: the median label distance above 0, by default that of these."""
+    unit = median_above_0(label_distances) if unit is None else unit
+    return (1 - label_distances.double() / unit).clamp(min=0)
+
+
+def median_above_0(label_distances: Tensor) -> float:
+    """Return the median of the label distances above 0; 1 where there are none."""
+    positive = label_distances[label_distances > 0]
+    return float(positive.median()) if len(positive) else 1.0
+
+
 def _sampled_distances(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor) -> Tensor:
     """Label distances of a sample of queries and gallery items, sorted `[P]`, float32 on the CPU."""
     random = np.random.default_rng(0)
@@ -218,21 +234,26 @@ def order_statistics(near: Ranked, keys: Tensor, relevance: Tensor) -> Tensor:
 # functions
 
 
-def hierarchical_average_precision(distances: Numbers, relevance: Numbers, *, per_query: bool = False) -> Any:
-    """Hierarchical AP of ranked lists with any relevance: the mean over the queries with a relevant item.
+def hierarchical_average_precision(
+    distances: Numbers, label_distances: Numbers, *, relevance: Relevance = None, per_query: bool = False
+) -> Any:
+    """Hierarchical AP of ranked lists: the mean over the queries with a relevant item.
 
     Args:
         distances: of each query to the items of its list `[Q, C]`: they, or any increasing function of them, rank it.
-        relevance: of the same items `[Q, C]`, at least 0; of 0 and 1, H-AP is average precision.
+        label_distances: of the same pairs `[Q, C]`, at least 0.
+        relevance: the relevance `[Q, C]` of label distances `[Q, C]`, at least 0; of 0 and 1, H-AP is average
+            precision. Default `max(0, 1 - label_distances / m)`, with m the median of those above 0.
         per_query: return the value of each query, a tensor `[Q]` in float64, NaN where it has none.
 
     Returns:
         The mean, 0 to 1; NaN if no query has a relevant item.
 
     Raises:
-        InputError: shapes that do not fit, a number that is not finite, or a negative relevance.
+        InputError: shapes that do not fit, a number that is not finite, or a negative label distance or relevance.
     """
-    near, rel = _lists("relevance", distances, relevance)
+    near, labels = _lists("label_distances", distances, label_distances)
+    near, rel = _lists("relevance", near, (relevance or _relevance)(labels))
     precision, _, total, _ = order_statistics(Ranked(near, argsort_rows(near)), -rel, rel)
     return _mean((precision / total).where(total > 0, math.nan), per_query)
 
@@ -264,15 +285,20 @@ def _mean(values: Tensor, per_query: bool) -> Any:
 
 
 def recall_within(
-    distances: Numbers, label_distances: Numbers, thresholds: Numbers, k: int, *, per_query: bool = False
+    distances: Numbers,
+    label_distances: Numbers,
+    *,
+    thresholds: Numbers,
+    k: int | Sequence[int],
+    per_query: bool = False,
 ) -> Any:
-    """Share of the queries with an item at most at each label distance among the K nearest.
+    """Share of the queries with an item at most at each label distance among the K nearest; at 0, it is Recall@K.
 
     Args:
         distances: of each query to the items of its list `[Q, C]`.
         label_distances: of the same pairs `[Q, C]`, at least 0.
         thresholds: label distances `[T]`.
-        k: K, 1 to C.
+        k: one K from 1 to C, or several: then the result is a dict.
         per_query: return the values of each query, a tensor `[Q, T]` in float64.
 
     Returns:
@@ -287,14 +313,21 @@ def recall_within(
     limits = as_numbers("thresholds", thresholds).cpu().double()
     if limits.ndim != 1 or not bool(limits.isfinite().all()):
         raise InputError("thresholds", f"shape {list(limits.shape)}", "must be a list of finite numbers")
-    as_ks("k", [k], near.shape[1])
     sorted_distances, order = near.sort(dim=1)
-    ordered, shares = labels.gather(1, order).numpy(), []
-    for part in np.array_split(np.arange(len(near)), len(near) if per_query else 1):
-        misses, no_ties = np.zeros((len(limits), k)), (np.zeros(len(part)), np.zeros((len(part), len(limits))))
-        add_misses(sorted_distances.numpy()[part], ordered[part], *no_ties, limits.numpy(), misses)
-        shares.append(torch.from_numpy(1 - misses[:, -1] / len(part)))
-    return torch.stack(shares) if per_query else shares[0].tolist()
+    ordered = labels.gather(1, order).numpy()
+
+    def values(ks: list[int]) -> Sequence[Any]:
+        shares = []  # each [T,K]
+        for part in np.array_split(np.arange(len(near)), len(near) if per_query else 1):
+            misses, no_ties = (
+                np.zeros((len(limits), max(ks))),
+                (np.zeros(len(part)), np.zeros((len(part), len(limits)))),
+            )
+            add_misses(sorted_distances.numpy()[part], ordered[part], *no_ties, limits.numpy(), misses)
+            shares.append(torch.from_numpy(1 - misses / len(part))[:, [each - 1 for each in ks]])
+        return torch.stack(shares).unbind(2) if per_query else shares[0].T.tolist()
+
+    return at_each_k(k, values, near.shape[1])
 
 
 def _lists(name: str, distances: Numbers, values: Numbers) -> tuple[Tensor, Tensor]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from numbers import Integral
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from contml.distances._compiled import rows_in_threads
 from contml.distances.nearest import Nearest
 from contml.distances.ranks import Ranked, ranked_vectors
 
+#: One K of a metric, or several.
+Ks: TypeAlias = int | Sequence[int]
 #: Entries of a `[queries, places]` or `[queries, gallery]` block at a time.
 _ENTRIES = 1 << 23
 #: Entries of a `[queries, gallery]` block of ties.
@@ -231,10 +233,21 @@ def as_group_ids(name: str, values: Numbers | Sequence[str]) -> Tensor:
     Raises:
         InputError: as of `as_class_ids`.
     """
-    array = np.asarray(values) if isinstance(values, list | tuple | np.ndarray) else None
-    if array is not None and array.dtype.kind in "UTO" and all(isinstance(value, str) for value in array):
-        return torch.from_numpy(np.unique(array.astype(str), return_inverse=True)[1].reshape(-1))
-    return as_class_ids(name, values)
+    return as_ids_together({name: values})[0]
+
+
+def as_ids_together(columns: Mapping[str, Numbers | Sequence[str]]) -> list[Tensor]:
+    """The ids `[N]` of each column as of `as_class_ids`; names are numbered, the same name with the same number.
+
+    Raises:
+        InputError: as of `as_class_ids`.
+    """
+    arrays = [np.asarray(each) if isinstance(each, list | tuple | np.ndarray) else None for each in columns.values()]
+    if not all(x is not None and x.dtype.kind in "UTO" and all(isinstance(each, str) for each in x) for x in arrays):
+        return [as_class_ids(name, values) for name, values in columns.items()]
+    names = [np.asarray(each, str).reshape(-1) for each in arrays]
+    numbers = torch.from_numpy(np.unique(np.concatenate(names), return_inverse=True)[1].reshape(-1))
+    return [*torch.split(numbers, [len(each) for each in names])]
 
 
 def as_row_numbers(name: str, rows: Numbers, length: int) -> Tensor:
@@ -260,3 +273,20 @@ def as_ks(name: str, k: object, largest: int | None = None) -> list[int]:
         return [int(each) for each in ks]
     allowed = "from 1 on" if largest is None else f"from 1 to {largest}, the number of items of a list"
     raise InputError(name, str(ks or k), f"must be a list of whole numbers {allowed}")
+
+
+def at_each_k(k: Ks, values: Callable[[list[int]], Sequence[Any]], largest: int | None = None) -> Any:
+    """Return the value of a metric at K; of several K, a dict.
+
+    Args:
+        k: one K or several.
+        values: the values at each K of a list.
+        largest: the largest K.
+
+    Raises:
+        InputError: a K is no whole number, below 1, or above `largest`.
+    """
+    if isinstance(k, Integral):
+        return values(as_ks("k", [k], largest))[0]
+    ks = as_ks("k", k, largest)
+    return dict(zip(ks, values(ks), strict=True))

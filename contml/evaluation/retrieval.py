@@ -23,7 +23,15 @@ from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.graded import GradedMetrics, NearestItems
 from contml.evaluation.intervals import half_width, items_of_queries
 from contml.evaluation.metrics import Ties, discounts, gains, mean_label_distance_at, ndcg_at, spearman
-from contml.evaluation.query_gallery import QueryGallery, as_embeddings, as_group_ids, as_ks, as_row_numbers
+from contml.evaluation.query_gallery import (
+    Ks,
+    QueryGallery,
+    as_embeddings,
+    as_group_ids,
+    as_ks,
+    as_row_numbers,
+    at_each_k,
+)
 from contml.evaluation.results import (
     RECALL_AT,
     Curve,
@@ -365,46 +373,43 @@ def _sample_pairs(data: QueryGallery) -> _Pairs:
 # functions
 
 
-def label_distance_metrics(
-    distances: Numbers, label_distances: Numbers, k: Sequence[int], *, per_query: bool = False
-) -> dict[str, Any]:
-    """Mean label distance@K and nDCG@K of ranked lists, as {"label_distance@10": ..., "ndcg@10": ...}, in one pass.
+def mean_label_distance_at_k(distances: Numbers, label_distances: Numbers, *, k: Ks, per_query: bool = False) -> Any:
+    """Mean label distance@K of ranked lists, lower is better.
 
     Args:
         distances: of each query to the items of its list `[Q, C]`: they, or any increasing function of them, rank it.
         label_distances: of the same pairs `[Q, C]`, at least 0.
-        k: one K or more, each 1 to C.
+        k: one K from 1 to C, or several: then the result is a dict.
         per_query: return the value of each query, a tensor `[Q]` in float64, in place of the mean.
 
     Raises:
         InputError: shapes that do not fit, a K out of range, a number that is not finite or a negative label distance.
     """
+    return _at_k(distances, label_distances, k, per_query, 0)
+
+
+def ndcg_at_k(distances: Numbers, label_distances: Numbers, *, k: Ks, per_query: bool = False) -> Any:
+    """nDCG@K of ranked lists, with gains 1 / (1 + label distance); arguments as of `mean_label_distance_at_k`.
+
+    torchmetrics' `retrieval_normalized_dcg` of scores `-distances` and these gains is the same number, ties included.
+    """
+    return _at_k(distances, label_distances, k, per_query, 1)
+
+
+def _at_k(distances: Numbers, label_distances: Numbers, k: Ks, per_query: bool, metric: int) -> Any:
+    """A metric of `_of_lists`."""
     distances, label_distances = as_numbers("distances", distances), as_numbers("label_distances", label_distances)
     shape = list(distances.shape)
     if distances.ndim != 2 or distances.shape != label_distances.shape or not len(distances):
         got = f"{shape} and label distances {list(label_distances.shape)}"
         raise InputError("distances", got, hint="give both as [queries, items]")
-    ks = as_ks("k", k, shape[1])
-    blocks = zip(torch.split(distances, _LISTS), torch.split(label_distances, _LISTS), strict=True)
-    values = torch.cat([_of_lists(*block, ks) for block in blocks])  # [Q,K,2]
-    metrics: dict[str, Any] = {}
-    by_k = values.permute(1, 2, 0) if per_query else values.mean(0).tolist()
-    for each, (distance, ndcg) in zip(ks, by_k, strict=True):
-        metrics |= {f"label_distance@{each}": distance, f"ndcg@{each}": ndcg}
-    return metrics
+    blocks = [*zip(torch.split(distances, _LISTS), torch.split(label_distances, _LISTS), strict=True)]
 
+    def values(ks: list[int]) -> Sequence[Any]:
+        found = torch.cat([_of_lists(*block, ks)[:, :, metric] for block in blocks])  # [Q,K]
+        return found.unbind(1) if per_query else found.mean(0).tolist()
 
-def mean_label_distance_at_k(distances: Numbers, label_distances: Numbers, k: int, *, per_query: bool = False) -> Any:
-    """Mean label distance@K of ranked lists, lower is better; arguments as of `label_distance_metrics`."""
-    return label_distance_metrics(distances, label_distances, [k], per_query=per_query)[f"label_distance@{k}"]
-
-
-def ndcg_at_k(distances: Numbers, label_distances: Numbers, k: int, *, per_query: bool = False) -> Any:
-    """nDCG@K of ranked lists, with gains 1 / (1 + label distance); arguments as of `label_distance_metrics`.
-
-    torchmetrics' `retrieval_normalized_dcg` of scores `-distances` and these gains is the same number, ties included.
-    """
-    return label_distance_metrics(distances, label_distances, [k], per_query=per_query)[f"ndcg@{k}"]
+    return at_each_k(k, values, shape[1])
 
 
 def _of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int]) -> Tensor:

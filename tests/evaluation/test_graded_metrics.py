@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_the_functions_equal_their_loops(case):
     relevance = (1 - labels / 2).clamp(min=0)
     lists = list(zip(distances.tolist(), labels.tolist(), relevance.tolist(), strict=True))
     expected = [reference_metrics.hierarchical_ap(near, rel) for near, _, rel in lists if sum(rel)]
-    found = hierarchical_average_precision(distances, relevance)
+    found = hierarchical_average_precision(distances, labels, relevance=lambda d: (1 - d / 2).clamp(min=0))
     assert found == pytest.approx(fmean(expected) if expected else math.nan, abs=1e-10, nan_ok=True)
     defined = [(near, values) for near, values, _ in lists if len(set(values)) > 1]
     tau = [kendalltau(near, values).statistic if len(set(near)) > 1 else 0.0 for near, values in defined]
@@ -80,7 +81,7 @@ def test_the_functions_equal_their_loops(case):
         loops = [
             fmean(reference_metrics.recall_within(near, values, t, k) for near, values, _ in lists) for t in thresholds
         ]
-        assert recall_within(distances, labels, thresholds, k) == pytest.approx(loops, abs=1e-10)
+        assert recall_within(distances, labels, thresholds=thresholds, k=k) == pytest.approx(loops, abs=1e-10)
 
 
 @pytest.mark.parametrize("levels", [3, 40, 10**6])
@@ -98,7 +99,8 @@ def test_long_lists_equal_scipy_and_quadratic_sums(levels):
         ordered = rel[np.argsort(near)]
         shared = np.tril(np.minimum(ordered[:, None], ordered)).sum(1)
         loops.append((shared / np.arange(1, 301)).sum() / rel.sum())
-    assert hierarchical_average_precision(distances, relevance) == pytest.approx(fmean(loops), abs=1e-12)
+    found = hierarchical_average_precision(distances, relevance, relevance=lambda values: values)
+    assert found == pytest.approx(fmean(loops), abs=1e-12)
 
 
 @settings(max_examples=40, deadline=None)
@@ -175,15 +177,17 @@ def test_the_order_of_the_items_changes_nothing(split, seed):
 @given(case=ranked_lists(most=30))
 def test_only_the_order_of_the_distances_counts(case):
     distances, labels = case
-    relevance, other = 1 / (1 + labels), (distances / 7).exp()  # whole numbers below 1,000: distinct and finite
-    assert hierarchical_average_precision(other, relevance) == hierarchical_average_precision(distances, relevance)
+    other = (distances / 7).exp()  # of whole numbers below 1,000: distinct and finite
+    inverse = {"relevance": lambda d: 1 / (1 + d)}
+    precision = hierarchical_average_precision(distances, labels, **inverse)
+    assert hierarchical_average_precision(other, labels, **inverse) == precision <= 1 + 1e-12
     for values in (labels, labels.square()):  # nor do the numbers of the label distances, for tau
         assert kendall_tau(other, values) == pytest.approx(kendall_tau(distances, labels), abs=1e-12, nan_ok=True)
-    assert recall_within(other, labels, [0.5, 1.0], 1) == recall_within(distances, labels, [0.5, 1.0], 1)
+    within = {"thresholds": [0.5, 1.0], "k": 1}
+    assert recall_within(other, labels, **within) == recall_within(distances, labels, **within)
     # The order of the label distances themselves is the oracle.
-    assert hierarchical_average_precision(labels, relevance) == pytest.approx(1, abs=1e-12)
+    assert hierarchical_average_precision(labels, labels, **inverse) == pytest.approx(1, abs=1e-12)
     assert kendall_tau(labels, labels) == pytest.approx(1, abs=1e-12) or (labels == labels[:, :1]).all()
-    assert hierarchical_average_precision(distances, relevance) <= 1 + 1e-12
 
 
 def test_on_labels_of_0_and_1_hierarchical_ap_is_average_precision():
@@ -284,22 +288,23 @@ def test_a_sample_of_queries_is_sorted_where_there_are_many(monkeypatch):
 
 def test_bad_input():
     good = torch.rand(2, 5)
-    for function in (hierarchical_average_precision, kendall_tau, lambda x, y: recall_within(x, y, [0.5], 1)):
+    within = partial(recall_within, thresholds=[0.5], k=1)
+    for function in (hierarchical_average_precision, kendall_tau, within):
         with refuses("distances", "[2, 5]", hint="give both"):
             function(good, good[:, :3])
         with refuses("distances", "not finite"):
             function(good / 0, good)
     with refuses("relevance", allowed="must be at least 0"):
-        hierarchical_average_precision(good, -good)
+        hierarchical_average_precision(good, good, relevance=lambda d: -d)
     with refuses("label_distances", allowed="must be at least 0"):
         kendall_tau(good, -good)
     with refuses("label_distances", "not finite"):
         kendall_tau(good, good / 0)
     with refuses("thresholds", allowed="must be a list"):
-        recall_within(good, good, 0.5, 1)
+        recall_within(good, good, thresholds=0.5, k=1)
     with refuses("k", allowed="from 1 to 5"):
-        recall_within(good, good, [0.5], 6)
-    assert math.isnan(hierarchical_average_precision(good, good * 0))
+        recall_within(good, good, thresholds=[0.5], k=6)
+    assert math.isnan(hierarchical_average_precision(good, good, relevance=lambda d: d * 0))
     assert math.isnan(kendall_tau(good, good * 0))
 
 

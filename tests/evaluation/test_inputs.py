@@ -10,7 +10,6 @@ from support.retrieval import evaluate
 
 from contml.evaluation import (
     cluster,
-    label_distance_metrics,
     mean_average_precision_at_r,
     ndcg_at_k,
     normalized_mutual_information,
@@ -47,24 +46,23 @@ def test_arrays_and_lists_are_tensors(form):
     given = {name: as_form(value) for name, value in more.items()}
     assert same(evaluate(as_form(X), AGES, **given), evaluate(X, AGES, **more))
     for function in (recall_at_k, mean_average_precision_at_r, r_precision):
-        both = {"gallery": X + 0.1, "gallery_classes": CLASSES}
-        given = {name: as_form(value) for name, value in both.items()}
-        assert function(as_form(X), as_form(CLASSES), **given) == function(X, CLASSES, **both)
+        both = (X + 0.1, CLASSES)
+        given = tuple(map(as_form, both))
+        assert function(as_form(X), as_form(CLASSES), gallery=given) == function(X, CLASSES, gallery=both)
     for function in (normalized_mutual_information, pairwise_f1):
         assert function(as_form(CLASSES), as_form(CLASSES // 2)) == function(CLASSES, CLASSES // 2)
     x = X.double()  # as Python's numbers are
     assert torch.equal(cluster(as_form(x), 3), cluster(x, 3))
-    assert label_distance_metrics(as_form(X), as_form(X.abs()), [2]) == label_distance_metrics(X, X.abs(), [2])
+    assert ndcg_at_k(as_form(X), as_form(X.abs()), k=2) == ndcg_at_k(X, X.abs(), k=2)
     assert paired_interval(as_form(X[0]), as_form(X[1])) == paired_interval(X[0], X[1])
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "uint32", "uint64", "int32"])
 def test_class_ids_of_every_integer_type(dtype):
     ids = CLASSES.to(getattr(torch, dtype))
-    assert recall_at_k(X, ids, [1, 2]) == recall_at_k(X, ids.numpy(), [1, 2]) == recall_at_k(X, CLASSES, [1, 2])
-    assert recall_at_k(X, ids, gallery=X + 1, gallery_classes=CLASSES) == recall_at_k(
-        X, CLASSES, gallery=X + 1, gallery_classes=CLASSES
-    )
+    expected = recall_at_k(X, CLASSES, k=[1, 2])
+    assert recall_at_k(X, ids, k=[1, 2]) == recall_at_k(X, ids.numpy(), k=[1, 2]) == expected
+    assert recall_at_k(X, ids, gallery=(X + 1, CLASSES)) == recall_at_k(X, CLASSES, gallery=(X + 1, CLASSES))
     assert pairwise_f1(ids, ids) == 1
     assert same(evaluate(X, ClassLabels(ids)), evaluate(X, ClassLabels(CLASSES)))
     assert ClassSampler(2, 2, labels=ClassLabels(ids)).batch(0, 0) == ClassSampler(
@@ -74,7 +72,7 @@ def test_class_ids_of_every_integer_type(dtype):
 
 def test_large_unsigned_ids_differ():
     ids = np.array([2**64 - 1, 2**64 - 1, 2**64 - 2, 2**64 - 2], np.uint64)
-    assert recall_at_k([[0.0], [1.0], [5.0], [6.0]], ids) == {1: 1.0}
+    assert recall_at_k([[0.0], [1.0], [5.0], [6.0]], ids) == 1.0
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -118,17 +116,17 @@ NAN[4, 1] = torch.nan
         (lambda: evaluate(X, ClassLabels(CLASSES), recall_at=[1.5]), ("recall_at", "[1.5]", "whole numbers")),
         (lambda: evaluate(X, ClassLabels(CLASSES), recall_at=3), ("recall_at", "3", "list of whole numbers")),
         (lambda: evaluate(X, ClassLabels(CLASSES), recall_at=[]), ("recall_at", "[]", "list of whole numbers")),
-        (lambda: recall_at_k(X, CLASSES, k=3), ("k", "3", "list of whole numbers")),
+        (lambda: recall_at_k(X, CLASSES, k=1.5), ("k", "1.5", "list of whole numbers")),
         (lambda: recall_at_k(X, CLASSES, k=[0, 1]), ("k", "[0, 1]", "from 1 on")),
-        (lambda: label_distance_metrics(X, X.abs(), 2), ("k", "2", "list of whole numbers")),
-        (lambda: label_distance_metrics(X, X.abs(), [4]), ("k", "[4]", "from 1 to 3")),
+        (lambda: ndcg_at_k(X, X.abs(), k="2"), ("k", "['2']", "list of whole numbers")),
+        (lambda: ndcg_at_k(X, X.abs(), k=[4]), ("k", "[4]", "from 1 to 3")),
         (lambda: evaluate(X, AGES, missing=[0.5]), ("missing", "float")),
         (lambda: evaluate(X, AGES, queries=torch.ones(11, dtype=torch.bool)), ("queries", "a mask", "[12]")),
         (lambda: evaluate(X, AGES, groups=["a"] * 12), ("groups", "its whole gallery")),
         (lambda: recall_at_k(X, CLASSES / 2), ("classes", "float32", "whole number")),
         (lambda: recall_at_k(1e200 * X.double(), CLASSES), ("embedding of query 0", "e+200", "1e+150", "scale")),
         (
-            lambda: recall_at_k(X, CLASSES, gallery=1e200 * X.double(), gallery_classes=CLASSES),
+            lambda: recall_at_k(X, CLASSES, gallery=(1e200 * X.double(), CLASSES)),
             ("embedding of gallery",),
         ),
         (lambda: evaluate(1e160 * X.double(), AGES), ("embedding of query 0", "e+160", "1e+150")),
@@ -136,10 +134,10 @@ NAN[4, 1] = torch.nan
         (lambda: recall_at_k(X, CLASSES - 1), ("classes of item 0", "-1", "at least 0")),
         (lambda: pairwise_f1(CLASSES, CLASSES - 1), ("clusters of item 0", "-1", "at least 0")),
         (lambda: recall_at_k(X, CLASSES[:5]), ("embeddings", "12 embeddings, 5 class ids")),
-        (lambda: recall_at_k(X, CLASSES, gallery=X[:, :2], gallery_classes=CLASSES), ("gallery", "2 dimensions")),
+        (lambda: recall_at_k(X, CLASSES, gallery=(X[:, :2], CLASSES)), ("gallery", "2 dimensions")),
         (lambda: pairwise_f1(CLASSES, CLASSES[:3]), ("clusters", "3 cluster ids, 12 class ids")),
         (lambda: normalized_mutual_information([], []), ("clusters", "0 cluster ids, 0")),
-        (lambda: ndcg_at_k([[1.0, "x"]], [[1.0, 2.0]], 1), ("distances", "text (x)")),
+        (lambda: ndcg_at_k([[1.0, "x"]], [[1.0, 2.0]], k=1), ("distances", "text (x)")),
         (lambda: paired_interval([], []), ("b", "[0]")),
         (lambda: paired_interval([1.0], [1.0, 2.0]), ("b", "[2]", "", "same queries")),
     ],

@@ -18,7 +18,6 @@ from contml.evaluation import (
     class_retrieval,
     hierarchical_average_precision,
     kendall_tau,
-    label_distance_metrics,
     mean_average_precision_at_r,
     mean_label_distance_at_k,
     ndcg_at_k,
@@ -35,8 +34,7 @@ def arguments(case):
     classes = torch.tensor(classes)
     if queries == gallery:
         return (embeddings, classes), {}
-    named = {"gallery": embeddings[gallery], "gallery_classes": classes[gallery]}
-    return (embeddings[queries], classes[queries]), named
+    return (embeddings[queries], classes[queries]), {"gallery": (embeddings[gallery], classes[gallery])}
 
 
 def separate(case):
@@ -76,7 +74,7 @@ def test_the_order_of_items_changes_nothing(case, data):
         before, named = arguments(case)
         after = before
         order = torch.tensor(data.draw(st.permutations(range(len(gallery)))))
-        shuffled = {name: values[order] for name, values in named.items()}
+        shuffled = {"gallery": tuple(values[order] for values in named["gallery"])}
     assert recall_at_k(*before, k=[1, 2, 4], **named) == pytest.approx(recall_at_k(*after, k=[1, 2, 4], **shuffled))
     for metric in (mean_average_precision_at_r, r_precision):
         assert metric(*before, **named) == pytest.approx(metric(*after, **shuffled))
@@ -99,18 +97,25 @@ def test_metrics_equal_pytorch_metric_learning(split):
         include=("precision_at_1", "r_precision", "mean_average_precision_at_r"), device=torch.device("cpu")
     )
     if split is None:
-        positional, named = (x, ids), {}
+        positional, named, rows = (x, ids), {}, {}
         theirs = calculator.get_accuracy(x, ids)
     else:
-        positional, named = (x[:split], ids[:split]), {"gallery": x[split:], "gallery_classes": ids[split:]}
+        positional, named = (x[:split], ids[:split]), {"gallery": (x[split:], ids[split:])}
+        rows = {"queries": range(split), "gallery": range(split, len(x))}
         theirs = calculator.get_accuracy(x[:split], ids[:split], x[split:], ids[split:])
-    ours = {
-        "precision_at_1": recall_at_k(*positional, exclude_singletons=True, **named)[1],
-        "r_precision": r_precision(*positional, exclude_singletons=True, **named),
-        "mean_average_precision_at_r": mean_average_precision_at_r(*positional, exclude_singletons=True, **named),
+    evaluated = contml.evaluate(x, ClassLabels(ids), exclude_singletons=True, clusters=False, **rows)
+    found = evaluated.metrics
+    names = {
+        "precision_at_1": "recall@1",
+        "r_precision": "r_precision",
+        "mean_average_precision_at_r": "map_at_r",
     }
-    assert ours == pytest.approx(theirs, abs=1e-9)
-    assert recall_at_k(*positional, **named)[1] < ours["precision_at_1"]
+    assert {name: found[ours] for name, ours in names.items()} == pytest.approx(theirs, abs=1e-9)
+    functions = {"recall@1": recall_at_k, "r_precision": r_precision, "map_at_r": mean_average_precision_at_r}
+    for name, function in functions.items():  # of all queries: singletons are misses
+        values = function(*positional, per_query=True, **named)
+        assert float(values.mean()) < found[name]
+        assert float(values.sum() / evaluated.evaluation.queries) == pytest.approx(found[name])
 
 
 def test_ties_are_an_accident_of_storage_in_the_calculator_and_not_here():
@@ -121,10 +126,19 @@ def test_ties_are_an_accident_of_storage_in_the_calculator_and_not_here():
         ids = torch.tensor([1, 1, 1, 1])
         ids[first] = 0
         theirs = calculator.get_accuracy(query, torch.tensor([0]), gallery, ids)["precision_at_1"]
-        ours = recall_at_k(query, torch.tensor([0]), [1, 2, 4], gallery=gallery, gallery_classes=ids)
+        ours = recall_at_k(query, torch.tensor([0]), k=[1, 2, 4], gallery=(gallery, ids))
         found.append((theirs, ours))
     assert found[0][0] != found[1][0]
     assert found[0][1] == found[1][1] == pytest.approx({1: 0.25, 2: 0.5, 4: 1.0})
+
+
+def test_classes_may_have_names():
+    x, ids = random_items(60, classes=7)
+    names = [f"class {9 - each}" for each in ids]  # in another order than the numbers
+    pair, named = (x[30:], ids[30:]), (x[30:].tolist(), names[30:])
+    for function in (recall_at_k, mean_average_precision_at_r, r_precision):
+        assert function(x, names) == function(x, ids)
+        assert function(x[:30], names[:30], gallery=named) == function(x[:30], ids[:30], gallery=pair)
 
 
 def test_recall_at_1000_is_that_of_a_ranking_of_all():
@@ -133,7 +147,7 @@ def test_recall_at_1000_is_that_of_a_ranking_of_all():
     x = torch.randint(-1, 2, (1500, 24), generator=generator).float()  # codes: many ties
     x[3], x[900] = x[1200], x[1200]
     ks = [1, 10, 100, 101, 500, 1000, 1499, 5000]
-    counted = recall_at_k(x, classes, ks)
+    counted = recall_at_k(x, classes, k=ks)
     ranked, _ = evaluate(x, ClassLabels(classes), recall_at=ks, clusters=False)
     curve = ranked.curves["recall"].model
     assert len(curve) == 1499
@@ -151,11 +165,11 @@ def test_label_distance_at_1_is_1_minus_precision_at_1_with_ties_too():
     generator = torch.Generator().manual_seed(0)
     x, classes = torch.randint(0, 2, (60, 3), generator=generator).float(), torch.arange(60) % 7
     found, _ = evaluate(x, ClassLabels(classes))
-    assert found.curves["label_distance"].model[0] == pytest.approx(1 - recall_at_k(x, classes)[1])
+    assert found.curves["label_distance"].model[0] == pytest.approx(1 - recall_at_k(x, classes))
     d = torch.cdist(x, x).fill_diagonal_(torch.inf)
     kept = ~torch.eye(60, dtype=torch.bool)
     lists = d[kept].view(60, 59), (classes[:, None] != classes)[kept].view(60, 59).float()
-    assert mean_label_distance_at_k(*lists, 1) == pytest.approx(1 - recall_at_k(x, classes)[1])
+    assert mean_label_distance_at_k(*lists, k=1) == pytest.approx(1 - recall_at_k(x, classes))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -175,10 +189,11 @@ def test_lists_equal_the_mean_over_all_orders(seed, levels, items, dtype, data):
     distances = torch.randint(-levels, levels, (3, items), generator=generator).to(dtype)
     labels = torch.randint(0, 4, (3, items), generator=generator).float() / 3
     k = data.draw(st.integers(1, items))
-    found = label_distance_metrics(distances, labels, [k, 1])
     places = [reference_metrics.shared_places(*row) for row in zip(distances.tolist(), labels.tolist(), strict=True)]
     expected = sum(sum(row[:k]) / k for row in places) / 3
-    assert found[f"label_distance@{k}"] == mean_label_distance_at_k(distances, labels, k) == pytest.approx(expected)
+    assert mean_label_distance_at_k(distances, labels, k=k) == pytest.approx(expected)
+    for function in (mean_label_distance_at_k, ndcg_at_k):
+        assert function(distances, labels, k=[k, 1]) == {n: function(distances, labels, k=n) for n in (k, 1)}
     if items <= 5:
         # As points on a line, at the given distances from a query far away: the mean over all orders of ties.
         total = 0.0
@@ -186,7 +201,7 @@ def test_lists_equal_the_mean_over_all_orders(seed, levels, items, dtype, data):
             points = [[0.0], *([float(d) + 4 * 10**6] for d in near)]
             matrix = [[0.0, *values]] * (items + 1)
             total += reference_metrics.ndcg_at_k(points, matrix, [0], range(1, items + 1), k) / 3
-        assert found[f"ndcg@{k}"] == ndcg_at_k(distances, labels, k) == pytest.approx(total)
+        assert ndcg_at_k(distances, labels, k=k) == pytest.approx(total)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -200,7 +215,7 @@ def test_ndcg_equals_torchmetrics(ties):
             float(retrieval.retrieval_normalized_dcg(-d, 1 / (1 + y), top_k=k))
             for d, y in zip(distances, labels, strict=True)
         ]
-        assert ndcg_at_k(distances, labels, k) == pytest.approx(sum(theirs) / 20, abs=1e-6)
+        assert ndcg_at_k(distances, labels, k=k) == pytest.approx(sum(theirs) / 20, abs=1e-6)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -215,21 +230,23 @@ BROKEN[3, 1] = torch.nan
 @pytest.mark.parametrize(
     ("call", "subject", "got"),
     [
-        (lambda: recall_at_k(X, IDS, []), "k", "[]"),
-        (lambda: recall_at_k(X, IDS, [1, 0]), "k", "[1, 0]"),
+        (lambda: recall_at_k(X, IDS, k=[]), "k", "[]"),
+        (lambda: recall_at_k(X, IDS, k=[1, 0]), "k", "[1, 0]"),
         (lambda: recall_at_k(X, IDS[:-1]), "embeddings", "20 embeddings, 19 class ids"),
         (lambda: recall_at_k(X, IDS.float()), "classes", "float32"),
-        (lambda: recall_at_k(X, IDS, gallery=X), "gallery_classes", "None"),
-        (lambda: recall_at_k(X, IDS, gallery_classes=IDS), "gallery", "None"),
-        (lambda: recall_at_k(X, IDS, gallery=X[:, :5], gallery_classes=IDS), "gallery", "5 dimensions"),
+        (lambda: recall_at_k(X, IDS, gallery=X), "gallery", "Tensor"),
+        (lambda: recall_at_k(X, IDS, gallery=(X, IDS, IDS)), "gallery", "tuple"),
+        (lambda: recall_at_k(X, IDS, gallery=(X[:, :5], IDS)), "gallery", "5 dimensions"),
         (lambda: r_precision(BROKEN, IDS), "query 3", "not finite"),
         (lambda: recall_at_k(X[:1], IDS[:1]), "evaluation", "1 queries and 1 gallery items"),
-        (lambda: recall_at_k(X, torch.arange(20), exclude_singletons=True), "evaluation", "0 queries"),
-        (lambda: ndcg_at_k(X, X[:5], 1), "distances", "[20, 12] and label distances [5, 12]"),
-        (lambda: ndcg_at_k(X, X.abs(), 13), "k", "[13]"),
-        (lambda: ndcg_at_k(BROKEN, X.abs(), 3), "distances", "not finite"),
-        (lambda: ndcg_at_k(X, BROKEN.abs(), 3), "label_distances", "not finite"),
-        (lambda: ndcg_at_k(X, -X.abs(), 3), "label_distances", "-"),
+        (lambda: evaluate(X, ClassLabels(range(20)), exclude_singletons=True), "evaluation", "0 queries"),
+        (lambda: recall_within(X, X.abs(), thresholds=[1.0], k=13), "k", "[13]"),
+        (lambda: hierarchical_average_precision(X, X.abs(), relevance=lambda d: -d), "relevance", "-"),
+        (lambda: ndcg_at_k(X, X[:5], k=1), "distances", "[20, 12] and label distances [5, 12]"),
+        (lambda: ndcg_at_k(X, X.abs(), k=13), "k", "[13]"),
+        (lambda: ndcg_at_k(BROKEN, X.abs(), k=3), "distances", "not finite"),
+        (lambda: ndcg_at_k(X, BROKEN.abs(), k=3), "label_distances", "not finite"),
+        (lambda: ndcg_at_k(X, -X.abs(), k=3), "label_distances", "-"),
         (lambda: evaluate(X, ClassLabels(IDS), recall_at=[0]), "recall_at", "[0]"),
         (lambda: evaluate(X, ClassLabels(IDS), recall_at=[]), "recall_at", "[]"),
     ],
@@ -244,21 +261,21 @@ def test_means_of_the_values_of_each_query():
     near, labels = torch.rand(9, 12).double(), torch.rand(9, 12).double()
     labels[2] = 0.5  # no order, so that Kendall's tau does not exist
     calls = {
-        "recall": lambda **o: recall_at_k(x, ids, [1, 3], **o)[3],
+        "recall": lambda **o: recall_at_k(x, ids, k=[1, 3], **o)[3],
         "map": lambda **o: mean_average_precision_at_r(x, ids, **o),
         "r": lambda **o: r_precision(x, ids, **o),
-        "ndcg": lambda **o: ndcg_at_k(near, labels, 4, **o),
-        "distance": lambda **o: mean_label_distance_at_k(near, labels, 4, **o),
-        "hap": lambda **o: hierarchical_average_precision(near, labels.where(labels > 0.4, 0), **o),
+        "ndcg": lambda **o: ndcg_at_k(near, labels, k=4, **o),
+        "distance": lambda **o: mean_label_distance_at_k(near, labels, k=4, **o),
+        "hap": lambda **o: hierarchical_average_precision(near, labels, **o),
         "tau": lambda **o: kendall_tau(near, labels, **o),
-        "within": lambda **o: torch.as_tensor(recall_within(near, labels, [0.1], 2, **o))[..., 0],
+        "within": lambda **o: torch.as_tensor(recall_within(near, labels, thresholds=[0.1], k=[5, 2], **o)[2])[..., 0],
     }
     for name, call in calls.items():
         values = call(per_query=True)
         assert values.shape == ((30,) if name in ("recall", "map", "r") else (9,)), name
         assert float(values.nanmean()) == pytest.approx(float(call()), abs=1e-7), name
     assert calls["tau"](per_query=True).isnan().nonzero().tolist() == [[2]]
-    assert float(recall_at_k(x[:2], ids[:2], [1], gallery=x, gallery_classes=ids, per_query=True)[1][0]) == 1.0
+    assert float(recall_at_k(x[:2], ids[:2], gallery=(x, ids), per_query=True)[0]) == 1.0
 
 
 def test_one_result_has_everything():

@@ -266,14 +266,14 @@ def test_the_scores_of_queries_are_those_of_the_evaluation():
     recall, map_at_r = (query_scores(name, evaluation, ranking) for name in ("recall@1", "map_at_r"))
     assert recall.shape == map_at_r.shape == (40,)
     assert float(recall.mean()) == pytest.approx(evaluation.curves["recall"].model[0], abs=1e-12)
-    assert float(recall.mean()) == pytest.approx(recall_at_k(x, classes)[1], abs=1e-12)
+    assert float(recall.mean()) == pytest.approx(recall_at_k(x, classes), abs=1e-12)
     assert float(map_at_r.mean()) == pytest.approx(evaluation.scores["map_at_r"].model, abs=1e-12)
     assert float(map_at_r.mean()) == pytest.approx(mean_average_precision_at_r(x, classes), abs=1e-12)
     assert float(recall[39]) == float(map_at_r[39]) == 0
     for query in range(40):  # of one query alone: all others are the gallery
         others = [row for row in range(40) if row != query]
-        options = {"gallery": x[others], "gallery_classes": [classes[row] for row in others]}
-        assert float(recall[query]) == pytest.approx(recall_at_k(x[[query]], [classes[query]], **options)[1])
+        options = {"gallery": (x[others], [classes[row] for row in others])}
+        assert float(recall[query]) == pytest.approx(recall_at_k(x[[query]], [classes[query]], **options))
         expected = mean_average_precision_at_r(x[[query]], [classes[query]], **options)
         assert float(map_at_r[query]) == pytest.approx(expected)
 
