@@ -10,13 +10,13 @@ distances 0 and 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from contml._support.text import MISSING, number, plain_text
 
-__all__ = ["Candidates", "Colours", "Loss", "Measure", "PairMiner", "Part", "Rows", "Sampler"]
+__all__ = ["Candidates", "Colours", "Loss", "Measure", "OwnMetrics", "PairMiner", "Part", "Rows", "Sampler"]
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +35,10 @@ LabelKind: TypeAlias = Literal["graded", "binary", "classes", "triplets", "ranki
 #: The kind of labels that a loss or a training step needs. "any": label distances; "binary" accepts classes too;
 #: "graded" accepts neither.
 Requirement: TypeAlias = Literal["any", "graded", "binary", "classes", "triplets", "rankings"]
+
+#: Metrics of one's own by name: from the distances and label distances `[Q, C]` of ranked lists, nearest first, to one
+#: finite number per query `[Q]`.
+OwnMetrics: TypeAlias = "Mapping[str, Callable[[Tensor, Tensor], Tensor]]"
 
 
 @dataclass(frozen=True)

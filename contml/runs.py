@@ -38,7 +38,7 @@ from contml._support.files import (
 WITHOUT_EFFECT = frozenset(
     {
         *("binarize.cache", "sampler.cache", "images.cache", "images.workers"),
-        *("training.checkpoint_minutes", "training.tracker"),
+        *("training.checkpoint_minutes", "training.metrics", "training.tracker"),
     }
 )
 #: Keys that say where files are and how they are read, not what they hold: another value is the same run.

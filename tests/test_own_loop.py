@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
+from functools import partial
 
 import pytest
 import torch
+from support.miniature import TINY
 from support.refusals import refuses
 
 import contml
@@ -44,8 +47,6 @@ def test_ages_with_a_memory_and_an_evaluation():
     assert found.score > before.score
     assert found.metrics["ndcg@10"] == pytest.approx(float(found.per_query["ndcg@10"].mean()))
     assert found.intervals["ndcg@10"] > 0
-    within = (found.ranking.label_distances[:, :5] < 9).double().mean(1)  # a metric of one's own
-    assert within.shape == (ITEMS,)
 
 
 def test_a_memory_knows_which_data_set_a_batch_is_of():
@@ -127,6 +128,76 @@ def test_a_loss_a_label_space_and_a_sampler_of_ones_own():
     sampler = contml.sampling.DenseSampler(24, 4, 5, labels=labels, seed=1)
     loader = torch.utils.data.DataLoader(FEATURES, batch_sampler=sampler)
     assert next(iter(loader)).shape == (24, 6)
+
+
+def within(distances, label_distances):
+    """The share of the 5 nearest within 9 years: a metric of one's own."""
+    assert distances.shape == label_distances.shape
+    assert bool((distances.diff(dim=1) >= 0).all())
+    return (label_distances[:, :5] < 9).double().mean(1)
+
+
+@pytest.mark.parametrize("rows", [{}, {"queries": range(40), "gallery": range(40, ITEMS)}])
+def test_a_metric_of_ones_own(rows):
+    houses = [f"house {n // 7}" for n in range(ITEMS)]  # the last one is smaller: lists of two lengths
+    of_library = {
+        "ndcg": partial(contml.evaluation.ndcg_at_k, k=7, per_query=True),
+        "tau": partial(contml.evaluation.kendall_tau, per_query=True),
+    }
+    with refuses("metrics.ndcg", "this name of a metric", "no metric of contml"):
+        contml.evaluate(FEATURES, ages(), metrics=of_library)
+    metrics = {"within": within, "gain": of_library["ndcg"], "tau": of_library["tau"]}
+    for groups in (None, houses):
+        found = contml.evaluate(FEATURES, ages(), groups=groups, metrics=metrics, **rows)
+        nearest = (found.ranking.label_distances[:, :5] < 9).double().mean(1)
+        assert torch.equal(found.per_query["within"], nearest)
+        assert found.metrics["within"] == pytest.approx(float(nearest.mean()))
+        assert found.metrics["gain"] == pytest.approx(found.metrics["ndcg@7"])
+        assert found.metrics["tau"] == pytest.approx(found.metrics["kendall"])
+        score = found.evaluation.scores["gain"]
+        assert (score.better, score.oracle) == ("higher", pytest.approx(1))
+        assert score.random == pytest.approx(found.evaluation.curves["ndcg"].random[6], abs=0.03)
+        assert found.intervals["within"] == contml.evaluation.half_width(nearest, found.ranking.items)
+        assert found.evaluation.intervals["within"] == found.intervals["within"]
+    nearer = contml.evaluate(FEATURES, ages(), metrics={"first": lambda _, labels: labels[:, 0]}).evaluation
+    assert nearer.scores["first"].better == "lower"
+    by_class = contml.evaluate(FEATURES, contml.ClassLabels(NAMES), metrics={"hit": lambda _, y: 1 - y[:, 0]})
+    assert by_class.metrics["hit"] == by_class.metrics["recall@1"]
+    collapsed = contml.evaluate(FEATURES * 0, ages(), metrics={"within": within}).evaluation.scores["within"]
+    assert collapsed.model == pytest.approx(collapsed.random, abs=0.05)  # ties are not in the order of the rows
+
+
+@pytest.mark.parametrize(
+    ("metric", "got", "allowed"),
+    [
+        (3, "int", "must be a function"),
+        (lambda _, y: y.mean(), "shape []", "one finite number per query, [120]"),
+        (lambda _, y: y, "shape [120, 119]", "one finite number per query"),
+        (lambda _, y: y.mean(1) * torch.nan, "NaN", "one finite number per query"),
+        (lambda *_: None, "None", "real numbers"),
+    ],
+)
+def test_a_metric_that_is_none_is_refused(metric, got, allowed):
+    with refuses("metrics.mine", got, allowed):
+        contml.evaluate(FEATURES, ages(), metrics={"mine": metric})
+
+
+def test_a_metric_of_ones_own_in_a_config(contml, tmp_path):
+    (tmp_path / "metrics_of_mine.py").write_text(
+        "from torch import Tensor\n\n\ndef within(distances: Tensor, label_distances: Tensor) -> Tensor:\n"
+        "    return (label_distances[:, :5] < 9).double().mean(1)\n"
+    )
+    change = "training.metrics={within_9_px: metrics_of_mine:within}"
+    status, out, err = contml("train", "pose/synthetic", *TINY, change)
+    assert (status, "within_9_px" in out) == (0, True), err
+    folder = next((tmp_path / "runs/pose/synthetic").iterdir())
+    evaluation = json.loads((folder / "evaluation.json").read_text())
+    assert evaluation["scores"]["within_9_px"]["model"] >= 0
+    assert evaluation["intervals"]["within_9_px"] >= 0
+    assert '"within_9_px": ' in (folder / "metrics.jsonl").read_text()
+    assert "<td>within_9_px</td>" in (folder / "report.html").read_text()
+    status, out, _ = contml("compare", "runs", "--metric", "within_9_px")
+    assert (status, "within_9_px" in out) == (0, True)
 
 
 def test_a_step_inside_somebody_elses_trainer():

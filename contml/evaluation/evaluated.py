@@ -263,7 +263,8 @@ class Evaluated:
         evaluated = _EVALUATED.validate_json(json.dumps({**own, "evaluation": rest}), strict=True)
         evaluation, selection = evaluated.evaluation, evaluated.selection
         names = {*evaluation.curves, *([selection.metric.partition("@")[0]] if selection else [])} - METRICS.keys()
-        if not (names <= METRICS_AT_K.keys() and evaluation.scores.keys() <= METRICS.keys()):
+        scores = METRICS.keys() | evaluation.intervals.keys()  # metrics of one's own have an interval
+        if not (names <= METRICS_AT_K.keys() and evaluation.scores.keys() <= scores):
             raise ValueError("an unknown metric")
         if any(len({len(c.model), len(c.random), len(c.oracle)}) > 1 for c in evaluation.curves.values()):
             raise ValueError("curves of different lengths")
@@ -301,7 +302,10 @@ def summary(evaluation: Evaluation) -> list[list[str]]:
     rows = [["metric", "K", "model", *kind.baselines, "normalized"], *_curve_rows(evaluation, folded=False)]
     for name, score in evaluation.scores.items():
         title = evaluation.titled(name, score.title)
-        rows.append([title, MISSING, *_cells(evaluation, name, score), percent(score.normalized())])
+        model, *others = _cells(evaluation, name, score)
+        half = evaluation.intervals.get(name, math.nan) if kind.ranked else math.nan
+        model += "" if math.isnan(half) else f" ± {score_text(half)}"
+        rows.append([title, MISSING, model, *others, percent(score.normalized())])
     if kind.ranked:
         # A random embedding has correlation 0, the label distance itself 1: the correlation is normalized already.
         spearman = evaluation.spearman

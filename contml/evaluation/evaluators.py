@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from contml.contracts import OwnMetrics
 from contml.data.split import Loader, Split
 from contml.evaluation.embed import embed
 from contml.evaluation.results import Evaluation, Ranking
@@ -53,6 +54,11 @@ class Evaluator(ABC):
 class RetrievalEvaluator(Evaluator):
     """Embeds a split, and evaluates the ranking of its gallery."""
 
+    @property
+    def metrics(self) -> OwnMetrics:
+        """Metrics of one's own by name, as of `evaluate`; a subclass says which."""
+        return {}
+
     def evaluate(
         self, outputs: Tensor, missing: Tensor, split: Split, device: Device = "cpu"
     ) -> tuple[Evaluation, Ranking]:
@@ -67,5 +73,6 @@ class RetrievalEvaluator(Evaluator):
             groups=split.groups,
             exclude_group=split.exclude_group,
             places=split.places,
+            metrics=self.metrics,
         )
         return found.evaluation, found.ranking

@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from contml._support.errors import InputError, closest, did_you_mean
-from contml.contracts import Measure
+from contml.contracts import Measure, OwnMetrics
 from contml.distances.ranks import mean_ranks
 
 
@@ -168,6 +168,19 @@ def title_of(name: str) -> str:
     k = name.partition("@")[2]
     title = metric_of(name).title
     return title if not k else f"{title}-{k}" if title == "BLEU" else f"{title}@{k}"
+
+
+def check_metrics(metrics: OwnMetrics | dict[str, str]) -> None:
+    """Check metrics of one's own by name: functions, or texts that name functions.
+
+    Raises:
+        InputError: a name is no word, another metric has it, or a value is no function.
+    """
+    for name, metric in metrics.items():
+        if not str(name).isidentifier() or name in METRICS or name in METRICS_AT_K:
+            raise InputError(f"metrics.{name}", "this name of a metric", "must be a word, no metric of contml")
+        if not (callable(metric) or isinstance(metric, str)):
+            raise InputError(f"metrics.{name}", type(metric).__name__, "must be a function")
 
 
 def measure_of(metric: str, measure: Measure) -> Measure | None:

@@ -116,10 +116,10 @@ class Evaluation:
     the "oracle" is one judge beside the others (NaN where no triplet has two); for pairs, `queries` are the pairs, and
     the "oracle" is what true distances would have, since judges err (NaN where no pair was judged twice); for rankings,
     `gallery` are the judged items of all queries. `intervals` are half the width of the 95 % interval of the model's
-    metric by name, for judgments; NaN for a single one. `random_margin` is half the width of the 95 % interval of the
-    difference between the main metric of the model and of a random ranking, over the queries; queries of one group or
-    class are not independent. NaN for a single query, group or class; None where it was not measured. `k` is the K of
-    mean label distance that is shown first.
+    metric by name, for judgments and for metrics of one's own; NaN for a single one. `random_margin` is half the width
+    of the 95 % interval of the difference between the main metric of the model and of a random ranking, over the
+    queries; queries of one group or class are not independent. NaN for a single query, group or class; None where it
+    was not measured. `k` is the K of mean label distance that is shown first.
     """
 
     unit: str

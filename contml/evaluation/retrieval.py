@@ -17,12 +17,14 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
 from contml._support.progress import progress_bar
+from contml.contracts import OwnMetrics
 from contml.distances.nearest import Nearest
+from contml.distances.ranks import ranked_vectors
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.graded import GradedMetrics, NearestItems
 from contml.evaluation.intervals import half_width, items_of_queries
-from contml.evaluation.metrics import Ties, discounts, gains, mean_label_distance_at, ndcg_at, spearman
+from contml.evaluation.metrics import Ties, check_metrics, discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import (
     Ks,
     QueryGallery,
@@ -38,6 +40,7 @@ from contml.evaluation.results import (
     Evaluation,
     Ranking,
     Retrieval,
+    Score,
     curve_of,
     headline_k,
     score_of,
@@ -68,6 +71,7 @@ def evaluate(
     exclude_group: bool = True,
     places: int | None = None,
     as_queries: Numbers | None = None,
+    metrics: OwnMetrics | None = None,
 ) -> Retrieval:
     """Rank the gallery for each query by embedding distance, and compare the ranking with the label distances.
 
@@ -94,11 +98,15 @@ def evaluate(
         places: K of the main metric is a tenth of this number, at most 10, so that galleries of several sizes have one
             K. Default the number of items that every query can find, at most 100.
         as_queries: `[N, d]`, what the rows search with, where that is not their embedding. Default `embeddings`.
+        metrics: metrics of your own by name. Each is a function of two tensors `[q, C]` that returns one number per
+            query `[q]`: the distances of some queries to the C items that they can find, nearest first, and the label
+            distances of the same pairs. It is called for some queries at a time, for the model, for a random ranking
+            and for the oracle.
 
     Raises:
         InputError: the numbers of embeddings and labels differ, an embedding is not finite, a row does not exist or
-            appears twice, there are fewer than one query or two gallery items, or a K is not a whole number from
-            1 on.
+            appears twice, there are fewer than one query or two gallery items, a K is not a whole number from
+            1 on, or a metric does not return one finite number per query.
     """
     check_label_space("labels", labels)
     x = as_embeddings("embeddings", embeddings).cpu()
@@ -147,6 +155,11 @@ def evaluate(
     items = items_of_queries(*(None if each is None else each[q] for each in (classes, group_ids)))
     ideal = (gains(rankings.oracle_label_distances[:, :main_k]) * discounts(main_k)).sum(1)
     query_scores[f"ndcg@{main_k}"] = (rankings.expected_gain[:, :main_k] * discounts(main_k)).sum(1) / ideal
+    own = _own_values(data, labels, q, g, metrics or {})
+    for name, values in own.items():
+        model, random, oracle = values.mean(1).tolist()
+        better = "lower" if oracle < random else "higher"
+        fields["scores"][name], query_scores[name] = Score(name, better, model, random, oracle), values[0]
     ranking = _ranking(rankings, q, g, data.distances(*pairs).sqrt(), x, query_scores, main_k, items)
     evaluation = Evaluation(
         labels.unit,
@@ -157,6 +170,7 @@ def evaluate(
         random_margin=half_width(ranking.values - ranking.random_values, ranking.items),
         skipped=int(absent.sum()),
         recall_at=recall_ks,
+        intervals={name: half_width(values[0], items) for name, values in own.items()},
         k=main_k,
         **fields,
     )
@@ -183,6 +197,44 @@ def _asked(
     if classes is not None:
         q = q[relevant_items(classes[q], classes[g], position[q]) > 0]
     return q, g
+
+
+def _own_values(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, metrics: OwnMetrics) -> dict[str, Tensor]:
+    """The values of metrics of one's own `[3, Q]`, float64: of the model, of a random ranking, and of the oracle.
+
+    The random ranking has the distances of the model and one random order per query, from a fixed seed. The oracle's
+    distances are the label distances. Items at equal distance are in a random order.
+
+    Args:
+        data: queries and gallery.
+        labels: the label space.
+        q: the rows of all queries in it.
+        g: the rows of the gallery in it.
+        metrics: the functions by name.
+    """
+    check_metrics(metrics)
+    random = torch.Generator().manual_seed(0)
+    order = torch.randperm(len(g), generator=random)
+    shuffled, gallery = data.gallery[order], labels[g[order]]
+    values = {name: torch.empty(3, len(q), dtype=torch.float64) for name in metrics}
+    for part in data.parts(len(g), _LABEL_DISTANCES) if metrics else ():
+        squared, places = ranked_vectors(data.queries[part], shuffled, data.excluded(part)[:, order])
+        # Sorted, excluded items at the end: at an infinite distance.
+        near, d = squared.gather(1, places).sqrt(), labels.filled(labels[q[part]], gallery).cpu().gather(1, places)
+        for count in torch.unique(near.isfinite().sum(1)).tolist():
+            rows = (near.isfinite().sum(1) == count).nonzero()[:, 0]
+            distances, of_model = near[rows, :count], d[rows, :count]
+            at_random = of_model.gather(1, (torch.randperm(count, generator=random) + rows[:, None]) % count)
+            oracle = torch.from_numpy(np.sort(of_model.numpy(), axis=1))
+            for n, lists in enumerate(((distances, of_model), (distances, at_random), (oracle, oracle))):
+                for name, metric in metrics.items():
+                    found = as_numbers(f"metrics.{name}", metric(*(x.to(torch.float64, copy=True) for x in lists)))
+                    fits = found.shape == (len(rows),)
+                    if not (fits and bool(found.isfinite().all())):
+                        got = "NaN, or infinite numbers" if fits else f"shape {list(found.shape)}"
+                        raise InputError(f"metrics.{name}", got, f"must be one finite number per query, [{len(rows)}]")
+                    values[name][n, part.start + rows] = found.cpu().double()
+    return values
 
 
 def _ranking(

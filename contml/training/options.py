@@ -15,6 +15,7 @@ from contml._support.validation import (
     check_arguments,
 )
 from contml.data.draw import folds
+from contml.evaluation.metrics import check_metrics
 from contml.training.trackers import TrackerName
 
 
@@ -45,6 +46,7 @@ class Training:
         clip_norm: maximum norm of all gradients together; networks with their own learning rate are not clipped.
         clip_value: maximum absolute value of a gradient entry; networks with their own learning rate are not clipped.
         checkpoint_minutes: maximum time between checkpoints; the state is also saved after each epoch.
+        metrics: metrics of your own in each evaluation, `{NAME: module:function}`, as of `contml.evaluate`; null: none.
         tracker: also log to TensorBoard or Weights & Biases, in the run folder; null: to metrics.jsonl alone.
     """
 
@@ -62,9 +64,11 @@ class Training:
     clip_value: PositiveFloat | None = None
     checkpoint_minutes: NonNegativeFloat = 10.0
     tracker: TrackerName | None = None
+    metrics: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         check_arguments(Training, vars(self))
+        check_metrics(self.metrics or {})
         last = folds(self.val_share) - 1
         if self.val_fold is not None and self.val_fold > last:
             raise InputError("val_fold", str(self.val_fold), f"must be 0 to {last} with val_share={self.val_share:g}")

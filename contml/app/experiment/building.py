@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml.app.experiment.captioner_run import CaptionResults
@@ -18,7 +18,7 @@ from contml.app.experiment.loading import Preset
 from contml.app.experiment.parts import schema
 from contml.app.experiment.run_results import JudgmentResults, Results, RetrievalResults
 from contml.config import Config, ConfiguredPart, Document, data_arguments, import_user_code, resolved, validate
-from contml.contracts import LabelKind, Loss, Requirement
+from contml.contracts import LabelKind, Loss, OwnMetrics, Requirement
 from contml.data import Images, refuse_equal
 from contml.data.carve import with_validation
 from contml.data.features import with_features
@@ -175,6 +175,16 @@ class Experiment:
         return parts["images"].options["features"], training["val_share"], training["val_fold"], seed
 
     @property
+    def metrics(self) -> OwnMetrics:
+        """The metrics of one's own by name, imported.
+
+        Raises:
+            InputError: one cannot be imported, or is no function annotated to return a tensor.
+        """
+        named, key = self.config.parts["training"].options["metrics"] or {}, ("training", "metrics")
+        return {name: import_user_code(self.document, (*key, name), text, Tensor) for name, text in named.items()}
+
+    @property
     def results(self) -> type[Results]:
         """The kind of results: rankings, judgments, or captions."""
         return next(kind for kind in RESULT_KINDS if kind.belongs_to(self.config))
@@ -252,7 +262,7 @@ class Experiment:
             config=self.recorded,
             quiet=quiet,
         )
-        if self.results is JudgmentResults:  # also judged pairs, which are trained on as labels
+        if self.results is JudgmentResults or self.metrics:  # also judged pairs, which are trained on as labels
             trainer.evaluator = self.evaluator(model)
         return trainer
 
@@ -333,7 +343,9 @@ class Experiment:
                 self._check_requirement(part, "classes", kind)
 
     def check_packages(self) -> None:
-        """Refuse a tracker or an adapter whose package is not installed, before data are read."""
+        """Refuse a metric, a tracker or an adapter that cannot be imported, before data are read."""
+        if self.metrics and not self.results.ranked:
+            raise self.document.error(("training", "metrics"), "no gallery is ranked", hint="remove it")
         training, model = self.config.parts["training"], self.config.parts["model"]
         with training.errors():
             check_installed(training.options["tracker"])

@@ -24,6 +24,7 @@ from contml._support.tensors import save_tensors
 from contml._support.text import duration
 from contml.app.experiment.saved_run import recorded_task, saved_embeddings
 from contml.config import Config, Document, data_arguments, dump
+from contml.contracts import OwnMetrics
 from contml.data.identity import DataRecord, item_names
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.evaluated import Evaluated, value_text
@@ -242,6 +243,11 @@ class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
     """A run keeps the embeddings of the split, and a calibration."""
 
     ranked = True
+
+    @property
+    def metrics(self) -> OwnMetrics:
+        """Metrics of one's own by name, imported."""
+        return self.experiment.metrics
 
     def save(self, run: Run, result: RunResult, model: Any) -> None:
         """Save the calibration too."""

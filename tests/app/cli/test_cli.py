@@ -157,6 +157,12 @@ OWN_CODE = {
         "    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())\n",
         ["model.backbone=own_backbone:tiny"],
     ),
+    "training.metrics.near": (
+        "own_metric:near",
+        "from torch import Tensor\n\n\ndef near(distances: Tensor, label_distances: Tensor) -> Tensor:\n"
+        "    return label_distances[:, 0]\n",
+        ["training.metrics={near: own_metric:near}"],
+    ),
 }
 
 
@@ -189,6 +195,10 @@ def test_own_code_needs_trust_in_a_run_folder(contml, tmp_path, key):
         ("schedule={name: step, epochs: 0}", ["epochs", "0", "at least 1"]),
         ("loss={name: margin, per_class: true}", ["per_class", "classes"]),
         ("model.backbone=os:nothing", ["os:nothing"]),
+        ("training.metrics={near: os:nothing}", ["command line: training.metrics.near", "os:nothing"]),
+        ("training.metrics={near: os:sep}", ["training.metrics.near: os:sep is of type str", "'-> Tensor'"]),
+        ("training.metrics={recall: os:nothing}", ["training.metrics.recall", "no metric of contml"]),
+        ("training.metrics=os:nothing", ["training.metrics", "a mapping"]),
     ],
 )
 def test_a_mistake_in_a_config_is_one_line(refused, change, texts):
