@@ -38,6 +38,8 @@ Protocol, written before the first run:
 - Label queries: the mean embedding of the k training items nearest by label, and the expected label distance.
 - Label vectors: the squared distance of the means of 4, 16 and 64 coordinates of the labels, plus their variance
   (`contml.evaluation.posterior`), in place of the expected label distance; k and t by energy.
+- What the commands do: `contml.search.labelled_items` on the same heads, three seeds: what the validation split chose,
+  and how often the bound of 90 % of predicted labels holds on the test split, with its interval over queries or groups.
 - Fewer labels: 100 and 300 training items, three seeds. New labels: a training item is drawn, the 30 % of training
   items nearest to it by label are left out, and the queries are the test items nearer than the last of these; three
   seeds.
@@ -70,10 +72,12 @@ from contml.app.trials.measure import experiment_of, folder_of, label_vectors, p
 from contml.app.trials.statistics import Estimate, estimate
 from contml.app.trials.suite import Suite, read_suite
 from contml.data import Task
+from contml.evaluation.evaluators import RetrievalEvaluator
 from contml.evaluation.intervals import paired_interval
 from contml.evaluation.posterior import Coordinates
 from contml.labels import MatrixLabels
 from contml.labels.items import growing
+from contml.search.labelled_items import LabelledItems
 
 RAW = Path(__file__).parent / "results" / "raw" / "through_labels.jsonl"
 CHOSEN = Path(__file__).parent / "results" / "raw" / "graded_features.jsonl"
@@ -610,11 +614,35 @@ def runs_of(
             )
         return {"scores": scores, "kendall": {}, "chosen": {}, **about}
 
+    def product(seed: int) -> dict[str, Any]:
+        head, task, none = head_of(suite, name, places, data, seed), data.task, torch.empty(0, dtype=torch.int64)
+        assert task.val is not None
+        assert task.test is not None
+        val, test = (
+            (RetrievalEvaluator().evaluate(x, none, split)[1], none, split)
+            for x, split in ((head.val, task.val), (head.test, task.test))
+        )
+        labelled = LabelledItems.make((head.train, task.train), "benchmark", len(task.train), val, test)
+        record, (prediction,) = labelled.record.search, labelled.record.predictions
+        assert record is not None
+        check = prediction.calibration.check if prediction.calibration else None
+        by_labels = labelled.evaluate(head.test, none, task.test)
+        found = {
+            "by": record.by,
+            "validation": [record.embedding, record.labels, record.margin],
+            "test": [float(test[0].values.mean()), float(by_labels.ranking.values.mean())],
+            "errors": prediction.test._asdict(),
+            "bound": None if check is None else check.model_dump(mode="json"),
+        }
+        return {"product": found, "scores": {}, **about}
+
     for seed in seeds:
         yield (network_name, name, "all", seed), partial(whole, seed)
     if network_name == "mobilenet_v2":
         for seed in seeds:
             yield (network_name, name, "label vectors", seed), partial(vectors, seed)
+        for seed in seeds[:3]:
+            yield (network_name, name, "product", seed), partial(product, seed)
         for seed in seeds[:3]:
             for count in (100, 300):
                 if count < len(data.task.train):
@@ -732,10 +760,28 @@ def _mean(rows: list[dict[str, Any]], field: str, name: str) -> float:
     return float(np.mean([row[field][name] for row in rows]))
 
 
+def _product_row(name: str, rows: list[dict[str, Any]]) -> list[str]:
+    """What the commands do, mean label distance@10 and bounds; means over seeds."""
+    columns = [*zip(*([*row["validation"][:2], *row["test"]] for row in rows), strict=True)]
+    cells = [name, "/".join(row["by"] for row in rows), *(f"{np.mean(column):.4g}" for column in columns)]
+    bounds = [row["bound"] for row in rows if row["bound"]]
+    shares = [
+        f"{100 * each['observed']:.1f} [{100 * each['interval'][0]:.1f}, {100 * each['interval'][1]:.1f}]"
+        for each in bounds
+    ]
+    cells += ["; ".join(shares) or MISSING, f"{np.mean([each['width'] for each in bounds]):.4g}" if bounds else MISSING]
+    return [*cells, *(f"{np.mean([row['errors'][each] for row in rows]):.4g}" for each in ("posterior", "constant"))]
+
+
 def page() -> str:
     """The tables of the records."""
     runs = _runs()
     kendall = [["data", "network", *(name for name, less in _SEARCH[:2] + _LABEL)]]
+    products = [["data", "ranked by", "validation, embedding", "validation, labels", "test, embedding", "test, labels"]]
+    products[0] += ["bound of 90 % holds, %", "mean bound", "mean error", "error of a constant"]
+    for (_, name, condition), rows in runs.items():
+        if condition == "product":
+            products.append(_product_row(name, [row["product"] for row in rows]))
     errors = [["data", "network", "energy", "through labels", "today"]]
     sizes = [["data", "network", "training items", "near-duplicates left out"]]
     for (network_name, name, condition), rows in runs.items():
@@ -761,6 +807,7 @@ def page() -> str:
         ("Label vectors in place of the posteriors", _table(runs, "label vectors", _VECTORS)),
         ("Kendall's tau over the whole order", table(kendall)),
         ("Predictions: mean label distance to the true label", table(errors)),
+        ("What the commands do", table(products)),
         ("Data", table(sizes)),
     ]
     return "\n".join(f"## {title}\n\n{text}\n" for title, text in parts)

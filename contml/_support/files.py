@@ -476,7 +476,7 @@ TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".pq
 JOINTS = ".npz"
 
 #: Endings of files of features, of embeddings, of galleries, and of graphs.
-FEATURES, EMBEDDINGS, GALLERIES = (".npz", ".npy", ".parquet"), (".parquet", ".npz"), (".html", ".png")
+FEATURES, EMBEDDINGS, GALLERIES = (".npz", ".npy", ".parquet"), (".parquet", ".npz"), (".html",)
 GRAPHS, PREDICTIONS = (".onnx", ".pt2"), (".csv", ".parquet")
 
 #: What to do with files of other forms.

@@ -1,4 +1,4 @@
-"""A gallery of what a search found: one self-contained HTML page, or one PNG."""
+"""A gallery of what a search found: one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from contml._support.pages import page_template, page_text, picture_bytes
 from contml._support.text import score_text
 from contml.data.decode import contained, decode
 from contml.data.renderers.labels import label_drawing, label_picture
-from contml.data.renderers.text import load_font, shorten
 from contml.labels.base import LabelSpace
 from contml.labels.items import growing
 from contml.search.images import FILE
@@ -23,11 +22,11 @@ from contml.search.inputs import NamedImage
 from contml.search.labelled_items import Answer
 from contml.search.results import QueryResult, SearchHit, TypedLabel
 
-#: Side of a picture in pixels, space between two, height of a line of text.
-_SIDE, _GAP, _TEXT = 220, 16, 22
+#: Side of a picture in pixels.
+_SIDE = 220
 #: Side of a predicted pose or label map in the corner of a picture, and the width of its frame.
 _INSET, _RIM = 84, 3
-_EMPTY, _FRAME, _INK, _GREY = "#f1f1f1", "#cfcfcf", "#222222", "#555555"
+_EMPTY = "#f1f1f1"
 
 
 def check_gallery(path: Path) -> None:
@@ -44,17 +43,12 @@ def write_gallery(path: Path, title: str, note: str, results: Sequence[QueryResu
     """Writes a gallery: each query with the items it found, nearest first.
 
     Args:
-        path: the file, `.html` or `.png`.
+        path: the file, `.html`.
         title: its heading.
         note: a line below the heading.
         results: what was found for each query. A picture that cannot be read is a crossed square.
     """
     check_gallery(path)
-    render = _page if path.suffix.lower() == ".html" else _picture
-    write_new({path: render(title, note, results)})
-
-
-def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
     entries = [
         {
             "name": page_text(query.name),
@@ -77,36 +71,7 @@ def _page(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
         for query, hits, answers in results
     ]
     template = page_template(Path(__file__).with_name("gallery.html"))
-    return template.render(title=page_text(title), note=page_text(note), queries=entries).encode()
-
-
-def _picture(title: str, note: str, results: Sequence[QueryResult]) -> bytes:
-    num_columns = 1 + max((len(result.hits) for result in results), default=0)
-    lines = [len(_lines(result.query, hit)) for result in results for hit in result.hits]
-    num_lines = max([*lines, *(1 + len(result.answers) for result in results)], default=1)
-    width, height = num_columns * (_SIDE + _GAP) + _GAP, _SIDE + num_lines * _TEXT + 2 * _GAP
-    canvas = Image.new("RGB", (max(width, 600), len(results) * height + 4 * _TEXT), "white")
-    pen = ImageDraw.Draw(canvas)
-
-    def say(
-        text: str, left: int, top: int, room: int, color: str = _INK, *, size: int = 16, bold: bool = False
-    ) -> None:
-        font = load_font(size, bold)
-        pen.text((left, top), shorten(page_text(text).replace("\n", " "), font, room), fill=color, font=font)
-
-    say(title, _GAP, _GAP, canvas.width - 2 * _GAP, size=22, bold=True)
-    say(note, _GAP, _GAP + 32, canvas.width - 2 * _GAP, _GREY)
-    for q, (query, hits, answers) in enumerate(results):
-        top = q * height + 4 * _TEXT
-        query_texts = [f"query: {query.name}", *map(str, answers)]
-        cells = [(_query_drawing(query, answers), query_texts)]
-        cells += [(_drawing(hit.file, hit.answers), _lines(query, hit)) for hit in hits]
-        for column, (picture, cell_texts) in enumerate(cells):
-            left = _GAP + column * (_SIDE + _GAP)
-            canvas.paste(_tile(picture), (left, top))
-            for row, text in enumerate(cell_texts):
-                say(text, left, top + _SIDE + 4 + row * _TEXT, _SIDE, _GREY if row else _INK, bold=not row)
-    return picture_bytes(canvas, "PNG")
+    write_new({path: template.render(title=page_text(title), note=page_text(note), queries=entries).encode()})
 
 
 def _meaning(hit: SearchHit) -> list[str]:
@@ -158,12 +123,6 @@ def _about(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
     return [f"{name}: {value}" for name, value in hit.metadata.items() if name not in left_out]
 
 
-def _lines(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
-    """The lines below a picture of a PNG, the first of them in bold."""
-    own = [*_known(query, hit), *_meaning(hit), *_answered(query, hit)]
-    return [*_searched(query, hit), f"{hit.rank}. {hit.id}", *own]
-
-
 def _query_drawing(query: NamedImage | TypedLabel, answers: Sequence[Answer]) -> Image.Image:
     """The picture of a query: of a label, the label drawn, or its words."""
     if isinstance(query, TypedLabel):
@@ -192,14 +151,6 @@ def _drawing(file: Path, answers: Sequence[Answer] = ()) -> Image.Image:
             picture.paste(drawing, (left, top))
             left -= _INSET + _RIM
     return picture
-
-
-def _tile(picture: Image.Image) -> Image.Image:
-    """A picture in a framed square."""
-    tile = Image.new("RGB", (_SIDE, _SIDE), _EMPTY)
-    tile.paste(picture, ((_SIDE - picture.width) // 2, (_SIDE - picture.height) // 2))
-    ImageDraw.Draw(tile).rectangle((0, 0, _SIDE - 1, _SIDE - 1), outline=_FRAME)
-    return tile
 
 
 def _jpeg(picture: Image.Image) -> str:

@@ -133,7 +133,9 @@ def test_the_better_one_is_the_model(tmp_path, monkeypatch, no_reports, capsys, 
     monkeypatch.setattr("contml.training.selection.MovingAverage._mean", same)
     evaluate = contml.Trainer._evaluate
     monkeypatch.setattr("contml.training.trainer.Trainer._evaluate", lambda self, p: (spoil(self), evaluate(self, p)))
-    run = train(load("pose/synthetic", [*DRAWN, "training.ema=0.5", "training.evaluate_every=2", *LONGER]), tmp_path / "runs")
+    run = train(
+        load("pose/synthetic", [*DRAWN, "training.ema=0.5", "training.evaluate_every=2", *LONGER]), tmp_path / "runs"
+    )
     printed = capsys.readouterr().err
     evaluated = read_evaluation(run)
     averages = evaluated.selection.averages

@@ -171,7 +171,7 @@ def search(
         ),
     ] = None,
     gallery: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the pictures there: .html or .png.")
+        Path | None, typer.Option(metavar="FILE", help="Write a page with the pictures there: .html.")
     ] = None,
     tables: Tables = None,
     run: Annotated[

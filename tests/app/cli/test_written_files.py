@@ -33,7 +33,7 @@ OVERWRITING = {
     "index": ("index none photos --out out", "out/notes.txt"),
     "predict": ("predict none photos --out taken.csv", "taken.csv"),
     "predict, parquet": ("predict none photos --out taken.parquet", "taken.parquet"),
-    "search": ("search none photo.jpg --gallery taken.png", "taken.png"),
+    "search": ("search none photo.jpg --gallery taken.html", "taken.html"),
     "sweep": (f"sweep pose/synthetic {SMALL} --try model.dim=8,16", "runs/pose/synthetic/sweep/notes.txt"),
     "train": ("train pose/synthetic --name first", "runs/pose/synthetic/first/notes.txt"),
     "weights": ("weights raw", "weights.png"),
