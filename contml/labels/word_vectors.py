@@ -156,8 +156,6 @@ def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed:
 def load_word_vectors(
     path: Path | str,
     words: Collection[str] | None = None,
-    max_bytes: int = MAX_BYTES,
-    max_rows: int = MAX_ROWS,
 ) -> WordVectors:
     """Read word vectors: word2vec text or binary, GloVe text, fastText .vec or .bin.
 
@@ -171,14 +169,12 @@ def load_word_vectors(
     Args:
         path: the file.
         words: the words whose vectors are kept, in the spelling of captions; None: all.
-        max_bytes: the most bytes that the file may have, unpacked.
-        max_rows: the most vectors that it may have.
 
     Raises:
         InputError: the file does not exist, has another format, is damaged, incomplete or too large, a line has more or
             fewer numbers than the others, or a number that is kept is not finite.
     """
-    source = _VectorFile(*_located(Path(path)), max_bytes, max_rows)
+    source = _VectorFile(*_located(Path(path)))
     with _opened(source) as file:
         head = file.read(_BLOCK).removeprefix(_BOM)
     if head.startswith(_FASTTEXT):
@@ -201,12 +197,10 @@ def load_word_vectors(
 
 
 class _VectorFile(NamedTuple):
-    """A file, or a member of a .zip, and how much of it may be read."""
+    """A file, or a member of a .zip."""
 
     path: Path
     member: str | None
-    max_bytes: int
-    max_rows: int
 
     def __str__(self) -> str:
         return str(self.path / self.member if self.member else self.path)
@@ -217,15 +211,13 @@ class _VectorFile(NamedTuple):
 
     def check_size(self, num_bytes: int) -> None:
         """Refuse more bytes than the limit."""
-        if num_bytes > self.max_bytes:
-            got, allowed = f"more than {self.max_bytes:,} bytes", f"must be at most {self.max_bytes:,} bytes"
-            raise InputError(str(self), got, allowed, "set max_bytes=NUMBER to read more")
+        if num_bytes > MAX_BYTES:
+            raise InputError(str(self), f"more than {MAX_BYTES:,} bytes", f"must be at most {MAX_BYTES:,} bytes")
 
     def check_rows(self, num_rows: int) -> None:
         """Refuse more vectors than the limit."""
-        if num_rows > self.max_rows:
-            got, allowed = f"{num_rows:,} vectors or more", f"must be at most {self.max_rows:,}"
-            raise InputError(str(self), got, allowed, "set max_rows=NUMBER to read more")
+        if num_rows > MAX_ROWS:
+            raise InputError(str(self), f"{num_rows:,} vectors or more", f"must be at most {MAX_ROWS:,}")
 
 
 def _located(path: Path) -> tuple[Path, str | None]:
@@ -308,7 +300,7 @@ class _Kept:
     def key(self, word: bytes) -> str | None:
         """Counts a row; returns its word if its vector is to be kept."""
         self.num_rows += 1
-        if self.num_rows > self.source.max_rows:
+        if self.num_rows > MAX_ROWS:
             self.source.check_rows(self.num_rows)
         if word.isascii():
             if not word:
@@ -399,7 +391,7 @@ def _lines(source: _VectorFile, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     num_bytes = 0
     for number, line in enumerate(iter(partial(file.readline, _LINE), b""), start=1):
         num_bytes += len(line)
-        if num_bytes > source.max_bytes:
+        if num_bytes > MAX_BYTES:
             source.check_size(num_bytes)
         if len(line) == _LINE:
             raise InputError(f"{source}:{number}", f"a line of more than {_LINE:,} bytes", _ALLOWED)

@@ -46,8 +46,6 @@ class CaptionOptions:
     missing: Missing
     queries: int
     dim: int
-    max_bytes: int
-    max_rows: int
     seed: int
 
 
@@ -76,8 +74,7 @@ def make_task(root: Path, source: Path, parts: SplitItems[Record], options: Capt
     summary = []
     if options.distance.needs_vectors:
         path = None if options.vectors is None else _vectors_file(root, options.vectors)
-        limits = options.max_bytes, options.max_rows
-        vectors = word_vectors(path, train, other_captions, options.dim, options.seed, *limits)
+        vectors = word_vectors(path, train, other_captions, options.dim, options.seed)
         summary = [("word vectors", vectors_in_words(path, vectors, train))]
     distance = CaptionDistance(options.distance, train, other_captions, vectors, options.normalize, options.seed)
     queries: dict[str, int | list[int]] = {"train": 0, "val": options.queries, "test": options.queries}

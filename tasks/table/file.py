@@ -110,8 +110,8 @@ def file(
         sheet: the sheet of an Excel file; null: the only one that is filled.
         missing_words: cells that mean a missing value, as an empty cell does; null: NA, N/A, NaN, NaT, null, None, -, ?
             and others that programs write; []: none, so that they are values.
-        max_bytes: the largest file that is read, unpacked; word vectors may have 16 GiB at least.
-        max_rows: the most rows that are read; of word vectors 10 million at least.
+        max_bytes: the largest file that is read, unpacked.
+        max_rows: the most rows that are read.
         seed: seed of the drawn split, the drawn queries, and the training of word vectors.
         has_features: whether a file of features takes the place of the images, so that their files may be missing.
     """

@@ -214,11 +214,11 @@ class CaptionsLabel(TableLabel):
             raise InputError("distance", code[0], "must be wmd, tfidf or mean_vector", hint)
         path = None if self.vectors is None else Path(cells.reading.files.root) / Path(self.vectors).expanduser()
         train_captions, test_captions = map(values.taken, (train, test))
-        seed, limits = cells.reading.seed, (cells.reading.limits.max_bytes, cells.reading.limits.max_rows)
+        seed = cells.reading.seed
         vectors: Mapping[str, Any] = {}
         source = ", ".join(choice.weights)
         if choice.needs_vectors:
-            vectors = word_vectors(path, train_captions, test_captions, self.dim, seed, *limits)
+            vectors = word_vectors(path, train_captions, test_captions, self.dim, seed)
             words = vectors_in_words(path, vectors, train_captions, f"task.{cells.part.section}.vectors")
             source = f"{len(vectors):,} words with a vector ({words})"
         distance = CaptionDistance(choice, train_captions, test_captions, vectors, self.normalize, seed)

@@ -25,10 +25,10 @@ TEXT = "the 0.1 0.2 0.3\ndog 1 2 3\ncat -0.5 1e-3 4\n"
 PACKINGS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
-def read(tmp_path, content, words=None, name="vectors", **limits):
+def read(tmp_path, content, words=None, name="vectors"):
     path = tmp_path / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return load_word_vectors(path, words, **limits)
+    return load_word_vectors(path, words)
 
 
 def is_right(vectors, rows=ROWS, excluded=None):
@@ -121,10 +121,6 @@ def test_fasttext_files_have_vectors_of_unknown_words(fasttext):
         assert np.allclose(some[word], model[word], atol=1e-6)
     labels = CaptionLabels([["Kitty"], ["dore\u0301"]], path)
     assert labels.unknown == {}
-    with refuses("model.bin", allowed="at most 3", hint="max_rows"):
-        load_word_vectors(path, max_rows=3)
-    with refuses("model.bin", allowed="at most 99 bytes", hint="max_bytes"):
-        load_word_vectors(path, max_bytes=99)
 
 
 def test_wrong_fasttext_files(tmp_path, fasttext):
@@ -307,14 +303,17 @@ def test_incomplete_files(tmp_path, content, got):
         read(tmp_path, content)
 
 
-def test_limits(tmp_path):
+def test_limits(tmp_path, monkeypatch):
+    monkeypatch.setattr("contml.labels.word_vectors.MAX_BYTES", 50_000)
     long = TEXT * 2000
     for content in (long.encode(), gzip.compress(long.encode()), b"3 3\n" + bytes(60_000)):
-        with refuses("vectors", got="more than 50,000 bytes", allowed="at most 50,000 bytes", hint="max_bytes"):
-            read(tmp_path, content, max_bytes=50_000)
+        with refuses("vectors", got="more than 50,000 bytes", allowed="at most 50,000 bytes"):
+            read(tmp_path, content)
+    monkeypatch.undo()
+    monkeypatch.setattr("contml.labels.word_vectors.MAX_ROWS", 3)
     for content in (long, f"6000 3\n{long}", binary(ROWS, b"6000 3\n"), binary({**ROWS, "x": [1, 2, 3]}, b"1 3\n")):
-        with refuses("vectors", allowed="at most 3", hint="max_rows"):
-            read(tmp_path, content, max_rows=3)
+        with refuses("vectors", allowed="at most 3"):
+            read(tmp_path, content)
     bomb = gzip.compress(b"the " + b"0" * (1 << 25))
     with refuses("vectors:1", got="a line of more than 16,777,216 bytes"):
         read(tmp_path, bomb)
