@@ -108,7 +108,7 @@ class OrdinalLabel(TableLabel):
             InputError: they are words, or amounts rather than levels: their ranks say nothing of their differences.
         """
         distinct, _ = cells.columns[0].distinct()
-        comma = decimal_comma(distinct, cells.reading.decimal, cells.table.delimiter)
+        comma = decimal_comma(distinct, cells.reading.table.decimal, cells.table.delimiter)
         order = {value: number(value, comma) for value in distinct}
         if words := [value for value, parsed in order.items() if parsed is None]:
             hint = f"or set levels=[LOWEST, ..., HIGHEST], all of them in order, of {', '.join(sorted(distinct)[:5])}"

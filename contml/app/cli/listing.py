@@ -79,7 +79,7 @@ def _sections() -> Mapping[str, Any]:
 
 def describe(name: str, part: Any, *, full: bool) -> str:
     """An entry in one line: its name and summary. `full`: its whole documentation, one line per option."""
-    from contml.config import details, options, summary
+    from contml.config import all_options, details, summary
 
     if part is None or isinstance(part, str):
         return f"{name}: {part}" if part else name
@@ -87,7 +87,7 @@ def describe(name: str, part: Any, *, full: bool) -> str:
     if full:
         if body := details(part):
             lines.append(textwrap.indent(body, "  "))
-        for option in options(part):
+        for option in all_options(part):
             default = "required" if option.required else json.dumps(option.default, default=str)
             lines.append(f"    {option.name} = {default}: {option.help}")
     return "\n".join(lines)
@@ -95,7 +95,7 @@ def describe(name: str, part: Any, *, full: bool) -> str:
 
 def as_data(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Entries as plain values, for JSON."""
-    from contml.config import options, summary
+    from contml.config import all_options, summary
 
     return {
         name: part
@@ -104,7 +104,7 @@ def as_data(entries: Mapping[str, Any]) -> dict[str, Any]:
             "summary": summary(part),
             "options": {
                 option.name: {"required": option.required, "default": option.default, "help": option.help}
-                for option in options(part)
+                for option in all_options(part)
             },
         }
         for name, part in entries.items()

@@ -364,7 +364,7 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
         if few:
             text += ". These are few"
             if any(line[1] == "split" and line[2].startswith("drawn by item") for line in task.columns):
-                text += ": task.by=judgment keeps all, with items that are in training and in test"
+                text += ": task.judgments.by=judgment keeps all, with items that are in training and in test"
         return text, few
 
     def query_values(self, metric: str, result: RunResult) -> QueryValues:
