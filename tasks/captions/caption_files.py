@@ -15,7 +15,7 @@ from .._readers.coco_files import Field, listed_images, read_coco, refuse_unlist
 from .._readers.folders import DiskFiles, Missing, data_folder, image_folders
 from .._readers.splits import SplitItems
 from .distance import DistanceOptions, WordWeights
-from .split import CaptionOptions, Record, make_task
+from .split import CaptionedImage, CaptionOptions, make_task
 
 #: "restval" is the rest of COCO's official validation set, which everyone trains on.
 _SPLITS = ("train", "restval", "val", "test")
@@ -139,15 +139,15 @@ def coco(
     return make_task(folder, source, parts, options)
 
 
-def _karpathy_record(root: Path, on_disk: DiskFiles, entry: KarpathyImage) -> Record:
+def _karpathy_record(root: Path, on_disk: DiskFiles, entry: KarpathyImage) -> CaptionedImage:
     """An image of Karpathy's file, under its own name or its name in the 2017 download."""
     paths = [root / entry.folder / entry.filename]
     if entry.cocoid is not None:
         paths += [root / folder / f"{entry.cocoid:012d}.jpg" for folder in ("train2017", "val2017")]
-    return Record(f"{entry.folder}/{entry.filename}", str(paths[0]), on_disk.find(*paths), entry.captions)
+    return CaptionedImage(f"{entry.folder}/{entry.filename}", str(paths[0]), on_disk.find(*paths), entry.captions)
 
 
-def _official_records(path: Path, option: str, images: list[Path], missing: Missing) -> list[Record]:
+def _official_records(path: Path, option: str, images: list[Path], missing: Missing) -> list[CaptionedImage]:
     """The listed images, with their captions in the order of the captions' ids."""
     content = read_coco(path, option, "captions", _FIELDS)
     listed, on_disk = listed_images(path, content), DiskFiles()
@@ -157,7 +157,8 @@ def _official_records(path: Path, option: str, images: list[Path], missing: Miss
     for note in sorted(content["annotations"], key=lambda note: (isinstance(note["id"], str), note["id"])):
         captions.setdefault(note["image_id"], []).append(note["caption"].strip())
     return [
-        Record.of(on_disk, images, image["file_name"], captions.get(number, [])) for number, image in listed.items()
+        CaptionedImage.of(on_disk, images, image["file_name"], captions.get(number, []))
+        for number, image in listed.items()
     ]
 
 
@@ -225,7 +226,7 @@ def flickr(
                 read_names(folder / test, "test"),
             )
         ]
-    records = SplitItems(*([Record.of(on_disk, search_folders, *item) for item in part] for part in parts))
+    records = SplitItems(*([CaptionedImage.of(on_disk, search_folders, *item) for item in part] for part in parts))
     return make_task(folder, source, records, options)
 
 

@@ -113,7 +113,7 @@ def read_judgments(table: Table, options: FileOptions) -> Task:
     if judged.unit and form not in ("scores of pairs", "distances of pairs"):
         got = f"'{judged.unit}', but the table has {form}"
         raise InputError("judgments.unit", got, "is an option of judged pairs", "omit it")
-    rows = _Rows(table, columns, options)
+    rows = _JudgmentRows(table, columns, options)
     known = _known_items(table, options, rows.names)
     sources = rows.find_items(known)
     judgments = rows.judgments(form, known, sources)
@@ -143,7 +143,7 @@ def read_judgments(table: Table, options: FileOptions) -> Task:
     return Task(splits["train"], splits.get("test"), splits.get("val"), columns=lines, suggested=suggested)
 
 
-class _Rows:
+class _JudgmentRows:
     """The rows of a table of judgments: which can be used, `use` `[N]`, and the omitted ones by reason.
 
     Attributes:
@@ -165,7 +165,7 @@ class _Rows:
         self.use = np.ones(len(table), dtype=bool)
         self.omitted: Counter[str] = Counter()
 
-    def find_items(self, known: _Images | _Vectors) -> dict[int, ImageSource]:
+    def find_items(self, known: _ItemImages | _ItemVectors) -> dict[int, ImageSource]:
         """The images of the items, by the number of the name; rows that are not complete are omitted or refused."""
         for column in (*self.roles, self.judged):
             rows = np.flatnonzero(~self.table.columns[column].filled & self.use)
@@ -205,7 +205,9 @@ class _Rows:
         self.use[rows] = False
         self.omitted[reason] += len(rows)
 
-    def judgments(self, form: str, known: _Images | _Vectors, sources: Mapping[int, ImageSource]) -> _Judgments:
+    def judgments(
+        self, form: str, known: _ItemImages | _ItemVectors, sources: Mapping[int, ImageSource]
+    ) -> _TableJudgments:
         """The judgments of the rows that are used."""
         # Two names of one image are one item: else it could be both in training and in the test.
         first_number: dict[str, int] = {}
@@ -225,7 +227,7 @@ class _Rows:
         numbers = self.cells[rows].ravel()[np.sort(first)].tolist()
         names = [self.names[number] for number in numbers]
         split = self.options.split or next((n for n in self.table.columns if SPLIT_NAMES.fullmatch(n)), None)
-        return _Judgments(
+        return _TableJudgments(
             form,
             rows,
             members,
@@ -301,7 +303,7 @@ class _Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class _Judgments:
+class _TableJudgments:
     """Judgments of items.
 
     Attributes:
@@ -365,7 +367,7 @@ class _Judgments:
         return with_judgments(self.whole, labels.with_texts(identity=self.identity), left_out)
 
 
-def _splits(judgments: _Judgments, table: Table, options: FileOptions) -> tuple[dict[str, Split], str]:
+def _splits(judgments: _TableJudgments, table: Table, options: FileOptions) -> tuple[dict[str, Split], str]:
     """The splits by name, and how they were made: by a column, or drawn."""
     split = judgments.split
     if split is not None and options.judgments.by is not None:
@@ -396,10 +398,10 @@ def _splits(judgments: _Judgments, table: Table, options: FileOptions) -> tuple[
     return splits, description
 
 
-def _known_items(table: Table, options: FileOptions, names: Sequence[str]) -> _Images | _Vectors:
+def _known_items(table: Table, options: FileOptions, names: Sequence[str]) -> _ItemImages | _ItemVectors:
     """The images or the vectors of the items, which the cells name, or a second file has."""
     judged, folder = options.judgments, table.root if options.root is None else data_folder(options.root, "the images")
-    own = _Images(CellFiles(folder), None, {}, options.has_features)
+    own = _ItemImages(CellFiles(folder), None, {}, options.has_features)
     beside = _items_beside(table, own, names) if judged.items is None else Path(judged.items).expanduser()
     if beside is None or beside.suffix.lower() == ".npz":
         given = {"judgments.id_column": judged.id_column, "image": options.image}
@@ -415,7 +417,7 @@ def _known_items(table: Table, options: FileOptions, names: Sequence[str]) -> _I
     assert vector_names is not None  # of .npz
     if repeated := next((name for name, count in Counter(vector_names).items() if count > 1), None):
         raise InputError(str(beside), f"two vectors of '{repeated}'", "must have one per name")
-    return _Vectors(beside, dict(zip(vector_names, values, strict=True)))
+    return _ItemVectors(beside, dict(zip(vector_names, values, strict=True)))
 
 
 def _suggest_config(form: str, train: Split) -> tuple[str, list[str]]:
@@ -463,7 +465,7 @@ def _form(table: Table) -> tuple[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class _Images:
+class _ItemImages:
     """The images of items: the path of each name; `table`: where they are listed, None: names are paths.
 
     `has_features`: their files may be missing.
@@ -518,7 +520,7 @@ class _Images:
 
 
 @dataclass(frozen=True)
-class _Vectors:
+class _ItemVectors:
     """The vectors of items, in place of images."""
 
     file: Path
@@ -551,7 +553,7 @@ class _Vectors:
         """Nothing is kept."""
 
 
-def _items_beside(table: Table, own: _Images, names: Sequence[str]) -> Path | None:
+def _items_beside(table: Table, own: _ItemImages, names: Sequence[str]) -> Path | None:
     """The table "items" beside the judgments, if no cell is the path of an image; None: there is none."""
     is_path = own.has_features and looks_like_paths(names)
     if is_path or any(own.files.has(own.files.place(name)) for name in names):
@@ -560,7 +562,7 @@ def _items_beside(table: Table, own: _Images, names: Sequence[str]) -> Path | No
     return beside[0] if beside else None
 
 
-def _listed_images(items: Path, options: FileOptions) -> _Images:
+def _listed_images(items: Path, options: FileOptions) -> _ItemImages:
     """The images that a second table lists."""
     table, image, root = read_table(items, options.table, option="items"), options.image, options.root
     lower = {name.lower(): name for name in table.columns}
@@ -580,7 +582,7 @@ def _listed_images(items: Path, options: FileOptions) -> _Images:
             raise InputError(f"{table.where(row)}: {column}", "empty", hint="complete the row, or remove it")
     table.refuse_repeated(ids)
     files = CellFiles(table.root if root is None else data_folder(root, "the images"))
-    return _Images(files, table.path, dict(zip(ids, cells, strict=True)), options.has_features)
+    return _ItemImages(files, table.path, dict(zip(ids, cells, strict=True)), options.has_features)
 
 
 def _count(split: Split) -> int:
