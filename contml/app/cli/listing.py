@@ -18,7 +18,7 @@ def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
         "configs": _configs,
         "tasks": experiment.task_table,
         "labels": _labels,
-        "label_spaces": _label_spaces,
+        "label_spaces": lambda: {space.__name__: space for space in import_by_name("contml.labels:LABELS").values()},
         "binarize": partial(import_by_name, "contml.labels:BINARY_LABELS"),
         "backbones": lambda: dict.fromkeys(import_by_name("contml.models:backbone_names")()),
         "transforms": partial(import_by_name, "contml.data:TRANSFORMS"),
@@ -54,13 +54,6 @@ def _labels() -> Mapping[str, Any]:
 
     kinds = map(named_parts, options(experiment.task_table()[experiment.data_task()]))
     return next(found.parts for found in kinds if found is not None)
-
-
-def _label_spaces() -> Mapping[str, Any]:
-    """The label spaces by the name of their class."""
-    from contml.labels import LABELS
-
-    return {space.__name__: space for space in LABELS.values()}
 
 
 def _metrics() -> Mapping[str, Any]:
