@@ -37,7 +37,7 @@ from benchmarks.measure import table
 from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables, mean_text
 from contml._support.files import write
 from contml.app.experiment import extract_features, load, read_evaluation, resume, train as train_run
-from contml.app.trials.record import Record
+from contml.app.trials.record import FinishedTrainings
 from contml.captioning import score_captions
 from contml.captioning.evaluator import evaluate_captions
 from contml.data.features import read_features
@@ -212,7 +212,7 @@ def features(name: str, maps: bool, given: argparse.Namespace) -> Path:
     return path
 
 
-def setup(name: str, given: argparse.Namespace, record: Record) -> tuple[Trials, float]:
+def setup(name: str, given: argparse.Namespace, record: FinishedTrainings) -> tuple[Trials, float]:
     """The trials of a captioner, and the seconds of one of its trainings."""
     chosen = SETUPS[name]
     first, second = chosen.epochs
@@ -351,7 +351,7 @@ def main() -> None:
             for name in SETUPS[each].networks:
                 features(name, SETUPS[each].maps, given)
         baselines = baseline_scores(given)
-    record = Record(given.raw / "captioning_controls.jsonl")
+    record = FinishedTrainings(given.raw / "captioning_controls.jsonl")
     parts = {name: setup(name, given, record) for name in given.only}
     title = "Captions of Flickr8k by the initial network of the captioner"
     print_tables(title, parts, COLUMNS, given, partial(remark, baselines=baselines))

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.classes_synthetic import COLUMNS, remark, train
 from benchmarks.trials import Method, Trials, arguments, main as print_tables
 from contml.app.experiment import extract_features, load
-from contml.app.trials.record import Record
+from contml.app.trials.record import FinishedTrainings
 
 _TRIAL = ("training.val_share=0.25",)
 _TEST = ("training.select=none",)
@@ -63,7 +63,7 @@ LOSSES: dict[str, tuple[str, ...]] = {
 }
 
 
-def setup(name: str, given: argparse.Namespace, record: Record, features: Path) -> tuple[Trials, float]:
+def setup(name: str, given: argparse.Namespace, record: FinishedTrainings, features: Path) -> tuple[Trials, float]:
     """The trials of a table, and the seconds of one of its trainings."""
     config, changes, rates, seconds = SETUPS[name]
     places = [f"task.data={given.data / config.partition('/')[2] / 'images.csv'}"]
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(SETUPS), choices=list(SETUPS), help="these setups alone")
     given = parser.parse_args()
     names = [name for name in given.only if name not in (_HEAD, _WHOLE) or given.weights is not None]
-    record = Record(given.raw / "classes_real.jsonl")
+    record = FinishedTrainings(given.raw / "classes_real.jsonl")
     with tempfile.TemporaryDirectory() as folder:
         features = Path(folder) / "features.npz"
         if _HEAD in names and not given.plan:

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
 from contml.app.experiment import load
-from contml.app.trials.record import Record
+from contml.app.trials.record import FinishedTrainings
 
 #: Unnormalized embeddings: for losses whose papers do not normalize them.
 _FREE = "model.normalize=false"
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(METHODS), choices=list(METHODS), help="these methods alone")
     given = parser.parse_args()
     methods = [METHODS[name] for name in given.only]
-    trials = Trials(methods, train, Record(given.raw / "classes_synthetic.jsonl"), "higher")
+    trials = Trials(methods, train, FinishedTrainings(given.raw / "classes_synthetic.jsonl"), "higher")
     print_tables("Recall@1 of held-out drawn classes", {"": (trials, 55)}, COLUMNS, given, remark)
 
 

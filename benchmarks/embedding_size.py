@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from benchmarks import classes_synthetic, synthetic
 from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
 from contml.app.report.plots import BLUE, DPI, STYLE, draw_baselines, png
-from contml.app.trials.record import Record
+from contml.app.trials.record import FinishedTrainings
 from contml.evaluation import half_width
 from contml.evaluation.metrics import title_of
 from contml.evaluation.results import Score
@@ -54,7 +54,7 @@ def trials_of(name: str, raw: Path, dims: Sequence[int] = DIMS, changes: tuple[s
     """The trainings of one kind of labels: a method for each size, without options to choose."""
     kind = KINDS[name]
     methods = [Method(f"dim {dim}", kind.config, ("",), (f"model.dim={dim}",)) for dim in dims]
-    record = Record(raw / "embedding_size.jsonl")
+    record = FinishedTrainings(raw / "embedding_size.jsonl")
     return Trials(methods, kind.train, record, kind.better, test_changes=changes)
 
 

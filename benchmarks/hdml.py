@@ -24,7 +24,7 @@ import torch
 from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
 from contml.app.experiment import extract_features, load
 from contml.app.trials.measure import write_components
-from contml.app.trials.record import Record
+from contml.app.trials.record import FinishedTrainings
 from contml.evaluation import half_width
 
 _CONFIG = "classes/omniglot_small"
@@ -84,7 +84,7 @@ def train(job: Job) -> Metrics:
     return {**metrics, **trainer.training_step.logs()}
 
 
-def setup(name: str, places: tuple[str, ...], record: Record) -> Trials:
+def setup(name: str, places: tuple[str, ...], record: FinishedTrainings) -> Trials:
     """The trials of a table."""
     changes, steps = SETUPS[name].changes, SETUPS[name].steps
     methods = [
@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--features", type=Path, help="features that `contml features` has written before")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also plot MAP@R over alpha")
     given = parser.parse_args()
-    record = Record(given.raw / "hdml.jsonl")
+    record = FinishedTrainings(given.raw / "hdml.jsonl")
     with tempfile.TemporaryDirectory() as folder:
         root, components = f"task.data={given.data / 'omniglot_small/images.csv'}", Path(folder) / "components.npz"
         features = given.features or Path(folder) / "features.npz"

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from benchmarks.measure import heading, table
 from contml._support.files import write
 from contml.app.report.plots import BLUE, INK, STYLE, VERMILION, png
-from contml.app.trials.record import Record
+from contml.app.trials.record import FinishedTrainings
 from contml.evaluation import half_width
 from contml.labels import LabelSpace, PairLabels, VectorLabels
 from contml.losses import LOSSES
@@ -103,7 +103,9 @@ def key_of(loss_name: str, count: int, seed: int) -> str:
     return f'["{loss_name}", {count}, {seed}]'
 
 
-def run(record: Record, minutes: float, counts: Sequence[int] = JUDGMENTS, seeds: Sequence[int] = SEEDS) -> bool:
+def run(
+    record: FinishedTrainings, minutes: float, counts: Sequence[int] = JUDGMENTS, seeds: Sequence[int] = SEEDS
+) -> bool:
     """Do the trainings that are missing; returns whether all are done."""
     end = time.monotonic() + 60 * minutes
     for seed in seeds:
@@ -120,12 +122,12 @@ def run(record: Record, minutes: float, counts: Sequence[int] = JUDGMENTS, seeds
     return True
 
 
-def values_of(record: Record, loss_name: str, count: int) -> list[float]:
+def values_of(record: FinishedTrainings, loss_name: str, count: int) -> list[float]:
     """The correlation of each seed."""
     return [record[key]["spearman"] for seed in SEEDS if (key := key_of(loss_name, count, seed)) in record]
 
 
-def results(record: Record) -> str:
+def results(record: FinishedTrainings) -> str:
     """The table: a row for each number of judgments, a column for each loss."""
     rows = [["judgments", "of an item", *LOSS_OPTIONS]]
     for count in (*JUDGMENTS, 0):
@@ -140,7 +142,7 @@ def results(record: Record) -> str:
 
 
 @matplotlib.rc_context(STYLE)
-def plot(record: Record) -> Figure:
+def plot(record: FinishedTrainings) -> Figure:
     """Correlation against the number of judgments; dashed: full labels."""
     figure = Figure(figsize=(8, 4.6), layout="constrained")
     axes = figure.subplots()
@@ -166,7 +168,7 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="the table")
     parser.add_argument("--plot", type=Path, help="the figure")
     options = parser.parse_args()
-    record = Record(options.raw)
+    record = FinishedTrainings(options.raw)
     finished = run(record, options.minutes)
     about = " ".join(str(__doc__).split("\n\n")[2].split())
     text = f"{heading('Judged pairs')}\n`python -m benchmarks.judged_pairs`. {about}\n"

@@ -35,7 +35,7 @@ from benchmarks.judged_pairs import FEATURES, draw_items
 from benchmarks.measure import heading, table
 from contml._support.files import write
 from contml.app.audit import draw_folds
-from contml.app.trials.record import Record
+from contml.app.trials.record import FinishedTrainings
 from contml.evaluation import half_width
 from contml.evaluation.judgment_errors import ScoredJudgments, judgment_errors
 from contml.labels import JudgedItems, PairLabels, RankingLabels, TripletLabels
@@ -189,7 +189,7 @@ def measure(kind: str, seed: int) -> dict[str, float]:
     return {method: precision(each, is_planted, count) for method, each in scores.items()}
 
 
-def results(record: Record) -> str:
+def results(record: FinishedTrainings) -> str:
     """The table: a row for each kind of judgments, a column for each method."""
     rows = [["judgments", "seeds", *METHODS, "random order"]]
     for kind in KINDS:
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--raw", type=Path, default=Path("benchmarks/results/raw/judgment_errors.jsonl"))
     parser.add_argument("--save", type=Path, help="the table")
     options = parser.parse_args()
-    record, end = Record(options.raw), time.monotonic() + 60 * options.minutes
+    record, end = FinishedTrainings(options.raw), time.monotonic() + 60 * options.minutes
     for seed in SEEDS:
         for kind in KINDS:
             key = f'["{kind}", {seed}]'

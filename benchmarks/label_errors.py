@@ -50,7 +50,7 @@ from benchmarks.trials import RAW, Metrics
 from contml.app.audit import draw_folds, item_groups, train_part, without
 from contml.app.experiment import Experiment, OwnData, extract_features, load, load_table
 from contml.app.trials.measure import write_components
-from contml.app.trials.record import Record
+from contml.app.trials.record import FinishedTrainings
 from contml.data.split import Task
 from contml.distances.euclidean import pairs
 from contml.evaluation import half_width, label_errors
@@ -298,7 +298,7 @@ class Planting(NamedTuple):
         return json.dumps([*self, " ".join(_HEAD)])
 
 
-def report(record: Record, packs: Sequence[str]) -> str:
+def report(record: FinishedTrainings, packs: Sequence[str]) -> str:
     """A table for each kind of error: mean over the seeds, and the ratio of the first method to the loss."""
     sections = []
     for kind in KINDS:
@@ -336,7 +336,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if find_spec("cleanlab") is None:
         print("cleanlab is not installed: its column is left out (pip install cleanlab)", file=sys.stderr)
-    record, end = Record(given.raw / "label_errors.jsonl"), time.monotonic() + 60 * given.minutes
+    record, end = FinishedTrainings(given.raw / "label_errors.jsonl"), time.monotonic() + 60 * given.minutes
 
     def show(planting: Planting) -> None:
         metrics = record[planting.key]

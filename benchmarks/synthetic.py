@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
 from contml.app.experiment import load
-from contml.app.trials.record import Record
+from contml.app.trials.record import FinishedTrainings
 from contml.data import Task
 
 #: The K of all metrics.
@@ -99,5 +99,5 @@ def main(name: str, title: str, methods: Sequence[Method], seconds: float, descr
     parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="changes to every config")
     given = parser.parse_args()
     changes = tuple(given.changes)
-    trials = Trials(methods, train, Record(given.raw / f"{name}.jsonl"), "lower", changes, changes)
+    trials = Trials(methods, train, FinishedTrainings(given.raw / f"{name}.jsonl"), "lower", changes, changes)
     print_tables(title, {"": (trials, seconds)}, COLUMNS, given, _remark)

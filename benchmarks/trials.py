@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from benchmarks.measure import heading, table
 from contml import InputError
 from contml.app.experiment import load
-from contml.app.trials.record import Record, Result, result_of, train_missing
+from contml.app.trials.record import FinishedTrainings, Result, result_of, train_missing
 from contml.evaluation import half_width
 from contml.work import OutOfTimeError
 
@@ -106,7 +106,7 @@ class Trials:
 
     methods: Sequence[Method]
     train: Callable[[Job], Metrics]
-    record: Record
+    record: FinishedTrainings
     better: Literal["lower", "higher"]
     trial_changes: tuple[str, ...] = ()
     test_changes: tuple[str, ...] = ()

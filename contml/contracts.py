@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias,
 
 from contml._support.text import MISSING, number, plain_text
 
-__all__ = ["Candidates", "Colours", "Loss", "Measure", "OwnMetrics", "PairMiner", "Part", "Rows", "Sampler"]
+__all__ = ["Candidates", "Colours", "Measure", "OwnMetrics", "PairMiner", "Part", "Rows", "Sampler"]
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
-
-    from contml.labels.base import LabelSpace
 
 #: Row numbers: a tensor, an array, a list, a slice or a range of integers; a mask, one boolean per item, for the rows
 #: where it is True; None means all rows.
@@ -198,22 +196,6 @@ class Colours:
     title: str
     classes: Sequence[str] = ()
     scale: Literal["linear", "log", "date"] = "linear"
-
-
-@runtime_checkable
-class Loss(Protocol):
-    """`loss(embeddings, labels, anchors=None) -> scalar`, a `torch.nn.Module`.
-
-    embeddings `[B, d]`. labels: a label space of the B items; or a tensor: floats `[B]` are numbers, a matrix `[A, B]`
-    has the label distances of one anchor per row, integers `[B]` are classes, which a loss that takes graded labels
-    refuses. anchors `[A]`: positions in the batch; default all items.
-    """
-
-    requires: Requirement
-
-    def __call__(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
-        """The loss of a batch."""
-        ...
 
 
 @dataclass(frozen=True)

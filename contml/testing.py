@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml.contracts import LabelKind, Loss, Part, Sampler
+from contml.contracts import LabelKind, Part, Sampler
 from contml.distances import class_distance
 from contml.labels import ClassLabels, LabelSpace, NumberLabels, VectorLabels
 from contml.labels.base import check_label_space as require_label_space
-from contml.losses.inputs import check_loss as require_loss
+from contml.losses.inputs import Loss, check_loss as require_loss
 
 __all__ = ["check_label_space", "check_loss", "check_sampler"]
 

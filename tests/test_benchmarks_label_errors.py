@@ -8,7 +8,7 @@ import torch
 from support.label_spaces import captions, poses
 
 from benchmarks import label_errors as benchmark
-from contml.app.trials.record import Record
+from contml.app.trials.record import FinishedTrainings
 from contml.data import Split, Task
 from contml.labels import NumberLabels, SegmentationLabels
 from contml.losses import LogRatioLoss
@@ -87,12 +87,12 @@ def test_the_loss_of_an_item_is_its_mean_as_an_anchor(monkeypatch):
 
 
 def test_the_report_pairs_the_seeds(tmp_path):
-    record = Record(tmp_path / "raw.jsonl")
+    record = FinishedTrainings(tmp_path / "raw.jsonl")
     for kind in benchmark.KINDS:
         for seed in benchmark.SEEDS:
             values = {benchmark.OURS: 0.4 + seed / 100, benchmark.LOSS: 0.2 + seed / 100, benchmark.UNSEEN: 0.3}
             record.add(benchmark.Planting("pose_lspet", kind, seed).key, {**values, "seconds": 1.0})
-    text = benchmark.report(Record(tmp_path / "raw.jsonl"), ["pose_lspet"])
+    text = benchmark.report(FinishedTrainings(tmp_path / "raw.jsonl"), ["pose_lspet"])
     none = "- | - | -"
     row = f"| pose_lspet | 5 | 0.430 ± 0.020 | {none} | 0.230 ± 0.020 | 0.300 ± 0.000 | - | 1.9 | +0.200 ± 0.000 |"
     assert row in text

@@ -26,7 +26,7 @@ from benchmarks.trials import RAW, SEEDS, Job, Method, Trials, main, report
 from contml import InputError
 from contml._support.errors import DivergedError
 from contml.app.experiment import load
-from contml.app.trials.record import Record
+from contml.app.trials.record import FinishedTrainings
 from contml.app.trials.suite import suite_names
 from contml.evaluation import half_width
 from contml.work import OutOfTimeError
@@ -67,7 +67,7 @@ def trials(tmp_path):
             calls.append(job)
             return train(job)
 
-        return Trials(METHODS, recorded, Record(tmp_path / "raw.jsonl"), better, **options), calls
+        return Trials(METHODS, recorded, FinishedTrainings(tmp_path / "raw.jsonl"), better, **options), calls
 
     return make
 
@@ -92,13 +92,13 @@ def test_higher_may_be_better_and_a_diverged_trial_is_never_chosen(trials):
 
 def test_methods_have_equal_numbers_of_trials(tmp_path):
     with pytest.raises(ValueError, match="different numbers of trials"):
-        Trials([METHODS[0], Method("a", "b", MARGINS[:2])], fake, Record(tmp_path / "x"), "lower")
+        Trials([METHODS[0], Method("a", "b", MARGINS[:2])], fake, FinishedTrainings(tmp_path / "x"), "lower")
 
 
 @pytest.mark.parametrize("count", [0, 1, 8, 9, 13])
 def test_a_later_call_goes_on(trials, tmp_path, count):
     def killed(job):
-        if len(Record(tmp_path / "raw.jsonl")) == count:
+        if len(FinishedTrainings(tmp_path / "raw.jsonl")) == count:
             raise KeyboardInterrupt
         return fake(job)
 
@@ -177,7 +177,7 @@ OTHERS |= {"presets", "finetuning", "matryoshka", "teachers"}
     "path", sorted(path for path in RAW.glob("*.jsonl") if path.stem not in OTHERS), ids=lambda path: path.stem
 )
 def test_recorded_trainings_are_read(path):
-    record = Record(path)
+    record = FinishedTrainings(path)
     assert {json.dumps(json.loads(line)["key"]) for line in path.read_text().splitlines()} == {*record}
     assert all(metrics.get("seconds", 1) > 0 for metrics in record.values())
 
@@ -198,7 +198,7 @@ def test_the_table(trials):
 
 @pytest.mark.slow
 def test_several_processes_train_the_same(tmp_path, trials):
-    found = Trials(METHODS, fake, Record(tmp_path / "two.jsonl"), "lower", workers=2)
+    found = Trials(METHODS, fake, FinishedTrainings(tmp_path / "two.jsonl"), "lower", workers=2)
     found.run()
     alone, _ = trials()
     alone.run()
@@ -207,7 +207,9 @@ def test_several_processes_train_the_same(tmp_path, trials):
         return {key: metrics.get("value") for key, metrics in record.items()}
 
     assert values(found.record) == values(alone.record)
-    late = Trials(METHODS, fake, Record(tmp_path / "none.jsonl"), "lower", workers=2, deadline=time.monotonic())
+    late = Trials(
+        METHODS, fake, FinishedTrainings(tmp_path / "none.jsonl"), "lower", workers=2, deadline=time.monotonic()
+    )
     with pytest.raises(OutOfTimeError):
         late.run()
 
@@ -219,7 +221,7 @@ def benchmarks():
         yield module.METHODS, ()
     yield list(classes_synthetic.METHODS.values()), ("training.val_share=0.25",)
     for name in classes_real.SETUPS:
-        found, _ = classes_real.setup(name, data, Record(Path("none")), Path("f.npz"))
+        found, _ = classes_real.setup(name, data, FinishedTrainings(Path("none")), Path("f.npz"))
         yield found.methods, found.trial_changes
 
 
@@ -267,7 +269,7 @@ def test_a_training(train, method, changes):
 
 def test_one_option_is_not_tried(tmp_path):
     methods = [Method("dim 8", "pose/synthetic", ("",)), Method("dim 16", "pose/synthetic", ("",))]
-    found = Trials(methods, fake, Record(tmp_path / "raw.jsonl"), "higher")
+    found = Trials(methods, fake, FinishedTrainings(tmp_path / "raw.jsonl"), "higher")
     found.run()
     assert (found.done, found.total) == (6, 6)
     lines = report(found, {}).splitlines()

@@ -22,7 +22,7 @@ from support.paths import ROOT
 from support.tables import write_items, write_judgments
 
 from contml.app.experiment import check, config_names, config_text, load, schema, task_table
-from contml.config import difference, dump, named_parts, options, read, resolved, validate
+from contml.config import difference, dump, fields_of, named_parts, options, read, resolved, validate
 
 #: Further overrides of one config.
 OWN = {
@@ -104,7 +104,9 @@ def test_resolved_config_reads_back_the_same(name, tmp_path):
 def path_options(constructor):
     """The options of a part that are paths, and those of the parts that it holds by name."""
     for option in options(constructor):
-        named = named_parts(option)
+        named, fields = named_parts(option), fields_of(option)
+        for name, _, _ in path_options(fields) if fields is not None else ():
+            yield option.name, f"={{{name}: here/f.npz}}", (name,)
         if Path in (option.type, *get_args(option.type)):
             yield option.name, "=here/f.npz", ()
         for kind, part in named.parts.items() if named is not None else ():
@@ -128,7 +130,7 @@ def test_paths_are_absolute_in_a_run(tmp_path, monkeypatch):
                     text = text[key]
                 assert text == str(tmp_path / "here/f.npz"), (section, name, option)
                 found.add(".".join((section, option, *inner)))
-    assert {"images.features", "images.cache", "sampler.cache", "task.items", "task.labels.a.model"} <= found
+    assert {"images.features", "images.cache", "sampler.cache", "task.judgments.items", "task.labels.a.model"} <= found
 
 
 def test_a_teacher_in_short_and_word_vectors(tmp_path, monkeypatch):

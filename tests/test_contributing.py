@@ -1,11 +1,14 @@
-"""The examples of CONTRIBUTING work: a loss, a label space and a metric with a test each; a data set in a function."""
+"""The examples of CONTRIBUTING work: a loss, a label space, a metric, a data set; and an addition touches few files."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
+from collections import Counter
 
 import numpy as np
+import pytest
 import torch
 from losses.test_family import Member, equals_its_loop
 from PIL import Image
@@ -31,6 +34,7 @@ from contml.labels import ClassLabels
 from contml.losses import LOSSES, pair_weights
 from contml.tasks.table.kinds import TABLE_LABELS
 from contml.testing import check_loss
+from contml.training import Training
 
 
 def text_of_contributing():
@@ -165,3 +169,36 @@ def test_a_metric_is_a_row_and_a_function_and_is_in_tables_and_on_pages(tmp_path
     split = Split(images, [f"{row}.png" for row in range(30)], ClassLabels([row % 3 for row in range(30)]))
     page = write_report(tmp_path, RankingContent(ranking), split, evaluated, About("macro")).read_text("utf-8")
     assert title in page
+
+
+#: The words of each member of a kind, and the files that name every member, beside those of its own: where it is made,
+#: and a page or the lines of one. A test of its own is not counted.
+ADDITIONS = {
+    "a loss: its file, its page": ([{n, c.__name__} for n, c in LOSSES.items()], 5 - 2),
+    "a label space: its file": ([{space.__name__} for space in contml.labels.LABELS.values()], 6 - 1),
+    "a metric: its function, its line of a page": ([{name} for name in metrics.METRICS], 3 - 2),
+    "an option of training: its use, its line of a page": ([{each.name} for each in options(Training)], 4 - 2),
+}
+
+
+@pytest.mark.parametrize("addition", ADDITIONS)
+def test_an_addition_touches_few_files(addition):
+    members, most = ADDITIONS[addition]
+    files = [file for name in ("contml", "tasks", "docs", "tests", "configs") for file in (ROOT / name).rglob("*.*")]
+    kinds = (".py", ".pyi", ".md", ".txt", ".yaml", ".html")
+    words = {file: set(re.findall(r"\w+", file.read_text("utf-8"))) for file in files if file.suffix in kinds}
+    common = [str(file) for file, found in words.items() if all(member & found for member in members)]
+    assert 0 < len(common) <= most, common
+
+
+def test_a_class_has_a_name_of_its_own():
+    """One name, one meaning; these are left in the districts that evaluate and search."""
+    files = [file for name in ("contml", "tasks") for file in (ROOT / name).rglob("*.py")]
+    found = Counter(
+        node.name.lstrip("_")
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    left = {"Captions", "Content", "Curve", "Graph", "Items", "Judgments", "Pairs", "Part", "Rankings", "Results"}
+    assert {name for name, count in found.items() if count > 1} <= left

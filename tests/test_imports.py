@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
+import numpy as np
 import pytest
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from support.miniature import TINY
 
 import contml
@@ -180,3 +184,15 @@ trainer.fit()
 assert trainer.steps_done
 """
     assert loaded_after(code, ("torch._dynamo", "torch.distributed.tensor"))[0] == []
+
+
+def test_no_circle_of_imports_has_more_than_two_modules():
+    """Imports of types and in functions count. `contml.search` has the last circle of three."""
+    graph = grimp.build_graph("contml", cache_dir=None)
+    names = sorted(graph.modules)
+    index = {name: number for number, name in enumerate(names)}
+    pairs = [(index[a], index[b]) for a in names for b in graph.find_modules_directly_imported_by(a)]
+    edges = coo_array((np.ones(len(pairs)), np.transpose(pairs)), shape=(len(names), len(names)))
+    circles = connected_components(edges, connection="strong")[1]
+    large = [set(np.array(names)[circles == n].tolist()) for n in np.flatnonzero(np.bincount(circles) > 2)]
+    assert large in ([], [{f"contml.search.{name}" for name in ("embedder", "graph", "hub")}])

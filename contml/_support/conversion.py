@@ -30,7 +30,7 @@ class ArrayLike(Protocol):
 
 
 @runtime_checkable
-class _Frame(ArrayLike, Protocol):
+class _PandasFrame(ArrayLike, Protocol):
     """A table of pandas."""
 
     @property
@@ -46,7 +46,7 @@ class _Frame(ArrayLike, Protocol):
 
 def names_of(values: object) -> tuple[list[Any], list[Any]]:
     """The names of the rows and columns of a table of pandas; of other values, none."""
-    return ([*values.index], [*values.columns]) if isinstance(values, _Frame) else ([], [])
+    return ([*values.index], [*values.columns]) if isinstance(values, _PandasFrame) else ([], [])
 
 
 def as_numbers(name: str, values: object, allowed: str = "real numbers in a tensor, a NumPy array or lists") -> Tensor:

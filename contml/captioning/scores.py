@@ -63,7 +63,7 @@ def score_captions(candidates: list[str], references: list[list[str]]) -> Captio
     texts = Tokenized(candidates, references)
     captions, packed = _numbered(texts)
     bleus, bleu_per_image = _bleu(captions, packed)
-    ciders, ciders_d = _Vectors(packed).ciders(captions, np.arange(len(candidates)))
+    ciders, ciders_d = _ReferenceVectors(packed).ciders(captions, np.arange(len(candidates)))
     per_image = {f"bleu_{n + 1}": bleu_per_image[:, n] for n in range(4)}
     per_image |= {"rouge_l": _rouge_l(texts), "cider": ciders, "cider_d": ciders_d}
     corpus = {name: float(values.mean()) for name, values in per_image.items()}
@@ -109,7 +109,7 @@ class CiderDReward:
             _check_numbers(f"references[{image}]", np.array([*chain.from_iterable(captions)] or [0]), (1 << 31) - 1)
         stops = np.cumsum([len(caption) for captions in references for caption in captions])
         words = np.array([*chain.from_iterable(chain.from_iterable(references))], np.int64)
-        self._vectors = _Vectors(_References(_packed(words, stops), np.cumsum([0, *map(len, references)])))
+        self._vectors = _ReferenceVectors(_References(_packed(words, stops), np.cumsum([0, *map(len, references)])))
 
     def __call__(self, tokens: Longs, lengths: Longs, rows: Longs) -> Doubles:
         """Returns CIDEr-D of captions `[N]`.
@@ -186,7 +186,7 @@ class _References:
         self.images = np.repeat(np.arange(len(first) - 1), np.diff(first))
 
 
-class _Vectors:
+class _ReferenceVectors:
     """The tf-idf vectors of references: document frequencies and norms."""
 
     def __init__(self, references: _References) -> None:
@@ -240,7 +240,7 @@ def _rouge_l(texts: Tokenized) -> Doubles:
 
 def _ciders(candidates: list[str], references: list[list[str]]) -> tuple[Doubles, Doubles]:
     captions, packed = _numbered(Tokenized(candidates, references))
-    return _Vectors(packed).ciders(captions, np.arange(len(candidates)))
+    return _ReferenceVectors(packed).ciders(captions, np.arange(len(candidates)))
 
 
 def _check_references(references: Sequence[Sequence[Any]]) -> None:

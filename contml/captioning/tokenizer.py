@@ -243,7 +243,7 @@ def _tokens(text: str) -> list[str]:
     return [token for token in tokens if token not in _PUNCTUATION and not token.isspace()]
 
 
-class _Parts(dict[str, list[str]]):
+class _TokenCache(dict[str, list[str]]):
     """The tokens of texts without spaces, kept for the next time, up to a number of texts."""
 
     def __missing__(self, part: str) -> list[str]:
@@ -254,7 +254,7 @@ class _Parts(dict[str, list[str]]):
         return self[part]
 
 
-_PARTS = _Parts()
+_PARTS = _TokenCache()
 
 
 def _written(token: str) -> str:

@@ -31,11 +31,14 @@ from contml.config.document import (
 )
 from contml.config.schema import (
     Constructor,
+    Fields as Fields,
     NamedParts as NamedParts,
     Option as Option,
+    all_options as all_options,
     checked_at,
     data_arguments as data_arguments,
     details as details,
+    fields_of as fields_of,
     further_option,
     named_parts as named_parts,
     options as options,
@@ -202,8 +205,12 @@ def _options(document: Document, key: Key, constructor: Constructor, given: Mapp
             raise document.error(option_key, "filled from the data", hint="remove it")
         if option is None:
             raise _unknown_option(document, key, name, given, known_options)
-        parts = named_parts(option)
-        if parts is None or value is None:
+        parts, fields = named_parts(option), fields_of(option)
+        if fields is not None and value is not None:
+            if not isinstance(value, dict):
+                raise document.error(option_key, show(value), "must be a mapping of its options")
+            values[name] = _options(document, option_key, fields, value)
+        elif parts is None or value is None:
             values[name] = checked_at(document, option_key, option, value)
         else:
             found = parts_by_name(document, option_key, parts, value)
@@ -240,6 +247,16 @@ def parts_by_name(document: Document, key: Key, named: NamedParts, value: object
             key, show(value), f"must be a mapping, such as {{NAME: {{kind: {next(iter(named.parts))}}}}}"
         )
     return {name: _named_part(document, (*key, name), named, section) for name, section in value.items()}
+
+
+def section(name: str, constructor: Constructor, values: Mapping[str, Any] | None) -> Any:
+    """Return what a constructor makes of the options that a section of this name has; None: the defaults.
+
+    Raises:
+        InputError: an unknown option, or a value of another type.
+    """
+    found = validate(Document("", {name: dict(values or {})}), {name: Section(constructor)})
+    return found.parts[name].build()
 
 
 def _named_part(document: Document, key: Key, named: NamedParts, section: Any) -> ConfiguredPart:

@@ -7,10 +7,10 @@ import json
 import os
 import re
 import types
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
 from pydantic import ConfigDict, ValidationError, create_model
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -21,6 +21,7 @@ from contml.config.document import Document, Key, show
 
 Constructor: TypeAlias = Callable[..., Any]
 EMPTY = inspect.Parameter.empty
+_Note = TypeVar("_Note")
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,38 @@ class NamedParts:
         return kinds
 
 
+@dataclass(frozen=True)
+class Fields:
+    """Says that an option is a section of its own, with the options of a constructor: `table: {encoding: latin-1}`.
+
+    It is a note of the annotation: `table: Annotated[dict[str, Any], Fields(TableOptions)]`.
+    """
+
+    constructor: Constructor
+
+
+def _note(option: Option | None, kind: type[_Note]) -> _Note | None:
+    notes = option.type.__metadata__ if option is not None and get_origin(option.type) is Annotated else ()
+    return next((note for note in notes if isinstance(note, kind)), None)
+
+
 def named_parts(option: Option | None) -> NamedParts | None:
     """What an option says about the parts that it holds; None if it holds none."""
-    notes = option.type.__metadata__ if option is not None and get_origin(option.type) is Annotated else ()
-    return next((note for note in notes if isinstance(note, NamedParts)), None)
+    return _note(option, NamedParts)
+
+
+def fields_of(option: Option | None) -> Constructor | None:
+    """The constructor whose options an option holds; None if it holds a value."""
+    note = _note(option, Fields)
+    return None if note is None else note.constructor
+
+
+def all_options(part: Constructor) -> Iterator[Option]:
+    """Yield the options of a part, each followed by the options that it holds: `table`, `table.delimiter`."""
+    for option in options(part):
+        yield option
+        if (fields := fields_of(option)) is not None:
+            yield from (replace(inner, name=f"{option.name}.{inner.name}") for inner in all_options(fields))
 
 
 def options(part: Constructor) -> list[Option]:

@@ -29,7 +29,7 @@ class _Definition(NamedTuple):
     node: ast.AST
 
 
-class _Section(NamedTuple):
+class _SourceSection(NamedTuple):
     """What a section is made from, a table or a constructor; the default name in the table."""
 
     made_from: _Definition
@@ -66,13 +66,13 @@ def check_numbers(document: Document, schema: str, tasks: Callable[[str], str | 
                 checked_at(document, (section, name), declared[name], value)
 
 
-def _sections(module: str, function: str) -> dict[str, _Section | Option]:
+def _sections(module: str, function: str) -> dict[str, _SourceSection | Option]:
     """The sections of a schema that are made from a table or a constructor, and its numbers."""
     found = _find(module, function)
     assert found is not None
     schema = next(node.value for node in ast.walk(found.node) if isinstance(node, ast.Return))
     assert isinstance(schema, ast.Dict)
-    sections = dict[str, _Section | Option]()
+    sections = dict[str, _SourceSection | Option]()
     for key, call in zip(schema.keys, schema.values, strict=True):
         if not isinstance(key, ast.Constant) or not isinstance(call, ast.Call):
             continue
@@ -82,11 +82,11 @@ def _sections(module: str, function: str) -> dict[str, _Section | Option]:
             defaults = [word.value for word in call.keywords if word.arg == "default"]
             default = defaults[0].value if defaults and isinstance(defaults[0], ast.Constant) else None
             if (made_from := _find(module, call.args[0].id)) is not None:
-                sections[str(key.value)] = _Section(made_from, default)
+                sections[str(key.value)] = _SourceSection(made_from, default)
     return sections
 
 
-def _part(section: _Section | None, name: object) -> _Definition | None:
+def _part(section: _SourceSection | None, name: object) -> _Definition | None:
     """The constructor that a section has: its only one, or that of a name in its table."""
     if section is None:
         return None

@@ -151,7 +151,7 @@ class CachedImages:
         return array
 
 
-class _Files:
+class _DigestedFiles:
     """The files of the images of a split, as digests, to find the images in an index.
 
     Attributes:
@@ -203,7 +203,7 @@ def _stamps(split: Split) -> Iterator[tuple[str, str] | None]:
         yield None if stamp is None else (str(stamp.file), stamp.crop)
 
 
-class _Found(NamedTuple):
+class _FoundInIndex(NamedTuple):
     """What an index has of some images.
 
     Attributes:
@@ -249,7 +249,7 @@ class ImageCache:
         refuse_links(self.folder)
         if not self.index.exists():
             check_new_folder(self.folder, _FILES)
-        files = _Files(split)
+        files = _DigestedFiles(split)
         found = self._search(files)
         added = 0
         if len(found.missing):
@@ -276,9 +276,9 @@ class ImageCache:
         Raises:
             InputError: the folder cannot be read, or the images come from no files.
         """
-        return len(self._search(_Files(split)).missing)
+        return len(self._search(_DigestedFiles(split)).missing)
 
-    def _search(self, files: _Files) -> _Found:
+    def _search(self, files: _DigestedFiles) -> _FoundInIndex:
         """Searches the index for the images of a split. The last entry of an image counts.
 
         Omits damaged entries, and entries whose array is missing from the file.
@@ -304,7 +304,7 @@ class ImageCache:
         positions[list(causes)] = _BROKEN
         missing = files.order[~is_found & (files.first == np.arange(len(is_found)))]
         missing = np.sort(missing[files.digests[missing].any(1)])
-        return _Found(positions, checksums, causes, missing, num_arrays if is_damaged else end)
+        return _FoundInIndex(positions, checksums, causes, missing, num_arrays if is_damaged else end)
 
     def _entries(self) -> Array:
         """The entries of the index, a memory map; a crash may have cut a last one short."""

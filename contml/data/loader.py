@@ -315,7 +315,7 @@ class Images:
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
-class _Part(NamedTuple):
+class _BatchPart(NamedTuple):
     """Rows of a batch, from its position `start`, and the place in shared memory where a worker writes their images."""
 
     place: int
@@ -333,7 +333,7 @@ class _PartDecoder(data.Dataset["Decoded | InputError"]):
     def __init__(self, decoder: BatchDecoder, shared: Tensor) -> None:
         self.decoder, self.shared = decoder, shared  # [places, rows, 3, crop, crop]
 
-    def __getitem__(self, part: _Part) -> Decoded | InputError:
+    def __getitem__(self, part: _BatchPart) -> Decoded | InputError:
         try:
             return self.decoder.decode(part.rows, part.seed, self.shared[part.place])
         except InputError as error:
@@ -355,7 +355,7 @@ class _Workers:
         self._rows = max(1, min(_PART_ROWS, _PART_BYTES // decoder.empty().nbytes))
         places = workers * _PARTS_PER_WORKER + 1  # and one that is copied
         self._shared = decoder.empty(places, self._rows).share_memory_()  # type: ignore[no-untyped-call]
-        self._parts = _Parts()
+        self._parts = _ReplacedSampler()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="This DataLoader will create")  # the user chose the number
             self._loader: data.DataLoader[Decoded | InputError] = data.DataLoader(
@@ -377,17 +377,17 @@ class _Workers:
 
     def read(self, requests: Iterable[Request]) -> Iterator[BatchResult | InputError]:
         waiting: deque[tuple[Request, int]] = deque()  # batches and the number of their parts
-        sent: deque[_Part] = deque()
+        sent: deque[_BatchPart] = deque()
         free = deque(range(len(self._shared)))
 
-        def parts() -> Iterator[_Part]:
+        def parts() -> Iterator[_BatchPart]:
             for request in requests:
                 # Parts of equal size: the workers take turns, and one of two would always have the small last parts.
                 count = max(1, -(-len(request.rows) // self._rows))
                 ends = [len(request.rows) * number // count for number in range(count + 1)]
                 waiting.append((request, count))
                 for start, end in itertools.pairwise(ends):
-                    sent.append(_Part(free.popleft(), start, request.rows[start:end], request.seed))
+                    sent.append(_BatchPart(free.popleft(), start, request.rows[start:end], request.seed))
                     yield sent[-1]
 
         self._parts.pending = parts()
@@ -428,12 +428,12 @@ class _Workers:
         self._end()
 
 
-class _Parts(data.Sampler[_Part]):
+class _ReplacedSampler(data.Sampler[_BatchPart]):
     """A sampler whose parts are replaced for each epoch."""
 
-    pending: Iterator[_Part] = iter(())
+    pending: Iterator[_BatchPart] = iter(())
 
-    def __iter__(self) -> Iterator[_Part]:
+    def __iter__(self) -> Iterator[_BatchPart]:
         return self.pending
 
 

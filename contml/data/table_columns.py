@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from array import array
 from collections import Counter
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 from unicodedata import normalize
 
 import numpy as np
@@ -68,9 +69,10 @@ class TableOptions:
         missing_words: cells that mean a missing value in upper or lower case, as an empty cell does; null: `MISSING`.
         max_bytes: the largest file that is read, in bytes after unpacking.
         max_rows: the most rows that are read.
-        set_by: what an error writes before the name of an option to say how to set it, such as "--table "; "": the
-            options cannot be set.
     """
+
+    #: What an error writes before the name of an option to say how to set it, such as "--table "; "": it cannot be set.
+    set_by: ClassVar[str] = ""
 
     delimiter: str | None = None
     encoding: str = "utf-8"
@@ -78,12 +80,15 @@ class TableOptions:
     missing_words: Sequence[str] | None = None
     max_bytes: PositiveInt = MAX_BYTES
     max_rows: PositiveInt = MAX_ROWS
-    set_by: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        check_arguments(TableOptions, vars(self))
+        check_arguments(type(self), vars(self))
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise InputError("delimiter", repr(self.delimiter), "must be one character")
+        try:
+            io.TextIOWrapper(io.BytesIO(), self.encoding)
+        except LookupError:
+            raise InputError("encoding", repr(self.encoding), "must be utf-8, latin-1, utf-16 or similar") from None
 
     def too_many_bytes(self, path: Path, got: str, limit: int | None = None, hint: str = "") -> InputError:
         """The error of a file that has too many bytes, or so many that they take more memory than its bytes."""

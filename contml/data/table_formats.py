@@ -55,12 +55,11 @@ def read_sheet(path: Path, option: str, options: TableOptions) -> Table:
             sheets = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True).worksheets
             filled = {found.title: rows for found in sheets if (rows := _sheet_rows(path, found, options))}
             if sheet is not None and sheet not in filled:
-                raise InputError(
-                    "sheet", f"'{sheet}'", f"must be a sheet that is filled: {', '.join(filled) or 'none is'}"
-                )
+                allowed = f"must be a sheet that is filled: {', '.join(filled) or 'none is'}"
+                raise InputError(f"{path}: sheet", f"'{sheet}'", allowed)
             if sheet is None and len(filled) != 1:
                 names = ", ".join(filled)
-                hint = f"choose one: sheet={next(iter(filled))}" if filled else ""
+                hint = f"{options.set_by}sheet={next(iter(filled))}" if filled else ""
                 raise InputError(str(path), f"several sheets are filled: {names}" if filled else "is empty", hint=hint)
             chosen = sheet or next(iter(filled))
             _check_sheet(path, packed.read(next(s._worksheet_path for s in sheets if s.title == chosen)))
@@ -314,7 +313,7 @@ def read_delimited(path: Path, text: str, options: TableOptions) -> Table:
     delimiter = _delimiter(text, path.name) if delimiter is None else delimiter
     has_quotes, content = '"' in text, text.encode()
     del text
-    source = _TableSource(path, content, delimiter, lines_before)
+    source = _TableSource(path, content, delimiter, lines_before, options.set_by)
 
     def table(parsed: _Parsed) -> Table:
         line, header, blocks = parsed
@@ -362,6 +361,7 @@ class _TableSource(NamedTuple):
     content: bytes
     delimiter: str
     lines_before: int
+    set_by: str
 
     def plain(self) -> _Parsed:
         """The cells between delimiters, whatever they hold.
@@ -458,7 +458,7 @@ class _TableSource(NamedTuple):
                 yield first, cells
         except csv.Error as error:
             spaces = b'" ' in self.content[:_SNIFFED_BYTES].partition(b"\n")[0]
-            hint = "if spaces separate the cells, set delimiter=' '" if spaces else "close every double quote"
+            hint = f"if spaces separate the cells, {self.set_by}delimiter=' '" if spaces else "close every double quote"
             raise InputError(f"{self.path}:{number}", f"not CSV ({error})", hint=hint) from None
 
     def _holds_rows(self, row: list[str]) -> bool:

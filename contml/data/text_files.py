@@ -129,8 +129,6 @@ def decoded(path: Path, content: bytes, encoding: str = "utf-8", hint: str = "")
         line = content.count(b"\n", 0, error.start) + 1
         problem = f"not {codec.removesuffix('-sig')} text (byte 0x{content[error.start]:02x})"
         raise InputError(f"{path}:{line}", problem, hint=f"save it as UTF-8{hint}") from None
-    except LookupError:
-        raise InputError("encoding", repr(encoding), "must be utf-8, latin-1, utf-16 or similar") from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise InputError(f"{path}:{line}", "not text (it has NUL bytes)", hint=f"save it as text in UTF-8{hint}")

@@ -146,7 +146,7 @@ class CaptionLabels(CaptionSets):
     Args:
         captions: the captions of each image.
         vectors: word vectors: gensim's KeyedVectors, a mapping from words to vectors, or a file: word2vec text or
-            binary, GloVe text, fastText .vec or .bin (`contml.labels.load_word_vectors`). None: gensim trains Word2Vec
+            binary, GloVe text, fastText .vec (`contml.labels.load_word_vectors`). None: gensim trains Word2Vec
             on these captions.
         normalize: scale word vectors to unit length, as gensim's `wmdistance` does by default.
         empty: what to do with an image without captions: "refuse" it, or "drop" it.

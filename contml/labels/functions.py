@@ -69,7 +69,7 @@ class FunctionLabels(ItemLabels):
         _check_function(function)
         super().__init__(positions=torch.arange(len(self._items)))
         self.function, self.unit, self.name = function, unit, name
-        self._pairs = _Pairs(len(self._items) * (len(self._items) - 1) // 2)
+        self._pairs = _PairMemory(len(self._items) * (len(self._items) - 1) // 2)
         self._rounding = self._check()
 
     def distances(self, x: Self, y: Self) -> Tensor:
@@ -183,7 +183,7 @@ def _check_function(function: Callable[[Any, Any], float]) -> None:
         pass  # some functions written in C have no signature
 
 
-class _Pairs:
+class _PairMemory:
     """Distances of pairs of items, in memory of a limited size: each pair has one place, which a later one may take.
 
     Args:
@@ -208,5 +208,5 @@ class _Pairs:
         with self._lock:
             self._pairs[places], self._values[places] = pairs + 1, values
 
-    def __reduce__(self) -> tuple[type[_Pairs], tuple[int]]:
-        return _Pairs, (self.count,)  # other processes start with none
+    def __reduce__(self) -> tuple[type[_PairMemory], tuple[int]]:
+        return _PairMemory, (self.count,)  # other processes start with none

@@ -212,7 +212,7 @@ def unique_rows(rows: _Integers) -> tuple[_Integers, _Integers]:
 
 
 @dataclass(frozen=True)
-class _Graph:
+class _JudgmentGraph:
     """The judgments of the root, and the label distances of each of its N items to the others, one item after another.
 
     Attributes:
@@ -229,9 +229,9 @@ class _Graph:
     partners: Tensor
     distances: Tensor
 
-    def to(self, device: torch.device | str) -> _Graph:
+    def to(self, device: torch.device | str) -> _JudgmentGraph:
         tensors = (self.pairs, self.judged, self.starts, self.partners, self.distances)
-        return _Graph(*(tensor.to(device) for tensor in tensors))
+        return _JudgmentGraph(*(tensor.to(device) for tensor in tensors))
 
     def entries(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The known entries of the block of the items x `[X]` and y `[Y]`: rows, columns and distances `[K]` each."""
@@ -490,7 +490,7 @@ def _averaged(pairs: Tensor, distances: Tensor, items: int) -> JudgedPairs:
     return JudgedPairs(rows, means, counts.long(), (squares / (counts - 1)).sqrt())
 
 
-def _graph(pairs: Tensor, judged: Tensor, items: int) -> tuple[_Graph, JudgedPairs]:
+def _graph(pairs: Tensor, judged: Tensor, items: int) -> tuple[_JudgmentGraph, JudgedPairs]:
     found = _averaged(pairs, judged, items)
     rows, means = found.rows, found.distances
     own = torch.arange(items)
@@ -498,7 +498,7 @@ def _graph(pairs: Tensor, judged: Tensor, items: int) -> tuple[_Graph, JudgedPai
     order = (a * items + b).argsort()
     starts = torch.searchsorted(a[order].contiguous(), torch.arange(items + 1))
     distances = torch.cat((means.new_zeros(items), means, means))
-    return _Graph(pairs, judged, starts, b[order], distances[order]), found
+    return _JudgmentGraph(pairs, judged, starts, b[order], distances[order]), found
 
 
 def _runs(first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
@@ -515,7 +515,7 @@ ANSWER_PAIRS: dict[int, tuple[tuple[int, int], ...]] = {2: ((0, 1), (0, 2)), 3: 
 
 
 @dataclass(frozen=True)
-class Triplets:
+class BatchTriplets:
     """The triplets whose three items are all in a batch.
 
     Attributes:
@@ -617,7 +617,7 @@ class TripletLabels(JudgedItems):
         whole: _Mask = np.all(items[self.root.triplets], axis=1)
         return self.root.keep(whole)
 
-    def within(self) -> Triplets:
+    def within(self) -> BatchTriplets:
         """The triplets of the root whose three items are in this batch."""
         rows = np.arange(len(self)) if self.rows is None else self.rows.cpu().numpy()
         root = self.root
@@ -627,7 +627,7 @@ class TripletLabels(JudgedItems):
         whole = (positions >= 0).all(1)
         shares = root.counts[candidates[whole]]
         shares = shares / shares.sum(1, keepdims=True)
-        return Triplets(*(torch.from_numpy(each).to(self.device) for each in (positions[whole], shares)))
+        return BatchTriplets(*(torch.from_numpy(each).to(self.device) for each in (positions[whole], shares)))
 
     @cached_property
     def _index(self) -> tuple[_Integers, _Integers]:

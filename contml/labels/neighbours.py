@@ -126,13 +126,13 @@ class NeighbourCache:
             if progress is not None and finished > furthest:
                 progress(furthest := finished)
 
-        def search_part(part: _Part) -> _Found:
+        def search_part(part: _SearchPart) -> _Found:
             return search(self.rows[part.start : part.end], lambda finished: report(part.start + finished))
 
-        def search_elsewhere(part: _Part, rows: Tensor = self.rows) -> _Found:
+        def search_elsewhere(part: _SearchPart, rows: Tensor = self.rows) -> _Found:
             return search(rows[part.start : part.end], None)
 
-        result, found = self.load(path, total), _Parts(self)
+        result, found = self.load(path, total), _SearchParts(self)
         if result is None:
             with locked(found.folder, subject=str(self.folder)):  # another process may search the same
                 result = self.load(path, total)
@@ -147,11 +147,11 @@ class NeighbourCache:
         return result
 
     def _search(
-        self, found: _Parts, search: Callable[[_Part], _Found], report: Callable[[int], None], address: str
+        self, found: _SearchParts, search: Callable[[_SearchPart], _Found], report: Callable[[int], None], address: str
     ) -> _Found:
         """The result, from parts of the rows; arguments as in `get`."""
         total, done = len(self.rows), count(1)
-        parts = [_Part(start, min(start + _ROWS, total)) for start in range(0, max(1, total), _ROWS)]
+        parts = [_SearchPart(start, min(start + _ROWS, total)) for start in range(0, max(1, total), _ROWS)]
         for part in takewhile(lambda part: part.key in found, parts):
             report(part.end)
         run(parts, search, found, cluster=address, on_done=lambda _: report(min(next(done) * _ROWS, total)))
@@ -175,7 +175,7 @@ class NeighbourCache:
         return (distances, rows) if is_valid else None
 
 
-class _Part(NamedTuple):
+class _SearchPart(NamedTuple):
     """Consecutive rows of a search."""
 
     start: int
@@ -190,7 +190,7 @@ class _Part(NamedTuple):
         return f"neighbours of rows {self.start} to {self.end - 1}"
 
 
-class _Parts(Files["_Found"]):
+class _SearchParts(Files["_Found"]):
     """The finished parts of a search, in a folder beside its result."""
 
     suffix = ".safetensors"

@@ -1,11 +1,10 @@
 r"""Word vectors: one reader of files, and their training on captions.
 
-    text           [COUNT DIM\n] (WORD NUMBER ... NUMBER\n)*      word2vec, GloVe, fastText .vec
-    binary         COUNT DIM\n (WORD space DIM float32 [\n])*     word2vec
-    fastText .bin  also the vectors of character n-grams, which give a vector to words that the file does not have
+    text     [COUNT DIM\n] (WORD NUMBER ... NUMBER\n)*      word2vec, GloVe, fastText .vec
+    binary   COUNT DIM\n (WORD space DIM float32 [\n])*     word2vec
 
-The first bytes of a file decide how it is read, not its name. Text and word2vec binary may be packed (.gz, .bz2, .xz,
-or a member of a .zip) and are read as a stream: only the vectors of the words that are wanted are kept.
+The first bytes of a file decide how it is read, not its name. A file may be packed (.gz, .bz2, .xz, or a member of
+a .zip) and is read as a stream: only the vectors of the words that are wanted are kept.
 
 A word may have spaces, as ". . ." in glove.840B: the last DIM fields of a line are its numbers. Only spaces and tabs
 separate fields, and only line feeds end lines: words have other white space.
@@ -19,7 +18,6 @@ import io
 import lzma
 import re
 import stat
-import struct
 import zipfile
 import zlib
 from array import array
@@ -57,13 +55,7 @@ _SEPARATORS = re.compile(rb"[ \t]+")
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _BOM = b"\xef\xbb\xbf"
 
-_FASTTEXT = struct.pack("<i", 793712314)
-#: Of a fastText file: mark, version, 12 options of the model and a rate, then the numbers of its vocabulary.
-_FASTTEXT_HEAD = struct.Struct("<4si12id3i2q")
-#: Before its vectors: whether they are quantized, and their number and length.
-_MATRIX_HEAD = struct.Struct("<?2q")
-
-_ALLOWED = "must be word2vec text or binary, GloVe text, or fastText .vec or .bin"
+_ALLOWED = "must be word2vec text or binary, GloVe text, or fastText .vec"
 #: Files of other kinds by their first bytes: what they are, and what to do.
 _OTHERS = (
     (rb"\x80[\x00-\x05]", "a pickle saved by gensim, which can run code", "convert it: "
@@ -73,6 +65,7 @@ _OTHERS = (
     (rb"(?s:.{257})ustar", "a tar archive", "unpack it"),
     (rb"version https://git-lfs", "a pointer of Git LFS in place of the file", "run git lfs pull"),
     (rb"(?i:<!doctype|<html|<\?xml)", "HTML or XML, as an error of a download", "download it again"),
+    (rb"\xba\x16\x4f\x2f", "a fastText .bin file", "give the .vec file that is published beside it"),
     (rb"\xff\xfe|\xfe\xff", "UTF-16 text", "save it as UTF-8"),
 )  # fmt: skip
 
@@ -156,13 +149,11 @@ def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed:
 def load_word_vectors(
     path: Path | str,
     words: Collection[str] | None = None,
-    max_bytes: int = MAX_BYTES,
-    max_rows: int = MAX_ROWS,
 ) -> WordVectors:
-    """Read word vectors: word2vec text or binary, GloVe text, fastText .vec or .bin.
+    """Read word vectors: word2vec text or binary, GloVe text, fastText .vec.
 
-    All but fastText .bin may be packed as .gz, .bz2, .xz or .zip; FILE.zip/MEMBER names a file in a .zip of several. A
-    file saved by gensim is refused: it is a pickle, which can run code.
+    Each may be packed as .gz, .bz2, .xz or .zip; FILE.zip/MEMBER names a file in a .zip of several. A file saved by
+    gensim is refused: it is a pickle, which can run code.
 
     Words are returned in the spelling of `contml.labels.caption_words`, but not in lower case. Of several rows with one
     word the first counts, unless a later one has just this spelling. `excluded` counts the rows that are left out: of
@@ -171,18 +162,14 @@ def load_word_vectors(
     Args:
         path: the file.
         words: the words whose vectors are kept, in the spelling of captions; None: all.
-        max_bytes: the most bytes that the file may have, unpacked.
-        max_rows: the most vectors that it may have.
 
     Raises:
         InputError: the file does not exist, has another format, is damaged, incomplete or too large, a line has more or
             fewer numbers than the others, or a number that is kept is not finite.
     """
-    source = _VectorFile(*_located(Path(path)), max_bytes, max_rows)
+    source = _VectorFile(*_located(Path(path)))
     with _opened(source) as file:
         head = file.read(_BLOCK).removeprefix(_BOM)
-    if head.startswith(_FASTTEXT):
-        return _read_fasttext(source, head, words)
     for beginning, what, hint in _OTHERS:
         if re.match(beginning, head):
             raise InputError(str(source), what, _ALLOWED, hint)
@@ -201,12 +188,10 @@ def load_word_vectors(
 
 
 class _VectorFile(NamedTuple):
-    """A file, or a member of a .zip, and how much of it may be read."""
+    """A file, or a member of a .zip."""
 
     path: Path
     member: str | None
-    max_bytes: int
-    max_rows: int
 
     def __str__(self) -> str:
         return str(self.path / self.member if self.member else self.path)
@@ -217,15 +202,13 @@ class _VectorFile(NamedTuple):
 
     def check_size(self, num_bytes: int) -> None:
         """Refuse more bytes than the limit."""
-        if num_bytes > self.max_bytes:
-            got, allowed = f"more than {self.max_bytes:,} bytes", f"must be at most {self.max_bytes:,} bytes"
-            raise InputError(str(self), got, allowed, "set max_bytes=NUMBER to read more")
+        if num_bytes > MAX_BYTES:
+            raise InputError(str(self), f"more than {MAX_BYTES:,} bytes", f"must be at most {MAX_BYTES:,} bytes")
 
     def check_rows(self, num_rows: int) -> None:
         """Refuse more vectors than the limit."""
-        if num_rows > self.max_rows:
-            got, allowed = f"{num_rows:,} vectors or more", f"must be at most {self.max_rows:,}"
-            raise InputError(str(self), got, allowed, "set max_rows=NUMBER to read more")
+        if num_rows > MAX_ROWS:
+            raise InputError(str(self), f"{num_rows:,} vectors or more", f"must be at most {MAX_ROWS:,}")
 
 
 def _located(path: Path) -> tuple[Path, str | None]:
@@ -308,7 +291,7 @@ class _Kept:
     def key(self, word: bytes) -> str | None:
         """Counts a row; returns its word if its vector is to be kept."""
         self.num_rows += 1
-        if self.num_rows > self.source.max_rows:
+        if self.num_rows > MAX_ROWS:
             self.source.check_rows(self.num_rows)
         if word.isascii():
             if not word:
@@ -399,7 +382,7 @@ def _lines(source: _VectorFile, file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     num_bytes = 0
     for number, line in enumerate(iter(partial(file.readline, _LINE), b""), start=1):
         num_bytes += len(line)
-        if num_bytes > source.max_bytes:
+        if num_bytes > MAX_BYTES:
             source.check_size(num_bytes)
         if len(line) == _LINE:
             raise InputError(f"{source}:{number}", f"a line of more than {_LINE:,} bytes", _ALLOWED)
@@ -511,66 +494,6 @@ def _read_binary(source: _VectorFile, declared: int, dim: int, words: Collection
     if rest := data[start:].strip(b"\r\n"):
         raise source.damaged(f"{len(rest):,} bytes follow vector {kept.num_rows:,} of {declared:,}")
     return kept.result(declared)
-
-
-def _read_fasttext(source: _VectorFile, head: bytes, words: Collection[str] | None) -> WordVectors:
-    """The vectors of a fastText .bin file, also of words that it does not have.
-
-    The vector of a word is the mean of its own row and of the rows of its character n-grams. Only these are read.
-    gensim's `load_facebook_vectors` reads the whole file, and reads for ever if it ends in its vocabulary.
-    """
-    from gensim.models.fasttext import ft_ngram_hashes  # here: it takes a second to import
-
-    with source.path.open("rb") as file:
-        if file.read(len(_FASTTEXT)) != _FASTTEXT:
-            raise InputError(str(source), "a packed fastText .bin file", hint="unpack it")
-        size = file.seek(0, 2)
-        source.check_size(size)
-        if len(head) < _FASTTEXT_HEAD.size:
-            raise source.damaged("it ends before its vocabulary")
-        _, version, dim, *options = _FASTTEXT_HEAD.unpack_from(head)
-        bucket, min_n, max_n = options[7:10]
-        num_entries, num_words, num_labels, _, num_pruned = options[12:]
-        if version != 12:
-            raise InputError(str(source), f"fastText version {version}", "must be 12")
-        if num_labels > 0 or num_pruned > 0:
-            raise InputError(str(source), "a classifier, or a quantized model", "must be word vectors of fastText")
-        num_rows = num_words + bucket
-        if not (0 < dim <= _DIM and 0 < num_words == num_entries and bucket >= 0 <= min_n and max_n <= _WORD):
-            raise source.damaged(f"it declares {num_words} words and {bucket} groups of n-grams, of {dim} numbers")
-        kept = _Kept(source, words, dim)
-        source.check_rows(num_words)
-        file.seek(_FASTTEXT_HEAD.size)
-        row_of = {key: row for row, word in enumerate(_vocabulary(source, file, num_words)) if (key := kept.key(word))}
-        matrix_head = _MATRIX_HEAD.pack(False, num_rows, dim)
-        if file.read(len(matrix_head)) != matrix_head or size < (start := file.tell()) + 4 * num_rows * dim:
-            raise source.damaged(f"it has no matrix of {num_rows} vectors of {dim} numbers")
-    matrix = np.memmap(source.path, "<f4", "r", start, (num_rows, dim))
-    for word in row_of if words is None else words:
-        rows = [row_of[word]] if word in row_of else []
-        if bucket and max_n > 0:
-            rows += [num_words + hashed for hashed in ft_ngram_hashes(word, min_n, max_n, bucket)]
-        if rows:
-            with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite are refused
-                vector = matrix[rows].mean(axis=0, dtype=np.float64).astype(np.float32)
-            kept.store(word, vector, str(source))
-    return kept.result(0)
-
-
-def _vocabulary(source: _VectorFile, file: IO[bytes], count: int) -> Iterator[bytes]:
-    """The words of a fastText file: each ends in a zero byte, before how often it occurs (8 bytes) and a type (1)."""
-    start, data = 0, b""
-    base = file.tell()
-    for number in range(count):
-        while (end := data.find(b"\0", start)) < 0 or len(data) < end + 10:
-            block = file.read(_BLOCK)
-            if not block or (end < 0 and len(data) - start > _WORD):
-                raise source.damaged(f"its vocabulary has {number:,} of {count:,} words")
-            base += start
-            data, start = data[start:] + block, 0
-        yield data[start:end]
-        start = end + 10
-    file.seek(base + start)
 
 
 def vector_matrix(vectors: Mapping[str, Any], words: Sequence[str], normalize: bool) -> Vectors:

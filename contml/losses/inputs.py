@@ -1,9 +1,9 @@
-"""Checks of the inputs of a loss: embeddings, labels as a label space, positions of anchors."""
+"""What a loss is, and checks of its inputs: embeddings, labels as a label space, positions of anchors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any, Protocol, get_args, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from contml._support.conversion import as_numbers
 from contml._support.errors import InputError
 from contml._support.validation import as_rows
-from contml.contracts import LabelKind, Loss, Requirement
+from contml.contracts import LabelKind, Requirement
 from contml.labels.base import LabelSpace
 from contml.labels.classes import ClassLabels
 from contml.labels.matrices import MatrixLabels, check_symmetry
@@ -33,6 +33,22 @@ _JUDGED_STEPS: dict[LabelKind, str] = {
 _VECTORS = "vectors are labels of VectorLabels"
 
 
+@runtime_checkable
+class Loss(Protocol):
+    """`loss(embeddings, labels, anchors=None) -> scalar`, a `torch.nn.Module`.
+
+    embeddings `[B, d]`. labels: a label space of the B items; or a tensor: floats `[B]` are numbers, a matrix `[A, B]`
+    has the label distances of one anchor per row, integers `[B]` are classes, which a loss that takes graded labels
+    refuses. anchors `[A]`: positions in the batch; default all items.
+    """
+
+    requires: Requirement
+
+    def __call__(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
+        """The loss of a batch."""
+        ...
+
+
 def check_loss(loss: object) -> None:
     """Refuse an object that is not a loss.
 
@@ -43,7 +59,9 @@ def check_loss(loss: object) -> None:
         raise InputError("loss", f"the class {loss.__name__}", "must be a loss", f"give {loss.__name__}()")
     name = type(loss).__name__
     if not isinstance(loss, nn.Module) or not isinstance(loss, Loss):
-        raise InputError(name, "not a loss", "must be a torch.nn.Module with `requires`", "see contml.contracts.Loss")
+        raise InputError(
+            name, "not a loss", "must be a torch.nn.Module with `requires`", "see contml.losses.inputs.Loss"
+        )
     if loss.requires not in (kinds := get_args(Requirement)):
         raise InputError(f"{name}.requires", repr(loss.requires), f"must be one of {', '.join(kinds)}")
 

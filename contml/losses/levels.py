@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml.contracts import Loss, Requirement
+from contml.contracts import Requirement
 from contml.distances.euclidean import normalize as normalized
 from contml.labels.base import LabelSpace
-from contml.losses.inputs import check_dim, check_embeddings, check_loss
+from contml.losses.inputs import Loss, check_dim, check_embeddings, check_loss
 
 
 class LevelLosses(nn.Module):

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
-from contml.contracts import Loss, Requirement
+from contml.contracts import Requirement
 from contml.distances.euclidean import full_precision
 from contml.labels.base import LabelSpace
 from contml.labels.classes import ClassLabels
 from contml.losses.driver import PairLoss
-from contml.losses.inputs import as_anchors, as_labels, check_dim, check_embeddings
+from contml.losses.inputs import Loss, as_anchors, as_labels, check_dim, check_embeddings
 
 #: Values of `_identity` if the memory holds class ids, or is empty; otherwise it is the identity of the label space.
 _CLASS_IDS, _EMPTY = 0, -1

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from contml._support.validation import PositiveFloat, check_ranges
-from contml.contracts import Loss, Requirement
+from contml.contracts import Requirement
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, PairLoss
-from contml.losses.inputs import as_anchors, as_labels, check_embeddings, check_loss
+from contml.losses.inputs import Loss, as_anchors, as_labels, check_embeddings, check_loss
 from contml.losses.label_order import sort_rows
 
 

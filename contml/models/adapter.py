@@ -1,9 +1,9 @@
 """Low-rank adapters of a backbone: its weights stay, and small matrices beside them are trained.
 
-    y = W x + alpha / rank * B A x,   A [rank, in], B [out, rank],   B = 0 at the start
+    y = W x + 2 B A x,   A [rank, in], B [out, rank],   B = 0 at the start
 
 Hu et al.: "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022. The layers come from `peft`. Weights that
-are saved or exported are merged, W + alpha / rank * B A: they need neither adapters nor `peft`.
+are saved or exported are merged, W + 2 B A: they need neither adapters nor `peft`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ def add_lora(
     name: str,
     *,
     rank: int,
-    alpha: float,
-    dropout: float,
     targets: Collection[str] | None,
     frozen: Collection[str],
     seed: int,
@@ -47,8 +45,6 @@ def add_lora(
         backbone: changed in place.
         name: its name, for errors.
         rank: the rank of an adapter.
-        alpha: the output of an adapter is multiplied by `alpha / rank`.
-        dropout: probability with which an input of an adapter is 0 in training.
         targets: the last parts of the names of the layers; None: all that can have one.
         frozen: names of weights whose layers get no adapter.
         seed: of the matrices A.
@@ -68,7 +64,7 @@ def add_lora(
         got = f"lora, but {name} has no linear layer and no convolution without groups that is trained"
         raise InputError("adapter", got, hint="omit it")
     config = import_by_name("peft:LoraConfig")(
-        r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules="|".join(map(re.escape, chosen))
+        r=rank, lora_alpha=2 * rank, target_modules="|".join(map(re.escape, chosen))
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from contml._support.errors import InputError, one_line
-from contml._support.validation import PositiveFloat, PositiveInt, Range, check_ranges
+from contml._support.validation import PositiveInt, check_ranges
 from contml.distances.euclidean import normalize
 from contml.models.adapter import AdapterKind, add_lora, is_adapter, merge
 from contml.models.backbones import build, flat_features, name_of
@@ -78,9 +78,7 @@ class EmbeddingModel(Network):
         adapter: "lora": the weights of the backbone stay, and low-rank matrices beside its linear layers and its
             convolutions (without groups, and not of pixels) are trained. They are merged into the weights that are
             saved. Needs `peft`. null: none.
-        adapter_rank: The rank of these matrices.
-        adapter_alpha: Their output is multiplied by `adapter_alpha / adapter_rank`; null: by 2.
-        adapter_dropout: Probability with which an input of an adapter is 0 in training.
+        adapter_rank: The rank of these matrices, whose output is multiplied by 2.
         adapter_targets: The ends of the names of the layers that get one, such as [qkv, proj]; null: all of these.
         feature_dim: Length of the feature vectors of the data; None for images.
         pretrained: Load the weights; False, if others will be loaded: only the pixels that published ones expect are
@@ -106,8 +104,6 @@ class EmbeddingModel(Network):
         nested_dims: list[PositiveInt] | None = None,
         adapter: AdapterKind | None = None,
         adapter_rank: PositiveInt = 8,
-        adapter_alpha: PositiveFloat | None = None,
-        adapter_dropout: Annotated[float, Range(0, below=1)] = 0.0,
         adapter_targets: list[str] | None = None,
         *,
         feature_dim: int | None = None,
@@ -130,12 +126,7 @@ class EmbeddingModel(Network):
             raise InputError("adapter", got, hint="omit it, or set frozen=false")
         #: Which adapters are trained; `add_adapter` adds them.
         self.adapter = adapter
-        self._adapter_options: dict[str, Any] = {
-            "rank": adapter_rank,
-            "alpha": 2 * adapter_rank if adapter_alpha is None else adapter_alpha,
-            "dropout": adapter_dropout,
-            "targets": adapter_targets,
-        }
+        self._adapter_options: dict[str, Any] = {"rank": adapter_rank, "targets": adapter_targets}
         self._has_adapter = False
         file = Path(weights).expanduser() if names_a_file(weights) else None
         if file is not None and not pretrained:

@@ -34,7 +34,7 @@ class TrainingStep(nn.Module):
             loss compares the whole batch, so the gradients are the same, up to rounding; accumulated gradients of small
             batches would compare the images of each small batch only. Costs a second forward pass. Batch normalization
             in train mode uses the statistics of a chunk. Default: the whole batch.
-        loss: a loss of `contml.losses`, or another `contml.contracts.Loss`; None: the step computes its own.
+        loss: a loss of `contml.losses`, or another `contml.losses.inputs.Loss`; None: the step computes its own.
     """
 
     loss: Any

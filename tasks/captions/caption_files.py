@@ -10,13 +10,12 @@ from contml._support.validation import NonNegativeInt, PositiveInt, check_ranges
 from contml.data import Task
 from contml.data.text_files import add_once, read_json, read_lines, read_names
 from contml.data.values import whole_number
-from contml.labels.word_vectors import MAX_BYTES, MAX_ROWS
 
 from .._readers.coco_files import Field, listed_images, read_coco, refuse_unlisted
 from .._readers.folders import DiskFiles, Missing, data_folder, image_folders
 from .._readers.splits import SplitItems
 from .distance import DistanceOptions, WordWeights
-from .split import CaptionOptions, Record, make_task
+from .split import CaptionedImage, CaptionOptions, make_task
 
 #: "restval" is the rest of COCO's official validation set, which everyone trains on.
 _SPLITS = ("train", "restval", "val", "test")
@@ -96,8 +95,6 @@ def coco(
     missing: Literal["refuse", "drop"] = "refuse",
     queries: NonNegativeInt = 1000,
     dim: PositiveInt = 100,
-    max_bytes: PositiveInt = MAX_BYTES,
-    max_rows: PositiveInt = MAX_ROWS,
     seed: NonNegativeInt = 0,
 ) -> Task:
     """MS-COCO with its captions: training on train2014, retrieval in val2014, or the split of a Karpathy file.
@@ -124,13 +121,11 @@ def coco(
         missing: what to do with images that have no file or no caption: "refuse", or "drop" and count them.
         queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
         dim: dimension of word vectors that are trained.
-        max_bytes: the largest file of word vectors that is read, unpacked, if larger than the default.
-        max_rows: the most vectors that are read of it, if more than the default.
         seed: seed of the draw of queries, and of the training of word vectors.
     """
     folder, on_disk = data_folder(root), DiskFiles()
     choice = DistanceOptions(distance, word_weights)
-    options = CaptionOptions(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
+    options = CaptionOptions(choice, vectors, normalize, empty, missing, queries, dim, seed)
     if karpathy:
         source = folder / karpathy
         parts = SplitItems(
@@ -144,15 +139,15 @@ def coco(
     return make_task(folder, source, parts, options)
 
 
-def _karpathy_record(root: Path, on_disk: DiskFiles, entry: KarpathyImage) -> Record:
+def _karpathy_record(root: Path, on_disk: DiskFiles, entry: KarpathyImage) -> CaptionedImage:
     """An image of Karpathy's file, under its own name or its name in the 2017 download."""
     paths = [root / entry.folder / entry.filename]
     if entry.cocoid is not None:
         paths += [root / folder / f"{entry.cocoid:012d}.jpg" for folder in ("train2017", "val2017")]
-    return Record(f"{entry.folder}/{entry.filename}", str(paths[0]), on_disk.find(*paths), entry.captions)
+    return CaptionedImage(f"{entry.folder}/{entry.filename}", str(paths[0]), on_disk.find(*paths), entry.captions)
 
 
-def _official_records(path: Path, option: str, images: list[Path], missing: Missing) -> list[Record]:
+def _official_records(path: Path, option: str, images: list[Path], missing: Missing) -> list[CaptionedImage]:
     """The listed images, with their captions in the order of the captions' ids."""
     content = read_coco(path, option, "captions", _FIELDS)
     listed, on_disk = listed_images(path, content), DiskFiles()
@@ -162,7 +157,8 @@ def _official_records(path: Path, option: str, images: list[Path], missing: Miss
     for note in sorted(content["annotations"], key=lambda note: (isinstance(note["id"], str), note["id"])):
         captions.setdefault(note["image_id"], []).append(note["caption"].strip())
     return [
-        Record.of(on_disk, images, image["file_name"], captions.get(number, [])) for number, image in listed.items()
+        CaptionedImage.of(on_disk, images, image["file_name"], captions.get(number, []))
+        for number, image in listed.items()
     ]
 
 
@@ -175,7 +171,6 @@ def flickr(
     val: str | None = "Flickr_8k.devImages.txt",
     test: str = "Flickr_8k.testImages.txt",
     karpathy: str | None = None,
-    encoding: str = "utf-8",
     distance: str | dict[str, float] = "wmd",
     word_weights: WordWeights = "count",
     vectors: str | None = None,
@@ -184,8 +179,6 @@ def flickr(
     missing: Literal["refuse", "drop"] = "refuse",
     queries: NonNegativeInt = 0,
     dim: PositiveInt = 100,
-    max_bytes: PositiveInt = MAX_BYTES,
-    max_rows: PositiveInt = MAX_ROWS,
     seed: NonNegativeInt = 0,
 ) -> Task:
     """Flickr8k or Flickr30k with five captions per image; the defaults are Flickr8k's own names and spelling.
@@ -203,7 +196,6 @@ def flickr(
         val: the list of validation images in it; null: without them.
         test: the list of test images in it.
         karpathy: a file in Karpathy's format in it, instead of the token file and the lists.
-        encoding: the encoding of the token file.
         distance: how captions are compared: wmd, tfidf, mean_vector, or module:name, a function that returns vectors of
             a list of captions; or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in training.
         word_weights: the weights of words of wmd and mean_vector: count (1), or idf, of the training captions.
@@ -214,19 +206,17 @@ def flickr(
         missing: what to do with images that have no file or no caption: "refuse", or "drop" and count them.
         queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
         dim: dimension of word vectors that are trained.
-        max_bytes: the largest file of word vectors that is read, unpacked, if larger than the default.
-        max_rows: the most vectors that are read of it, if more than the default.
         seed: seed of the draw of queries, and of the training of word vectors.
     """
     folder, on_disk = data_folder(root), DiskFiles()
     search_folders = image_folders(folder, images)
     choice = DistanceOptions(distance, word_weights)
-    options = CaptionOptions(choice, vectors, normalize, empty, missing, queries, dim, max_bytes, max_rows, seed)
+    options = CaptionOptions(choice, vectors, normalize, empty, missing, queries, dim, seed)
     source = folder / (karpathy or captions)
     if karpathy:
         parts = [[(entry.filename, entry.captions) for entry in part] for part in read_karpathy(source)]
     else:
-        texts = read_tokens(source, encoding)
+        texts = read_tokens(source)
         parts = [
             [(name, texts.get(name, [])) for name in _as_keys(names, texts)]
             for names in (
@@ -236,11 +226,11 @@ def flickr(
                 read_names(folder / test, "test"),
             )
         ]
-    records = SplitItems(*([Record.of(on_disk, search_folders, *item) for item in part] for part in parts))
+    records = SplitItems(*([CaptionedImage.of(on_disk, search_folders, *item) for item in part] for part in parts))
     return make_task(folder, source, records, options)
 
 
-def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:
+def read_tokens(path: Path) -> dict[str, list[str]]:
     """The captions of each image of a token file, in the order of their numbers, without blank ones.
 
     Raises:
@@ -248,7 +238,7 @@ def read_tokens(path: Path, encoding: str = "utf-8") -> dict[str, list[str]]:
     """
     captions: dict[str, dict[int, str]] = {}
     lines: dict[str, int] = {}
-    for number, line in read_lines(path, "captions", encoding):
+    for number, line in read_lines(path, "captions"):
         key, tab, caption = line.partition("\t")
         # A name may contain '#', and need not end in .jpg: one of Flickr8k's ends in .jpg.1
         name, separator, number_text = key.strip().rpartition("#")

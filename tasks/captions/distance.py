@@ -18,14 +18,12 @@ from contml._support.imports import import_by_name
 from contml.data.draw import positions
 from contml.labels import CaptionLabels, CaptionVectorLabels, LabelSpace, WeightedLabels, idf_weights
 from contml.labels.caption_words import caption_tokens
-from contml.labels.word_vectors import MAX_BYTES, MAX_ROWS, WordVectors, load_word_vectors, train_word_vectors
+from contml.labels.word_vectors import WordVectors, load_word_vectors, train_word_vectors
 
 Captions: TypeAlias = "Sequence[Sequence[str]]"
 
 
-def word_vectors(
-    path: Path | None, train: Captions, test: Captions, dim: int, seed: int, max_bytes: int = 0, max_rows: int = 0
-) -> WordVectors:
+def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, seed: int) -> WordVectors:
     """The vectors of all words of these captions that have one.
 
     Args:
@@ -34,8 +32,6 @@ def word_vectors(
         test: the captions of each validation and test image.
         dim: dimension of vectors that are trained.
         seed: seed of that training.
-        max_bytes: the most bytes of the file, unpacked, where that is more than the default of `load_word_vectors`.
-        max_rows: the same of its vectors.
 
     Raises:
         InputError: the file cannot be read, or fewer than half of the words have a vector in it.
@@ -44,7 +40,7 @@ def word_vectors(
     counts = Counter(chain.from_iterable(map(chain.from_iterable, images)))
     if path is None:
         return train_word_vectors(_drawn_order([*chain.from_iterable(caption_tokens(train))], seed), dim, seed)
-    vectors = load_word_vectors(path, counts, max(max_bytes, MAX_BYTES), max(max_rows, MAX_ROWS))
+    vectors = load_word_vectors(path, counts)
     num_known, total = sum(counts[word] for word in vectors), counts.total()
     if 2 * num_known < total:
         unknown_word = next(word for word, _ in counts.most_common() if word not in vectors)

@@ -20,7 +20,7 @@ from ..captions.distance import Captions, vectors_in_words, word_vectors
 from .distance import CaptionDistance, DistanceOptions
 
 
-class Record(NamedTuple):
+class CaptionedImage(NamedTuple):
     """An image and its captions: `key` is its name in the data set, `name` its path; `file` is None without a file."""
 
     key: str
@@ -29,7 +29,7 @@ class Record(NamedTuple):
     captions: list[str]
 
     @classmethod
-    def of(cls, on_disk: DiskFiles, folders: Sequence[Path], name: str, captions: list[str]) -> Record:
+    def of(cls, on_disk: DiskFiles, folders: Sequence[Path], name: str, captions: list[str]) -> CaptionedImage:
         """The record of an image in one of these folders."""
         path = on_disk.locate(folders, name)
         return cls(name, str(path), on_disk.find(path), captions)
@@ -46,12 +46,10 @@ class CaptionOptions:
     missing: Missing
     queries: int
     dim: int
-    max_bytes: int
-    max_rows: int
     seed: int
 
 
-def make_task(root: Path, source: Path, parts: SplitItems[Record], options: CaptionOptions) -> Task:
+def make_task(root: Path, source: Path, parts: SplitItems[CaptionedImage], options: CaptionOptions) -> Task:
     """The task of these images.
 
     Args:
@@ -76,8 +74,7 @@ def make_task(root: Path, source: Path, parts: SplitItems[Record], options: Capt
     summary = []
     if options.distance.needs_vectors:
         path = None if options.vectors is None else _vectors_file(root, options.vectors)
-        limits = options.max_bytes, options.max_rows
-        vectors = word_vectors(path, train, other_captions, options.dim, options.seed, *limits)
+        vectors = word_vectors(path, train, other_captions, options.dim, options.seed)
         summary = [("word vectors", vectors_in_words(path, vectors, train))]
     distance = CaptionDistance(options.distance, train, other_captions, vectors, options.normalize, options.seed)
     queries: dict[str, int | list[int]] = {"train": 0, "val": options.queries, "test": options.queries}
@@ -114,8 +111,8 @@ def _vectors_file(root: Path, given: str) -> Path:
 
 
 def _complete(
-    root: Path, source: Path, part: str, records: Sequence[Record], options: CaptionOptions
-) -> tuple[list[Record], dict[str, int]]:
+    root: Path, source: Path, part: str, records: Sequence[CaptionedImage], options: CaptionOptions
+) -> tuple[list[CaptionedImage], dict[str, int]]:
     """The images that have a file and a caption; the others are refused, or omitted and counted."""
     no_file = [Path(record.name) for record in records if record.file is None]
     no_caption = [record.name for record in records if not any(caption.strip() for caption in record.captions)]

@@ -13,10 +13,10 @@ from contml.data import Task
 
 from .._readers.folders import Missing, folder_with
 from .._readers.mat import read_mat, read_records
-from .reading import ClassImage, Counts, Label, LabelKind, published_task, split_by_class
+from .reading import ClassImage, Label, LabelKind, PublishedCounts, published_task, split_by_class
 
 #: The splits of metric learning: both official halves together, the first 98 models for training.
-PUBLISHED = {"train": Counts(8054, 98, range(1, 99)), "test": Counts(8131, 98, range(99, 197))}
+PUBLISHED = {"train": PublishedCounts(8054, 98, range(1, 99)), "test": PublishedCounts(8131, 98, range(99, 197))}
 #: The K at which the papers report Recall@K.
 RECALL_AT = (1, 2, 4, 8, 16, 32)
 _LAST_TRAINING_CLASS = 98

@@ -11,10 +11,10 @@ from contml._support.validation import check_ranges
 from contml.data import Task
 
 from .._readers.folders import folder_with
-from .reading import Box, ClassImage, Counts, Label, number_from_one, published_task, read_rows, split_by_class
+from .reading import Box, ClassImage, Label, PublishedCounts, number_from_one, published_task, read_rows, split_by_class
 
 #: The splits of metric learning: the first hundred species for training, the others for testing.
-PUBLISHED = {"train": Counts(5864, 100, range(1, 101)), "test": Counts(5924, 100, range(101, 201))}
+PUBLISHED = {"train": PublishedCounts(5864, 100, range(1, 101)), "test": PublishedCounts(5924, 100, range(101, 201))}
 #: The K at which the papers report Recall@K.
 RECALL_AT = (1, 2, 4, 8, 16, 32)
 _LAST_TRAINING_CLASS = 100

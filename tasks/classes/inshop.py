@@ -14,10 +14,14 @@ from contml.data.text_files import add_once, read_lines
 
 from .._readers.folders import Missing, folder_with
 from .._readers.splits import refuse_shared
-from .reading import ClassImage, Counts, Label, published_task, read_rows
+from .reading import ClassImage, Label, PublishedCounts, published_task, read_rows
 
 #: The published list is the split of metric learning; queries and gallery show the same garments.
-PUBLISHED = {"train": Counts(25882, 3997), "query": Counts(14218, 3985), "gallery": Counts(12612, 3985)}
+PUBLISHED = {
+    "train": PublishedCounts(25882, 3997),
+    "query": PublishedCounts(14218, 3985),
+    "gallery": PublishedCounts(12612, 3985),
+}
 RECALL_AT = (1, 10, 20, 30, 40, 50)
 _LIST = "list_eval_partition.txt"
 _COLUMNS = ("image_name", "item_id", "evaluation_status")

@@ -31,7 +31,7 @@ class ClassImage(NamedTuple):
     box: Box | None = None
 
 
-class Counts(NamedTuple):
+class PublishedCounts(NamedTuple):
     """The published size of a part; `ids` are its class numbers where these have no gaps."""
 
     images: int
@@ -83,7 +83,7 @@ def split_by_class(items: Sequence[ClassImage], last: int) -> dict[str, list[Cla
 
 
 def check_counts(
-    source: Path, listed: Mapping[str, Sequence[ClassImage]], published: Mapping[str, Counts], missing: Missing
+    source: Path, listed: Mapping[str, Sequence[ClassImage]], published: Mapping[str, PublishedCounts], missing: Missing
 ) -> None:
     """Compare the number of listed images and classes with the published one.
 
@@ -131,7 +131,7 @@ def items_on_disk(
 def published_task(
     source: Path,
     listed: Mapping[str, Sequence[ClassImage]],
-    published: Mapping[str, Counts],
+    published: Mapping[str, PublishedCounts],
     missing: Missing,
     class_names: Mapping[Label, str],
     recall_at: Sequence[int],

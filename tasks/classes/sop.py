@@ -11,10 +11,22 @@ from contml.data.text_files import add_once
 
 from .._readers.folders import folder_with
 from .._readers.splits import refuse_shared
-from .reading import ClassImage, Counts, Label, check_counts, items_on_disk, make_task, number_from_one, read_rows
+from .reading import (
+    ClassImage,
+    Label,
+    PublishedCounts,
+    check_counts,
+    items_on_disk,
+    make_task,
+    number_from_one,
+    read_rows,
+)
 
 #: The published lists are the splits of metric learning.
-PUBLISHED = {"train": Counts(59551, 11318, range(1, 11319)), "test": Counts(60502, 11316, range(11319, 22635))}
+PUBLISHED = {
+    "train": PublishedCounts(59551, 11318, range(1, 11319)),
+    "test": PublishedCounts(60502, 11316, range(11319, 22635)),
+}
 RECALL_AT = (1, 10, 100, 1000)
 _COLUMNS = ("image_id", "class_id", "super_class_id", "path")
 

@@ -119,7 +119,7 @@ def _beyond(inner: Array, end: Array) -> Array:
     return np.asarray(end + direction * (_FAR / length) if length else end)
 
 
-class _Part(NamedTuple):
+class _PublishedSplit(NamedTuple):
     """A published split: the name of its records, its folder of corrected maps, its number of images."""
 
     records: str
@@ -127,7 +127,7 @@ class _Part(NamedTuple):
     images: int
 
 
-_TRAINING, _VALIDATION = _Part("training", "train", 4000), _Part("validation", "val", 394)
+_TRAINING, _VALIDATION = _PublishedSplit("training", "train", 4000), _PublishedSplit("validation", "val", 394)
 #: Surface ids are 1 to 5; 0 is unknown.
 _CLASSES, _UNKNOWN = 6, 0
 #: An annotation is excluded if its map and its corner points agree on less than this share of the picture.
@@ -177,7 +177,7 @@ class _Corners(NamedTuple):
     resolution: tuple[int, int]  # height, width
 
 
-class _Record(NamedTuple):
+class _ListedRoom(NamedTuple):
     """One image of `training.mat` or `validation.mat`; the corrected copy has no corners and perhaps no types."""
 
     name: str
@@ -193,7 +193,9 @@ def _find_maps(folder: Path) -> str:
     raise InputError(str(folder), "neither surface_relabel/ nor layout_seg/", hint=hint)
 
 
-def _read_split(folder: Path, source: str, part: _Part, side: int, missing: Missing, queries: int | None) -> Split:
+def _read_split(
+    folder: Path, source: str, part: _PublishedSplit, side: int, missing: Missing, queries: int | None
+) -> Split:
     records, origin = _find_records(folder, source, part)
     if missing == "refuse" and len(records) != part.images:
         hint = "complete the copy, or set missing=drop to use these images"
@@ -244,17 +246,17 @@ def _read_split(folder: Path, source: str, part: _Part, side: int, missing: Miss
     )
 
 
-def _find_records(folder: Path, source: str, part: _Part) -> tuple[list[_Record], Path]:
+def _find_records(folder: Path, source: str, part: _PublishedSplit) -> tuple[list[_ListedRoom], Path]:
     """The images of a split, and the file or folder that lists them."""
     path = folder / f"{part.records}.mat"
     if path.is_file() or source != "surface_relabel":
         return _read_records(path, need_points=source != "surface_relabel"), path
     maps = folder / source / part.folder
     names = {file.stem for pattern in ("*.mat", "*.jpg") for file in maps.glob(pattern)}
-    return [_Record(name) for name in sorted(names) if not name.startswith("._")], maps
+    return [_ListedRoom(name) for name in sorted(names) if not name.startswith("._")], maps
 
 
-def _read_layout(record: _Record, image: Path, label: Path | None, side: int) -> Array | None:
+def _read_layout(record: _ListedRoom, image: Path, label: Path | None, side: int) -> Array | None:
     """The surfaces of an image `[side, side]`, uint8; None where its map and its corner points disagree."""
     corners = record.corners
     if label is None:  # drawn from the corner points
@@ -282,7 +284,7 @@ def _to_shares(corners: _Corners, image: Path) -> Array:
 # Records
 
 
-def _read_records(path: Path, need_points: bool) -> list[_Record]:
+def _read_records(path: Path, need_points: bool) -> list[_ListedRoom]:
     """The records of a split. Fields are found by name: copies differ in fields and in their order."""
     variables = read_mat(path)
     name = path.stem if path.stem in variables or len(variables) != 1 else next(iter(variables))
@@ -295,7 +297,7 @@ def _read_records(path: Path, need_points: bool) -> list[_Record]:
     return records
 
 
-def _record(path: Path, row: int, record: Any, need_points: bool) -> _Record:
+def _record(path: Path, row: int, record: Any, need_points: bool) -> _ListedRoom:
     location = f"{path}: record {row}"
     name = _innermost(record["image"])
     if not isinstance(name, str) or not name:
@@ -306,7 +308,7 @@ def _record(path: Path, row: int, record: Any, need_points: bool) -> _Record:
         raise InputError(location, f"'type' is {kind!r}", "must be a whole number")
     kind, name = int(kind), name.removesuffix(".jpg")
     if not need_points or kind not in TYPES:
-        return _Record(name, kind)
+        return _ListedRoom(name, kind)
     points = np.asarray(record["point"])
     count = TYPES[kind].points
     if points.shape != (count, 2) or points.dtype.kind not in "uif" or not np.isfinite(points).all():
@@ -317,7 +319,7 @@ def _record(path: Path, row: int, record: Any, need_points: bool) -> _Record:
     if not is_pair or not ((resolution >= 1) & (resolution <= MOST_PIXELS)).all():
         raise InputError(location, f"'resolution' is {resolution.tolist()}", "must be height and width")
     height, width = (int(length) for length in resolution)
-    return _Record(name, kind, _Corners(kind, points.astype(np.float64), (height, width)))
+    return _ListedRoom(name, kind, _Corners(kind, points.astype(np.float64), (height, width)))
 
 
 def _innermost(value: Any) -> Any:

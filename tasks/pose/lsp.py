@@ -71,8 +71,11 @@ def lsp(
         _check_scale(source, kept(people))
         if kind == "LSP":
             first_test = len(people) - len(people) // 2
-        else:
-            first_test = len(people) if lsp is not None else _last_fifth(people)
+        elif lsp is not None:
+            first_test = len(people)
+        else:  # the last fifth of the people that are kept
+            rows = [row for row, person in enumerate(people) if not person.excluded]
+            first_test = rows[-(len(rows) // 5)] if len(rows) >= 5 else len(people)
         train += people[:first_test]
         test += people[first_test:]
         summary.append((f"images of {kind}", f"{len(kept(people)):,} kept of {len(people):,}"))
@@ -81,13 +84,6 @@ def lsp(
         test=make_crop_split(source, test, LSP, options, queries),
         summary=summary,
     )
-
-
-def _last_fifth(people: list[Person]) -> int:
-    """The row at which the last fifth of the kept people begins."""
-    rows = [row for row, person in enumerate(people) if not person.excluded]
-    fifth = len(rows) // 5
-    return rows[-fifth] if fifth else len(people)
 
 
 def _people(path: Path, kind: str) -> list[Person]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow
@@ -14,8 +15,9 @@ from PIL import Image
 from pyarrow import compute
 
 from contml._support.packed_texts import Texts
+from contml._support.validation import PositiveInt as PositiveInt  # of the fields that TableReading inherits
 from contml.data.decode import from_file, names_image
-from contml.data.tables import Array, Column
+from contml.data.tables import Array, Column, TableOptions
 from contml.data.text_files import spellings, written_path
 from contml.labels.scales import parse_date
 
@@ -42,6 +44,20 @@ _FEW_VALUES = 64
 _PLAIN_PATH = r"^[!-\[\]-}]([ -\[\]-~]*[!-\[\]-~])?$"
 
 Decimal = Literal["auto", "point", "comma"]
+
+
+@dataclass(frozen=True)
+class TableReading(TableOptions):
+    """How the cells of a table are read.
+
+    Args:
+        decimal: "point" or "comma" before decimals; "auto": a comma where the column has one and cells are not
+            separated by commas.
+    """
+
+    decimal: Decimal = "auto"
+
+    set_by: ClassVar[str] = "set table."
 
 
 def number(cell: str, comma: bool) -> float | None:
@@ -88,7 +104,7 @@ def number_hint(cell: str, comma: bool) -> str:
         return "leave the cell empty where there is no number, or choose another kind"
     thousands = "omit thousands separators" if _THOUSANDS.fullmatch(cell.strip()) else ""
     decimals = not comma and (thousands or _COMMA.fullmatch(cell.strip()))
-    hints = [thousands, "set decimal=comma for decimal commas" if decimals else ""]
+    hints = [thousands, "set table.decimal=comma for decimal commas" if decimals else ""]
     return ", or ".join(hint for hint in hints if hint) or "omit units, and leave the cell empty where there is none"
 
 
@@ -145,7 +161,7 @@ def thousands(column: Column, decimal: Decimal) -> str:
         return ""
     cell = cells[int(is_dotted.argmax())].as_py()
     plain = cell.replace(".", "")
-    return f"'{cell}' is read as {float(cell):g}: if it is {plain}, set decimal=comma, and decimal=point if not"
+    return f"'{cell}' is read as {float(cell):g}: set task.table.decimal=comma if it is {plain}, or point if not"
 
 
 def numbers(cell: str, comma: bool) -> list[float] | None:

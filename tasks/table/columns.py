@@ -109,7 +109,7 @@ def choose_columns(
     if roles.image is None:
         hint = "name it: image=COLUMN (--image); the first line of the file names the columns"
         if table.delimiter is not None and len(table.columns) == 1:
-            hint = "one column: if another character is between its cells, name it: task.delimiter=CHARACTER"
+            hint = "one column: if another character is between its cells, name it: task.table.delimiter=CHARACTER"
         if has_features:
             hint = "name the column with the names of the features: image=COLUMN (--image)"
         got = f"no column of image paths (it has {', '.join(table.columns)})"
@@ -196,7 +196,7 @@ def guess_roles(
         elif name in paths:
             guesses[name] = Guess("", "its cells name images")
         else:
-            guesses[name] = guess_cells(name, filled, decimal_comma(cells, reading.decimal, table.delimiter))
+            guesses[name] = guess_cells(name, filled, decimal_comma(cells, reading.table.decimal, table.delimiter))
     return Roles(image, split, guesses)
 
 
@@ -255,7 +255,7 @@ def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
     lengths = Counter(len(numbers(cell, comma) or ()) for cell in cells)
     length, count = lengths.most_common(1)[0]
     if length == 2 and not comma and all(is_comma_pair(cell) for cell in cells):
-        meanings = "may be a decimal (task.decimal=comma), have a thousands separator, or be two numbers (vector)"
+        meanings = "may be a decimal (task.table.decimal=comma), have a thousands separator, or be two numbers (vector)"
         return Guess("", f"'{cells[0]}' {meanings}")
     if length > 1 and count >= _MIN_SHARE * len(cells):
         if length == 2 and _GEO_NAMES.fullmatch(name):

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pyarrow
 
 from contml import InputError
-from contml._support.validation import FiniteFloat, NonNegativeInt, PositiveInt, Range, check_ranges
-from contml.config import ConfiguredPart
+from contml._support.validation import NonNegativeInt, Range, check_ranges
+from contml.config import ConfiguredPart, Fields, section
 from contml.data import Task
-from contml.data.carve import DivideBy
-from contml.data.tables import MAX_BYTES, MAX_ROWS, Table, TableOptions
+from contml.data.tables import Table
 
-from .._readers.folders import Missing, data_folder
-from .cells import CellFiles, Decimal
+from .._readers.folders import data_folder
+from .cells import CellFiles, TableReading
 from .columns import choose_columns
 from .items import choose_queries, read_items
-from .judgments import JudgmentOptions, has_judgments, read_judgments, refuse_almost_judgments
+from .judgments import FileOptions, JudgmentOptions, has_judgments, read_judgments, refuse_almost_judgments
 from .kinds import LABEL_SECTIONS, label_parts
 from .label import Reading
 from .overview import describe_columns, suggestion
@@ -41,19 +39,9 @@ def file(
     frame: str | None = None,
     exclude_group: bool | None = None,
     queries: NonNegativeInt | None = None,
-    items: Path | None = None,
-    id_column: str | None = None,
-    by: DivideBy | None = None,
-    largest: FiniteFloat | None = None,
-    unit: str | None = None,
+    judgments: Annotated[dict[str, Any] | None, Fields(JudgmentOptions)] = None,
     missing: Literal["refuse", "drop"] = "refuse",
-    decimal: Decimal = "auto",
-    delimiter: str | None = None,
-    encoding: str = "utf-8",
-    sheet: str | None = None,
-    missing_words: list[str] | None = None,
-    max_bytes: PositiveInt = MAX_BYTES,
-    max_rows: PositiveInt = MAX_ROWS,
+    table: Annotated[dict[str, Any] | None, Fields(TableReading)] = None,
     seed: NonNegativeInt = 0,
     *,
     has_features: bool = False,
@@ -91,27 +79,10 @@ def file(
             the same house, which would be found too easily. null: where there are groups, and labels are not classes.
         queries: how many test rows, drawn by their images, are queries; 0: every row is a query against all others;
             null: 1,000 of more than 5,000 test rows, else 0.
-        items: of judgments, a second table with the image of each item; or a .npz file with `names` `[N]` and
-            `features` `[N, F]`, a vector of each item. null: the table "items" beside the judgments if there is one and
-            no cell is an image; else judgments name the images themselves.
-        id_column: the column of that table that judgments name items by; null: `id`.
-        by: what a drawn split of judgments divides. "item": no test judgment has an item of training; items that
-            judgments connect are kept together, and where they connect more than half of all items, judgments between
-            both parts are left out. "judgment": items may be in both parts. null: "item".
-        largest: of scores of pairs, the score of equal items, such as 10 on a scale from 0 to 10: a label distance is
-            this number minus the score; null: the largest score.
-        unit: of judged pairs, the unit of scores and distances, such as "points"; null: none.
+        judgments: how judgments are read: items, id_column, by, largest, unit.
         missing: what to do with rows without an image file or without a label, or with an empty cell of a judgment:
             "refuse", or "drop" and count them.
-        decimal: "point" or "comma" before decimals; "auto": a comma where the column has one and cells are not
-            separated by commas.
-        delimiter: the character between the cells of a CSV file; null: found automatically.
-        encoding: the encoding of a file of text.
-        sheet: the sheet of an Excel file; null: the only one that is filled.
-        missing_words: cells that mean a missing value, as an empty cell does; null: NA, N/A, NaN, NaT, null, None, -, ?
-            and others that programs write; []: none, so that they are values.
-        max_bytes: the largest file that is read, unpacked; word vectors may have 16 GiB at least.
-        max_rows: the most rows that are read; of word vectors 10 million at least.
+        table: how the cells are read: delimiter, encoding, sheet, missing_words, decimal, max_bytes, max_rows.
         seed: seed of the drawn split, the drawn queries, and the training of word vectors.
         has_features: whether a file of features takes the place of the images, so that their files may be missing.
     """
@@ -120,41 +91,24 @@ def file(
     if group is not None and frame is not None:
         raise InputError("group and frame", "both are given", hint="give the column of one of them")
     parts = None if labels is None else label_parts(labels)
-    table_options = TableOptions(delimiter, encoding, sheet, missing_words, max_bytes, max_rows, set_by="set ")
-    table = read_data(Path(data).expanduser(), pattern, table_options)
-    table, split = with_listed_split(table, image, split)
-    of_judgments = {"items": items, "id_column": id_column, "by": by, "largest": largest, "unit": unit}
-    if labels is None and has_judgments(table):
+    reading, judged = section("table", TableReading, table), section("judgments", JudgmentOptions, judgments)
+    rows, split = with_listed_split(read_data(Path(data).expanduser(), pattern, reading), image, split)
+    grouping = group, frame, exclude_group, queries
+    options = FileOptions(reading, judged, image, root, split, test, *grouping, missing, seed, has_features)
+    if labels is None and has_judgments(rows):
         _refuse_given({"group": group, "exclude_group": exclude_group, "queries": queries}, "judgments", "labels")
-        judged = (items, id_column, image, root, split, test, by, largest, unit, missing, decimal, seed, has_features)
-        return read_judgments(table, table_options, JudgmentOptions(*judged))
-    _refuse_given(of_judgments, "labels", "judgments")
-    files = CellFiles(table.root if root is None else data_folder(root, "the images"))
-    columns = LabelledOptions(image, split, test, group, frame, exclude_group, queries, missing, has_features)
-    task = _read_labelled(table, Reading(files, decimal, seed, table_options), parts, columns)
+        return read_judgments(rows, options)
+    _refuse_given({f"judgments.{name}": value for name, value in vars(judged).items()}, "labels", "judgments")
+    files = CellFiles(rows.root if root is None else data_folder(root, "the images"))
+    task = _read_labelled(rows, Reading(files, reading, seed), parts, options)
     files.forget()
-    del table
+    del rows
     pyarrow.default_memory_pool().release_unused()  # else the memory of the table stays with this process
     return task
 
 
-@dataclass(frozen=True)
-class LabelledOptions:
-    """The options of `table/file` for a table with a label of each image."""
-
-    image: str | None
-    split: str | None
-    test: float
-    group: str | None
-    frame: str | None
-    exclude_group: bool | None
-    queries: int | None
-    missing: Missing
-    has_features: bool
-
-
 def _read_labelled(
-    table: Table, reading: Reading, parts: Mapping[str, ConfiguredPart] | None, options: LabelledOptions
+    table: Table, reading: Reading, parts: Mapping[str, ConfiguredPart] | None, options: FileOptions
 ) -> Task:
     """The task of a table with labels; `parts`: the kinds of the labels, None: the one column that can be a label."""
     has_features, group = options.has_features, options.group

@@ -34,7 +34,7 @@ _SAMPLE = 300
 _MANY, _QUERIES = 5_000, 1_000
 
 
-class Parts(NamedTuple):
+class SplitRows(NamedTuple):
     """Rows of a table for training, validation and testing, and how they were split, in words."""
 
     train: Array
@@ -72,7 +72,7 @@ class Items:
     names: Texts
     labels: Sequence[FittedLabel]
     means: Sequence[float]
-    parts: Parts
+    parts: SplitRows
     texts: Texts
     groups: Texts
     excluded: Mapping[str, Mapping[str, int]]
@@ -111,7 +111,7 @@ class Items:
         return [label.kind.weight / mean for label, mean in zip(self.labels, self.means, strict=True)]
 
 
-def closed_set(label: FittedLabel, parts: Parts) -> bool:
+def closed_set(label: FittedLabel, parts: SplitRows) -> bool:
     """Whether a class of the rows that are evaluated is also in training; `label`: of classes."""
     train_classes, *evaluated_parts = (different(label.values, rows) for rows in parts.used.values())
     return any(train_classes & classes for classes in evaluated_parts)
@@ -153,7 +153,7 @@ def read_items(
     files, seed, column = reading.files, reading.seed, str(roles.image)
     image_cells = table.packed_texts(column, "image")
     paths = files.places(image_cells)
-    rows = _Rows(table, missing)
+    rows = _TableRows(table, missing)
     has_file = files.has_each(paths)
     rows.drop_without_image(column, paths, ~paths.is_empty & (has_file | has_features), files)
     own_tables = [replace(table, columns={name: table.columns[name] for name in spec.columns}) for spec in specs]
@@ -179,7 +179,7 @@ def read_items(
     labels = [label_column.fit(split.train, np.concatenate((split.val, split.test))) for label_column in columns]
     rows.drop_without_label(labels)
     train, val, test_rows, query = (part_rows[rows.usable[part_rows]] for part_rows in split[:4])
-    parts = Parts(train, val, test_rows, query, split.description)
+    parts = SplitRows(train, val, test_rows, query, split.description)
     rows.check_sizes(parts, split)
     for label in labels:
         refuse_equal(label.space(label.known(parts.train)), label.cells.part.section)
@@ -200,7 +200,7 @@ def read_items(
     return Items(paths, images, labels, means, parts, texts, groups, excluded, rows.omitted, without_file, metadata)
 
 
-class _Rows:
+class _TableRows:
     """The rows that can be used so far, `usable` `[N]`, and the omitted rows by reason."""
 
     def __init__(self, table: Table, missing: Missing) -> None:
@@ -319,7 +319,7 @@ class _Rows:
         """What was omitted, in words; "" for nothing."""
         return ", ".join(f"{len(dropped):,} {reason}" for reason, dropped in self._dropped.items())
 
-    def check_sizes(self, parts: Parts, named: Parts) -> None:
+    def check_sizes(self, parts: SplitRows, named: SplitRows) -> None:
         """Refuse fewer than three rows of a part that was named or drawn."""
         counts = {part: len(getattr(parts, part)) for part in named.used}
         if min(counts.values()) < 3:
@@ -330,7 +330,9 @@ class _Rows:
             raise InputError(str(self.table.path), problem, "must be at least 3 each", omitted)
 
 
-def _split(table: Table, rows: _Rows, groups: Texts, column: str | None, what: str, share: float, seed: int) -> Parts:
+def _split(
+    table: Table, rows: _TableRows, groups: Texts, column: str | None, what: str, share: float, seed: int
+) -> SplitRows:
     """The split by a column, or by drawing whole groups (images, if no groups are given)."""
     usable = np.flatnonzero(rows.usable)
     if column is not None:
@@ -345,7 +347,7 @@ def _split(table: Table, rows: _Rows, groups: Texts, column: str | None, what: s
     return split_by_draw(groups, usable, share, seed, what)
 
 
-def _runs(table: Table, column: str, parts: Parts) -> Texts:
+def _runs(table: Table, column: str, parts: SplitRows) -> Texts:
     """The group of each row: the rows of one part of a named split whose frame numbers follow each other.
 
     Raises:
@@ -367,7 +369,7 @@ def _runs(table: Table, column: str, parts: Parts) -> Texts:
     return Texts(names)
 
 
-def split_by_column(table: Table, column: str, rows: Array) -> Parts:
+def split_by_column(table: Table, column: str, rows: Array) -> SplitRows:
     """The parts that a column names; rows with an empty cell are not used.
 
     Raises:
@@ -376,7 +378,9 @@ def split_by_column(table: Table, column: str, rows: Array) -> Parts:
     rows_by_part = _rows_of_parts(table, column, rows)
     num_unused = len(rows) - sum(len(rows_by_part[part]) for part in ("train", "val", "test"))
     description = f"by the column '{column}'" + (f", {num_unused:,} rows in no part" if num_unused else "")
-    return Parts(rows_by_part["train"], rows_by_part["val"], rows_by_part["test"], rows_by_part["query"], description)
+    return SplitRows(
+        rows_by_part["train"], rows_by_part["val"], rows_by_part["test"], rows_by_part["query"], description
+    )
 
 
 def _rows_of_parts(table: Table, column: str, rows: Array) -> dict[str, Array]:
@@ -388,7 +392,7 @@ def _rows_of_parts(table: Table, column: str, rows: Array) -> dict[str, Array]:
     return {part: rows[np.isin(parts, words)[numbers[rows]]] for part, words in words_by_part.items()}
 
 
-def split_by_draw(groups: Texts, rows: Array, share: float, seed: int, what: str) -> Parts:
+def split_by_draw(groups: Texts, rows: Array, share: float, seed: int, what: str) -> SplitRows:
     """Draw whole groups, such as persons or images, for testing, by a hash of their names.
 
     Raises:
@@ -400,10 +404,10 @@ def split_by_draw(groups: Texts, rows: Array, share: float, seed: int, what: str
         raise InputError("group", f"all {len(rows)} rows have one {what}", "a split needs at least two")
     is_test = draw(keys, share, seed, "test", least=min(3 if what == "image" else 2, num_groups // 2))
     description = f"drawn, {is_test.mean():.0%} for testing, no {what} in both (seed {seed})"
-    return Parts(rows[~is_test], rows[:0], rows[is_test], rows[:0], description)
+    return SplitRows(rows[~is_test], rows[:0], rows[is_test], rows[:0], description)
 
 
-def _refuse_shared(table: Table, groups: Texts, parts: Parts, what: str) -> None:
+def _refuse_shared(table: Table, groups: Texts, parts: SplitRows, what: str) -> None:
     """Refuse a split with a group in two parts."""
     different_groups, numbers = groups.numbered()
     first_row = np.full(len(different_groups), -1)  # of each group, in the parts so far

@@ -17,17 +17,26 @@ import numpy as np
 from contml import InputError
 from contml._support.errors import did_you_mean
 from contml._support.files import table_suffix
+from contml._support.validation import FiniteFloat
 from contml.data import ImageFile, Split, Task
 from contml.data.carve import DivideBy, divide, with_judgments
 from contml.data.features import read_features
 from contml.data.sources import ImageSource, Vector
-from contml.data.tables import Table, TableOptions, read_table
+from contml.data.tables import Table, read_table
 from contml.data.text_files import spelled_alike
 from contml.labels import JudgedItems, PairLabels, RankingLabels, TripletLabels
 
 from .._readers.folders import data_folder, why_absent
 from .._readers.splits import SPLIT_NAMES, TEST_PARTS, parts_of
-from .cells import CellFiles, Decimal, has_decimal_comma, is_comma_pair, looks_like_paths, number_column, thousands
+from .cells import (
+    CellFiles,
+    TableReading,
+    has_decimal_comma,
+    is_comma_pair,
+    looks_like_paths,
+    number_column,
+    thousands,
+)
 from .overview import without_files
 
 _Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -45,43 +54,67 @@ FORMS: dict[str, tuple[tuple[str, ...], str]] = {
 
 @dataclass(frozen=True)
 class JudgmentOptions:
-    """The options of `table/file` for a table of judgments; `has_features`: image files may be missing."""
+    """How judgments are read.
 
-    items: Path | None
-    id_column: str | None
+    Args:
+        items: a second table with the image of each item; or a .npz file with `names` `[N]` and `features` `[N, F]`, a
+            vector of each item. null: the table "items" beside the judgments if there is one and no cell is an image;
+            else judgments name the images themselves.
+        id_column: the column of that table that judgments name items by; null: `id`.
+        by: what a drawn split divides. "item": no test judgment has an item of training; items that judgments connect
+            are kept together, and where they connect more than half of all items, judgments between both parts are left
+            out. "judgment": items may be in both parts. null: "item".
+        largest: of scores of pairs, the score of equal items, such as 10 on a scale from 0 to 10: a label distance is
+            this number minus the score; null: the largest score.
+        unit: of judged pairs, the unit of scores and distances, such as "points"; null: none.
+    """
+
+    items: Path | None = None
+    id_column: str | None = None
+    by: DivideBy | None = None
+    largest: FiniteFloat | None = None
+    unit: str | None = None
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """The options of `table/file`; `has_features`: image files may be missing."""
+
+    table: TableReading
+    judgments: JudgmentOptions
     image: str | None
     root: str | None
     split: str | None
     test: float
-    by: DivideBy | None
-    largest: float | None
-    unit: str | None
+    group: str | None
+    frame: str | None
+    exclude_group: bool | None
+    queries: int | None
     missing: Literal["refuse", "drop"]
-    decimal: Decimal
     seed: int
     has_features: bool
 
 
-def read_judgments(table: Table, table_options: TableOptions, options: JudgmentOptions) -> Task:
+def read_judgments(table: Table, options: FileOptions) -> Task:
     """The task of a table of judgments.
 
     Args:
         table: the table.
-        table_options: how a second table is read.
         options: the options of the task.
 
     Raises:
         InputError: a row, a cell, an option or a table is wrong.
     """
     form, columns = _form(table)
-    if options.largest is not None and form != "scores of pairs":
-        got = f"{options.largest:g}, but the table has {form}"
-        raise InputError("largest", got, "is an option of scores of pairs", "omit it")
-    if options.unit and form not in ("scores of pairs", "distances of pairs"):
-        got = f"'{options.unit}', but the table has {form}"
-        raise InputError("unit", got, "is an option of judged pairs", "omit it")
-    rows = _Rows(table, columns, options)
-    known = _known_items(table, options, table_options, rows.names)
+    judged = options.judgments
+    if judged.largest is not None and form != "scores of pairs":
+        got = f"{judged.largest:g}, but the table has {form}"
+        raise InputError("judgments.largest", got, "is an option of scores of pairs", "omit it")
+    if judged.unit and form not in ("scores of pairs", "distances of pairs"):
+        got = f"'{judged.unit}', but the table has {form}"
+        raise InputError("judgments.unit", got, "is an option of judged pairs", "omit it")
+    rows = _JudgmentRows(table, columns, options)
+    known = _known_items(table, options, rows.names)
     sources = rows.find_items(known)
     judgments = rows.judgments(form, known, sources)
     splits, description = _splits(judgments, table, options)
@@ -97,7 +130,7 @@ def read_judgments(table: Table, table_options: TableOptions, options: JudgmentO
         lines.append([role, "item", "by its name", f"{len(np.unique(numbers)):,} different"])
     split = judgments.split or ""
     facts = judgments.labels().facts()
-    notes = spelled_alike(judgments.names, "items"), thousands(table.columns[rows.judged], options.decimal)
+    notes = spelled_alike(judgments.names, "items"), thousands(table.columns[rows.judged], options.table.decimal)
     lines += [
         [rows.judged, form, "by its name", "; ".join(filter(None, (facts, *notes)))],
         [split, "split", description, ", ".join(f"{_count(s):,} for {part}" for part, s in splits.items())],
@@ -110,7 +143,7 @@ def read_judgments(table: Table, table_options: TableOptions, options: JudgmentO
     return Task(splits["train"], splits.get("test"), splits.get("val"), columns=lines, suggested=suggested)
 
 
-class _Rows:
+class _JudgmentRows:
     """The rows of a table of judgments: which can be used, `use` `[N]`, and the omitted ones by reason.
 
     Attributes:
@@ -120,7 +153,7 @@ class _Rows:
         cells: their numbers `[N, roles]`; -1: empty.
     """
 
-    def __init__(self, table: Table, columns: tuple[str, ...], options: JudgmentOptions) -> None:
+    def __init__(self, table: Table, columns: tuple[str, ...], options: FileOptions) -> None:
         self.table, self.options = table, options
         self.roles, self.judged = columns[:-1], columns[-1]
         number_of: dict[str, int] = {}
@@ -132,7 +165,7 @@ class _Rows:
         self.use = np.ones(len(table), dtype=bool)
         self.omitted: Counter[str] = Counter()
 
-    def find_items(self, known: _Images | _Vectors) -> dict[int, ImageSource]:
+    def find_items(self, known: _ItemImages | _ItemVectors) -> dict[int, ImageSource]:
         """The images of the items, by the number of the name; rows that are not complete are omitted or refused."""
         for column in (*self.roles, self.judged):
             rows = np.flatnonzero(~self.table.columns[column].filled & self.use)
@@ -172,7 +205,9 @@ class _Rows:
         self.use[rows] = False
         self.omitted[reason] += len(rows)
 
-    def judgments(self, form: str, known: _Images | _Vectors, sources: Mapping[int, ImageSource]) -> _Judgments:
+    def judgments(
+        self, form: str, known: _ItemImages | _ItemVectors, sources: Mapping[int, ImageSource]
+    ) -> _TableJudgments:
         """The judgments of the rows that are used."""
         # Two names of one image are one item: else it could be both in training and in the test.
         first_number: dict[str, int] = {}
@@ -192,7 +227,7 @@ class _Rows:
         numbers = self.cells[rows].ravel()[np.sort(first)].tolist()
         names = [self.names[number] for number in numbers]
         split = self.options.split or next((n for n in self.table.columns if SPLIT_NAMES.fullmatch(n)), None)
-        return _Judgments(
+        return _TableJudgments(
             form,
             rows,
             members,
@@ -200,7 +235,7 @@ class _Rows:
             names,
             [sources[number] for number in numbers],
             [known.shown(name) for name in names],
-            self.options.unit,
+            self.options.judgments.unit,
             split,
             self.table.path,
         )
@@ -222,11 +257,11 @@ class _Rows:
         values = self._numbers(least=-np.inf if form == "scores of pairs" else 0)
         if form != "scores of pairs" or not self.use.any():
             return values
-        largest = self.options.largest
+        largest = self.options.judgments.largest
         top = float(values[self.use].max()) if largest is None else largest
         for row in np.flatnonzero(self.use & (values > top)).tolist():
             allowed = f"must be at most {top:g}, the score of equal items"
-            raise self._error(row, f"{values[row]:g}", allowed, "set task.largest to a larger one")
+            raise self._error(row, f"{values[row]:g}", allowed, "set task.judgments.largest to a larger one")
         distances: _Array = top - values
         return distances
 
@@ -251,13 +286,13 @@ class _Rows:
     def _numbers(self, *, least: float) -> _Array:
         """The score, grade or distance of each row."""
         column = self.table.columns[self.judged]
-        comma = has_decimal_comma(column, self.options.decimal, self.table.delimiter)
+        comma = has_decimal_comma(column, self.options.table.decimal, self.table.delimiter)
         values, wrong = number_column(column, comma)
         for row in wrong[self.use[wrong]].tolist():
             cell = column.texts([row])[0]
             hint = "omit units" if cell[:1].isdigit() and not cell[-1:].isdigit() else ""
             if not comma and is_comma_pair(cell):
-                hint = "set decimal=comma for decimal commas"
+                hint = "set table.decimal=comma for decimal commas"
             raise self._error(row, f"'{cell}'", "must be a finite number", hint)
         for row in np.flatnonzero(self.use & (values < least)).tolist():
             raise self._error(row, f"{values[row]:g}", "must be at least 0", "add a constant to all")
@@ -268,7 +303,7 @@ class _Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class _Judgments:
+class _TableJudgments:
     """Judgments of items.
 
     Attributes:
@@ -332,12 +367,12 @@ class _Judgments:
         return with_judgments(self.whole, labels.with_texts(identity=self.identity), left_out)
 
 
-def _splits(judgments: _Judgments, table: Table, options: JudgmentOptions) -> tuple[dict[str, Split], str]:
+def _splits(judgments: _TableJudgments, table: Table, options: FileOptions) -> tuple[dict[str, Split], str]:
     """The splits by name, and how they were made: by a column, or drawn."""
     split = judgments.split
-    if split is not None and options.by is not None:
-        got = f"{options.by}, but the column '{split}' names the split"
-        raise InputError("by", got, hint="omit it, or rename the column")
+    if split is not None and options.judgments.by is not None:
+        got = f"{options.judgments.by}, but the column '{split}' names the split"
+        raise InputError("judgments.by", got, hint="omit it, or rename the column")
     if split is not None:
         parts = parts_of(table.texts(split, "split", "task.split"), table.where, table.path, split)
         part_names = np.array(parts)[judgments.rows]
@@ -348,42 +383,41 @@ def _splits(judgments: _Judgments, table: Table, options: JudgmentOptions) -> tu
             got, allowed = "no judgment is left in a part", "must name train, and test or val"
             raise InputError(f"{table.path}: {split}", got, allowed)
         return splits, f"as named; {_shared(splits)}"
-    by, labels = options.by or "item", judgments.labels()
+    by, labels = options.judgments.by or "item", judgments.labels()
     try:
         kept, drawn = divide(labels, judgments.shown, options.test, by, options.seed, "test")
     except InputError as error:
-        hint = "set task.test to a larger share, or task.by=judgment" if by == "item" else ""
+        hint = "set task.test to a larger share, or task.judgments.by=judgment" if by == "item" else ""
         raise InputError(f"{table.path}: {error.subject}", error.got, error.allowed, hint) from None
     left_out = labels.judged - kept.judged - drawn.judged
     splits = {"train": judgments.part(kept, left_out), "test": judgments.part(drawn)}
     description = f"drawn by {by}; {_shared(splits)}"
     if left_out:
-        description += f"; {left_out:,} judgments left out, whose items are in both parts (task.by=judgment: none)"
+        left = f"{left_out:,} judgments left out, whose items are in both parts"
+        description += f"; {left} (task.judgments.by=judgment: none)"
     return splits, description
 
 
-def _known_items(
-    table: Table, options: JudgmentOptions, table_options: TableOptions, names: Sequence[str]
-) -> _Images | _Vectors:
+def _known_items(table: Table, options: FileOptions, names: Sequence[str]) -> _ItemImages | _ItemVectors:
     """The images or the vectors of the items, which the cells name, or a second file has."""
-    folder = table.root if options.root is None else data_folder(options.root, "the images")
-    own = _Images(CellFiles(folder), None, {}, options.has_features)
-    beside = _items_beside(table, own, names) if options.items is None else Path(options.items).expanduser()
+    judged, folder = options.judgments, table.root if options.root is None else data_folder(options.root, "the images")
+    own = _ItemImages(CellFiles(folder), None, {}, options.has_features)
+    beside = _items_beside(table, own, names) if judged.items is None else Path(judged.items).expanduser()
     if beside is None or beside.suffix.lower() == ".npz":
-        given = {"id_column": options.id_column, "image": options.image}
+        given = {"judgments.id_column": judged.id_column, "image": options.image}
         for name, value in {**given, **({} if beside is None else {"root": options.root})}.items():
             if value is not None:
                 allowed = "is an option of a second table, which lists the image of each item"
-                raise InputError(name, f"'{value}'", allowed, "omit it, or name the table: task.items=FILE")
+                raise InputError(name, f"'{value}'", allowed, "omit it, or name the table: task.judgments.items=FILE")
     if beside is None:
         return own
     if beside.suffix.lower() != ".npz":
-        return _listed_images(beside, options, table_options)
+        return _listed_images(beside, options)
     vector_names, values = read_features(beside)
     assert vector_names is not None  # of .npz
     if repeated := next((name for name, count in Counter(vector_names).items() if count > 1), None):
         raise InputError(str(beside), f"two vectors of '{repeated}'", "must have one per name")
-    return _Vectors(beside, dict(zip(vector_names, values, strict=True)))
+    return _ItemVectors(beside, dict(zip(vector_names, values, strict=True)))
 
 
 def _suggest_config(form: str, train: Split) -> tuple[str, list[str]]:
@@ -431,7 +465,7 @@ def _form(table: Table) -> tuple[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class _Images:
+class _ItemImages:
     """The images of items: the path of each name; `table`: where they are listed, None: names are paths.
 
     `has_features`: their files may be missing.
@@ -486,7 +520,7 @@ class _Images:
 
 
 @dataclass(frozen=True)
-class _Vectors:
+class _ItemVectors:
     """The vectors of items, in place of images."""
 
     file: Path
@@ -519,7 +553,7 @@ class _Vectors:
         """Nothing is kept."""
 
 
-def _items_beside(table: Table, own: _Images, names: Sequence[str]) -> Path | None:
+def _items_beside(table: Table, own: _ItemImages, names: Sequence[str]) -> Path | None:
     """The table "items" beside the judgments, if no cell is the path of an image; None: there is none."""
     is_path = own.has_features and looks_like_paths(names)
     if is_path or any(own.files.has(own.files.place(name)) for name in names):
@@ -528,12 +562,12 @@ def _items_beside(table: Table, own: _Images, names: Sequence[str]) -> Path | No
     return beside[0] if beside else None
 
 
-def _listed_images(items: Path, options: JudgmentOptions, table_options: TableOptions) -> _Images:
+def _listed_images(items: Path, options: FileOptions) -> _ItemImages:
     """The images that a second table lists."""
-    table, image, root = read_table(items, table_options, option="items"), options.image, options.root
+    table, image, root = read_table(items, options.table, option="items"), options.image, options.root
     lower = {name.lower(): name for name in table.columns}
-    id_name = options.id_column or lower.get("id", "id")
-    ids = table.texts(id_name, "ids of items", "task.id_column")
+    id_name = options.judgments.id_column or lower.get("id", "id")
+    ids = table.texts(id_name, "ids of items", "task.judgments.id_column")
     if image is None:
         candidates = [name for name in table.columns if name != id_name]
         paths = [name for name in candidates if looks_like_paths(list(filter(None, table.columns[name].texts())))]
@@ -548,7 +582,7 @@ def _listed_images(items: Path, options: JudgmentOptions, table_options: TableOp
             raise InputError(f"{table.where(row)}: {column}", "empty", hint="complete the row, or remove it")
     table.refuse_repeated(ids)
     files = CellFiles(table.root if root is None else data_folder(root, "the images"))
-    return _Images(files, table.path, dict(zip(ids, cells, strict=True)), options.has_features)
+    return _ItemImages(files, table.path, dict(zip(ids, cells, strict=True)), options.has_features)
 
 
 def _count(split: Split) -> int:

@@ -17,10 +17,10 @@ from contml._support.packed_texts import TextLists
 from contml._support.validation import PositiveFloat, check_arguments
 from contml.config import ConfiguredPart
 from contml.data import View
-from contml.data.tables import Array as Array, Column, Table, TableOptions, refuse_object
+from contml.data.tables import Array as Array, Column, Table, refuse_object
 from contml.labels import LabelSpace
 
-from .cells import CellFiles, Decimal, has_decimal_comma, number_column, number_hint, numbers
+from .cells import CellFiles, TableReading, has_decimal_comma, number_column, number_hint, numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,15 +29,13 @@ class Reading:
 
     Args:
         files: the files that cells name.
-        decimal: the decimal sign of numbers.
+        table: how the cells are read.
         seed: seed of what is drawn or trained.
-        limits: how large a file may be.
     """
 
     files: CellFiles
-    decimal: Decimal
+    table: TableReading
     seed: int
-    limits: TableOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +72,7 @@ class Cells:
     @cached_property
     def commas(self) -> list[bool]:
         """Whether the numbers of each column have a decimal comma."""
-        return [has_decimal_comma(column, self.reading.decimal, self.table.delimiter) for column in self.columns]
+        return [has_decimal_comma(column, self.reading.table.decimal, self.table.delimiter) for column in self.columns]
 
     def error(self, got: str, allowed: str = "", hint: str = "") -> InputError:
         """The error of the label as a whole."""
@@ -131,7 +129,7 @@ class Cells:
         if column.kind == "numbers":
             lists = column.lists()
         else:
-            lists = [numbers(cell, self.reading.decimal == "comma") if cell else None for cell in column.texts()]
+            lists = [numbers(cell, self.reading.table.decimal == "comma") if cell else None for cell in column.texts()]
         first_row = filled_rows[0] if filled_rows else 0
         length = len(lists[first_row] or ()) if filled_rows else 1
         values = np.full((len(column), max(length, 1)), np.nan)
@@ -260,7 +258,7 @@ class LabelColumn:
 
     def absence(self, row: int) -> tuple[str, str, str]:
         """Of a row that is not present: what it lacks, the error, and what else may be done."""
-        note = f", or set missing_words=[] if {self.missing_words} is a value" if self.missing else ""
+        note = f", or set table.missing_words=[] if {self.missing_words} is a value" if self.missing else ""
         return self.kind.content, self.kind.problem(self, row), note
 
     def fit(self, train: Array, test: Array) -> "FittedLabel":

@@ -321,7 +321,8 @@ def _far_numbers(column: LabelColumn, number: Callable[[Array], Array] = np.asar
     if len(columns) > len(names):  # lists of numbers
         names = [f"number {place} of {column.name}" for place in range(1, len(columns) + 1)]
     far = "".join(words(name, values) for name, values in zip(names, columns, strict=True))
-    found = ((name, thousands(each, column.cells.reading.decimal)) for name, each in column.cells.table.columns.items())
+    decimal = column.cells.reading.table.decimal
+    found = ((name, thousands(each, decimal)) for name, each in column.cells.table.columns.items())
     return far + "".join(f"; {name}: {text}" for name, text in found if text)
 
 

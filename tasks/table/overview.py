@@ -17,7 +17,7 @@ from contml.data.tables import Table
 from contml.data.text_files import spelled_alike
 
 from .columns import Roles, Spec, pair_up
-from .items import Items, Parts, closed_set, different
+from .items import Items, SplitRows, closed_set, different
 from .label import FittedLabel
 from .text_labels import ClassLabel, OrdinalLabel, TagsLabel
 
@@ -124,14 +124,14 @@ def _repeated(items: Items) -> str:
     return f"; {num_repeated:,} rows repeat the image of another row" if num_repeated else ""
 
 
-def _missing(label: FittedLabel, parts: Parts) -> str:
+def _missing(label: FittedLabel, parts: SplitRows) -> str:
     """The words that mean a missing value, and the rows without this label, which count by others; "" for none."""
     num_missing = sum(int((~label.present[rows]).sum()) for rows in parts.used.values())
     words = f"; read as missing: {words}" if (words := label.missing_words) else ""
     return words + (f"; missing in {num_missing:,} rows, which count by their other labels" if num_missing else "")
 
 
-def _without_items(label: FittedLabel, parts: Parts) -> str:
+def _without_items(label: FittedLabel, parts: SplitRows) -> str:
     """The levels, or the classes where others have some, of training rows but of no row to evaluate; "" if none."""
     if isinstance(label.kind, OrdinalLabel):
         word, cells = "level", label.values[0]

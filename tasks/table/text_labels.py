@@ -108,7 +108,7 @@ class OrdinalLabel(TableLabel):
             InputError: they are words, or amounts rather than levels: their ranks say nothing of their differences.
         """
         distinct, _ = cells.columns[0].distinct()
-        comma = decimal_comma(distinct, cells.reading.decimal, cells.table.delimiter)
+        comma = decimal_comma(distinct, cells.reading.table.decimal, cells.table.delimiter)
         order = {value: number(value, comma) for value in distinct}
         if words := [value for value, parsed in order.items() if parsed is None]:
             hint = f"or set levels=[LOWEST, ..., HIGHEST], all of them in order, of {', '.join(sorted(distinct)[:5])}"
@@ -214,11 +214,11 @@ class CaptionsLabel(TableLabel):
             raise InputError("distance", code[0], "must be wmd, tfidf or mean_vector", hint)
         path = None if self.vectors is None else Path(cells.reading.files.root) / Path(self.vectors).expanduser()
         train_captions, test_captions = map(values.taken, (train, test))
-        seed, limits = cells.reading.seed, (cells.reading.limits.max_bytes, cells.reading.limits.max_rows)
+        seed = cells.reading.seed
         vectors: Mapping[str, Any] = {}
         source = ", ".join(choice.weights)
         if choice.needs_vectors:
-            vectors = word_vectors(path, train_captions, test_captions, self.dim, seed, *limits)
+            vectors = word_vectors(path, train_captions, test_captions, self.dim, seed)
             words = vectors_in_words(path, vectors, train_captions, f"task.{cells.part.section}.vectors")
             source = f"{len(vectors):,} words with a vector ({words})"
         distance = CaptionDistance(choice, train_captions, test_captions, vectors, self.normalize, seed)

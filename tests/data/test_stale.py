@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from contml.data.cache import _Files
+from contml.data.cache import _DigestedFiles
 from contml.data.sources import ImageFile
 from contml.data.split import Split
 from contml.evaluation.embed_parts import Rows
@@ -27,7 +27,7 @@ def replace(path, other):
 @pytest.mark.parametrize(
     "state",
     [
-        lambda split: _Files(split).digests.tobytes(),
+        lambda split: _DigestedFiles(split).digests.tobytes(),
         lambda split: Rows("images", split, range(1), [0], 1).key,
     ],
     ids=["cache", "embed"],

@@ -140,12 +140,16 @@ def test_excel(tmp_path):
         read_table(save({"one": [["image", "x"], ["1.jpg", "=1+1"]]}))
 
 
+class SetByAnOption(TableOptions):
+    set_by = "set "
+
+
 def test_limits(write, tmp_path):
     packed = write("a.csv.gz", gzip.compress(b"image,x\n" + b"1.jpg,1\n" * 500_000))
     with refuses("a.csv.gz", "unpacks to more than 1,000,000 bytes", hint="max_bytes"):
-        read_table(packed, TableOptions(max_bytes=1_000_000, max_rows=100, set_by="set "))
+        read_table(packed, SetByAnOption(max_bytes=1_000_000, max_rows=100))
     with refuses("a.csv.gz", "more than 1,000 rows", "1,000 rows", "max_rows"):
-        read_table(packed, TableOptions(max_rows=1_000, set_by="set "))
+        read_table(packed, SetByAnOption(max_rows=1_000))
     with refuses("b.csv", "1,000,008 bytes", "1,000,000 bytes"):
         read_table(write("b.csv", b"image,x\n" + b"a" * 1_000_000), TableOptions(max_bytes=1_000_000))
     with refuses("b.csv:2", "a line of more than 16,777,216 bytes"):
@@ -173,7 +177,7 @@ def test_limits(write, tmp_path):
 )
 def test_a_file_of_another_kind_under_the_name_of_a_text_is_named(write, content, problem, hint):
     with refuses("a.csv", problem, hint=hint):
-        read_table(write("a.csv", content), TableOptions(set_by="set "))
+        read_table(write("a.csv", content), SetByAnOption())
 
 
 def test_the_encoding_that_the_hint_names_reads_the_file(write):

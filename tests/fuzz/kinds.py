@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gensim.models import FastText
-from gensim.models.fasttext import save_facebook_model
 from PIL import Image
 from support import caption_sets, class_layouts, layouts, pose_sets, tables
 
@@ -62,8 +60,6 @@ def write_vectors(folder: Path) -> None:
     (folder / "vectors.bin").write_bytes(head.encode() + b"".join(binary))
     with zipfile.ZipFile(folder / "packed.zip", "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("vectors.txt", "".join(lines))
-    model = FastText([[word, "ball"] for word in words], vector_size=4, min_count=1, epochs=1, bucket=50, workers=1)
-    save_facebook_model(model, str(folder / "fasttext.bin"))
 
 
 def with_vectors(write: Callable[..., Any], **options: Any) -> Callable[[Path], None]:
@@ -78,7 +74,7 @@ def with_vectors(write: Callable[..., Any], **options: Any) -> Callable[[Path], 
 
 def read_vectors(folder: Path, random: Random) -> None:
     """Reads one of the files of word vectors."""
-    names = ("glove.txt", "vectors.txt", "packed.txt.gz", "vectors.bin", "packed.zip", "fasttext.bin")
+    names = ("glove.txt", "vectors.txt", "packed.txt.gz", "vectors.bin", "packed.zip")
     name = changed_file(folder, names)
     vectors = load_word_vectors(folder / name, random.choice((None, {"red", "ball", "blue", "box"})))
     contml.CaptionLabels([["a red ball"], ["a blue box"]], vectors=vectors).pairwise()

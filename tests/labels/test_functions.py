@@ -26,7 +26,7 @@ from contml.labels import (
     WeightedLabels,
     nearest,
 )
-from contml.labels.functions import _Pairs
+from contml.labels.functions import _PairMemory
 from contml.losses import DenseTripletLoss
 
 
@@ -89,7 +89,7 @@ def test_of_more_pairs_than_are_kept_some_are_computed_again(places, monkeypatch
 
 
 def test_the_memory_of_pairs_is_bounded():
-    pairs = _Pairs(10**12)
+    pairs = _PairMemory(10**12)
     assert pairs._values.nbytes + pairs._pairs.nbytes <= 256 << 20
     keys = np.array([0, 5, 10**12 - 1])
     assert np.isnan(pairs.get(keys)).all()

@@ -153,7 +153,7 @@ OPTIONS = {
 }
 #: Nested lengths are lengths of other models; adapters are merged into the weights.
 WITHOUT_EFFECT = {"weights", "freeze_batch_norm", "feature_dim", "pretrained", "frozen", "head_start", "nested_dims"}
-WITHOUT_EFFECT |= {"adapter", "adapter_rank", "adapter_alpha", "adapter_dropout", "adapter_targets"}
+WITHOUT_EFFECT |= {"adapter", "adapter_rank", "adapter_targets"}
 
 
 def test_each_option_that_changes_embeddings_is_part_of_it():

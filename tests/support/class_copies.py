@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contml.tasks.classes import cars, cub, inshop, sop
-from contml.tasks.classes.reading import Counts
+from contml.tasks.classes.reading import PublishedCounts
 
 from .class_layouts import write_cars_new, write_cars_old, write_cub, write_inshop, write_sop
 from .refusals import refuses
@@ -21,7 +21,7 @@ SETS = {
 def published(monkeypatch, name, **changed):
     """Set the counts of the miniature instead of the official ones."""
     _, module, _, counts = SETS[name]
-    monkeypatch.setattr(module, "PUBLISHED", {part: Counts(*own) for part, own in (counts | changed).items()})
+    monkeypatch.setattr(module, "PUBLISHED", {part: PublishedCounts(*own) for part, own in (counts | changed).items()})
 
 
 def rejected(fields, reader, root, **options):

@@ -57,7 +57,7 @@ def _averaged(run: Run, **options) -> Trainer:
 
 def _adapted(run: Run, **options) -> Trainer:
     torch.manual_seed(0)
-    model = EmbeddingModel("small_cnn", dim=4, adapter="lora", adapter_rank=2, adapter_dropout=0.1)
+    model = EmbeddingModel("small_cnn", dim=4, adapter="lora", adapter_rank=2)
     return small_trainer(run, model=model, val=squares(20, seed=2), **options)
 
 

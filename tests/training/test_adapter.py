@@ -40,10 +40,10 @@ def adapted(name, **options):
 
 @pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_convnext", "mobilenet_v2", "resnet18"])
 def test_merged_weights_are_those_of_the_paper(name):
-    """W + alpha / rank B A, of each layer, written out; and the network is the same function."""
+    """W + 2 B A, of each layer, written out; and the network is the same function."""
     if name.startswith("timm:"):
         pytest.importorskip("timm")
-    model, before = adapted(name, adapter_rank=3, adapter_alpha=5.0)
+    model, before = adapted(name, adapter_rank=3)
     own = dict(model.named_parameters())
     x, merged = images(2, 160 if "timm" in name else 64), plain_weights(model)
     output = model(x)
@@ -55,7 +55,7 @@ def test_merged_weights_are_those_of_the_paper(name):
         if f"{module}.lora_A.default.weight" in own:
             a, b = (own[f"{module}.lora_{part}.default.weight"].detach().double() for part in "AB")
             product = torch.einsum("or,r...->o...", b.flatten(1), a)
-            expected, changed = (before[key].double() + 5 / 3 * product).float(), changed + 1
+            expected, changed = (before[key].double() + 2 * product).float(), changed + 1
         torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6, msg=key)
     assert changed > 5
     model.merge_adapter()
@@ -91,9 +91,8 @@ def test_wrong_options(monkeypatch):
         EmbeddingModel("small_cnn", adapter="lora", frozen=True)
     with refuses("adapter", "lora, but features has no linear layer"):
         EmbeddingModel("features", adapter="lora", feature_dim=4).add_adapter(0)
-    for name, wrong in (("adapter_rank", 0), ("adapter_alpha", -1.0), ("adapter_dropout", 1.0)):
-        with refuses(name, str(wrong)):
-            EmbeddingModel("small_cnn", adapter="lora", **{name: wrong})
+    with refuses("adapter_rank", "0"):
+        EmbeddingModel("small_cnn", adapter="lora", adapter_rank=0)
     monkeypatch.setitem(sys.modules, "peft", None)
     with refuses("adapter", "lora needs peft", hint='pip install "contml[finetune]"'):
         EmbeddingModel("small_cnn", adapter="lora").add_adapter(0)

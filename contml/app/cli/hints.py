@@ -25,7 +25,7 @@ RECORDED = ("evaluate", "report", "compare", "explore", "audit")
 _BETWEEN = re.compile(r"(, or |; or |; )")
 _QUOTED = re.compile(r"'[^']*'")
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
-_SET = re.compile(r"\bset (?=([a-z_]+(?:\.[a-z_]+)?)=)")
+_SET = re.compile(r"\bset (?=([a-z_]+(?:\.[a-z_]+)*)=)")
 _KEY = re.compile(rf"\b(?:set [a-z_]+=|(?:{'|'.join(SECTIONS)})\.[a-z_]+)")
 
 

@@ -18,7 +18,7 @@ def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
         "configs": _configs,
         "tasks": experiment.task_table,
         "labels": _labels,
-        "label_spaces": _label_spaces,
+        "label_spaces": lambda: {space.__name__: space for space in import_by_name("contml.labels:LABELS").values()},
         "binarize": partial(import_by_name, "contml.labels:BINARY_LABELS"),
         "backbones": lambda: dict.fromkeys(import_by_name("contml.models:backbone_names")()),
         "transforms": partial(import_by_name, "contml.data:TRANSFORMS"),
@@ -56,13 +56,6 @@ def _labels() -> Mapping[str, Any]:
     return next(found.parts for found in kinds if found is not None)
 
 
-def _label_spaces() -> Mapping[str, Any]:
-    """The label spaces by the name of their class."""
-    from contml.labels import LABELS
-
-    return {space.__name__: space for space in LABELS.values()}
-
-
 def _metrics() -> Mapping[str, Any]:
     """What each metric means, and whether higher or lower is better, by the name that `contml compare` takes."""
     from contml.evaluation.metrics import METRICS, METRICS_AT_K
@@ -79,7 +72,7 @@ def _sections() -> Mapping[str, Any]:
 
 def describe(name: str, part: Any, *, full: bool) -> str:
     """An entry in one line: its name and summary. `full`: its whole documentation, one line per option."""
-    from contml.config import details, options, summary
+    from contml.config import all_options, details, summary
 
     if part is None or isinstance(part, str):
         return f"{name}: {part}" if part else name
@@ -87,7 +80,7 @@ def describe(name: str, part: Any, *, full: bool) -> str:
     if full:
         if body := details(part):
             lines.append(textwrap.indent(body, "  "))
-        for option in options(part):
+        for option in all_options(part):
             default = "required" if option.required else json.dumps(option.default, default=str)
             lines.append(f"    {option.name} = {default}: {option.help}")
     return "\n".join(lines)
@@ -95,7 +88,7 @@ def describe(name: str, part: Any, *, full: bool) -> str:
 
 def as_data(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Entries as plain values, for JSON."""
-    from contml.config import options, summary
+    from contml.config import all_options, summary
 
     return {
         name: part
@@ -104,7 +97,7 @@ def as_data(entries: Mapping[str, Any]) -> dict[str, Any]:
             "summary": summary(part),
             "options": {
                 option.name: {"required": option.required, "default": option.default, "help": option.help}
-                for option in options(part)
+                for option in all_options(part)
             },
         }
         for name, part in entries.items()

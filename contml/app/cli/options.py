@@ -132,8 +132,11 @@ def table_options(changes: list[str] | None) -> TableOptions:
     from contml.config import Section, from_overrides, validate
     from contml.data.tables import TableOptions
 
+    class GivenOptions(TableOptions):
+        set_by = "--table "
+
     document = from_overrides([f"table.{change}" for change in ("missing_words=[]", *(changes or []))])
-    options: TableOptions = validate(document, {"table": Section(TableOptions)}).parts["table"].build(set_by="--table ")
+    options: TableOptions = validate(document, {"table": Section(GivenOptions)}).parts["table"].build()
     return options
 
 

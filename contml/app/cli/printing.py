@@ -16,7 +16,7 @@ from typer import Exit, echo as write_line
 from contml._support.text import plain_text
 
 if TYPE_CHECKING:
-    from contml.app.trials.table import Cell
+    from contml.app.trials.table import TableCell
     from contml.contracts import Measure
     from contml.evaluation.evaluated import Evaluated
     from contml.runs import Run
@@ -90,7 +90,7 @@ def print_calibration(run: Run, measure: Measure) -> None:
 
 
 def print_table(
-    rows: Sequence[Sequence[str | Cell]], *, header: bool = True, text_columns: int = 1, stderr: bool = False
+    rows: Sequence[Sequence[str | TableCell]], *, header: bool = True, text_columns: int = 1, stderr: bool = False
 ) -> None:
     """Print a table. The first `text_columns` columns are text, the others are numbers."""
     table = Table(show_header=header, box=None, pad_edge=False, padding=(0, 3, 0, 0))

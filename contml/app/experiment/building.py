@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError
-from contml.app.experiment.captioner_run import CaptionResults
-from contml.app.experiment.loading import Preset
-from contml.app.experiment.parts import schema
-from contml.app.experiment.run_results import JudgmentResults, Results, RetrievalResults
-from contml.config import Config, ConfiguredPart, Document, data_arguments, import_user_code, resolved, validate
-from contml.contracts import LabelKind, Loss, OwnMetrics, Requirement
+from contml.app.experiment.names import Preset
+from contml.config import Config, ConfiguredPart, Document, data_arguments, import_user_code, resolved
+from contml.contracts import LabelKind, OwnMetrics, Requirement
 from contml.data import Images, refuse_equal
 from contml.data.carve import with_validation
 from contml.data.features import with_features
 from contml.data.identity import item_names
-from contml.data.split import Task
+from contml.data.split import SPLIT_TITLES, Split, Task
+from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.evaluators import Evaluator
 from contml.labels.base import LabelSpace
+from contml.labels.captions import CaptionLabels
+from contml.labels.judged import JudgedItems
 from contml.labels.vectors import NumberLabels
-from contml.losses import LOSSES
 from contml.losses.driver import PairLoss
-from contml.losses.inputs import check_loss, check_requirement
+from contml.losses.inputs import Loss, check_loss, check_requirement
 from contml.losses.levels import LevelLosses, MatryoshkaLoss
 from contml.losses.regularizers import RegularizedLoss
 from contml.models import EmbeddingModel
@@ -40,15 +40,157 @@ from contml.training import Trainer, TrainingStep, stages_of
 from contml.training.setup import check_flip
 from contml.training.trackers import check_installed
 
-#: The kinds of results, the first that a config belongs to.
-RESULT_KINDS: Sequence[type[Results]] = (CaptionResults, JudgmentResults, RetrievalResults)
-
 
 def _absolute(value: Any) -> Any:
     """Return an option with absolute paths, also in sections by name (`task.labels`)."""
     if isinstance(value, Path):
         return value.expanduser().absolute()
     return {key: _absolute(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+class RunResult(NamedTuple):
+    """The result of a run.
+
+    Attributes:
+        task: the data.
+        evaluated: the metrics, and of which split and weights.
+        found: the ranking or the captions of this split.
+        missing: rows of the split that could not be read.
+        val: what was found on the validation split, and its unreadable rows; None: no calibration is fitted to it.
+        train: training items, their embeddings and the unreadable ones, that answer with labels; None: none do.
+    """
+
+    task: Task
+    evaluated: Evaluated
+    found: Any
+    missing: Tensor
+    val: tuple[Any, Tensor] | None = None
+    train: tuple[Split, Tensor, Tensor] | None = None
+
+    @property
+    def split(self) -> Split:
+        """The split of the metrics."""
+        return self.task.splits[self.evaluated.split]
+
+
+class Results(Evaluator):
+    """Evaluates the model of a run, and saves, reads and reports the result: one kind of results.
+
+    Args:
+        experiment: the experiment of the run.
+        model: the model, if there is one yet.
+
+    Attributes:
+        ranked: whether a gallery is ranked: it has at least two items, and a calibration is fitted on validation.
+        unranked: why there are no rankings to compare with labels; "" where there are.
+        embeds: whether the model is an embedding.
+        counts_queries: whether a split has queries.
+        evaluates_training: whether it evaluates validation data during training too, in place of the training step.
+        usage: the line of code that uses the model of a run.
+    """
+
+    ranked: ClassVar[bool] = False
+    unranked: ClassVar[str] = ""
+    embeds: ClassVar[bool] = True
+    counts_queries: ClassVar[bool] = True
+    evaluates_training: ClassVar[bool] = False
+    usage: ClassVar[str] = "embeddings = model.embed(['a.jpg', 'b.jpg'])  # [2, d]"
+
+    def __init__(self, experiment: Experiment, model: Any = None) -> None:  # noqa: ARG002
+        self.experiment = experiment
+
+    @staticmethod
+    def belongs_to(config: Config) -> bool:  # noqa: ARG004
+        """Return whether a config has results of this kind."""
+        return True
+
+    @staticmethod
+    def check_config(config: Config, document: Document) -> None:
+        """Refuse a config whose sections do not go together.
+
+        Raises:
+            InputError: they do not.
+        """
+
+    @staticmethod
+    def check_labels(labels: LabelSpace, sampler: str) -> None:
+        """Refuse labels that have results of another kind.
+
+        Raises:
+            InputError: they have.
+        """
+        if isinstance(labels, JudgedItems):
+            raise InputError("sampler", sampler, "must be judged, since labels are judgments of some items together")
+
+    @staticmethod
+    def facts(task: Task) -> list[tuple[str, str]]:
+        """Return what a check says of the labels: the unit of label distances, and words without a vector."""
+        facts = [("label distance", task.evaluated.labels.unit)]
+        for name, split in task.splits.items():
+            labels = split.labels
+            if isinstance(labels, CaptionLabels) and labels.unknown:
+                words = labels.unknown
+                dropped = f"; {labels.dropped:,} captions dropped" if labels.dropped else ""
+                text = f"{sum(words.values()):,}, {len(words):,} different, most often '{next(iter(words))}'{dropped}"
+                facts.append((f"{SPLIT_TITLES[name]} words without a vector", text))
+        return facts
+
+    @staticmethod
+    def in_a_batch(labels: LabelSpace) -> str:
+        """Return the label distances of the pairs of a batch."""
+        distances, known = labels.pairwise(), labels.known()
+        counted = ~torch.eye(len(labels), dtype=torch.bool, device=distances.device)
+        counted = counted if known is None else counted & known
+        pairs, measure = distances[counted], labels.measure
+        share = "" if known is None else f"; {len(pairs):,} of {len(labels) * (len(labels) - 1):,} pairs are known"
+        if not len(pairs):
+            return f"none{share}"
+        low, high, mean = (measure.text(float(each)) for each in (pairs.min(), pairs.max(), pairs.mean()))
+        return f"{low} to {high}, mean {mean}{share}"
+
+    @staticmethod
+    def few(task: Task) -> str:  # noqa: ARG004
+        """Return what a training says of data that leave out much; "" if they do not."""
+        return ""
+
+    @staticmethod
+    def build(
+        experiment: Experiment,  # noqa: ARG004
+        network: EmbeddingModel,
+        task: Task,  # noqa: ARG004
+        weights: bool,  # noqa: ARG004
+    ) -> tuple[nn.Module, dict[str, Any]]:
+        """Return the model with this network, and what it adds to the data of a training step."""
+        return network, {}
+
+    @staticmethod
+    def network(model: Any) -> EmbeddingModel:
+        """Return the network that embeds images."""
+        assert isinstance(model, EmbeddingModel)
+        return model
+
+    @staticmethod
+    def fitted(model: Any, weights: dict[str, Tensor], path: Path) -> Any:  # noqa: ARG004
+        """Return the model that takes these weights, which were read from `path`."""
+        return model.fitted_to(weights)
+
+    @abstractmethod
+    def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> RunResult:
+        """Evaluate what a run has saved."""
+
+    @abstractmethod
+    def save(self, run: Run, result: RunResult, model: Any) -> None:
+        """Save what was found, the main metric of each query, and the evaluation."""
+
+    @abstractmethod
+    def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:
+        """Write the report; `pair`: the rows to explain."""
+
+
+def learns_judgments(config: Config) -> bool:
+    """Return whether the training step of a config learns from judgments between items."""
+    step = config.parts["step"].constructor
+    return isinstance(step, type) and issubclass(step, TrainingStep) and step.judged
 
 
 class BuiltTask(NamedTuple):
@@ -70,7 +212,7 @@ class BuiltStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Experiment:
-    """A validated config, its name, and its document for the origin of errors.
+    """A validated config, its name, its document for the origin of errors, and its kind of results.
 
     `task`: its data if already read. `built`: these with a validation split, if already drawn. `preset`: what was
     chosen for the user's own data.
@@ -79,6 +221,7 @@ class Experiment:
     name: str
     config: Config
     document: Document
+    results: type[Results]
     task: Task | None = field(default=None, compare=False, repr=False)
     built: BuiltTask | None = field(default=None, compare=False, repr=False)
     preset: Preset = field(default=Preset(), compare=False, repr=False)
@@ -184,11 +327,6 @@ class Experiment:
         named, key = self.config.parts["training"].options["metrics"] or {}, ("training", "metrics")
         return {name: import_user_code(self.document, (*key, name), text, Tensor) for name, text in named.items()}
 
-    @property
-    def results(self) -> type[Results]:
-        """The kind of results: rankings, judgments, or captions."""
-        return next(kind for kind in RESULT_KINDS if kind.belongs_to(self.config))
-
     def build_model(self, task: Task, weights: bool = True) -> nn.Module:
         """The model of a task: an embedding, or a captioner; `weights` as in `build_network`."""
         return self.results.build(self, self.build_network(task, weights), task, weights)[0]
@@ -262,7 +400,7 @@ class Experiment:
             config=self.recorded,
             quiet=quiet,
         )
-        if self.results is JudgmentResults or self.metrics:  # also judged pairs, which are trained on as labels
+        if self.results.evaluates_training or self.metrics:
             trainer.evaluator = self.evaluator(model)
         return trainer
 
@@ -303,7 +441,7 @@ class Experiment:
         self._check_classes(labels.kind)  # before num_classes is found missing
         if "loss" in parts:
             loss = self._build_losses(data, network)
-            if not JudgmentResults.learned_by_step(self.config):  # else the step checks it
+            if not learns_judgments(self.config):  # else the step checks it
                 self._check_requirement(parts["loss"], loss.requires, labels.kind)
             data["loss"] = loss
         # Neighbours are searched by the graded labels, not by the binarized ones.
@@ -332,7 +470,7 @@ class Experiment:
         self._check_classes(kind)
         loss = parts["loss"].constructor if "loss" in parts else None
         # Other losses are checked when they are built; of judgments, the step checks the loss.
-        if isinstance(loss, type) and issubclass(loss, PairLoss) and not JudgmentResults.learned_by_step(self.config):
+        if isinstance(loss, type) and issubclass(loss, PairLoss) and not learns_judgments(self.config):
             self._check_requirement(parts["loss"], loss.requires, kind)
 
     def _check_classes(self, kind: LabelKind) -> None:
@@ -395,61 +533,3 @@ def _without_search(part: ConfiguredPart, labels: LabelSpace) -> tuple[Configure
 def first_process() -> bool:
     """Whether this is the main one of several training processes, known before they are connected."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def experiment(document: Document, name: str) -> Experiment:
-    """The experiment of a document.
-
-    Raises:
-        InputError: an error in the config, with file and line.
-    """
-    config = validate(document, schema())
-    for kind in RESULT_KINDS:
-        kind.check_config(config, document)
-    _check_several_losses(config, document)
-    if "loss" in config.parts:
-        _check_loss(config, document)
-    elif "regularizer" in config.parts:
-        raise document.error(("regularizer",), "there is no loss", hint="remove it, or add the section 'loss'")
-    _check_options(config)
-    return Experiment(name, config, document)
-
-
-def _check_options(config: Config) -> None:
-    """Build the parts that need no data, so that they check their options before data are read."""
-    for section, part in config.parts.items():
-        if section in ("task", "model") or ":" in part.name:  # these read data, or load weights; the user's own code
-            continue
-        data = config.parts["images"].options if section == "transform" else {}
-        if all(name in data for name, required in data_arguments(part.constructor).items() if required):
-            try:
-                part.build(**data)
-            except InputError as error:
-                if section == "published" or error.subject.startswith(f"{section}."):  # not one of what the data add
-                    raise
-
-
-def _check_several_losses(config: Config, document: Document) -> None:
-    """Levels and nested lengths have a loss each, which only the default step computes."""
-    model, step = config.parts["model"].options, config.parts["step"].name
-    for option, each in (("levels", "level"), ("nested_dims", "length")):
-        # Without a loss, levels are trained as one embedding.
-        if model[option] is not None and step != "embedding" and (option != "levels" or "loss" in config.parts):
-            got = f"one loss per {each}, but step {step} takes one loss for the whole embedding"
-            raise document.error(("model", option), got, hint="omit one of them")
-
-
-def _check_loss(config: Config, document: Document) -> None:
-    loss = config.parts["loss"]
-    if "miner" in config.parts and "miner" not in data_arguments(loss.constructor):
-        names = ", ".join(name for name, constructor in LOSSES.items() if "miner" in data_arguments(constructor))
-        got, hint = f"loss {loss.name} takes no miner", f"omit miner, or choose one of the losses {names}"
-        raise document.error(("miner",), got, hint=hint)
-    if "regularizer" in config.parts and config.parts["step"].name == "hdml":
-        got = "step hdml takes triplet_margin or n_pairs alone"
-        raise document.error(("regularizer",), got, hint="omit one of them")
-    sampler = config.parts["sampler"].name
-    draws_triplets = sampler == "triplets" or ":" in sampler  # the user's own sampler may draw triplets too
-    if loss.name == "triplet_margin" and loss.options["triplets"] == "batch" and not draws_triplets:
-        got, hint = f"batch, but the sampler is {sampler}", "use 'sampler: {name: triplets}', or omit triplets"
-        raise document.error(("loss", "triplets"), got, hint=hint)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from pydantic import TypeAdapter
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from contml._support.errors import InputError
 from contml._support.files import read_bytes, unreadable, write_json
 from contml._support.tensors import load_tensors, save_tensors
-from contml.app.experiment.run_results import Results, RunResult
+from contml.app.experiment.building import Experiment, RunResult
+from contml.app.experiment.run_results import RunResults
 from contml.app.experiment.saved_run import recorded_task
 from contml.captioning import tokenize
 from contml.captioning.captioner import Captioner, DecoderFactory
@@ -30,14 +31,11 @@ from contml.losses import LOSSES
 from contml.models import EmbeddingModel
 from contml.runs import Run
 
-if TYPE_CHECKING:
-    from contml.app.experiment.building import Experiment
-
 #: Largest file of captions in bytes.
 _CAPTIONS_LIMIT = 1 << 28
 
 
-class CaptionResults(Results, CaptionEvaluator):
+class CaptionResults(RunResults, CaptionEvaluator):
     """A run keeps the captions, and where a captioner with attention looked."""
 
     unranked = "trained a captioner, which ranks nothing"

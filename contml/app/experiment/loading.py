@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contml._support.errors import InputError, did_you_mean
 from contml._support.files import JOINTS, check_table_suffix
-from contml.app.experiment.names import config_names, config_path, data_task, refuse_data, task_table
+from contml.app.experiment.names import Preset, config_names, config_path, data_task, refuse_data, task_table
 from contml.config import Document, check_name, read
 from contml.config.source import check_numbers
 from contml.runs import Run, open_run
@@ -30,20 +30,6 @@ PRESETS = ("features", "finetune", "quick")
 #: Overrides that name the network, or what is trained on: then no preset is chosen.
 _FEATURES = "images.features="
 _NAMES_NETWORK = ("backbone=", "model=", "model.backbone=", "model.weights=", _FEATURES)
-
-
-class Preset(NamedTuple):
-    """What was chosen.
-
-    Attributes:
-        name: one of `PRESETS`; "" where the config or an override names the network.
-        changes: to the config of your own data.
-        reason: in words, for the user.
-    """
-
-    name: str = ""
-    changes: tuple[str, ...] = ()
-    reason: str = ""
 
 
 def choose(name: str | None, weights: Path | None, config: str | None, overrides: Sequence[str]) -> Preset:
@@ -299,6 +285,6 @@ def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
 def _experiment(document: Document, name: str) -> Experiment:
     check_name(document, "task", task_table())
     check_numbers(document, "contml.app.experiment.parts:schema", task_table().path)
-    from contml.app.experiment.building import experiment  # here: it imports torch
+    from contml.app.experiment.parts import experiment  # here: it imports torch
 
     return experiment(document, name)

@@ -8,10 +8,24 @@ from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from contml._support.errors import InputError, did_you_mean
 from contml._support.imports import LazyTable, import_by_name
+
+
+class Preset(NamedTuple):
+    """What was chosen.
+
+    Attributes:
+        name: one of `PRESETS` of loading.py; "" where the config or an override names the network.
+        changes: to the config of your own data.
+        reason: in words, for the user.
+    """
+
+    name: str = ""
+    changes: tuple[str, ...] = ()
+    reason: str = ""
 
 
 @cache

@@ -7,175 +7,41 @@ from __future__ import annotations
 
 import platform
 import shlex
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from contml._support.errors import InputError
 from contml._support.files import read_record, write_json
 from contml._support.imports import versions
 from contml._support.tensors import save_tensors
 from contml._support.text import duration
+from contml.app.experiment.building import Experiment, Results, RunResult, learns_judgments
 from contml.app.experiment.saved_run import recorded_task, saved_embeddings
 from contml.config import Config, Document, data_arguments, dump
 from contml.contracts import OwnMetrics
 from contml.data.identity import DataRecord, item_names
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.evaluation.evaluated import Evaluated, value_text
-from contml.evaluation.evaluators import Evaluator, RetrievalEvaluator
+from contml.evaluation.evaluators import RetrievalEvaluator
 from contml.evaluation.judgments import JudgmentEvaluator
 from contml.evaluation.results import QueryValues
 from contml.labels.base import LabelSpace
-from contml.labels.captions import CaptionLabels
 from contml.labels.judged import JudgedItems, PairLabels
-from contml.models import EmbeddingModel
 from contml.runs import Run
 from contml.search.calibration import Calibration, save_calibration
 from contml.search.labelled_items import LabelledItems
-from contml.training import TrainingStep
 
 if TYPE_CHECKING:
-    from contml.app.experiment.building import Experiment
     from contml.app.report.page import Content
 
 
-class RunResult(NamedTuple):
-    """The result of a run.
-
-    Attributes:
-        task: the data.
-        evaluated: the metrics, and of which split and weights.
-        found: the ranking or the captions of this split.
-        missing: rows of the split that could not be read.
-        val: what was found on the validation split, and its unreadable rows; None: no calibration is fitted to it.
-        train: training items, their embeddings and the unreadable ones, that answer with labels; None: none do.
-    """
-
-    task: Task
-    evaluated: Evaluated
-    found: Any
-    missing: Tensor
-    val: tuple[Any, Tensor] | None = None
-    train: tuple[Split, Tensor, Tensor] | None = None
-
-    @property
-    def split(self) -> Split:
-        """The split of the metrics."""
-        return self.task.splits[self.evaluated.split]
-
-
-class Results(Evaluator):
-    """Evaluates the model of a run, and saves, reads and reports the result: one kind of results.
-
-    Args:
-        experiment: the experiment of the run.
-        model: the model, if there is one yet.
-
-    Attributes:
-        ranked: whether a gallery is ranked: it has at least two items, and a calibration is fitted on validation.
-        unranked: why there are no rankings to compare with labels; "" where there are.
-        embeds: whether the model is an embedding.
-        counts_queries: whether a split has queries.
-        usage: the line of code that uses the model of a run.
-    """
-
-    ranked: ClassVar[bool] = False
-    unranked: ClassVar[str] = ""
-    embeds: ClassVar[bool] = True
-    counts_queries: ClassVar[bool] = True
-    usage: ClassVar[str] = "embeddings = model.embed(['a.jpg', 'b.jpg'])  # [2, d]"
-
-    def __init__(self, experiment: Experiment, model: Any = None) -> None:  # noqa: ARG002
-        self.experiment = experiment
-
-    @staticmethod
-    def belongs_to(config: Config) -> bool:  # noqa: ARG004
-        """Return whether a config has results of this kind."""
-        return True
-
-    @staticmethod
-    def check_config(config: Config, document: Document) -> None:
-        """Refuse a config whose sections do not go together.
-
-        Raises:
-            InputError: they do not.
-        """
-
-    @staticmethod
-    def check_labels(labels: LabelSpace, sampler: str) -> None:
-        """Refuse labels that have results of another kind.
-
-        Raises:
-            InputError: they have.
-        """
-        if isinstance(labels, JudgedItems):
-            raise InputError("sampler", sampler, "must be judged, since labels are judgments of some items together")
-
-    @staticmethod
-    def facts(task: Task) -> list[tuple[str, str]]:
-        """Return what a check says of the labels: the unit of label distances, and words without a vector."""
-        facts = [("label distance", task.evaluated.labels.unit)]
-        for name, split in task.splits.items():
-            labels = split.labels
-            if isinstance(labels, CaptionLabels) and labels.unknown:
-                words = labels.unknown
-                dropped = f"; {labels.dropped:,} captions dropped" if labels.dropped else ""
-                text = f"{sum(words.values()):,}, {len(words):,} different, most often '{next(iter(words))}'{dropped}"
-                facts.append((f"{SPLIT_TITLES[name]} words without a vector", text))
-        return facts
-
-    @staticmethod
-    def in_a_batch(labels: LabelSpace) -> str:
-        """Return the label distances of the pairs of a batch."""
-        distances, known = labels.pairwise(), labels.known()
-        counted = ~torch.eye(len(labels), dtype=torch.bool, device=distances.device)
-        counted = counted if known is None else counted & known
-        pairs, measure = distances[counted], labels.measure
-        share = "" if known is None else f"; {len(pairs):,} of {len(labels) * (len(labels) - 1):,} pairs are known"
-        if not len(pairs):
-            return f"none{share}"
-        low, high, mean = (measure.text(float(each)) for each in (pairs.min(), pairs.max(), pairs.mean()))
-        return f"{low} to {high}, mean {mean}{share}"
-
-    @staticmethod
-    def few(task: Task) -> str:  # noqa: ARG004
-        """Return what a training says of data that leave out much; "" if they do not."""
-        return ""
-
-    @staticmethod
-    def build(
-        experiment: Experiment,  # noqa: ARG004
-        network: EmbeddingModel,
-        task: Task,  # noqa: ARG004
-        weights: bool,  # noqa: ARG004
-    ) -> tuple[nn.Module, dict[str, Any]]:
-        """Return the model with this network, and what it adds to the data of a training step."""
-        return network, {}
-
-    @staticmethod
-    def network(model: Any) -> EmbeddingModel:
-        """Return the network that embeds images."""
-        assert isinstance(model, EmbeddingModel)
-        return model
-
-    @staticmethod
-    def fitted(model: Any, weights: dict[str, Tensor], path: Path) -> Any:  # noqa: ARG004
-        """Return the model that takes these weights, which were read from `path`."""
-        return model.fitted_to(weights)
-
-    @abstractmethod
-    def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> RunResult:
-        """Evaluate what a run has saved."""
-
-    @abstractmethod
-    def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:
-        """Write the report; `pair`: the rows to explain."""
+class RunResults(Results):
+    """What a run keeps of its result, whatever its kind."""
 
     def names(self, split: Split) -> list[str]:
         """The names of the items of a split in the files of a run."""
@@ -218,7 +84,7 @@ class Results(Evaluator):
         return write_report(run.folder, content, result.split, result.evaluated, about)
 
 
-class _EmbeddingResults(Results):
+class _EmbeddingResults(RunResults):
     """A run keeps the embeddings of the split."""
 
     def save(self, run: Run, result: RunResult, model: Any) -> None:
@@ -274,7 +140,7 @@ class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
         if labelled.coordinates is not None:
             found = labelled.evaluate(result.found.embeddings, result.missing, result.split)
             by_labels = replace(evaluated, evaluation=found.evaluation, by="labels")
-            Results.save(self, run, result._replace(evaluated=by_labels, found=found.ranking), None)
+            RunResults.save(self, run, result._replace(evaluated=by_labels, found=found.ranking), None)
 
     def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:
         """Write the report of a ranking."""
@@ -290,22 +156,17 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
 
     unranked = "trained on judgments, so that its items have no labels"
     counts_queries = False
+    evaluates_training = True  # also of judged pairs, which are trained on as labels
 
     @staticmethod
     def belongs_to(config: Config) -> bool:
         """Return whether a config learns from judgments between items, and not from labels of items."""
-        return JudgmentResults.learned_by_step(config) or config.parts["sampler"].name == "judged"
-
-    @staticmethod
-    def learned_by_step(config: Config) -> bool:
-        """Return whether the training step is one for judgments."""
-        step = config.parts["step"].constructor
-        return isinstance(step, type) and issubclass(step, TrainingStep) and step.judged
+        return learns_judgments(config) or config.parts["sampler"].name == "judged"
 
     @staticmethod
     def check_config(config: Config, document: Document) -> None:
         """Refuse batches without whole judgments, and what compares labels of items, for a step for judgments."""
-        if not JudgmentResults.learned_by_step(config):
+        if not learns_judgments(config):
             return
         parts, step, sampler = config.parts, config.parts["step"], config.parts["sampler"].name
         if sampler != "judged" and ":" not in sampler:  # the user's own sampler may draw judgments too
@@ -364,7 +225,7 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
         if few:
             text += ". These are few"
             if any(line[1] == "split" and line[2].startswith("drawn by item") for line in task.columns):
-                text += ": task.by=judgment keeps all, with items that are in training and in test"
+                text += ": task.judgments.by=judgment keeps all, with items that are in training and in test"
         return text, few
 
     def query_values(self, metric: str, result: RunResult) -> QueryValues:

@@ -15,10 +15,10 @@ from contml._support.errors import InputError, one_line
 from contml._support.files import write
 from contml._support.progress import note
 from contml._support.text import plain_text
-from contml.app.experiment.building import Experiment, first_process
+from contml.app.experiment.building import Experiment, Results, RunResult, first_process
 from contml.app.experiment.checking import report_columns
 from contml.app.experiment.loading import load_run
-from contml.app.experiment.run_results import Results, RunResult, training_of
+from contml.app.experiment.run_results import training_of
 from contml.app.experiment.saved_run import (
     check_config,
     how_to_train_longer,

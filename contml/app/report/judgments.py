@@ -97,7 +97,7 @@ class JudgmentKind(ABC):
         return float(errors.judged[n])
 
 
-class _Pairs(JudgmentKind):
+class _PairErrors(JudgmentKind):
     """Judged pairs; a judgment contradicts the model by the difference of the places of the pair."""
 
     labels: PairLabels
@@ -142,7 +142,7 @@ class _Pairs(JudgmentKind):
         return by_model, by_judges
 
 
-class _Rankings(JudgmentKind):
+class _RankingErrors(JudgmentKind):
     """Graded lists; a list contradicts the model by its nDCG."""
 
     labels: RankingLabels
@@ -185,7 +185,7 @@ class _Rankings(JudgmentKind):
         return f"{self.labels.of} {value:.3g}"
 
 
-class _Triplets(JudgmentKind):
+class _TripletErrors(JudgmentKind):
     """Triplets, with or without an anchor; one contradicts the model by the judges against it and by its margin."""
 
     labels: TripletLabels
@@ -266,9 +266,9 @@ class _Triplets(JudgmentKind):
 
 #: What pages say of judgments, by their label space.
 JUDGMENT_KINDS: dict[type[LabelSpace], type[JudgmentKind]] = {
-    PairLabels: _Pairs,
-    TripletLabels: _Triplets,
-    RankingLabels: _Rankings,
+    PairLabels: _PairErrors,
+    TripletLabels: _TripletErrors,
+    RankingLabels: _RankingErrors,
 }
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from contml import work
 from contml._support.errors import InputError, did_you_mean
 from contml._support.files import check_new_file, write
-from contml.app.trials.plan import Cell, Item, cells, seconds_left
-from contml.app.trials.record import Record, Result, train_missing
+from contml.app.trials.plan import Cell, TrainingItem, cells, seconds_left
+from contml.app.trials.record import FinishedTrainings, Result, train_missing
 from contml.app.trials.suite import Suite, read_suite
 
 #: What stands on the page below this heading is written by hand, and kept.
@@ -103,7 +103,7 @@ def benchmark(
     deadline = time.monotonic() + 60 * minutes
     suite = read_suite(name)
     places = {} if plan else _parse_places(suite, given, inputs)
-    out, record = page_of(results, name), Record(trainings_of(results, name))
+    out, record = page_of(results, name), FinishedTrainings(trainings_of(results, name))
     names = [*suite.sets, *suite.methods]
     if unknown := next((each for each in only if each not in names), None):
         raise InputError("--only", unknown, hint=did_you_mean(unknown, names, f"choose of {', '.join(names)}"))
@@ -119,12 +119,12 @@ def benchmark(
             on_line(f"{set_name}: {part}")
         return chosen
 
-    def on_done(item: Item) -> None:
+    def on_done(item: TrainingItem) -> None:
         result = record[item.key]
         score = f"{result['value']:.4f}" if "value" in result else "failed"
         on_line(f"{item}: {score} in {result['seconds']:.1f} s")
 
-    def known(set_name: str, part: Benchmark) -> list[Item]:
+    def known(set_name: str, part: Benchmark) -> list[TrainingItem]:
         items = [item for cell in part.cells for item in cell.known(record)]
         if any(item.key not in record for item in items):
             if time.monotonic() >= deadline:  # features may take long

@@ -28,7 +28,7 @@ from contml.app.trials.runs import (
     test_set_title,
     title_of_key,
 )
-from contml.app.trials.table import Cell, escaped, markdown, mean_text
+from contml.app.trials.table import TableCell, escaped, markdown, mean_text
 from contml.app.trials.verdict import Key, SettingResult, Verdict, verdict
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.evaluated import epoch_text
@@ -126,7 +126,7 @@ class RunTable:
         return ", ".join(titles[key] + cell for key, cell in cells.items() if cell != ABSENT) or "ours"
 
     @cached_property
-    def lines(self) -> list[list[Cell]]:
+    def lines(self) -> list[list[TableCell]]:
         """The table: a line of titles, and a line for each row."""
         rows = self.rows
         columns = [[title_of_key(key), *(row.cells[n] for row in rows)] for n, key in enumerate(self.keys)]
@@ -135,13 +135,13 @@ class RunTable:
         if any(row.folds for row in rows):
             columns.append(["folds", *(str(len(row.folds)) for row in rows)])
         epochs = [epoch_text([run.evaluated.epoch for run in row.runs], row.untrained) for row in rows]
-        cells = [[Cell(text) for text in column] for column in [*columns, ["epoch", *epochs]]]
+        cells = [[TableCell(text) for text in column] for column in [*columns, ["epoch", *epochs]]]
         for metric in self.metrics:
             score, found = self.score(metric), self.verdicts.get(metric.partition("/")[0])
             title = metric if score is None else self.evaluation.titled(metric, score.title)
             best = None if found is None else found.best
             texts = [mean_text(row.values(metric), self.measure(metric)) for row in rows]
-            cells.append([Cell(title), *(Cell(text, n == best) for n, text in enumerate(texts))])
+            cells.append([TableCell(title), *(TableCell(text, n == best) for n, text in enumerate(texts))])
         return [list(line) for line in zip(*cells, strict=True)]
 
     @property
@@ -194,7 +194,7 @@ class RunTable:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """One table per split; `left_out`: runs without metrics, and why; `notes`: what to know about the tables."""
 
     tables: tuple[RunTable, ...]
@@ -225,7 +225,7 @@ def _markdown_list(entries: Sequence[str]) -> list[str]:
     return ["\n".join(f"- {escaped(entry)}" for entry in entries)] if entries else []
 
 
-def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> Comparison:
+def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> RunComparison:
     """Read runs, and compare the runs that were tested on the same data.
 
     Args:
@@ -253,7 +253,7 @@ def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> Comparison:
         notes += [*repeats, *_notes(rows, distinct_runs)]
         shown = metrics or dict.fromkeys(name for run in distinct_runs for name in usual(run.evaluation))
         tables.append(RunTable(test_set_title(test_set, runs), columns, tuple(rows), tuple(shown)))
-    return Comparison(tuple(tables), tuple(left_out), tuple(notes))
+    return RunComparison(tuple(tables), tuple(left_out), tuple(notes))
 
 
 def _rows(runs: Sequence[EvaluatedRun]) -> tuple[list[Row], tuple[str, ...]]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml._support.files import write
 from contml.app.experiment import Experiment, extract_features, load
-from contml.app.trials.plan import UNIT, Item, data_key
+from contml.app.trials.plan import UNIT, TrainingItem, data_key
 from contml.app.trials.record import Result, result_of
 from contml.app.trials.suite import SCORES, Inputs, Suite, filled
 from contml.config.document import COMMAND_LINE_NAME
@@ -44,7 +44,7 @@ def check_methods(suite: Suite, pairs: Sequence[tuple[str, str]], places: Mappin
     Args:
         suite: the suite.
         pairs: sets and methods.
-        places: as of `Item`; a place that is missing stands for itself.
+        places: as of `TrainingItem`; a place that is missing stands for itself.
 
     Raises:
         InputError: the first error.
@@ -147,7 +147,7 @@ def write_components(features: Path, out: Path, components: int | None) -> None:
     write_features(out, found.names, splits, values)
 
 
-def measure(item: Item) -> Result:
+def measure(item: TrainingItem) -> Result:
     """The result of a training: the first score of the suite, and on the test split all scores of each query.
 
     Every item of the split is a query. It searches all other items, without its own group.
@@ -159,7 +159,7 @@ def measure(item: Item) -> Result:
     return result_of(lambda: _measured(item, split))
 
 
-def _measured(item: Item, split: Split) -> Result:
+def _measured(item: TrainingItem, split: Split) -> Result:
     with errors_of(item.set_name):
         embeddings = _baseline(item) if item.method.baseline else _trained(item)
     found = evaluate(
@@ -223,7 +223,7 @@ def _groups(ranking: Ranking) -> list[Any]:
     return (ranking.items[:, 0] if ranking.items.shape[1] == 1 else ranking.items).tolist()
 
 
-def _task_key(item: Item) -> tuple[Any, ...]:
+def _task_key(item: TrainingItem) -> tuple[Any, ...]:
     return item.suite.model_dump_json(), item.set_name, tuple(sorted(item.places.items())), item.split
 
 
@@ -246,7 +246,7 @@ def _read_from(suite: Suite, folder: Path) -> list[str]:
     return [] if suite.inputs is None else [f"images.features={folder / 'features.npz'}"]
 
 
-def _trained(item: Item) -> Tensor:
+def _trained(item: TrainingItem) -> Tensor:
     """Train the head or the network, and embed the split with its last weights, `[N, d]`."""
     torch.set_num_threads(1)
     changes = filled([*item.suite.train, *item.method.changes], item.places)
@@ -262,7 +262,7 @@ def _trained(item: Item) -> Tensor:
 # Baselines
 
 
-def _baseline(item: Item) -> Tensor:
+def _baseline(item: TrainingItem) -> Tensor:
     """Features as they are, or labels that are predicted from them, `[N, d]`."""
     task = _task(*_task_key(item))
     options = dict(word.split("=") for word in item.options.split())

@@ -35,7 +35,7 @@ UNIT = 10_000
 
 
 @dataclass(frozen=True)
-class Item:
+class TrainingItem:
     """A training, and the split on which it is measured.
 
     Attributes:
@@ -120,7 +120,7 @@ class Cell:
 
     Attributes:
         suite: the suite.
-        places: as of `Item`.
+        places: as of `TrainingItem`.
         set_name: the data set.
         method_name: the method.
     """
@@ -129,7 +129,7 @@ class Cell:
     places: Mapping[str, str]
     set_name: str
     method_name: str
-    _items: dict[tuple[str, int, str], Item] = field(default_factory=dict, init=False, repr=False)
+    _items: dict[tuple[str, int, str], TrainingItem] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def method(self) -> Method:
@@ -161,7 +161,7 @@ class Cell:
     def _further_count(self) -> int:
         return self.suite.further if any(axis.key for axis in self.method.axes) else 0
 
-    def trials(self, results: Mapping[str, Result]) -> list[Item]:
+    def trials(self, results: Mapping[str, Result]) -> list[TrainingItem]:
         """The trials that are known: the first round, and the second one when the first is finished."""
         if not self.chooses:
             return self._chooser.trials(results)
@@ -172,7 +172,7 @@ class Cell:
         second = self.method.further(chosen.options, self._further_count)
         return [*first, *(self._item(options, TRIAL_SEED, "val") for options in second)]
 
-    def tests(self, results: Mapping[str, Result]) -> list[Item]:
+    def tests(self, results: Mapping[str, Result]) -> list[TrainingItem]:
         """The trainings of the best option; none before all trials are finished."""
         trials = self.trials(results)
         if any(item.key not in results for item in trials):
@@ -183,7 +183,7 @@ class Cell:
         """How many trainings are finished."""
         return sum(item.key in results for item in self.known(results))
 
-    def known(self, results: Mapping[str, Result]) -> list[Item]:
+    def known(self, results: Mapping[str, Result]) -> list[TrainingItem]:
         """Its trainings that are known so far: its own trials, and the trainings of the chosen option."""
         return [*(self.trials(results) if self.chooses else ()), *self.tests(results)]
 
@@ -191,8 +191,8 @@ class Cell:
         """Whether all trainings are finished."""
         return self.done(results) == self.total
 
-    def _item(self, options: str, seed: int, split: Literal["val", "test"]) -> Item:
-        made = Item(self.suite, self.places, self.set_name, self.method_name, options, seed, split)
+    def _item(self, options: str, seed: int, split: Literal["val", "test"]) -> TrainingItem:
+        made = TrainingItem(self.suite, self.places, self.set_name, self.method_name, options, seed, split)
         return self._items.setdefault((options, seed, split), made)  # its key is computed once
 
 
@@ -201,7 +201,7 @@ def value(result: Result) -> float:
     return float(result.get("value", -math.inf))
 
 
-def _best(items: Iterable[Item], results: Mapping[str, Result]) -> Item:
+def _best(items: Iterable[TrainingItem], results: Mapping[str, Result]) -> TrainingItem:
     """The item with the highest score, of equal ones the first."""
     return max(items, key=lambda item: value(results[item.key]))
 
@@ -211,7 +211,7 @@ def cells(suite: Suite, places: Mapping[str, str], only: Iterable[str] = ()) -> 
 
     Args:
         suite: the suite.
-        places: as of `Item`.
+        places: as of `TrainingItem`.
         only: names of sets and methods; empty: all. If it names no set, all sets; if no method, all methods.
     """
     names = set(only)

@@ -15,7 +15,7 @@ from contml._support.errors import DivergedError, InputError
 Result: TypeAlias = Mapping[str, Any]
 
 
-class Record(work.Lines[Result]):
+class FinishedTrainings(work.Lines[Result]):
     """The finished trainings in a file, a line each: the key, and the result."""
 
     of = "trainings"
@@ -35,7 +35,7 @@ class Record(work.Lines[Result]):
 def train_missing(
     plan: Callable[[], Iterable[work.ItemT]],
     function: Callable[[work.ItemT], Result],
-    record: Record,
+    record: FinishedTrainings,
     **options: Any,
 ) -> None:
     """Do all items of a plan that have no result.

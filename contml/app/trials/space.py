@@ -67,7 +67,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Range:
+class Interval:
     """Whole numbers or numbers from `low` to `high`, both included."""
 
     key: str
@@ -112,10 +112,10 @@ class Range:
         return f"{written_value(self.low)}..{written_value(self.high)}"
 
 
-Space: TypeAlias = "Sequence[Choice | Range]"
+Space: TypeAlias = "Sequence[Choice | Interval]"
 
 
-def parse_space(tries: Sequence[str], overrides: Sequence[str] = (), **numbers: int | None) -> list[Choice | Range]:
+def parse_space(tries: Sequence[str], overrides: Sequence[str] = (), **numbers: int | None) -> list[Choice | Interval]:
     """Parse `KEY=A,B,C` and `KEY=LOW..HIGH`.
 
     Args:
@@ -244,7 +244,7 @@ def _suggested(
     return study.ask(distributions).params
 
 
-def _parse(text: str) -> Choice | Range:
+def _parse(text: str) -> Choice | Interval:
     key, equals, raw_values = text.partition("=")
     if not (key and equals):
         raise InputError("--try", repr(text), _FORMS)
@@ -257,7 +257,7 @@ def _parse(text: str) -> Choice | Range:
             raise _refusal(key, raw_values, "the lower end of a range must be below the upper one")
         if max(map(abs, ends)) > _LARGEST:
             raise _refusal(key, raw_values, f"must be within {_LARGEST:g}")
-        return Range(key, *ends)
+        return Interval(key, *ends)
     values = _values(key, raw_values)
     texts = [written_value(value) for value in values]
     if range_texts := [text for text in texts if _is_range(key, text)]:

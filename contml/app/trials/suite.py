@@ -24,7 +24,7 @@ _BEYOND = 2
 
 
 @dataclass(frozen=True)
-class Score:
+class SuiteScore:
     """A score of a ranking: the higher, the better.
 
     Attributes:
@@ -40,13 +40,15 @@ class Score:
 
 #: The scores by name.
 SCORES = {
-    "label_distance@10": Score(
+    "label_distance@10": SuiteScore(
         "score",
         "the normalized score of label distance@10, 0 for a random ranking, 1 for the oracle",
         classes=False,
     ),
-    "recall@1": Score("Recall@1", "Recall@1, the share of the queries whose nearest item is of their class"),
-    "map_at_r": Score("MAP@R", "MAP@R, the mean average precision at the number of other items of a query's class"),
+    "recall@1": SuiteScore("Recall@1", "Recall@1, the share of the queries whose nearest item is of their class"),
+    "map_at_r": SuiteScore(
+        "MAP@R", "MAP@R, the mean average precision at the number of other items of a query's class"
+    ),
 }
 ScoreName: TypeAlias = Literal["label_distance@10", "recall@1", "map_at_r"]
 #: A change to a config, "KEY=VALUE"; or several, with spaces between them.

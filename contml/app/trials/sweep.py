@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeAlias
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder
 from contml.app.experiment import Experiment, OwnData, load, load_table, resume, train
-from contml.app.trials.record import Record, Result, result_of, train_missing
+from contml.app.trials.record import FinishedTrainings, Result, result_of, train_missing
 from contml.app.trials.space import Choice, Params, Space, draw, optuna_version, overrides_of, parse_space
 from contml.app.trials.sweep_result import Sweep, Trial, better, outcome, ranked
 from contml.app.trials.verdict import Key
@@ -123,7 +123,7 @@ def sweep(
     record = _SweepRecord(file, spec, {**spec, "config": base.document.values})
     all_trials = _Trials(space, sampler_name, count, seed, runs_of_trial, folder, record)
 
-    def on_done(item: _Training) -> None:
+    def on_done(item: _TrialTraining) -> None:
         _remove_weights(item.folder)
         values, fold = " ".join(overrides_of(item.params)), "" if item.fold is None else f", fold {item.fold}"
         on_line(f"trial {item.trial} ({values}), seed {item.seed}{fold}: {outcome(record[item.key], measure)}")
@@ -175,7 +175,7 @@ class _Source:
 
 
 @dataclass(frozen=True)
-class _Training:
+class _TrialTraining:
     """A training of a trial: an item of work.
 
     Attributes:
@@ -203,7 +203,7 @@ class _Training:
         return str(self.folder)
 
 
-class _SweepRecord(Record):
+class _SweepRecord(FinishedTrainings):
     """The file of a sweep: its spec in the first line, then the finished trainings.
 
     Args:
@@ -270,7 +270,7 @@ class _Trials:
     record: _SweepRecord
     tried: list[Params] = field(default_factory=list)
 
-    def trainings_of(self, n: int) -> list[_Training]:
+    def trainings_of(self, n: int) -> list[_TrialTraining]:
         """Return the trainings of a trial that are needed: none after one that failed."""
         found = []
         seeds, folds = (len(set(each)) for each in zip(*self.runs, strict=True))
@@ -278,7 +278,7 @@ class _Trials:
             several = f"_seed_{seed}" if seeds > 1 else ""
             several += "" if fold is None else f"_fold_{fold}"
             changes = (*overrides_of(self.tried[n]), *_fixed(seed, fold, folds))
-            found.append(_Training(n, self.tried[n], seed, fold, changes, self.folder / f"trial_{n:03d}{several}"))
+            found.append(_TrialTraining(n, self.tried[n], seed, fold, changes, self.folder / f"trial_{n:03d}{several}"))
             if "error" in self.record.get(found[-1].key, {}):
                 break
         return found
@@ -290,7 +290,7 @@ class _Trials:
         }
         return Trial.of(n, self.tried[n], done, self.folder)
 
-    def plan(self) -> list[_Training]:
+    def plan(self) -> list[_TrialTraining]:
         """Return the trainings of all rounds up to the first one that is not finished."""
         size = self.record.round_size or self.count
         for start in range(0, self.count, size):
@@ -307,7 +307,7 @@ class _Trials:
         return []
 
 
-def _train(source: _Source, item: _Training) -> Result:
+def _train(source: _Source, item: _TrialTraining) -> Result:
     """Train, and evaluate the best weights on the validation split; resume a training that was interrupted.
 
     Raises:
@@ -322,7 +322,7 @@ def _train(source: _Source, item: _Training) -> Result:
     return result
 
 
-def _trained(source: _Source, item: _Training) -> Result:
+def _trained(source: _Source, item: _TrialTraining) -> Result:
     experiment = source.load(item.changes)
     if not _resumed(experiment, item.folder):
         shutil.rmtree(item.folder, ignore_errors=True)

@@ -10,7 +10,7 @@ from contml._support.text import MISSING
 from contml.contracts import Measure
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """A text of a table, and whether it is the best of its column."""
 
     text: str
@@ -32,9 +32,9 @@ def mean_text(values: Sequence[float], measure: Measure) -> str:
     return f"{mean} ± {statistics.stdev(map(measure.of, values)):,.{len(mean.partition('.')[2])}f}"
 
 
-def markdown(rows: Sequence[Sequence[Cell | str]]) -> str:
+def markdown(rows: Sequence[Sequence[TableCell | str]]) -> str:
     """Return a table in Markdown. The first row is the header; the best cells are bold."""
-    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+    cells = [[cell if isinstance(cell, TableCell) else TableCell(cell) for cell in row] for row in rows]
     header, *lines = (
         " | ".join(f"**{escaped(text)}**" if best else escaped(text) for text, best in row) for row in cells
     )

@@ -250,7 +250,7 @@ def test_a_split_that_keeps_few_judgments_says_so(triplets, contml):
     kept = {name: split.labels.judged for name, split in task.splits.items()}
     assert facts["judgments"].startswith(f"{sum(kept.values())} of 200 are kept ({kept['train']} training, ")
     assert facts["judgments"].endswith(
-        "These are few: task.by=judgment keeps all, with items that are in training and in test"
+        "These are few: task.judgments.by=judgment keeps all, with items that are in training and in test"
     )
     err = contml("train", "table/triplets", *triplets)[2]
     assert f"judgments: {sum(kept.values())} of 200 are kept" in err
@@ -258,10 +258,10 @@ def test_a_split_that_keeps_few_judgments_says_so(triplets, contml):
 
 def test_items_in_both_parts_of_judgments_are_no_copies(triplets, tmp_path):
     """A split by judgment repeats them on purpose; a copy with another name is one."""
-    facts = dict(check(load("table/triplets", [*triplets, "task.by=judgment"])))
+    facts = dict(check(load("table/triplets", [*triplets, "task.judgments.by=judgment"])))
     assert "judgments" not in facts
     assert "repeated images" not in facts
     Image.open("0.png").save("1.png")
-    facts = dict(check(load("table/triplets", [*triplets, "task.by=judgment"])))
+    facts = dict(check(load("table/triplets", [*triplets, "task.judgments.by=judgment"])))
     assert facts["repeated images"].startswith("1 item has the image of another")
     assert "different labels" not in facts["repeated images"]

@@ -25,7 +25,12 @@ from support.runs import without_reports
 from support.tables import dials, write_table
 
 from contml.app.cli import main
+from contml.config import options
 from contml.models import EmbeddingModel
+from contml.training import Training
+
+#: A new option of a training changes no line of the list.
+OPTIONS = ", ".join(option.name for option in options(Training))
 
 GOLDEN = Path(__file__).parents[2] / "wrong_steps.txt"
 ITEMS = "--data items.csv --label reading"
@@ -361,7 +366,7 @@ def test_a_wrong_step_is_answered_by_one_line(desk, found, monkeypatch, capsys, 
     assert out == ""
     assert line.startswith("contml: ")
     assert not any(re.search("Traceback|Error|Warning", text) for text in columns)
-    line = line.replace(str(folder), "FOLDER").replace(str(port), "PORT")
+    line = line.replace(str(folder), "FOLDER").replace(str(port), "PORT").replace(OPTIONS, "ITS OPTIONS")
     found[what] = line
     assert contents(folder) == before, "something was written or lost"
     assert named in line

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 from support.refusals import refuses
 
-from contml.app.trials.space import Choice, Range, draw, grid, overrides_of, parse_space, written_value
+from contml.app.trials.space import Choice, Interval, draw, grid, overrides_of, parse_space, written_value
 from contml.config import from_overrides
 
 numbers = st.one_of(st.integers(-(10**9), 10**9), st.floats(-1e9, 1e9).map(lambda x: x + 0.0))
@@ -50,7 +50,7 @@ def test_a_range_is_read_back_and_its_values_lie_within(a, b):
         return
     low, high = sorted((a, b))
     part = the_only(f"loss.margin={written_value(low)}..{written_value(high)}")
-    assert part == Range("loss.margin", low, high)
+    assert part == Interval("loss.margin", low, high)
     assert part.is_integer == (isinstance(low, int) and isinstance(high, int))
     assert part.log == (low > 0 and high >= 10 * low)
     assert the_only(f"loss.margin={part}") == part
@@ -95,7 +95,7 @@ def test_random_values_are_those_of_optuna():
 
 
 def test_whole_numbers_and_the_logarithmic_scale():
-    assert the_only("model.dim=16..128") == Range("model.dim", 16, 128)
+    assert the_only("model.dim=16..128") == Interval("model.dim", 16, 128)
     assert not the_only("model.dim=16..128").log
     assert the_only("model.dim=16..256").log
     assert the_only("model.dim=16..256").points == (16, 64, 256)

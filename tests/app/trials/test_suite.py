@@ -12,7 +12,7 @@ from torch import nn
 
 from contml._support.imports import import_by_name
 from contml.app.trials.plan import Cell, cells, seconds_left
-from contml.app.trials.record import Record
+from contml.app.trials.record import FinishedTrainings
 from contml.app.trials.suite import Axis, Method, read_suite, suite_names
 from contml.config import Section, dump, from_overrides, read, validate
 from contml.losses import LOSSES, LogRatioLoss, NPairsLoss
@@ -334,7 +334,7 @@ RECORDED = [name for name in RECORDED if Path(name).stem not in OLD]
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded_trainings_are_read_and_are_of_the_suite(name):
     """A key of another value would be trained again: whoever changes a config that a suite uses finds it here."""
-    suite, results = read_suite(name), Record(ROOT / f"benchmarks/results/raw/{Path(name).stem}.jsonl")
+    suite, results = read_suite(name), FinishedTrainings(ROOT / f"benchmarks/results/raw/{Path(name).stem}.jsonl")
     known = {item.key for cell in cells(suite, {}) for item in cell.known(results)}
     assert results
     assert "graded_features" in RECORDED

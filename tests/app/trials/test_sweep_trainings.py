@@ -20,7 +20,7 @@ from support.refusals import refuses
 
 from contml.app.experiment import load
 from contml.app.trials.compare import compare
-from contml.app.trials.sweep import _Source, _train, _Training, sweep
+from contml.app.trials.sweep import _Source, _train, _TrialTraining, sweep
 from contml.runs import Run
 
 TRIES = ["loss.margin=0.01,0.1,0.3", "optimizer.lr=1e-4..1e-1"]
@@ -76,7 +76,7 @@ def test_folds_have_different_queries_that_cover_all_training_items(folder):
 
 
 def test_an_interrupted_training_is_resumed_and_one_of_other_options_begins_again(folder, monkeypatch):
-    job = _Training(0, {}, 3, None, ["training.select=val", "training.epochs=3"], folder / "trial_000")
+    job = _TrialTraining(0, {}, 3, None, ["training.select=val", "training.epochs=3"], folder / "trial_000")
     source = _Source("own.yaml", [], None, [])
     whole = _train(source, job)["value"]
     begun = []

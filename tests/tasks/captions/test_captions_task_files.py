@@ -145,11 +145,8 @@ def test_a_token_file_is_read_exactly(tmp_path):
 def test_encodings(tmp_path):
     path = tmp_path / "tokens.txt"
     path.write_bytes("a.jpg#0\tplain\nb.jpg#0\tcaf\xe9\n".encode("latin-1"))
-    with refuses(f"{path}:2", "utf-8 text (byte 0xe9)", hint="encoding"):
+    with refuses(f"{path}:2", "utf-8 text (byte 0xe9)", hint="UTF-8"):
         read_tokens(path)
-    assert read_tokens(path, "latin-1")["b.jpg"] == ["caf\xe9"]
-    with refuses("encoding", "latin-9999", "utf-8"):
-        read_tokens(path, "latin-9999")
 
 
 def test_captions_without_words_are_dropped_from_the_labels(flickr_folder):
@@ -243,20 +240,6 @@ def test_check_says_what_is_left_out_of_a_file_of_word_vectors(contml, tmp_path)
     assert status == 0, err
     counts = "2 of words that appeared before, 1 without a word"
     assert f"word vectors vectors.txt; rows left out: {counts}" in " ".join(out.split())
-
-
-def test_the_limits_of_word_vectors_can_be_raised(flickr_folder, monkeypatch):
-    words = {word for _, texts in scenes() for text in texts for word in text.replace(",", "").split()}
-    (flickr_folder / "vectors.txt").write_text("".join(f"{word} 1 {len(word)}\n" for word in words))
-    for name, limit, allowed in (("MAX_BYTES", 99, "99 bytes"), ("MAX_ROWS", 9, "at most 9")):
-        monkeypatch.setattr(f"contml.tasks.captions.distance.{name}", limit)
-        option = name.lower()
-        with refuses("vectors.txt", allowed=allowed, hint=f"set {option}=NUMBER to read more"):
-            flickr(str(flickr_folder), vectors="vectors.txt", **{option: 1})
-        assert "cat" in flickr(str(flickr_folder), vectors="vectors.txt").train.labels.words
-        monkeypatch.undo()
-    with refuses("max_bytes"):
-        flickr(str(flickr_folder), max_bytes=0)
 
 
 def test_captions_are_in_one_form(flickr_folder):

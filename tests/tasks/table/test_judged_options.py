@@ -35,11 +35,13 @@ def folder(tmp_path, monkeypatch):
 
 def test_options_reach_judgments_that_data_finds(folder):
     own = OwnData(folder / "pairs.csv", preset="quick")
-    found = load_table(own, None, ["task.by=judgment", "task.unit=points", "task.largest=10"]).task.train.labels
+    found = load_table(
+        own, None, ["task.judgments.by=judgment", "task.judgments.unit=points", "task.judgments.largest=10"]
+    ).task.train.labels
     assert found.measure.unit == "points"
     assert float(found.judged_pairs.distances.min()) == 2  # 10 minus the highest score, 8
     (folder / "ids.csv").write_text("a,b,score\n" + "".join(f"i{a},i{b},{9 - d}\n" for a, b, d in ROWS))
-    options = ["task.items=list.csv", "task.id_column=key", "task.by=judgment"]
+    options = ["task.judgments.items=list.csv", "task.judgments.id_column=key", "task.judgments.by=judgment"]
     train = load_table(OwnData(folder / "ids.csv", preset="quick"), None, options).task.train
     assert set(train.names) <= {f"{n}.png" for n in range(8)}
     listed = load_table(OwnData(folder / "ids.csv", image="file", preset="quick"), None, options).task.train
@@ -52,36 +54,37 @@ def test_options_reach_judgments_that_data_finds(folder):
         ("pairs", "group", "a", "the table has judgments"),
         ("pairs", "exclude_group", False, "the table has judgments"),
         ("triplets", "queries", 3, "the table has judgments"),
-        ("distances", "largest", 10.0, "distances of pairs"),
-        ("triplets", "largest", 10.0, "triplets"),
-        ("rankings", "unit", "points", "grades"),
-        ("triplets", "unit", "points", "triplets"),
-        ("pairs", "id_column", "key", "'key'"),
+        ("distances", "judgments.largest", 10.0, "distances of pairs"),
+        ("triplets", "judgments.largest", 10.0, "triplets"),
+        ("rankings", "judgments.unit", "points", "grades"),
+        ("triplets", "judgments.unit", "points", "triplets"),
+        ("pairs", "judgments.id_column", "key", "'key'"),
         ("pairs", "image", "a", "'a'"),
-        ("labels", "by", "judgment", "the table has labels"),
-        ("labels", "largest", 10.0, "the table has labels"),
-        ("labels", "unit", "points", "the table has labels"),
-        ("labels", "items", "list.csv", "the table has labels"),
-        ("labels", "id_column", "key", "the table has labels"),
+        ("labels", "judgments.by", "judgment", "the table has labels"),
+        ("labels", "judgments.largest", 10.0, "the table has labels"),
+        ("labels", "judgments.unit", "points", "the table has labels"),
+        ("labels", "judgments.items", "list.csv", "the table has labels"),
+        ("labels", "judgments.id_column", "key", "the table has labels"),
     ],
 )
 def test_an_option_that_the_data_do_not_use_is_refused(folder, form, option, value, got):
+    section, _, name = option.rpartition(".")
     with refuses(option, got=got, hint="omit it"):
-        file(f"{form}.csv", **{option: value})
+        file(f"{form}.csv", **({section: {name: value}} if section else {name: value}))
 
 
 def test_by_is_refused_where_a_column_names_the_split(folder):
     lines = FORMS["pairs"].splitlines()
     named = [f"{line},{'split' if n == 0 else 'train' if n % 2 else 'test'}" for n, line in enumerate(lines)]
     (folder / "named.csv").write_text("\n".join(named))
-    with refuses("by", got="'split' names the split"):
-        file("named.csv", by="item")
+    with refuses("judgments.by", got="'split' names the split"):
+        file("named.csv", judgments={"by": "item"})
 
 
 def test_items_are_vectors(folder):
     text = "a,b,score\n" + "".join(f"i{a},i{b},{9 - d}\n" for a, b, d in ROWS)
     (folder / "ids.csv").write_text(text)
-    task = file("ids.csv", items="vectors.npz", by="judgment")
+    task = file("ids.csv", judgments={"items": "vectors.npz", "by": "judgment"})
     assert task.train.feature_dim == 3
     row = task.train.names.index("i2")
     assert task.train.image(row).tolist() == [0, 0, 1]
@@ -89,18 +92,18 @@ def test_items_are_vectors(folder):
     assert "model.backbone=features" in changes
     (folder / "ids.csv").write_text(text + "i1,i99,3\n")
     with refuses("ids.csv:30: b", got="no vector of 'i99' in vectors.npz"):
-        file("ids.csv", items="vectors.npz")
+        file("ids.csv", judgments={"items": "vectors.npz"})
     np.savez(folder / "twice.npz", names=["i1", "i1"], features=np.eye(2, 3, dtype=np.float32))
     with refuses("twice.npz", got="two vectors of 'i1'"):
-        file("ids.csv", items="twice.npz")
+        file("ids.csv", judgments={"items": "twice.npz"})
     with refuses("root", got="'.'"):
-        file("ids.csv", items="vectors.npz", root=".")
+        file("ids.csv", judgments={"items": "vectors.npz"}, root=".")
 
 
 def test_two_names_of_one_image_are_one_item(folder):
     text = FORMS["pairs"] + "./0.png,7.png,3\n"
     (folder / "twice.csv").write_text(text)
-    task = file("twice.csv", by="judgment")
+    task = file("twice.csv", judgments={"by": "judgment"})
     names = {name for split in task.splits.values() for name in split.names}
     assert names == {f"{n}.png" for n in range(8)}
     assert sum(int(split.labels.judged_pairs.counts.sum()) for split in task.splits.values()) == len(ROWS) + 1

@@ -64,10 +64,10 @@ def test_grades_or_distances_of_queries(read):
 
 def test_items_of_a_second_table(read):
     text = "anchor,x,y,choice\ni0,i1,i2,x\ni3,i4,i5,i5\n"
-    task = read(text, items="items.csv")
+    task = read(text, judgments={"items": "items.csv"})
     assert sorted([*task.train.names, *task.test.names]) == [f"{n}.png" for n in range(6)]
     with refuses("table.csv:3: y", got="'i99' in items.csv"):
-        read(text.replace("i5,i5", "i99,i4"), items="items.csv")
+        read(text.replace("i5,i5", "i99,i4"), judgments={"items": "items.csv"})
 
 
 def test_a_drawn_split_shares_no_item_unless_it_is_by_judgment(read):
@@ -81,10 +81,10 @@ def test_a_drawn_split_shares_no_item_unless_it_is_by_judgment(read):
     assert left_out >= task.train.labels.left_out  # answers, of which a triplet may have several
     (line,) = [line for line in task.columns if line[1] == "split"]
     assert f"{task.train.labels.left_out} judgments left out" in line[2]
-    shared = read(text, by="judgment")
+    shared = read(text, judgments={"by": "judgment"})
     assert set(shared.test.names) <= set(shared.train.names)
     assert sum(split.labels.counts.sum() for split in (shared.train, shared.test)) == 60
-    assert [split.names for split in read(text, by="judgment").splits.values()] == [
+    assert [split.names for split in read(text, judgments={"by": "judgment"}).splits.values()] == [
         s.names for s in shared.splits.values()
     ]
 
@@ -153,9 +153,9 @@ def test_a_wrong_table_is_one_line(read, text, subject, got):
 @pytest.mark.parametrize("mark", ["&", " ", ":"])
 def test_a_delimiter_that_is_not_found_is_named(read, mark):
     text = GRADES.replace(",", mark)
-    with refuses("table.csv", got=f"query{mark}item{mark}grade", hint="task.delimiter"):
+    with refuses("table.csv", got=f"query{mark}item{mark}grade", hint="task.table.delimiter"):
         read(text)
-    assert len(read(text, delimiter=mark).train) == 3
+    assert len(read(text, table={"delimiter": mark}).train) == 3
 
 
 def test_incomplete_judgments_are_dropped_and_counted(read):
@@ -187,7 +187,7 @@ def test_a_query_with_one_item_is_dropped_and_counted(read):
 def test_a_wrong_table_of_items_is_one_line(read, tmp_path, items, subject, got):
     (tmp_path / "other.csv").write_text(items)
     with refuses(subject, got=got):
-        read(TRIPLETS, items="other.csv")
+        read(TRIPLETS, judgments={"items": "other.csv"})
 
 
 def test_split_columns_are_read_as_in_other_tables(read):

@@ -88,7 +88,7 @@ def test_words_that_mean_a_missing_value_are_no_class(tmp_path, rows, word):
     assert word not in task.train.labels.names
     assert f"read as missing: '{word}' (10 cells)" in shown(task)
     assert "10 without a value in 'colour'" in shown(task)
-    kept = file(str(path), {"colour": "class"}, missing_words=[])
+    kept = file(str(path), {"colour": "class"}, table={"missing_words": []})
     assert word in kept.train.labels.names
     assert len(kept.train) + len(kept.test) == 30
 

@@ -81,24 +81,24 @@ def test_scores_are_similarities_and_repeats_are_averaged(folder):
 def test_forms_of_the_table(folder):
     rows = judged_rows()
     write(folder / "judgments.csv", rows)
-    by_path = file(str(folder / "judgments.csv"), largest=10.0, by="judgment")
+    by_path = file(str(folder / "judgments.csv"), judgments={"largest": 10.0, "by": "judgment"})
     far = [(a, b, 10 - score) for a, b, score in rows]
     write(folder / "far.csv", far, header="A,B,distance")
-    by_distance = file(str(folder / "far.csv"), by="judgment")
+    by_distance = file(str(folder / "far.csv"), judgments={"by": "judgment"})
     assert values_of(by_distance.train) == values_of(by_path.train)
     write(folder / "ids.csv", rows, name="dial {}")
     lines = ["id,picture", *(f"dial {n},dials/{n}.png" for n in range(ITEMS))]
     (folder / "items.csv").write_text("\n".join(lines))
     for listed in (
         file(str(folder / "ids.csv")),  # the table "items" beside it
-        file(str(folder / "ids.csv"), items=str(folder / "items.csv")),
+        file(str(folder / "ids.csv"), judgments={"items": str(folder / "items.csv")}),
     ):
         assert values_of(listed.train) == values_of(file(str(folder / "judgments.csv")).train)
     part = [f"dials/{a}.png,dials/{b}.png,{s},{'test' if a % 2 else 'train'}" for a, b, s in rows]
     (folder / "split.csv").write_text("\n".join(["a,b,score,split", *part]))
     named = file(str(folder / "split.csv"))
     assert len(named.train.labels.judged_pairs.rows) + len(named.test.labels.judged_pairs.rows) >= 250
-    unit = file(str(folder / "judgments.csv"), unit="points").test.labels
+    unit = file(str(folder / "judgments.csv"), judgments={"unit": "points"}).test.labels
     assert unit.measure.unit == "points"
 
 
@@ -140,7 +140,7 @@ def test_bad_tables_are_one_line(folder):
     lines = "a,b,distance\ndials/1.png,dials/2.png,5\ndials/3.png,dials/2.png,-1\n"
     refused(lines, "j.csv:3: distance", "-1")
     scores = "a,b,score\ndials/1.png,dials/2.png,5\ndials/3.png,dials/2.png,11\n"
-    refused(scores, "j.csv:3: score", "11", largest=10.0)
+    refused(scores, "j.csv:3: score", "11", judgments={"largest": 10.0})
     (folder / "items.csv").write_text("id,picture\nx,dials/1.png\ny,dials/2.png\n")
     refused("a,b,score\nx,y,5\nx,z,4\n", "j.csv:3: b", "no item 'z'")
     equal = "".join(f"dials/{a}.png,dials/{a + 1}.png,5\n" for a in range(0, 30, 2))

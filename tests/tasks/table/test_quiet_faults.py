@@ -82,8 +82,8 @@ def test_thousands_that_may_be_decimals_are_named(table):
     assert all(
         "decimal=comma" in printed(path, kind) for kind in ("number", "vector", {"kind": "number", "scale": "log"})
     )
-    assert "decimal=comma" not in printed(path, "number", decimal="point")
-    task = file(str(path), labels={"label": {"kind": "number", "scale": "none"}}, decimal="comma")
+    assert "decimal=comma" not in printed(path, "number", table={"decimal": "point"})
+    task = file(str(path), labels={"label": {"kind": "number", "scale": "none"}}, table={"decimal": "comma"})
     distances = task.train.labels.pairwise()
     values = {int(cell.replace(".", "")) for cell in cells}
     assert distances.max() <= max(values) - min(values)

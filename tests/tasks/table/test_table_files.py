@@ -92,9 +92,9 @@ def test_other_suffixes(write, suffix):
 
 def test_encodings(write):
     text = lines("30.5").replace("age", "größe")
-    rejected(("own.csv:1", "utf-8 text (byte 0xf6)", "", "set encoding"), write(text, encoding="latin-1"))
-    assert ages(file(write(text, encoding="latin-1"), {"größe": "number"}, encoding="latin-1")) == PLAIN
-    assert ages(file(write(text, encoding="utf-16"), {"größe": "number"}, encoding="utf-16")) == PLAIN
+    rejected(("own.csv:1", "utf-8 text (byte 0xf6)", "", "set table.encoding"), write(text, encoding="latin-1"))
+    assert ages(file(write(text, encoding="latin-1"), {"größe": "number"}, table={"encoding": "latin-1"})) == PLAIN
+    assert ages(file(write(text, encoding="utf-16"), {"größe": "number"}, table={"encoding": "utf-16"})) == PLAIN
 
 
 def test_quoted_cells_hold_delimiters_and_line_breaks(folder, write):
@@ -110,7 +110,7 @@ def test_quoted_cells_hold_delimiters_and_line_breaks(folder, write):
     [
         ("old", (": age", "'old'", "decimal point", "another kind")),
         ("12 kg", (": age", "'12 kg'", "decimal point", "units")),
-        ('"1,234"', (": age", "'1,234'", "decimal point", "omit thousands separators, or set decimal=comma")),
+        ('"1,234"', (": age", "'1,234'", "decimal point", "omit thousands separators, or set table.decimal=comma")),
         ('"30,5"', (": age", "'30,5'", "decimal point", "decimal=comma")),
         ("inf", (": age", "'inf'")),
         ("1e999", (": age", "'1e999'")),
@@ -133,19 +133,21 @@ def test_a_row_cut_short(write):
 
 def test_decimal_commas(write):
     text = lines('"30,5"')
-    assert ages(file(write(text), {"age": "number"}, decimal="comma")) == PLAIN
+    assert ages(file(write(text), {"age": "number"}, table={"decimal": "comma"})) == PLAIN
     found = file(write(lines("30,5").replace("png,", "png;").replace("e,a", "e;a")))
     assert ages(found) == PLAIN
     assert found.columns[1][2] == "semicolon-separated"
     assert "; decimal comma; " in found.columns[3][3]
     semicolons = text.replace('"', "").replace("png,", "png;").replace("e,a", "e;a")
-    rejected(("own.csv:2: age", "'30,5'"), write(semicolons), {"age": "number"}, decimal="point")
+    rejected(("own.csv:2: age", "'30,5'"), write(semicolons), {"age": "number"}, table={"decimal": "point"})
     grouped = lines('"30,5"', '"869.500,25"', '"-1.869.500,0"')
-    assert {869500.25, -1869500.0} <= set(ages(file(write(grouped), {"age": "number"}, decimal="comma")))
+    assert {869500.25, -1869500.0} <= set(ages(file(write(grouped), {"age": "number"}, table={"decimal": "comma"})))
     semicolons = grouped.replace('"', "").replace("png,", "png;").replace("e,a", "e;a")
     assert 869500.25 in ages(file(write(semicolons), {"age": "number"}))
     either = lines('"30,5"', '"1.234"')
-    rejected(("own.csv:3: age", "'1.234'", "", "thousands"), write(either), {"age": "number"}, decimal="comma")
+    rejected(
+        ("own.csv:3: age", "'1.234'", "", "thousands"), write(either), {"age": "number"}, table={"decimal": "comma"}
+    )
     thousands = lines(*[f"{k},234" for k in range(20)]).replace("png,", "png;").replace("e,a", "e;a")
     fields = ("own.csv:2: age", "'0,234'", "", "thousands")
     rejected(fields, write(thousands), {"age": "number"}, image="image")
@@ -427,8 +429,8 @@ def test_files_that_are_not_tables(folder, name, fields):
     [
         ({"test": 1.0}, ("test", "1.0", "above 0 and below 1")),
         ({"seed": -1}, ("seed",)),
-        ({"delimiter": "||"}, ("delimiter", "||", "one character")),
-        ({"encoding": "klingon"}, ("encoding", "klingon", "utf-8, latin-1, utf-16")),
+        ({"table": {"delimiter": "||"}}, ("table.delimiter", "||", "one character")),
+        ({"table": {"encoding": "klingon"}}, ("table.encoding", "klingon", "utf-8, latin-1, utf-16")),
         ({"image": "imag"}, ("own.csv: column imag (image)", "", "", "'image'")),
         ({"split": "splt"}, ("own.csv: column splt (split)",)),
     ],
