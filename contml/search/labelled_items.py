@@ -29,7 +29,7 @@ from contml._support.errors import InputError
 from contml._support.files import unreadable
 from contml._support.tensors import load_tensors, save_tensors
 from contml._support.text import number, percent
-from contml.contracts import Measure
+from contml.contracts import Measure, OwnMetrics
 from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.intervals import items_of_queries, paired_interval
@@ -367,7 +367,9 @@ class LabelledItems:
             calibration=calibrate(pairs, "graded", largest=self.labels.largest),
         )
 
-    def evaluate(self, embeddings: Tensor, missing: Tensor, split: Split) -> Retrieval:
+    def evaluate(
+        self, embeddings: Tensor, missing: Tensor, split: Split, metrics: OwnMetrics | None = None
+    ) -> Retrieval:
         """Evaluate embeddings of a split through labels; `missing`: rows whose image cannot be read."""
         vectors = self.posterior.label_vectors(embeddings)
         return evaluate(
@@ -379,6 +381,7 @@ class LabelledItems:
             groups=split.groups,
             exclude_group=split.exclude_group,
             places=split.places,
+            metrics=metrics,
             as_queries=as_query(vectors),
         )
 

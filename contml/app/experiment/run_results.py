@@ -138,7 +138,7 @@ class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
         labelled = LabelledItems.make(train, evaluated.identity, len(task.train), val, test)
         labelled.save(run.labels)
         if labelled.coordinates is not None:
-            found = labelled.evaluate(result.found.embeddings, result.missing, result.split)
+            found = labelled.evaluate(result.found.embeddings, result.missing, result.split, self.metrics)
             by_labels = replace(evaluated, evaluation=found.evaluation, by="labels")
             RunResults.save(self, run, result._replace(evaluated=by_labels, found=found.ranking), None)
 
