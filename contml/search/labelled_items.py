@@ -102,6 +102,7 @@ class SearchRecord(BaseModel):
         labels: the metric through labels.
         margin: half the width of the interval of their difference; None for a single query or group.
         calibration: what a distance of label vectors means; None with too few validation queries.
+        test: the metric by embedding distance and through labels on the test split; None without one.
     """
 
     model_config = STRICT
@@ -112,11 +113,13 @@ class SearchRecord(BaseModel):
     labels: float
     margin: float | None
     calibration: Calibration | None
+    test: tuple[float, float] | None = None
 
     def words(self, measure: Measure) -> str:
-        """The metric of both on the validation split, in the unit of the labels."""
-        texts = [measure.text(value) for value in (self.labels, self.embedding)]
-        return f"{title_of(self.metric)} on validation: {texts[0]} through labels, {texts[1]} by embedding"
+        """The metric of both on the validation split and on the test split, in the unit of the labels."""
+        texts = [measure.text(value) for value in (self.labels, self.embedding, *reversed(self.test or ()))]
+        on_test = f" (test: {texts[2]}, {texts[3]})" if self.test else ""
+        return f"{title_of(self.metric)} on validation: {texts[0]} through labels, {texts[1]} by embedding{on_test}"
 
 
 class Record(BaseModel):
@@ -384,6 +387,12 @@ class LabelledItems:
             metrics=metrics,
             as_queries=as_query(vectors),
         )
+
+    def add_test(self, embedding: float, labels: float) -> None:
+        """Record the metric on the test split, by embedding distance and through labels."""
+        if (search := self.record.search) is not None:
+            search = search.model_copy(update={"test": (embedding, labels)})
+            self.record = self.record.model_copy(update={"search": search})
 
     def save(self, path: Path) -> None:
         """Write the file."""

@@ -594,7 +594,13 @@ def test_a_run_reports_its_answers(contml, trained, tmp_path):
     (run / "labels.safetensors").unlink()
     contml("report", run)
     assert "Predicted labels" not in (run / "report.html").read_text()
-    assert "predictions of pose, by " in contml("evaluate", run)[1]
+    out = contml("evaluate", run)[1]
+    assert "predictions of pose, by " in out
+    assert re.search(r"search by image ranks (through labels|by embedding): .+ on validation: .+ \(test: .+, .+\)", out)
+    by = {name: json.loads((run / f"evaluation{name}.json").read_text()) for name in ("", "-labels")}
+    assert (by[""]["by"], by["-labels"]["by"]) == ("embedding", "labels")
+    test = [each["curves"]["label_distance"]["model"][each["k"] - 1] for each in by.values()]
+    assert LabelledItems.of_run(library.runs.Run(run)).record.search.test == pytest.approx(test)
     assert (run / "labels.safetensors").read_bytes() == before
     contml("report", run)
     assert "Predicted labels" in (run / "report.html").read_text()
