@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from contml._support.conversion import as_group_ids
 from contml._support.errors import InputError
 from contml._support.files import shared_folder
 from contml._support.packed import Packed, taken
@@ -106,7 +107,7 @@ class Split:
         queries: rows of the queries. If queries and gallery are None, each row is a query against all others.
         gallery: rows that are ranked; disjoint from the queries.
         groups: the group of each item `[N]`, such as the house of a photograph: queries of one group are not
-            independent.
+            independent. Names of groups are numbered.
         exclude_group: the gallery of a query omits the other items of its group; False if labels are classes.
         group_name: what a group is, such as "house"; "" if that is not known. If `metadata` has this name, its values
             are the names of the groups.
@@ -142,6 +143,10 @@ class Split:
         if (self.queries is None) != (self.gallery is None):
             got = "a gallery without queries" if self.queries is None else "queries without a gallery"
             raise InputError("split", got, hint="give both, or neither: then every item is a query")
+        if self.groups is not None:
+            object.__setattr__(self, "groups", as_group_ids("split: groups", self.groups))
+            if len(self.groups) != len(self.images):
+                raise InputError("split: groups", f"{len(self.groups)} groups", f"must be {len(self.images)}")
         for name, values in self.metadata.items():
             if len(values) != len(self.images):
                 raise InputError(f"split: metadata {name}", f"{len(values)} values", f"must be {len(self.images)}")

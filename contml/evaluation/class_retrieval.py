@@ -18,13 +18,13 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers
+from contml._support.conversion import Numbers, as_ids_together
 from contml._support.errors import InputError
 from contml.distances import nearest_vectors, squared_distances_of
 from contml.distances.nearest import Nearest
 from contml.distances.ranks import count_nearer
 from contml.evaluation.metrics import Ties
-from contml.evaluation.query_gallery import Ks, QueryGallery, as_embeddings, as_ids_together, at_each_k, search_device
+from contml.evaluation.query_gallery import Ks, QueryGallery, as_embeddings, at_each_k, search_device
 from contml.evaluation.results import Curve, Score, curve_of, score_of
 
 #: The embeddings `[G, d]` and classes `[G]` of a gallery.

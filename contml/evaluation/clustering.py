@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers
+from contml._support.conversion import Numbers, as_class_ids
 from contml._support.errors import InputError
 from contml._support.validation import check_whole
 from contml.distances import distinct
 from contml.distances.nearest import Frame
-from contml.evaluation.query_gallery import as_class_ids, as_embeddings
+from contml.evaluation.query_gallery import as_embeddings
 from contml.evaluation.results import Score, score_of
 
 #: Iterations of k-means, the default of FAISS.

@@ -28,10 +28,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers
+from contml._support.conversion import Numbers, as_class_ids, as_group_ids
 from contml._support.errors import InputError
 from contml._support.validation import check_whole
-from contml.evaluation.query_gallery import QueryGallery, as_class_ids, as_embeddings, as_group_ids, as_row_numbers
+from contml.evaluation.query_gallery import QueryGallery, as_embeddings, as_row_numbers
 from contml.labels.base import LabelSpace, check_label_space
 
 #: Neighbours of an item, at most one in so many of the items; folds of items that one network embeds.

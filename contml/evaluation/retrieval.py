@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers, as_numbers
+from contml._support.conversion import Numbers, as_group_ids, as_numbers
 from contml._support.errors import InputError
 from contml._support.progress import progress_bar
 from contml.contracts import OwnMetrics
@@ -25,15 +25,7 @@ from contml.evaluation.clustering import cluster_scores
 from contml.evaluation.graded import GradedMetrics, NearestItems
 from contml.evaluation.intervals import half_width, items_of_queries
 from contml.evaluation.metrics import Ties, check_metrics, discounts, gains, mean_label_distance_at, ndcg_at, spearman
-from contml.evaluation.query_gallery import (
-    Ks,
-    QueryGallery,
-    as_embeddings,
-    as_group_ids,
-    as_ks,
-    as_row_numbers,
-    at_each_k,
-)
+from contml.evaluation.query_gallery import Ks, QueryGallery, as_embeddings, as_ks, as_row_numbers, at_each_k
 from contml.evaluation.results import (
     RECALL_AT,
     Curve,

@@ -127,6 +127,16 @@ def test_a_data_set_of_hugging_face(tmp_path):
         Split(faces.rename_column("image", "img"), split.names, split.labels)
 
 
+@pytest.mark.parametrize("groups", [["b", "a", "b", "c"], [1, 0, 1, 2], np.array([1, 0, 1, 2], np.uint8)])
+def test_groups_of_a_split_are_numbers_or_names(groups):
+    pixels = [np.zeros((4, 4, 3), np.uint8)] * 4
+    split = Split(pixels, list("wxyz"), NumberLabels([1.0, 2.0, 3.0, 4.0]), groups=groups)
+    assert split.groups.tolist() == [1, 0, 1, 2]
+    assert split.subset([2, 3]).groups.tolist() == [1, 2]
+    with refuses("split: groups", "3 groups", "must be 4"):
+        Split(pixels, list("wxyz"), NumberLabels([1.0, 2.0, 3.0, 4.0]), groups=groups[:3])
+
+
 def test_labels_of_a_split_are_a_label_space():
     with refuses("labels", got="a Tensor", hint="NumberLabels"):
         Split(PIXELS, NAMES, torch.arange(6))
