@@ -133,8 +133,9 @@ def _read(run: Run) -> Iterator[EvaluatedRun | str]:
     if (run.metrics.exists() or not files) and done < total and not stopped:
         yield f"not finished, {round(done, 1):g} of {total} epochs; continue with: contml train --resume {run.folder}"
         return
-    if not files:
+    if all(path == run.evaluation("labels") for path in files):
         yield f"finished, but not evaluated; run: contml evaluate {run.folder}"
+        return
     for path in files:
         checkpoint = path.stem.partition("-")[2]
         try:

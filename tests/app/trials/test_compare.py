@@ -413,9 +413,10 @@ def test_two_real_runs(contml, tmp_path):
     status, out, err = contml("compare", *runs, "--save", "out", "--json")
     assert status == 0, err
     (data,) = json.loads(out)["tables"]
-    assert [row["config"] for row in data["rows"]] == [{"model.dim": "4"}, {"model.dim": "8"}]
-    for row, run in zip(data["rows"], runs, strict=True):
-        saved = json.loads((run / "evaluation.json").read_text())
+    ways = [(f"{dim}", by) for by in ("embedding", "labels") for dim in (4, 8)]
+    assert [row["config"] for row in data["rows"]] == [{"model.dim": dim, "by": by} for dim, by in ways]
+    for row, run, name in zip(data["rows"], [*runs, *runs], ["", "", "-labels", "-labels"], strict=True):
+        saved = json.loads((run / f"evaluation{name}.json").read_text())
         assert row["folders"] == [str(run)]
         assert row["metrics"]["ndcg@1"]["mean"] == saved["curves"]["ndcg"]["model"][0]
         assert row["metrics"]["spearman"]["mean"] == saved["spearman"]
