@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,6 +120,43 @@ def test_a_sample_of_training_items_is_said(explored, copied):
     values.pop("crc32", None)
     save_tensors(path, tensors, record={**values["record"], "total": 50})
     assert "40 of 50 training items, drawn at random (seed 0)" in explore_runs([copied]).notes[-1]
+
+
+PROGRAM = """
+const atob = (text) => Buffer.from(text, "base64").toString("latin1");
+%s
+const DATA = {errorK: 2}, N = %d, VIEWS = [{byEmbedding: {rows: [[1, 2, 3, 4]]}}];
+%s
+startLabels();
+const asked = {values: Float64Array.from(%s), visible: Uint8Array.from(%s)};
+console.log(JSON.stringify({place: [...placeOf(LABELS.views[0], asked).target], near: answersTo(asked)[0].near}));
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+@pytest.mark.parametrize("name", ["poses", "poses, normalized", "numbers", "dates"])
+def test_the_page_computes_what_python_does(name, tmp_path):
+    """The functions of the page without a browser; `test_label_search_browser.py` has the page itself."""
+    labels = SPACES[name](None)
+    explored = searchable(labels, labels)
+    page = write_page(tmp_path / "page", explored).parent
+    text = (Path(__file__).parents[3] / "contml/app/explore/page.html").read_text(encoding="utf-8")
+    functions = text[text.index("const FRAME = 240;") : text.index("function searchWithLabel(")]
+    start = text[text.index("function startLabels() {") : text.index('  $("own-label").hidden')] + "}"
+    data = (page / "labels.js").read_text(encoding="ascii")
+    (labelled,), (view,), gallery = explored.labelled, explored.views, explored.gallery
+    is_pose = isinstance(labels, PoseLabels)
+    values = (labels.joints if is_pose else labels.values)[3].flatten().tolist()
+    visible = labels.visible[3].int().tolist() if is_pose else [1]
+    program = PROGRAM % (data, len(labels), functions + start, json.dumps(values), json.dumps(visible))
+    (tmp_path / "page.js").write_text(program, encoding="utf-8")
+    done = subprocess.run(["node", tmp_path / "page.js"], capture_output=True, text=True, check=True)
+    found, wanted = json.loads(done.stdout), labelled.query(labels.plain(3)).vector
+    assert np.allclose(found["place"], wanted[:-1], atol=1e-4)
+    distances = (labelled.posterior.label_vectors(view.embeddings[gallery]) - wanted).double().norm(dim=1)
+    best = distances.argsort(stable=True)[:4]
+    assert found["near"]["rows"] == gallery[best].tolist()
+    assert np.allclose(found["near"]["distances"], distances[best], atol=1e-4)
 
 
 def test_an_index_is_searched_with_the_labels_of_its_model(contml, runs, explored, tmp_path):
