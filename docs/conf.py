@@ -12,8 +12,11 @@ import inspect
 import io
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks/, which is not installed
 
 project = author = "contml"
 version = release = importlib.metadata.version("contml")
@@ -72,9 +75,9 @@ loss.backward()
 
 
 def weight_plot(name: str) -> str:
-    """The plot of `contml weights`, as an image in Markdown; "" for a loss that has none."""
+    """The plot of `benchmarks.pair_weights`, as an image in Markdown; "" for a loss that has none."""
+    from benchmarks.pair_weights import curves, weights_plot
     from contml import InputError
-    from contml.app.report.weights import curves, weights_plot
 
     try:
         drawn = curves([name])

@@ -18,6 +18,7 @@ PROGRAMS = {
     "evaluation": ("--items 100 --rounds 1 --queries 20", "torchmetrics"),
     "step": ("--batch 8 --size 32 --rounds 1", "8 chunks"),
     "weights": ("", "pose"),
+    "pair_weights": ("raw raw loss.beta=10 --output {folder}/weights.png", "weights.png"),
     "unused_options": ("", "| file | function"),
 }
 
@@ -26,7 +27,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_runs(name, tmp_path):
     arguments, expected = PROGRAMS[name]
-    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments.split()]
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments.format(folder=tmp_path).split()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     assert expected in done.stdout

@@ -77,7 +77,6 @@ LIGHT = [
     (["features", "pose/synthetic", "--out", "a.txt"], "must end in .npz, .npy or .parquet"),
     (["embed", "run", "photo.png", "--out", "a.txt"], "must end in .parquet or .npz"),
     (["search", "index", "photo.png", "--gallery", "a.jpg"], "must end in .html"),
-    (["weights", "raw", "--output", "a.jpg"], "must end in .png"),
     (["sweep", "pose/synthetic", "--try", "loss.margin=1,2", "--seeds", "0"], "--seeds: 0; must be a whole number"),
     (["sweep", "pose/synthetic", "--try", "loss.margin"], "must be KEY=A,B,C"),
     (["benchmark", "graded_feature"], "did you mean 'graded_features'?"),

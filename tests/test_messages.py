@@ -108,8 +108,6 @@ COMMANDS = [
     ["audit", "nowhere", "--out", "errors.txt"],
     ["list", "lossess"],
     ["copy", "pose/synthetic", "typo.yaml"],
-    ["weights", "log_ratoi"],
-    ["weights", "log_ratio"],
 ]  # fmt: skip
 
 embeddings, classes = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 1, 1, 2, 2])

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from contml._support.errors import InputError, did_you_mean, lost_worker
-from contml._support.files import check_new_file, check_suffix, write_new
+from contml._support.files import write_new
 from contml._support.validation import Range
 from contml.app import experiment
 from contml.app.cli import STOPPED, listing
@@ -240,43 +240,3 @@ def copy(
     before = complete(file)
     write_new({file: text.encode()})
     echo(f"{file}: {before}train it with 'contml train {file}'")
-
-
-@app.command()
-def weights(
-    losses: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="LOSS [KEY=VALUE]...",
-            help="Names of losses, each followed by its options: 'raw raw loss.beta=10 miner=vthm'.",
-        ),
-    ],
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The PNG to write.")] = Path("weights.png"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the curves as JSON instead of plotting.")] = False,
-) -> None:
-    """Plot the weight of a pair against its similarity for some losses, one panel per loss.
-
-    The weight of a pair is dH/ds for negatives and -dH/ds for positives: how strongly the loss H changes the
-    similarity s (cosine of unit vectors), as in Figure 1 of "A Unified View of Deep Metric Learning via Gradient
-    Analysis", without the common divisor of all pairs. Positives are solid green, negatives dotted blue.
-
-    The weight may depend on the other pairs of the anchor: in a batch of 16 classes with 5 items each, one pair of an
-    anchor varies from -1 to 1. Its other positives are evenly spaced from 0.4 to 0.8, its negatives from -0.2 to 0.6;
-    all other anchors have the same pairs. For losses with proxies, proxies take the place of items.
-    """
-    if output.is_dir():
-        output = output / "weights.png"
-    check_suffix(output, (".png",))
-    if not as_json:
-        check_new_file(output, hint="choose another file with --output")
-    from contml.app.report.plots import png
-    from contml.app.report.weights import SETUP, curves, weights_plot
-
-    weight_curves = curves(losses)
-    if as_json:
-        echo(json.dumps({"setup": SETUP, "curves": [curve.as_data() for curve in weight_curves]}))
-        return
-    hint = "choose another file with --output"
-    before = complete(output)
-    write_new({output: png(weights_plot(weight_curves))}, hint=hint)
-    echo(f"{before}{output}")

@@ -19,7 +19,7 @@ SECTIONS = (
     *("regularizer", "step", "optimizer", "schedule", "training", "published", "seed"),
 )
 #: Commands that take the options of a config, and commands that read a run with its config. Others take none.
-CONFIGURED = ("train", "sweep", "check", "features", "weights")
+CONFIGURED = ("train", "sweep", "check", "features")
 RECORDED = ("evaluate", "report", "compare", "explore", "audit")
 
 _BETWEEN = re.compile(r"(, or |; or |; )")

@@ -395,7 +395,7 @@ def test_resume_needs_no_file_of_weights(contml, tmp_path):
 
 
 def test_help_of_everything(contml):
-    commands = ("train", "evaluate", "report", "compare", "check", "features", "list", "copy", "weights")
+    commands = ("train", "evaluate", "report", "compare", "check", "features", "list", "copy")
     for command in ([], *([command] for command in commands)):
         status, out, _ = contml(*command, "--help")
         assert status == 0

@@ -36,9 +36,6 @@ OVERWRITING = {
     "search": ("search none photo.jpg --gallery taken.html", "taken.html"),
     "sweep": (f"sweep pose/synthetic {SMALL} --try model.dim=8,16", "runs/pose/synthetic/sweep/notes.txt"),
     "train": ("train pose/synthetic --name first", "runs/pose/synthetic/first/notes.txt"),
-    "weights": ("weights raw", "weights.png"),
-    "weights --output": ("weights raw --output taken.png", "taken.png"),
-    "weights to a folder": ("weights raw --output .", "weights.png"),
 }
 #: The commands that write only in the folder of a run, an index, a sweep or a cache, which the same command continues.
 OWN_FOLDERS = {"evaluate", "report"}
@@ -71,7 +68,6 @@ def test_every_command_is_in_one_of_the_tables():
 AGAIN = {
     "check": (f"check pose/synthetic {SMALL} --save-config new.yaml", "new.yaml", "seed=1"),
     "copy": ("copy pose/synthetic new.yaml", "new.yaml", None),
-    "weights": ("weights raw --output new.png", "new.png", "loss.beta=11"),
 }
 
 
@@ -116,9 +112,3 @@ def test_a_training_with_a_name_goes_on(contml, refused, tmp_path, monkeypatch):
     assert "report: complete already: runs/pose/synthetic/first/report.html" in out
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
     assert "first: exists already; choose another name" in refused(*command, "first", "seed=1")
-
-
-def test_a_command_without_a_file_does_not_ask_for_one(contml, tmp_path):
-    (tmp_path / "weights.png").write_text("mine")
-    assert contml("weights", "raw", "--json")[0] == 0
-    assert (tmp_path / "weights.png").read_text() == "mine"

@@ -1,16 +1,22 @@
-"""How a pair loss weighs a pair, as a function of its similarity: the curves of `contml weights` and their plot.
+"""Plot the weight of a pair against its similarity for some losses, one panel per loss.
 
-This is Figure 1 of "A Unified View of Deep Metric Learning via Gradient Analysis". A weight may depend on all pairs of
-the anchor. So every loss gets the same anchor (`SETUP`): the similarity of one of its pairs varies, the other pairs are
-fixed.
+    python -m benchmarks.pair_weights contrastive triplet_margin --output weights.png
+    python -m benchmarks.pair_weights raw raw loss.beta=10 miner=vthm --output weights.png
+
+The weight of a pair is dH/ds for negatives and -dH/ds for positives: how strongly the loss H changes the similarity s
+(cosine of unit vectors), as in Figure 1 of "A Unified View of Deep Metric Learning via Gradient Analysis", without the
+common divisor of all pairs. A weight may depend on all pairs of the anchor. So every loss gets the same anchor
+(`SETUP`): the similarity of one of its pairs varies, the other pairs are fixed.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -22,8 +28,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from torch import Tensor, nn
 
-from contml._support.errors import InputError
-from contml.app.report.plots import BLUE, DPI, GREY, INK, STYLE, WIDTH, Array, panels, plain
+from contml import InputError
+from contml.app.report.plots import BLUE, DPI, GREY, INK, STYLE, WIDTH, Array, panels, plain, png
 from contml.config import ConfiguredPart, Section, data_arguments, from_overrides, options, validate
 from contml.evaluation.evaluated import value_text
 from contml.labels import ClassLabels
@@ -59,11 +65,6 @@ class Curves:
     similarity: Array
     positive: Array
     negative: Array
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        lines = {"similarity": self.similarity, "positive": self.positive, "negative": self.negative}
-        return vars(self) | {name: [float(f"{value:.6g}") for value in line] for name, line in lines.items()}
 
 
 def curves(arguments: Sequence[str]) -> list[Curves]:
@@ -209,3 +210,15 @@ def _draw_panel(axes: Axes, curve: Curves, title_pad: float | None) -> None:
     below = max(0.02, *(-1.08 * low / high for low, high in ranges))
     for (scale, *_), (_, high) in zip(scales, ranges, strict=True):
         scale.set_ylim(-below * high, 1.08 * high)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("losses", nargs="+", metavar="LOSS [KEY=VALUE]", help="names, each followed by its options")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the picture")
+    given = parser.parse_args()
+    try:
+        given.output.write_bytes(png(weights_plot(curves(given.losses))))
+    except InputError as error:
+        parser.error(str(error))
+    print(given.output)

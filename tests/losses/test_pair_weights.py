@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from support.refusals import refuses
 from support.strategies import CLASS_CASES
 from torch import nn
 
+from benchmarks.pair_weights import curves, weights_plot
+from contml import InputError
 from contml.app.report.plots import png
-from contml.app.report.weights import SETUP, curves, weights_plot
 from contml.config import data_arguments
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, MarginLoss, ProxyAnchorLoss, TripletMarginLoss, pair_weights
@@ -270,35 +269,10 @@ def test_a_miner_weighs_the_pairs_first():
 def test_plots_have_a_panel_per_loss():
     drawn = curves(["raw", "raw", "loss.beta=10", "triplet_margin"])
     for count in (1, 2, 3, 4, 10):
-        figure = weights_plot((4 * drawn)[:count])
-        titles = [axes.get_title(loc="left") for axes in figure.axes if axes.axison and axes.get_title(loc="left")]
+        plot = weights_plot((4 * drawn)[:count])
+        titles = [axes.get_title(loc="left") for axes in plot.axes if axes.axison and axes.get_title(loc="left")]
         assert len(titles) == count
     assert png(weights_plot(drawn)).startswith(b"\x89PNG")
-
-
-@pytest.fixture
-def weights(contml):
-    """Runs `contml weights` in an empty folder: (exit status, stdout, stderr)."""
-    return lambda *arguments: contml("weights", *arguments)
-
-
-def test_the_command_writes_a_picture_and_prints_its_path(weights, tmp_path):
-    assert weights("raw", "contrastive", "loss.margin=0.2") == (0, "weights.png\n", "")
-    with Image.open("weights.png") as picture:
-        assert picture.width > picture.height > 300
-    assert weights("raw", "--output", str(tmp_path / "deep" / "raw.png"))[0] == 0
-    assert (tmp_path / "deep" / "raw.png").exists()
-
-
-def test_the_command_prints_json(weights, tmp_path):
-    status, out, err = weights("raw", "raw", "loss.beta=10", "--json")
-    assert (status, err) == (0, "")
-    data = json.loads(out)
-    assert [(curve["loss"], curve["options"]) for curve in data["curves"]] == [("raw", {}), ("raw", {"beta": 10.0})]
-    (expected,) = curves(["raw"])
-    np.testing.assert_allclose(data["curves"][0]["negative"], expected.negative, rtol=1e-5)
-    assert data["setup"] == SETUP
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -310,10 +284,10 @@ def test_the_command_prints_json(weights, tmp_path):
         (["raw", "miner=vthmm"], ["command line", "'vthmm'", "did you mean 'vthm'?"]),
         (["proxy_nca", "loss.norm=3", "miner=vthm"], ["miner=vthm", "proxy_nca", "omit"]),
         (["log_ratio"], ["LogRatioLoss", "0 / 1 or classes"]),
-        (["raw", "--output", "raw.pdf"], ["raw.pdf", ".png"]),
     ],
 )
-def test_mistakes_are_one_line(refused, arguments, values):
-    line = refused("weights", *arguments)
+def test_mistakes_are_one_line(arguments, values):
+    with pytest.raises(InputError) as error:
+        curves(arguments)
     for value in values:
-        assert value in line
+        assert value in str(error.value)
