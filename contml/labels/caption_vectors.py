@@ -268,10 +268,5 @@ def _cosine_distances(x: _Rows, y: _Rows) -> Floats:
     product = x @ y.T
     d: Floats = 1 - (product if isinstance(product, np.ndarray) else product.toarray())
     i, j = np.nonzero(d < _CANCELS)
-    recompute(d, i, j, lambda a, b: _squared_lengths(x[a] - y[b]) / 2)
+    recompute(d, i, j, lambda a, b: ((x[a] - y[b]) ** 2).sum(axis=1) / 2)
     return d
-
-
-def _squared_lengths(rows: _Rows) -> Floats:
-    squares: Floats = (rows * rows).sum(axis=1)
-    return squares

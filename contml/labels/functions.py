@@ -66,7 +66,14 @@ class FunctionLabels(ItemLabels):
         self._items = as_items("items", items, "a list or an array of items", as_rows=True)
         if not self._items:
             raise InputError("items", "no items", "must be a list or an array of items")
-        _check_function(function)
+        if not callable(function):
+            raise InputError("function", f"{function!r:.60}", "must be a function of two items")
+        try:
+            inspect.signature(function).bind(None, None)
+        except TypeError as error:
+            raise InputError("function", str(error), "must take two items") from None
+        except ValueError:
+            pass  # some functions written in C have no signature
         super().__init__(positions=torch.arange(len(self._items)))
         self.function, self.unit, self.name = function, unit, name
         self._pairs = _PairMemory(len(self._items) * (len(self._items) - 1) // 2)
@@ -169,18 +176,6 @@ def _distance(value: float, a: int, b: int, rounding: float) -> float:
         hint = "similarities? return 1 - similarity" if value < 0 else ""
         raise InputError(f"label distance of items {a} and {b}", f"{value:g}", "must be a finite number >= 0", hint)
     return value
-
-
-def _check_function(function: Callable[[Any, Any], float]) -> None:
-    """Refuses what does not take two items."""
-    if not callable(function):
-        raise InputError("function", f"{function!r:.60}", "must be a function of two items")
-    try:
-        inspect.signature(function).bind(None, None)
-    except TypeError as error:
-        raise InputError("function", str(error), "must take two items") from None
-    except ValueError:
-        pass  # some functions written in C have no signature
 
 
 class _PairMemory:

@@ -50,7 +50,11 @@ def pair_weights(
             loss.miner.train(False)
         with torch.no_grad():
             comparison = loss.compare(embeddings, labels, anchors)
-            weights = _in_blocks(loss, comparison)
+            rows, step = len(comparison.x), loss.rows_of_a_block(comparison)
+            slices = [slice(start, min(start + step, rows)) for start in range(0, max(rows, 1), step)]
+            scores = (pairs(loss.pair_distance, comparison.x[part], comparison.y) for part in slices)
+            blocks = zip(scores, slices, strict=True)
+            weights = torch.cat([block_weights(loss, comparison, s, part) for s, part in blocks])
     finally:
         if loss.miner is not None:
             loss.miner.train(training)
@@ -63,13 +67,6 @@ def pair_weights(
         batch_weights[row, comparison.cols] = row_weights
     positions = as_anchors(anchors, embeddings)
     return batch_weights if positions is None else batch_weights[positions]
-
-
-def _in_blocks(loss: PairLoss, comparison: Comparison) -> Tensor:
-    rows, step = len(comparison.x), loss.rows_of_a_block(comparison)
-    slices = [slice(start, min(start + step, rows)) for start in range(0, max(rows, 1), step)]
-    scores = (pairs(loss.pair_distance, comparison.x[part], comparison.y) for part in slices)
-    return torch.cat([block_weights(loss, comparison, s, part) for s, part in zip(scores, slices, strict=True)])
 
 
 def block_weights(

@@ -119,7 +119,13 @@ class HDML(TrainingStep):
         self.rates = {"generator": generator_lr, "softmax": softmax_lr}
         self.embedding_dim, self.steps_per_epoch = embedding_dim, steps_per_epoch
         self.index = ClassIndex(num_classes, class_ids)
-        self.generator = _generator(embedding_dim, hidden, feature_dim)
+        self.generator = nn.Sequential(  # maps embeddings [N, embedding_dim] back to features [N, feature_dim]
+            nn.Linear(embedding_dim, hidden),
+            nn.ReLU(),
+            # Only used in training, so running statistics are not needed.
+            nn.BatchNorm1d(hidden, track_running_stats=False),
+            nn.Linear(hidden, feature_dim),
+        )
         self.softmax = nn.Linear(feature_dim, num_classes)
         # J_avg, J_gen: means of the last epoch, and sums of the current one.
         means = [torch.inf if value is None else value for value in initial_losses.values()]
@@ -357,17 +363,6 @@ def tuple_loss(loss: PairLoss, anchors: Tensor, items: Tensor, target: Tensor) -
     if isinstance(loss, NPairsLoss):
         total = total + loss.l2 * (x.square().sum(1).mean() + y.square().sum(2).mean()) / 2
     return total
-
-
-def _generator(embedding_dim: int, hidden: int, feature_dim: int) -> nn.Sequential:
-    """Maps embeddings `[N, embedding_dim]` back to features `[N, feature_dim]`."""
-    return nn.Sequential(
-        nn.Linear(embedding_dim, hidden),
-        nn.ReLU(),
-        # Only used in training, so running statistics are not needed.
-        nn.BatchNorm1d(hidden, track_running_stats=False),
-        nn.Linear(hidden, feature_dim),
-    )
 
 
 def _pairs(classes: Tensor) -> tuple[Tensor, Tensor]:

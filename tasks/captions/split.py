@@ -176,18 +176,12 @@ def make_split(
     if isinstance(queries, int):
         query_rows = draw_queries(queries, [(keys or names)[row] for row in kept_rows], seed)
     else:
-        query_rows = _kept_queries(queries, kept_rows)
+        query_set = set(queries)
+        query_rows = [position for position, row in enumerate(kept_rows) if row in query_set]
+        if not query_rows or len(kept_rows) - len(query_rows) < 2:
+            problem = f"{len(query_rows)} of {len(kept_rows)} test images are queries"
+            raise InputError("queries", problem, "needs at least 1 query and 2 other images to find")
     explainer = None
     if isinstance(labels, CaptionLabels):
         explainer = CaptionExplainer(labels, [names[row] for row in kept_rows])
     return kept_split(images, names, labels, kept_rows, query_rows, counts, View(explainer=explainer))
-
-
-def _kept_queries(queries: Sequence[int], kept: Sequence[int]) -> list[int]:
-    """The positions of the queries among the rows that were kept."""
-    query_set = set(queries)
-    rows = [position for position, row in enumerate(kept) if row in query_set]
-    if not rows or len(kept) - len(rows) < 2:
-        problem = f"{len(rows)} of {len(kept)} test images are queries"
-        raise InputError("queries", problem, "needs at least 1 query and 2 other images to find")
-    return rows

@@ -167,7 +167,8 @@ def furnish(rng: np.random.Generator, view: Camera) -> list[Box]:
     for _ in range(int(6 * rng.random())):
         new_boxes = _piece(rng, view)
         if new_boxes:
-            piece = _bounding_box(new_boxes)
+            low, high = np.min([part.low for part in new_boxes], 0), np.max([part.high for part in new_boxes], 0)
+            piece = Box(low.tolist(), high.tolist(), new_boxes[0].colour)
             share = _share(view, piece)
             if share < _LARGEST and covered + share < _COVERED and not any(_overlap(piece, other) for other in pieces):
                 boxes += new_boxes
@@ -197,12 +198,6 @@ def _share(view: Camera, box: Box) -> float:
     """The share of the picture that a box can cover."""
     left, top, right, bottom = picture_boxes(view, [box])[0].tolist()
     return float(max(right - left, 0) * max(bottom - top, 0))
-
-
-def _bounding_box(parts: list[Box]) -> Box:
-    """The bounding box of all boxes of a piece."""
-    low, high = np.min([part.low for part in parts], 0), np.max([part.high for part in parts], 0)
-    return Box(low.tolist(), high.tolist(), parts[0].colour)
 
 
 def _overlap(a: Box, b: Box) -> bool:

@@ -240,7 +240,11 @@ def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> RunComparison
         more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
         raise InputError("runs", "none is finished and evaluated", hint=f"{left_out[0]}{more}")
     for metric in metrics:
-        _check_metric(metric, runs)
+        base = split_form(metric)
+        if not any(measured(run.evaluation, metric) for run in runs):
+            metric_of(base)  # refuses an unknown name, and suggests the closest
+            measured_names = dict.fromkeys(name for run in runs for name in measurable(run.evaluation))
+            raise InputError(base, "not measured in any of these runs", f"must be one of {', '.join(measured_names)}")
     test_sets = by_test_set(runs)
     tables, notes = [], []
     if len(test_sets) > 1:
@@ -287,11 +291,3 @@ def _notes(rows: Sequence[Row], runs: Sequence[EvaluatedRun]) -> list[str]:
         words = "were chosen on the validation split whose metrics are shown: these metrics are optimistic"
         notes.append(f"the weights of {chosen} of {len(runs)} runs {words}")
     return notes
-
-
-def _check_metric(metric: str, runs: Sequence[EvaluatedRun]) -> None:
-    base = split_form(metric)
-    if not any(measured(run.evaluation, metric) for run in runs):
-        metric_of(base)  # refuses an unknown name, and suggests the closest
-        measured_names = dict.fromkeys(name for run in runs for name in measurable(run.evaluation))
-        raise InputError(base, "not measured in any of these runs", f"must be one of {', '.join(measured_names)}")

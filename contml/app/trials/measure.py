@@ -21,7 +21,7 @@ from contml._support.files import write
 from contml.app.experiment import Experiment, extract_features, load
 from contml.app.trials.plan import UNIT, TrainingItem, data_key
 from contml.app.trials.record import Result, result_of
-from contml.app.trials.suite import SCORES, Inputs, Suite, filled
+from contml.app.trials.suite import SCORES, Suite, filled
 from contml.config.document import COMMAND_LINE_NAME
 from contml.data import Split, Task
 from contml.data.features import read_features, write_features
@@ -99,20 +99,14 @@ def prepare(suite: Suite, set_name: str, places: Mapping[str, str], methods: Ite
             if method.baseline is None:
                 changes = filled([*suite.train, *method.changes, *method.options[0].split()], places)
                 experiment_of(suite, set_name, places, changes).check_labels(task)
-        if inputs is not None:
-            _write_features(replace(experiment, task=task), folder, inputs)
+        if inputs is not None and not (out := folder / "features.npz").exists():
+            bare = folder / ("maps.npz" if inputs.maps else "network.npz")
+            extract_features(replace(experiment, task=task), bare, maps=inputs.maps)
+            write_components(bare, out, inputs.components)
+            bare.unlink()
     for name, split in task.splits.items():
         if is_slow(split.labels) and not (folder / f"{name}.npy").exists():
             write(folder / f"{name}.npy", partial(np.save, arr=split.labels.pairwise().numpy()))
-
-
-def _write_features(experiment: Experiment, folder: Path, inputs: Inputs) -> None:
-    """Write the features of a set."""
-    out, bare = folder / "features.npz", folder / ("maps.npz" if inputs.maps else "network.npz")
-    if not out.exists():
-        extract_features(experiment, bare, maps=inputs.maps)
-        write_components(bare, out, inputs.components)
-        bare.unlink()
 
 
 def is_slow(labels: LabelSpace) -> bool:

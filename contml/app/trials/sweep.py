@@ -107,7 +107,13 @@ def sweep(
         hint = "give the number of trainings at a time, which the trials of sampler tpe depend on"
         raise InputError("--processes", "missing with --cluster", hint=hint)
     spec = {
-        "config": _comparable(base),
+        "config": {  # without where files are
+            section: {key: value for key, value in options.items() if f"{section}.{key}" not in PLACES}
+            if isinstance(options, dict)
+            else options
+            for section, options in base.values.items()
+            if section != "published"
+        },
         "space": {dimension.key: str(dimension) for dimension in space},
         "sampler": sampler_name,
         "seeds": seeds,
@@ -409,17 +415,6 @@ def _check_points(source: _Source, space: Space, fixed: Sequence[str], task: Tas
             network = experiment.build_network(built, weights=False)
             if experiment.results.embeds:  # its words would be counted each time
                 experiment.build_step(built, network, weights=False, quiet=True, search=False)
-
-
-def _comparable(experiment: Experiment) -> dict[str, Any]:
-    """Return the config, without where files are."""
-    return {
-        section: {key: value for key, value in options.items() if f"{section}.{key}" not in PLACES}
-        if isinstance(options, dict)
-        else options
-        for section, options in experiment.values.items()
-        if section != "published"
-    }
 
 
 def _digest(task: Task, root: str) -> str:
