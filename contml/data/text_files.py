@@ -177,13 +177,13 @@ def add_once(lines: dict[str, int], name: str, path: Path, line: int) -> None:
     lines[name] = line
 
 
-def read_json(path: Path, option: str = "", encoding: str | None = None) -> Any:
+def read_json(path: Path, option: str = "") -> Any:
     """Returns the content of a JSON file.
 
     Raises:
         InputError: no such file, not JSON, or an object names a key twice.
     """
-    return parsed_json(str(path), read_text(path, option, encoding))
+    return parsed_json(str(path), read_text(path, option))
 
 
 def parsed_json(where: str, text: str) -> Any:

@@ -323,7 +323,8 @@ def paint_scene(random: Random, scene: Scene, size: int) -> Array:
     return np.clip(pixels, 0, 255).astype(np.uint8)
 
 
-def _backdrop(random: Random, place: str, horizon: float, side: int = 32) -> Array:
+def _backdrop(random: Random, place: str, horizon: float) -> Array:
+    side = 32
     top, middle, near, front = (np.array(colour) + random.normal(0, 6, 3) for colour in _BACKDROPS[place])
     y = (np.arange(side)[:, None, None] + 0.5) / side
     above, below = np.clip(y / horizon, 0, 1), np.clip((y - horizon) / (1 - horizon), 0, 1)

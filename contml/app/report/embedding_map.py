@@ -31,14 +31,13 @@ _CLASSES, _NAME, _LANDMARKS = 9, 22, 200
 _UNKNOWN = "#b9bec3"
 
 
-def map_plots(labels: LabelSpace, embeddings: Tensor, seed: int = 0) -> dict[str, Figure]:
-    """The maps "map", of the two principal components, and "tsne"; of many items, of a sample that the seed fixes.
+def map_plots(labels: LabelSpace, embeddings: Tensor) -> dict[str, Figure]:
+    """The maps "map", of the two principal components, and "tsne"; of many items, of a sample drawn from seed 0.
 
     Items whose embedding is not finite are left out.
     """
     finite = torch.isfinite(embeddings).all(dim=1).nonzero().flatten() if embeddings.numel() else torch.zeros(0).long()
-    generator = torch.Generator().manual_seed(seed)
-    sample = torch.randperm(len(finite), generator=generator)[:MAX_TSNE].sort().values
+    sample = torch.randperm(len(finite), generator=torch.Generator().manual_seed(0))[:MAX_TSNE].sort().values
     rows = finite[sample]
     points, shares = principal_components(embeddings[finite])
     colours = _colours_of(labels, rows)
@@ -46,14 +45,14 @@ def map_plots(labels: LabelSpace, embeddings: Tensor, seed: int = 0) -> dict[str
     axes.set_xlabel(f"first principal component ({percent(shares[0])} of the variance)")
     axes.set_ylabel(f"second ({percent(shares[1])})")
     few = 0 < len(rows) < MIN_TSNE
-    mapped = tsne(embeddings[rows[:0] if few else rows], seed)
+    mapped = tsne(embeddings[rows[:0] if few else rows])
     neighbours, axes = _dots(mapped, colours, f"t-SNE needs at least {MIN_TSNE} items" if few else "")
     axes.set_xticks([])
     axes.set_yticks([])
     items = f"{len(finite):,} item{'s' * (len(finite) != 1)}"
     if len(rows) < len(finite):
         items = f"{len(rows):,} of {len(finite):,} items, drawn at random"
-    axes.set_xlabel(f"t-SNE of {items} (seed {seed})")
+    axes.set_xlabel(f"t-SNE of {items} (seed 0)")
     return {"map": main, "tsne": neighbours}
 
 

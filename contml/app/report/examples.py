@@ -96,12 +96,10 @@ def line_of(labels: LabelSpace, heading: str, rows: Tensor, label_distances: Ten
     return Line(heading, [ShownItem(row, distance, *kind.item(distance, labels.measure)) for row, distance in found])
 
 
-def ranking_lines(
-    split: Split, ranking: Ranking, q: int, heading: str = "Retrieved by the embedding"
-) -> tuple[Line, Line]:
+def ranking_lines(split: Split, ranking: Ranking, q: int) -> tuple[Line, Line]:
     """What the model and the oracle retrieved for the query at position `q`."""
     labels, best = split.labels, f"Best possible: {kind_of(split.labels).nearest}"
-    model = line_of(labels, heading, ranking.model[q], ranking.label_distances[q])
+    model = line_of(labels, "Retrieved by the embedding", ranking.model[q], ranking.label_distances[q])
     return model, line_of(labels, best, ranking.oracle[q], ranking.oracle_label_distances[q])
 
 
