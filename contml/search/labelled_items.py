@@ -119,7 +119,10 @@ class SearchRecord(BaseModel):
         """The metric of both on the validation split and on the test split, in the unit of the labels."""
         texts = [measure.text(value) for value in (self.labels, self.embedding, *reversed(self.test or ()))]
         on_test = f" (test: {texts[2]}, {texts[3]})" if self.test else ""
-        return f"{title_of(self.metric)} on validation: {texts[0]} through labels, {texts[1]} by embedding{on_test}"
+        found = f"{title_of(self.metric)} on validation: {texts[0]} through labels, {texts[1]} by embedding"
+        if self.margin is None:
+            return f"{found}, which says nothing of other queries{on_test}"
+        return f"{found}, difference {measure.difference(self.labels, self.embedding, self.margin)}{on_test}"
 
 
 class Record(BaseModel):
@@ -506,6 +509,8 @@ class LabelledItems:
             typed = given.get(space.title)
             if isinstance(typed, str) and (unknown := growing(space).unknown_words(typed)):
                 remarks.append(f"{space.title}: no training item has {', '.join(unknown)}")
+        if any(present is not None and not bool(present.all()) for _, present in item.terms):
+            remarks.append("distances are no label distances, since only some labels of the sum are given")
         by: By = "embedding" if self.coordinates is None else "labels"
         return LabelQuery(by, self._vector_of(distances[0]), item, remarks)
 

@@ -120,8 +120,10 @@ def ranking_of(index: Index, model: Any, by: By | None) -> tuple[By, Calibration
         InputError: the index has no label vectors.
     """
     if by == "labels" and index.label_dim is None:
-        hint = "it needs labels of training items that are no classes; make a new index"
-        raise InputError("--by", f"labels, but {index.path} has no label vectors", hint=hint)
+        of_classes = model.has_labels and model.label_dim is None
+        hint = "make a new index with a model that has labels of training items"
+        problem = f"labels, but {index.path} has no label vectors{': its labels are classes' if of_classes else ''}"
+        raise InputError("--by", problem, hint="omit --by" if of_classes else hint)
     record = None if index.label_dim is None or not model.has_labels else model.labelled.record.search
     ranked = by or ("embedding" if record is None else record.by)
     if ranked == "embedding":

@@ -120,6 +120,10 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return _MANIFEST.validate_json(content)
     except ValueError as error:
+        written = re.search(rb'"format": ([0-9]{1,9})\b', content)
+        if written is not None and int(written[1]) != Manifest.format:
+            hint = "make it again: contml index RUN IMAGES... --out INDEX"
+            raise InputError(str(folder), f"format {int(written[1])}", f"must be {Manifest.format}", hint) from None
         raise damaged(folder, f"{MANIFEST} cannot be read ({one_line(error)})") from None
 
 

@@ -228,7 +228,11 @@ def test_label_vectors_are_searched_beside_embeddings(tmp_path, monkeypatch):
     with refuses("label_vectors", "given", "must be omitted"):
         plain.add(["new"], x[:1], label_vectors=y[:1])
     manifest = plain.path / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "label_dim": 5}))
+    values = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**values, "format": 2}))
+    with refuses(str(plain.path), "format 2", "must be 3", hint="make it again"):
+        Index.open(plain.path)
+    manifest.write_text(json.dumps({**values, "label_dim": 5}))
     with refuses(str(plain.path), "damaged"):
         Index.open(plain.path).search(y, 1, by="labels")
 

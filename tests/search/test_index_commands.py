@@ -317,6 +317,8 @@ def test_a_name_that_is_not_unicode_is_listed(tmp_path, model):
         (["index", "--out", "none", "--compact"], "none: no such index"),
         (["index", "--out", "i", "--remove", "none"], "'none' is not in the index"),
         (["index", "run", "bad.png", "--out", "j"], "j: none of the images could be read"),
+        (["search", "i", ""], "QUERY: empty; must be an image file or a folder"),
+        (["search", "i", "photos/00.png", "--by", "labels"], "--by: labels, but i has no label vectors; make a new"),
         (["search", "i", "photos/00.png", "--gallery", "a.jpg"], "a.jpg: suffix '.jpg'; must end in .html"),
         (["search", "i", "photos/00.png", "--gallery", "i/manifest.json/a.html"], "cannot be written"),
         (["search", "i", "photos/00.png", "photos/02.png", "--run", "other", "-k", "x"], "-k: 'x'"),

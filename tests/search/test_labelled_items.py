@@ -331,6 +331,10 @@ def test_what_is_unusual_about_a_label_is_said():
     assert tagged.query("a;zebra").remarks == ["tags: no training item has zebra"]
     with refuses("tags", "no training item has 'zebra'"):
         tagged.query("zebra")
+    both = of(WeightedLabels({ages: 1.0, TagLabels([["a"]] * 40): 1.0}), units(40, 5))
+    partial = "distances are no label distances, since only some labels of the sum are given"
+    assert partial in both.query({"age": 30}).remarks
+    assert partial not in both.query({"age": 30, "tags": ["a"]}).remarks
     with refuses("label", "'x'"):
         of(MatrixLabels(torch.zeros(4, 4)), units(4, 5)).query("x")
 
@@ -551,6 +555,7 @@ def test_search_by_a_label(contml, refused, trained, exported, tmp_path):
         out = contml("search", "i", images, "--by", by, "-k", "24")[1]
         assert words in out.splitlines()[-1]
         (data,) = json.loads(contml("search", "i", images, "--by", by, "-k", "24", "--json")[1])
+        assert data["by"] == by
         ranked[by] = [hit["id"] for hit in data["found"]]
     assert ranked["embedding"] != ranked["labels"]
     vectors = dict(zip(index.ids, found, strict=True))

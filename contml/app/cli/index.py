@@ -228,6 +228,8 @@ def search(
         """Return the labels of items of the index."""
         return _answers(model, opened.embeddings(ids))
 
+    if any(not query.strip() for query in queries or []):
+        raise InputError("QUERY", "empty", "must be an image file or a folder")
     ranked, calibration = ranking_of(opened, model, by)
     if labels:
         query = _label_query(model, labels)
@@ -242,11 +244,12 @@ def search(
         words = model.unit if model.measure.is_plain else unit_of_distances(model.unit, model.measure)
         unit = f"label distance: {words}"
     if gallery is not None:
-        note = f"the nearest of {len(opened):,} images" + (f"; {unit}" if unit else "")
+        words = "" if labels else ranked_words(opened, model, ranked)
+        note = "; ".join(filter(None, (f"the first of {len(opened):,} images", unit, words)))
         line = f"{complete(gallery)}{gallery}"
         write_gallery(gallery, str(index), note, [_shown(opened, result) for result in results])
     if as_json:
-        label = {"unit": model.unit, "measure": asdict(model.measure)}
+        label = {"by": query.by if labels else ranked, "unit": model.unit, "measure": asdict(model.measure)}
         echo(json.dumps([{**result.as_data(), **label} for result in results]))
     else:
         _print(results)
