@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from contml._support.conversion import as_group_ids
 from contml._support.errors import InputError
 from contml._support.files import shared_folder
+from contml._support.ids import as_group_ids
 from contml._support.packed import Packed, taken
 from contml._support.validation import as_rows
 from contml.contracts import Rows, Sampler

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers, as_ids_together
+from contml._support.conversion import Numbers
 from contml._support.errors import InputError
+from contml._support.ids import as_ids_together
 from contml.distances import nearest_vectors, squared_distances_of
 from contml.distances.nearest import Nearest
 from contml.distances.ranks import count_nearer

@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers, as_class_ids
+from contml._support.conversion import Numbers
 from contml._support.errors import InputError
+from contml._support.ids import as_class_ids
 from contml._support.validation import check_whole
 from contml.distances import distinct
 from contml.distances.nearest import Frame

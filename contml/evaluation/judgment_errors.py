@@ -31,8 +31,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers, as_class_ids
+from contml._support.conversion import Numbers
 from contml._support.errors import InputError
+from contml._support.ids import as_class_ids
 from contml.evaluation.judgments import squared_distances
 from contml.evaluation.query_gallery import as_embeddings, as_row_numbers
 from contml.labels.judged import ANSWER_PAIRS, JudgedItems, PairLabels, RankingLabels, TripletLabels

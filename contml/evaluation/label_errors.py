@@ -28,8 +28,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers, as_class_ids, as_group_ids
+from contml._support.conversion import Numbers
 from contml._support.errors import InputError
+from contml._support.ids import as_class_ids, as_group_ids
 from contml._support.validation import check_whole
 from contml.evaluation.query_gallery import QueryGallery, as_embeddings, as_row_numbers
 from contml.labels.base import LabelSpace, check_label_space

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contml._support.conversion import Numbers, as_group_ids, as_numbers
+from contml._support.conversion import Numbers, as_numbers
 from contml._support.errors import InputError
+from contml._support.ids import as_group_ids
 from contml._support.progress import progress_bar
 from contml.contracts import OwnMetrics
 from contml.distances.nearest import Nearest
