@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from support.miniature import assert_equal, small_trainer, weights
@@ -10,10 +12,12 @@ from test_layer_decay import Deep
 
 from contml.models import EmbeddingModel
 from contml.runs import create
+from contml.training.optimizers import sgd
 
 
 def trainer_of(run=None, **options):
-    return small_trainer(run, model=EmbeddingModel(Deep(), dim=4), **options)
+    """Small steps: two trainings that differ by rounding stay close."""
+    return small_trainer(run, model=EmbeddingModel(Deep(), dim=4), optimizer=partial(sgd, lr=1e-3), **options)
 
 
 @pytest.mark.slow
