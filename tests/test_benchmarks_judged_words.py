@@ -25,7 +25,8 @@ def test_the_words_of_simlex_are_judged_by_their_vectors(vectors, tmp_path):
     known = [row for row in simlex_rows() if row[0] in vectors and row[1] in vectors]
     (tmp_path / "simlex.csv").write_text("a,b,score\n" + "".join(f"{a},{b},{score}\n" for a, b, score in known))
     np.savez(tmp_path / "words.npz", names=judged.names, features=judged.vectors.numpy())
-    task = file(str(tmp_path / "simlex.csv"), items=str(tmp_path / "words.npz"), largest=10.0)
+    judgments = {"items": str(tmp_path / "words.npz"), "largest": 10.0}
+    task = file(str(tmp_path / "simlex.csv"), judgments=judgments)
     assert task.train.feature_dim == 50
     assert not set(task.train.names) & set(task.test.names)  # no test word is in training
     assert task.train.labels.judged + task.test.labels.judged + task.train.labels.left_out == judged.labels.judged

@@ -168,7 +168,7 @@ def read_table(folder: Path, random: Random) -> None:
     labels = random.choice(({name: section}, {name: section}, {name: section, "reading": "number"}, None))
     options: dict[str, Any] = {"missing": random.choice(("refuse", "drop", "drop"))}
     if random.random() < 0.3:
-        options |= random.choice(({"split": "split"}, {"group": "maker"}, {"decimal": "comma"}))
+        options |= random.choice(({"split": "split"}, {"group": "maker"}, {"table": {"decimal": "comma"}}))
     if random.random() < 0.3:
         section |= {"tags": {"separator": ";"}, "number": {"scale": "range"}, "map": {"classes": 3}}.get(kind, {})
     task = table_file(str(path), labels, **options)
