@@ -60,9 +60,9 @@ class RetrievalEvaluator(Evaluator):
         return {}
 
     def evaluate(
-        self, outputs: Tensor, missing: Tensor, split: Split, device: Device = "cpu"
+        self, outputs: Tensor, missing: Tensor, split: Split, device: Device = "cpu", as_queries: Tensor | None = None
     ) -> tuple[Evaluation, Ranking]:
-        """The metrics of the embeddings of a split."""
+        """The metrics of the embeddings of a split; `as_queries` as of `evaluate`."""
         found = evaluate(
             outputs,
             split.labels.to(device),
@@ -74,5 +74,6 @@ class RetrievalEvaluator(Evaluator):
             exclude_group=split.exclude_group,
             places=split.places,
             metrics=self.metrics,
+            as_queries=as_queries,
         )
         return found.evaluation, found.ranking

@@ -5,8 +5,8 @@
     m = sum_j w_j u_j       v = sum_j w_j |u_j - m|^2
     |m - m'|^2 + v + v'     the mean squared distance of two labels, each drawn from its posterior
 
-The coordinates are those of classical scaling: eigenvectors of the doubly centred squared label distances between
-landmarks, drawn training items (Torgerson 1952). Any other label gets its coordinates from its label distances to the
+Classical scaling gives the coordinates: eigenvectors of the doubly centred squared label distances between landmarks,
+which are drawn training items (Torgerson 1952). Any other label gets its coordinates from its label distances to the
 landmarks (Gower 1968). De Silva and Tenenbaum, "Sparse multidimensional scaling using landmark points", 2004.
 
 `k` and `s` have the least energy score, the mean over validation items of
@@ -89,7 +89,7 @@ class Coordinates(NamedTuple):
 
 
 class Posterior:
-    """Gives embeddings weights over training items, and a place among labels.
+    """Gives embeddings weights over training items, and label vectors.
 
     Args:
         embeddings: of the training items `[T, d]`.
@@ -110,11 +110,7 @@ class Posterior:
 
     @classmethod
     def fit(
-        cls,
-        embeddings: Numbers,
-        labels: Tensor,
-        val: tuple[Tensor, Tensor] | None,
-        groups: Tensor | None = None,
+        cls, embeddings: Numbers, labels: Tensor, val: tuple[Tensor, Tensor] | None, groups: Tensor | None = None
     ) -> Self:
         """Choose k and s by the energy score of validation items; without any, of training items, each left out.
 

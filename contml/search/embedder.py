@@ -30,11 +30,12 @@ from contml.models import EmbeddingModel
 from contml.models.identity import identity
 from contml.models.network import PixelFormat
 from contml.search import bundle as bundles
+from contml.search.answers import Answer
 from contml.search.bundle import PLACE, Bundle, SavedModel, Transform, make_card
 from contml.search.calibration import Array, Calibration, LabelDistance
 from contml.search.graph import Graph, write_graph
 from contml.search.inputs import ImageInput, SourceItem, items_of, split_of
-from contml.search.labelled_items import Answer, LabelledItems, no_labels_of_shorter
+from contml.search.labelled_items import LabelledItems, no_labels_of_shorter
 
 
 def load(
@@ -207,7 +208,7 @@ class Embedder:
         return self._labels is not None and self._labels.is_file()
 
     def embed_label(self, label: Any) -> Floats:
-        """The vector of a label as a query: of the images, those with near label vectors probably have near labels.
+        """The vector of a label as a query: images with near label vectors probably have near labels.
 
         It is compared with `embed(images, through_labels=True)` by Euclidean distance. Of a class it is the mean
         embedding of its training items `[d]`, compared with `embed(images)`. A label that is far from all of training,

@@ -17,9 +17,9 @@ from contml.data.decode import contained, decode
 from contml.data.renderers.labels import label_drawing, label_picture
 from contml.labels.base import LabelSpace
 from contml.labels.items import growing
+from contml.search.answers import Answer
 from contml.search.images import FILE
 from contml.search.inputs import NamedImage
-from contml.search.labelled_items import Answer
 from contml.search.results import QueryResult, SearchHit, TypedLabel
 
 #: Side of a picture in pixels.

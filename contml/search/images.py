@@ -296,9 +296,9 @@ class _Adding:
 
 
 def read_metadata(
-    table: Path, images: Sequence[NamedImage], column: str = "image", options: TableOptions | None = None
+    table: Path, images: Sequence[NamedImage], options: TableOptions | None = None
 ) -> dict[str, dict[str, Value]]:
-    """Read the metadata of images from a table; the cells of a row are the metadata of its image.
+    """Read the metadata of images from a table: the cells of a row, of the image that its column "image" names.
 
     A column whose cells are all numbers has numbers. Cells with leading zeros or more than 15 digits are texts.
 
@@ -306,7 +306,6 @@ def read_metadata(
         table: the file: CSV, TSV, JSON, Parquet or Excel. Its paths of images are relative to its folder, or names of
             `images`.
         images: the images that are wanted; other rows are not used.
-        column: the column of image paths.
         options: how the table is read; None: every cell that is not empty has a value.
 
     Raises:
@@ -315,7 +314,7 @@ def read_metadata(
     from contml.data.tables import TableOptions, read_table  # here: it imports pyarrow
 
     rows = read_table(table, options or TableOptions(missing_words=[]))
-    paths = rows.texts(column, "images")
+    paths = rows.texts("image", "images")
     if FILE in rows:
         raise InputError(str(table), f"a column '{FILE}'", hint="rename it: the path of the image has this name")
     names = {normalize("NFC", image.name): image.name for image in images}
@@ -330,7 +329,7 @@ def read_metadata(
         example = f"such as {paths[0] or images[0].file}"
         raise InputError(str(table), "no row is of these images", f"must be their paths or names {example}")
     wanted = [*row_by_name.values()]
-    cells = {name: _typed(values.texts(wanted)) for name, values in rows.columns.items() if name != column}
+    cells = {name: _typed(values.texts(wanted)) for name, values in rows.columns.items() if name != "image"}
     return {name: {key: values[position] for key, values in cells.items()} for position, name in enumerate(row_by_name)}
 
 

@@ -4,18 +4,12 @@
                          (`contml.evaluation.posterior`); how it was fitted
 
 A run writes the file, and a bundle has it too, unless labels are left out. Of many training items, it has a sample.
-
-A predicted label is the mean of the labels under the posterior where labels have a mean, else the one of the 50 nearest
-with the least mean label distance to them; of classes, the one with the most weight. Its spread is the root of the mean
-squared distance from that mean, or that least mean: where the neighbours disagree, it is large, and a calibration turns
-it into a bound of the label distance to the true label (`contml.search.calibration`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -29,18 +23,19 @@ from contml._support.errors import InputError
 from contml._support.files import unreadable
 from contml._support.tensors import load_tensors, save_tensors
 from contml._support.text import number, percent
-from contml.contracts import Measure, OwnMetrics
+from contml.contracts import Measure
 from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated
+from contml.evaluation.evaluators import RetrievalEvaluator
 from contml.evaluation.intervals import items_of_queries, paired_interval
 from contml.evaluation.metrics import title_of
 from contml.evaluation.posterior import CHOOSING, COORDINATES, Coordinates, Posterior, as_query, softmax_of
-from contml.evaluation.results import Ranking, Retrieval
-from contml.evaluation.retrieval import evaluate
+from contml.evaluation.results import Evaluation, Ranking
 from contml.labels.base import LabelSpace
 from contml.labels.items import growing
 from contml.labels.saved import SavedLabels, from_saved, to_saved
 from contml.runs import Run
+from contml.search.answers import Answer, Predicted, answer_of, predicted
 from contml.search.calibration import STRICT, Calibration, Pairs, calibrate
 
 #: The most training items that are kept, the most bytes of the file, and the seed of a sample of more.
@@ -51,14 +46,11 @@ _MAX_MATRIX = 2_000
 _FORMAT: Literal[3] = 3
 #: Items whose label distances to each other say which label is far from all, and the share of pairs that is nearer.
 _PAIRS, _FAR = 64, 0.75
-#: Neighbours whose label may be predicted, where labels have no mean.
-_CENTRAL = 50
 #: Predictions compared with true labels at a time.
 _BLOCK = 64
 #: Two embeddings are of the same image if their squared distance is a smaller share of the mean squared length of all:
 #: they differ by rounding.
 SAME = 1e-6
-SAME_NOTE = "; a training image, whose own label is left out"
 _DAMAGED = "run 'contml evaluate' again, or export the run again"
 
 #: What a search by image ranks by: embedding distance, or the distance of label vectors.
@@ -178,92 +170,6 @@ class LabelQuery(NamedTuple):
     remarks: Sequence[str]
 
 
-class Predicted(NamedTuple):
-    """Predicted labels of Q images.
-
-    Attributes:
-        labels: Q labels.
-        spread: `[Q]` float64.
-        rows: `[Q]` the items whose labels they are; None for means.
-    """
-
-    labels: LabelSpace
-    spread: Tensor
-    rows: Tensor | None
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The label of an image by the labels of its nearest training items.
-
-    Attributes:
-        title: what the label is.
-        text: the label in words; of a number or a date with its unit.
-        value: a number, a date as text, a list of numbers, or None for labels that are no numbers.
-        low: of a number or a date, the low end of the interval; None without a calibration.
-        high: the high end.
-        bound: the label distance within which the true label is, with the probability `level`; None for classes.
-        bound_text: the same in the unit of the labels.
-        level: that probability, or of classes, that the answer is right; None without a calibration.
-        neighbours: number of training items.
-        row: the training item whose label is the answer, a row of `LabelledItems.labels`; None for a mean.
-        same: whether the image is a training item itself, which is then left out.
-        labels: the answer as a space of one item, for pages that draw it.
-    """
-
-    title: str
-    text: str
-    value: Any
-    low: Any
-    high: Any
-    bound: float | None
-    bound_text: str
-    level: float | None
-    neighbours: int
-    row: int | None
-    same: bool
-    labels: LabelSpace = field(repr=False, compare=False)
-
-    @property
-    def name(self) -> str:
-        """The title, and that the label is not the image's own."""
-        return f"{self.title} (predicted)"
-
-    def __str__(self) -> str:
-        """The answer on one line, with its name."""
-        return f"{self.name}: {self.words}" + (SAME_NOTE if self.same else "")
-
-    @property
-    def words(self) -> str:
-        """The answer on one line."""
-        text = " / ".join(self.text.split("\n")) or f"as training item {self.row}"
-        return f"{text}{self.interval_words}"
-
-    @property
-    def interval_words(self) -> str:
-        """The interval, the bound or the probability, in brackets after a space; "" without a calibration."""
-        if self.level is None:
-            return ""
-        if self.bound is None:
-            return f" ({percent(self.level)})"
-        if self.low is not None:
-            _, low, high = self.labels.interval_texts(self.value, self.low, self.high)
-            return f" ({low} to {high})"
-        return f" (within {self.bound_text}, {percent(self.level)})"
-
-    def excludes(self, label: LabelSpace) -> bool:
-        """Whether a label, a space of one item, is beyond the bound, or another class; False without a calibration."""
-        if self.level is None:
-            return False
-        return float(growing(self.labels).joined(label).filled([0], [1])) > (self.bound or 0.0)
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain values, for JSON and tables."""
-        numbers = {"value": self.value, "low": self.low, "high": self.high, "bound": self.bound, "level": self.level}
-        words = {"label": self.title, "text": self.text}
-        return {**words, **numbers, "neighbours": self.neighbours, "same_image": self.same}
-
-
 class LabelledItems:
     """Training items with their embeddings and labels.
 
@@ -271,15 +177,20 @@ class LabelledItems:
         embeddings: `[N, d]` in float32, as the model gives them.
         labels: N labels.
         coordinates: of the labels; None for classes.
-        places: the coordinates of each item `[N, r]`; of classes, their ids `[N]`.
+        label_values: the coordinates of each label `[N, r]`; of classes, their ids `[N]`.
         record: how it was fitted.
     """
 
     def __init__(
-        self, embeddings: Tensor, labels: LabelSpace, coordinates: Coordinates | None, places: Tensor, record: Record
+        self,
+        embeddings: Tensor,
+        labels: LabelSpace,
+        coordinates: Coordinates | None,
+        label_values: Tensor,
+        record: Record,
     ) -> None:
         self.embeddings, self.labels, self.coordinates, self.record = embeddings, labels, coordinates, record
-        self.posterior = Posterior(embeddings, places, record.neighbours, record.scale)
+        self.posterior = Posterior(embeddings, label_values, record.neighbours, record.scale)
         self._terms = [
             (space if present is None else space[present].as_root(), present) for space, present in labels.terms
         ]
@@ -293,7 +204,7 @@ class LabelledItems:
         val: tuple[Ranking, Tensor, Split] | None,
         test: tuple[Ranking, Tensor, Split] | None,
     ) -> LabelledItems:
-        """Fitted to training items; the errors of predictions are those of validation and test queries.
+        """Fit to training items; validation queries calibrate and choose, test queries give the errors.
 
         Args:
             train: the embeddings of training items, and these items; at least three.
@@ -307,12 +218,12 @@ class LabelledItems:
         ids = labels.class_ids
         coordinates = Coordinates.fit(labels) if ids is None else None
         rows = range(len(labels))
-        places = ids if coordinates is None else coordinates.of(labels.filled(rows, coordinates.landmarks).cpu())
-        assert places is not None
+        values = ids if coordinates is None else coordinates.of(labels.filled(rows, coordinates.landmarks).cpu())
+        assert values is not None
         groups = split.groups if split.exclude_group else None
         asked, tested = (None if each is None else _Queries.of(labels, *each) for each in (val, test))
         posterior = Posterior.fit(
-            embeddings, places, None if asked is None else (asked.embeddings, asked.places(coordinates)), groups
+            embeddings, values, None if asked is None else (asked.embeddings, asked.label_values(coordinates)), groups
         )
         saved, _ = to_saved(labels)
         blank = PredictionRecord(calibration=None, test=Errors())
@@ -324,7 +235,7 @@ class LabelledItems:
             labels=saved,
             predictions=(blank,) * len(labels.terms),
         )
-        made = cls(embeddings, labels, coordinates, places, record)
+        made = cls(embeddings, labels, coordinates, values, record)
         predictions = tuple(made._fitted(n, asked, tested) for n in range(len(labels.terms)))
         search = None if val is None or coordinates is None else made._searching(*val)
         made.record = record.model_copy(update={"predictions": predictions, "search": search})
@@ -347,25 +258,16 @@ class LabelledItems:
 
     def _searching(self, ranking: Ranking, missing: Tensor, split: Split) -> SearchRecord:
         """What a search by image ranks by, as validation queries choose."""
-        found = self.evaluate(ranking.embeddings, missing, split)
-        evaluation, by_labels = found.evaluation, found.ranking
+        evaluation, by_labels = self.evaluate(ranking.embeddings, missing, split)
         difference, margin = paired_interval(ranking.values, by_labels.values, ranking.items)
-        score = evaluation.main
-        gain = difference if score.better == "lower" else -difference
-        vectors = self.posterior.label_vectors(ranking.embeddings)
-        distances = (vectors[by_labels.queries, None] - vectors[by_labels.model]).double()
-        distances[:, :, -1] = vectors[by_labels.model][:, :, -1]
-        squared = distances.square().sum(2) + vectors[by_labels.queries, -1:].double().square()
-        k = min(evaluation.k, squared.shape[1])
-        units = by_labels.queries if split.groups is None else split.groups[by_labels.queries]
-        pairs = Pairs(
-            squared[:, :k].sqrt().numpy(),
-            by_labels.label_distances[:, :k].double().numpy(),
-            units.numpy(),
-            ranking.items,
-        )
+        vectors, rows, k = by_labels.embeddings.double(), by_labels.queries, evaluation.k  # label vectors
+        queries, found = vectors[rows, None], vectors[by_labels.model[:, :k]]
+        between = (queries - found)[:, :, :-1].square().sum(2) + queries[:, :, -1].square() + found[:, :, -1].square()
+        label_distances = by_labels.label_distances[:, :k].double()
+        units = rows if split.groups is None else split.groups[rows]
+        pairs = Pairs(between.sqrt().numpy(), label_distances.numpy(), units.numpy(), ranking.items)
         return SearchRecord(
-            by="labels" if gain > margin else "embedding",
+            by="labels" if difference > margin else "embedding",
             metric=evaluation.headline,
             embedding=float(ranking.values.mean()),
             labels=float(by_labels.values.mean()),
@@ -374,22 +276,12 @@ class LabelledItems:
         )
 
     def evaluate(
-        self, embeddings: Tensor, missing: Tensor, split: Split, metrics: OwnMetrics | None = None
-    ) -> Retrieval:
+        self, embeddings: Tensor, missing: Tensor, split: Split, evaluator: RetrievalEvaluator | None = None
+    ) -> tuple[Evaluation, Ranking]:
         """Evaluate embeddings of a split through labels; `missing`: rows whose image cannot be read."""
         vectors = self.posterior.label_vectors(embeddings)
-        return evaluate(
-            vectors,
-            split.labels,
-            split.queries,
-            split.gallery,
-            missing=missing,
-            groups=split.groups,
-            exclude_group=split.exclude_group,
-            places=split.places,
-            metrics=metrics,
-            as_queries=as_query(vectors),
-        )
+        evaluator = evaluator or RetrievalEvaluator()
+        return evaluator.evaluate(vectors, missing, split, as_queries=as_query(vectors))
 
     def add_test(self, embedding: float, labels: float) -> None:
         """Record the metric on the test split, by embedding distance and through labels."""
@@ -524,7 +416,8 @@ class LabelledItems:
         posterior, limit = self._posteriors[n]
         found = posterior.weights(embeddings)
         k = max(1, min(self.record.neighbours, len(posterior.embeddings) - 1))
-        same = (found.distances[:, 0].square() < limit) & leave_same
+        has_others = leave_same and len(posterior.embeddings) > k
+        same = (found.distances[:, 0].square() < limit) & has_others
         shifted = same.long()[:, None] + torch.arange(k)
         rows, distances = found.rows.gather(1, shifted), found.distances.gather(1, shifted)
         return rows, softmax_of(distances, posterior.scale), same
@@ -545,8 +438,8 @@ class LabelledItems:
             own = self.embeddings[distances == distances.min()].double()
             mean: Tensor = torch.nn.functional.normalize(own.mean(0), dim=0) * own.norm(dim=1).mean()
             return mean.float()
-        place = self.coordinates.of(distances[None, self.coordinates.landmarks])
-        return as_query(torch.cat((place, torch.zeros(1, 1)), 1))[0].float()
+        coordinates = self.coordinates.of(distances[None, self.coordinates.landmarks])
+        return torch.cat((coordinates, torch.zeros(1, 1)), 1)[0].float()
 
     def answer(self, embeddings: Tensor) -> list[list[Answer]]:
         """The labels of Q embeddings `[Q, d]` of the model: one answer for each, or several for a sum of labels.
@@ -564,7 +457,7 @@ class LabelledItems:
         kept = [None] * len(embeddings) if found.rows is None else numbers[found.rows].tolist()
         neighbours, calibration = rows.shape[1], record.predictions[n].calibration
         return [
-            _answer_of(found, q, space, calibration, neighbours, kept[q], bool(same[q])) for q in range(len(embeddings))
+            answer_of(found, q, space, calibration, neighbours, kept[q], bool(same[q])) for q in range(len(embeddings))
         ]
 
     def error_rows(self) -> list[list[str]]:
@@ -579,7 +472,7 @@ class LabelledItems:
         return rows
 
     def sentences(self) -> list[str]:
-        """How well the answers hold on the test split, a sentence for each label that has a calibration."""
+        """What a search by image ranks by, and how well the predictions of each calibrated label hold on test."""
         found = []
         if (search := self.record.search) is not None:
             how = "through labels" if search.by == "labels" else "by embedding"
@@ -601,26 +494,6 @@ class LabelledItems:
         return found
 
 
-def predicted(labels: LabelSpace, rows: Tensor, weights: Tensor) -> Predicted:
-    """The labels of Q images, by the rows `[Q, k]` and weights `[Q, k]` of training items, nearest first."""
-    if labels.vectors is not None:
-        near = labels.vectors.cpu()[rows]  # [Q,k,D]
-        means = (near * weights[:, :, None]).sum(1)
-        spread = ((near - means[:, None]).square().sum(2) * weights).sum(1).sqrt()
-        return Predicted(growing(labels).of_vectors(means), spread, None)
-    if (ids := labels.class_ids) is not None:
-        near = ids.cpu()[rows]
-        costs = ((near[:, :, None] != near[:, None]) * weights[:, None]).sum(2)
-    else:
-        rows, weights = rows[:, :_CENTRAL], weights[:, :_CENTRAL]
-        weights = weights / weights.sum(1, keepdim=True)
-        between = torch.stack([labels.filled(own, own).cpu().double() for own in rows])
-        costs = (between @ weights[:, :, None])[:, :, 0]
-    costs = costs.masked_fill(weights == 0, torch.inf)
-    chosen = rows.gather(1, costs.argmin(1, keepdim=True))[:, 0]
-    return Predicted(labels[chosen].as_root(), costs.amin(1), chosen)
-
-
 class _Queries(NamedTuple):
     """Queries with known labels, beside training labels that these can be compared with.
 
@@ -640,7 +513,7 @@ class _Queries(NamedTuple):
 
     @classmethod
     def of(cls, known: LabelSpace, ranking: Ranking, _: Tensor, split: Split) -> _Queries | None:
-        """The queries of a split; None if their labels cannot be compared with those of training."""
+        """The queries of a split; None if their labels cannot be compared with the training labels."""
         rows = ranking.queries.cpu()
         groups = None if split.groups is None else split.groups[rows]
         made = cls(known, ranking.embeddings[rows].cpu(), split.labels.to("cpu")[rows].as_root(), rows, groups)
@@ -663,8 +536,8 @@ class _Queries(NamedTuple):
         made = _Queries(known, self.embeddings[kept], space[kept].as_root(), self.rows[kept], groups)
         return made if len(kept) and made._is_comparable else None
 
-    def places(self, coordinates: Coordinates | None) -> Tensor:
-        """The coordinates of the labels `[Q, r]`, or of classes their ids among those of training `[Q]`."""
+    def label_values(self, coordinates: Coordinates | None) -> Tensor:
+        """The coordinates of the labels `[Q, r]`; of classes, their ids in the joined space `[Q]`."""
         n, whole = len(self.known), growing(self.known).joined(self.truth)
         if coordinates is None:
             assert whole.class_ids is not None
@@ -701,21 +574,21 @@ def _coordinates(tensors: dict[str, Tensor], n: int, path: Path) -> tuple[Coordi
     """
     names = ("coordinates", *Coordinates._fields)
     found = [tensors.get(name, torch.empty(0)) for name in names]
-    places, landmarks, offsets, projection = found
-    dims = (places.ndim, landmarks.ndim, offsets.ndim, projection.ndim) == (2, 1, 1, 2)
+    values, landmarks, offsets, projection = found
+    dims = (values.ndim, landmarks.ndim, offsets.ndim, projection.ndim) == (2, 1, 1, 2)
     types = landmarks.dtype == torch.int64 and all(
-        each.dtype == torch.float64 for each in (offsets, projection, places)
+        each.dtype == torch.float64 for each in (offsets, projection, values)
     )
     if not (
         dims
         and types
-        and places.shape == (n, projection.shape[1])
+        and values.shape == (n, projection.shape[1])
         and len(landmarks) == len(offsets) == len(projection) > 0
         and 0 <= int(landmarks.min()) <= int(landmarks.max()) < n
-        and all(bool(each.isfinite().all()) for each in (places, offsets, projection))
+        and all(bool(each.isfinite().all()) for each in (values, offsets, projection))
     ):
         raise InputError(str(path), "has no coordinates of its labels", hint=_DAMAGED)
-    return Coordinates(landmarks, offsets, projection), places
+    return Coordinates(landmarks, offsets, projection), values
 
 
 def no_labels_of_shorter(subject: str, dim: int, whole_dim: int) -> InputError:
@@ -724,31 +597,6 @@ def no_labels_of_shorter(subject: str, dim: int, whole_dim: int) -> InputError:
     return InputError(
         subject, got, hint="'contml index RUN IMAGES --out INDEX' without --dim keeps the whole embedding"
     )
-
-
-def _answer_of(
-    found: Predicted,
-    q: int,
-    space: LabelSpace,
-    calibration: Calibration | None,
-    neighbours: int,
-    row: int | None,
-    same: bool,
-) -> Answer:
-    labels, vectors = found.labels, found.labels.vectors
-    low = high = bound = level = None
-    bound_text = ""
-    if calibration is not None and calibration.kind == "probability":
-        level = float(calibration.same_class(float(found.spread[q])))
-    elif calibration is not None:
-        level, bound = calibration.level, float(calibration.label_distance(float(found.spread[q])).high)
-        bound_text = space.measure.text(bound)
-        if vectors is not None and vectors.shape[1] == 1:
-            low, high = (growing(labels).of_vectors(vectors[[q]] + end).plain(0) for end in (-bound, bound))
-    value = labels.plain(q)
-    text = labels.text(q) if low is None else labels.interval_texts(value, low, high)[0]
-    label = labels[[q]].as_root()
-    return Answer(space.title, text, value, low, high, bound, bound_text, level, neighbours, row, same, label)
 
 
 def _error_text(error: float, space: LabelSpace) -> str:

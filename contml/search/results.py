@@ -16,12 +16,14 @@ from contml._support.errors import InputError
 from contml._support.pages import csv_bytes
 from contml._support.text import percent
 from contml.evaluation.posterior import as_query
+from contml.evaluation.results import unit_of_distances
 from contml.labels.base import LabelSpace
+from contml.search.answers import Answer
 from contml.search.calibration import Calibration
 from contml.search.images import FILE
 from contml.search.index import Index, SearchResult
 from contml.search.inputs import NamedImage
-from contml.search.labelled_items import Answer, By
+from contml.search.labelled_items import By
 from contml.search.segments import Floats
 
 #: The labels of items by their ids.
@@ -129,6 +131,13 @@ def ranking_of(index: Index, model: Any, by: By | None) -> tuple[By, Calibration
     if ranked == "embedding":
         return ranked, model.bundle.calibration
     return ranked, None if record is None else record.calibration
+
+
+def label_unit(model: Any, calibration: Calibration | None) -> str:
+    """The unit of the label distances that are printed, in words; "" if none are."""
+    if calibration is None or calibration.kind != "interval":
+        return ""
+    return f"label distance: {model.unit if model.measure.is_plain else unit_of_distances(model.unit, model.measure)}"
 
 
 def ranked_words(index: Index, model: Any, by: By) -> str:

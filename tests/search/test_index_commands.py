@@ -27,10 +27,10 @@ from contml.data.tables import TableOptions
 from contml.evaluation import embed_parts
 from contml.labels import NumberLabels
 from contml.search import Index, images as images_module
+from contml.search.answers import Answer
 from contml.search.gallery import write_gallery
 from contml.search.images import add_images, read_metadata
 from contml.search.inputs import NamedImage
-from contml.search.labelled_items import Answer
 from contml.search.results import QueryResult, SearchHit, TypedLabel
 
 

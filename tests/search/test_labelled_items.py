@@ -39,7 +39,8 @@ from contml.labels import (
 )
 from contml.labels.saved import to_saved
 from contml.search import Index, SearchResult
-from contml.search.labelled_items import MAX_ITEMS, LabelledItems, predicted, sample
+from contml.search.answers import predicted
+from contml.search.labelled_items import MAX_ITEMS, LabelledItems, sample
 from contml.search.results import TypedLabel, label_results
 
 OF_DATA = [name for name in SPACES if not name.startswith(("threshold", "nearest", "pairs"))]
@@ -188,12 +189,12 @@ def test_classes_have_probabilities_and_no_label_vectors():
 def test_what_a_search_ranks_by_is_chosen_on_the_validation_split():
     items, _, val, test = made(2.0)  # most of an embedding is noise
     assert items.record.search.by == "labels"
-    by_labels = items.evaluate(val[0], torch.empty(0, dtype=torch.int64), val[1])
-    assert items.record.search.labels == pytest.approx(float(by_labels.ranking.values.mean()))
+    _, by_labels = items.evaluate(val[0], torch.empty(0, dtype=torch.int64), val[1])
+    assert items.record.search.labels == pytest.approx(float(by_labels.values.mean()))
     assert items.record.search.embedding == pytest.approx(float(found_in(*val)[0].values.mean()))
     assert items.record.search.labels + items.record.search.margin < items.record.search.embedding
-    on_test = items.evaluate(test[0], torch.empty(0, dtype=torch.int64), test[1])
-    assert on_test.score > evaluate(test[0], test[1].labels).score
+    on_test, _ = items.evaluate(test[0], torch.empty(0, dtype=torch.int64), test[1])
+    assert on_test.main.normalized() > evaluate(test[0], test[1].labels).score
     good, *_ = made(0.0)  # nothing to gain
     assert good.record.search.by == "embedding"
     assert LabelledItems.make((val[0], val[1]), "abc", 45, None, None).record.search is None
@@ -316,6 +317,15 @@ def test_each_label_of_a_sum_is_answered_by_the_items_that_have_it():
     for row in items.answer(units(20, 5, 3)):
         assert [each.title for each in row] == ["age", "tags"]
         assert 6 <= row[0].value <= 11
+
+
+def test_a_label_that_one_training_item_has_is_predicted_for_that_item_too():
+    ages, tags = NumberLabels(torch.arange(12.0)), TagLabels([[f"t{n % 3}"] for n in range(12)])
+    present = torch.ones(12, 2, dtype=torch.bool)
+    present[1:, 0] = False
+    x = units(12, 5)
+    items = of(WeightedLabels({ages: 1.0, tags: 1.0}, present=present), x, k=2)
+    assert [row[0].value for row in items.answer(x[:2].float())] == [0, 0]
 
 
 def test_what_is_unusual_about_a_label_is_said():

@@ -190,13 +190,13 @@ def search(
     """
     if gallery is not None:
         check_suffix(gallery, GALLERIES)
-    from contml.evaluation.results import unit_of_distances
     from contml.search import Index, load, named_images
     from contml.search.gallery import check_gallery, write_gallery
     from contml.search.images import IndexModel, pending_text
     from contml.search.results import (
         TypedLabel,
         label_results,
+        label_unit,
         ranked_words,
         ranking_of,
         results_of,
@@ -212,6 +212,8 @@ def search(
         raise InputError(
             "--label" if queries else "QUERY", got, hint=f"contml search {index} QUERY, or --label NAME=VALUE"
         )
+    if any(not query.strip() for query in queries or []):
+        raise InputError("QUERY", "empty", "must be an image file or a folder")
     query_images = named_images(queries or [], table_options(tables), gallery)
     opened = Index.open(index)
     made_with = IndexModel.of(opened)
@@ -228,32 +230,27 @@ def search(
         """Return the labels of items of the index."""
         return _answers(model, opened.embeddings(ids))
 
-    if any(not query.strip() for query in queries or []):
-        raise InputError("QUERY", "empty", "must be an image file or a folder")
-    ranked, calibration = ranking_of(opened, model, by)
+    about = list[str]()
     if labels:
         query = _label_query(model, labels)
-        found = opened.search(query.vector[None], k, by=query.by)
+        ranked, found = query.by, opened.search(query.vector[None], k, by=query.by)
         results = [label_results(TypedLabel(" ".join(labels), query.labels), found, answering)]
     else:
+        ranked, calibration = ranking_of(opened, model, by)
         embeddings = model.embed([query.source for query in query_images])
         found = search_images(opened, model, embeddings, k, ranked)
         results = results_of(query_images, found, model, calibration, _answers(model, embeddings), answering)
-    unit = ""
-    if calibration is not None and not labels and calibration.kind == "interval":
-        words = model.unit if model.measure.is_plain else unit_of_distances(model.unit, model.measure)
-        unit = f"label distance: {words}"
+        about = [*filter(None, (label_unit(model, calibration), ranked_words(opened, model, ranked)))]
     if gallery is not None:
-        words = "" if labels else ranked_words(opened, model, ranked)
-        note = "; ".join(filter(None, (f"the first of {len(opened):,} images", unit, words)))
+        note = "; ".join([f"the first of {len(opened):,} images", *about])
         line = f"{complete(gallery)}{gallery}"
         write_gallery(gallery, str(index), note, [_shown(opened, result) for result in results])
     if as_json:
-        label = {"by": query.by if labels else ranked, "unit": model.unit, "measure": asdict(model.measure)}
+        label = {"by": ranked, "unit": model.unit, "measure": asdict(model.measure)}
         echo(json.dumps([{**result.as_data(), **label} for result in results]))
     else:
         _print(results)
-        for words in filter(None, (unit, "" if labels else ranked_words(opened, model, ranked))):
+        for words in about:
             echo(words)
     for note in (*(result.contradiction for result in results), pending_text(opened)):
         if note:

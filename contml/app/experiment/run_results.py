@@ -137,11 +137,11 @@ class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
         train = embeddings[rows], split.subset(rows)
         labelled = LabelledItems.make(train, evaluated.identity, len(task.train), val, test)
         if labelled.coordinates is not None:
-            found = labelled.evaluate(result.found.embeddings, result.missing, result.split, self.metrics)
-            by_labels = replace(evaluated, evaluation=found.evaluation, by="labels")
-            RunResults.save(self, run, result._replace(evaluated=by_labels, found=found.ranking), None)
+            evaluation, ranking = labelled.evaluate(result.found.embeddings, result.missing, result.split, self)
+            by_labels = replace(evaluated, evaluation=evaluation, by="labels")
+            RunResults.save(self, run, result._replace(evaluated=by_labels, found=ranking), None)
             if evaluated.split == "test":
-                labelled.add_test(float(result.found.values.mean()), float(found.ranking.values.mean()))
+                labelled.add_test(float(result.found.values.mean()), float(ranking.values.mean()))
         labelled.save(run.labels)
 
     def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:
