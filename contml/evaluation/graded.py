@@ -319,10 +319,8 @@ def recall_within(
     def values(ks: list[int]) -> Sequence[Any]:
         shares = []  # each [T,K]
         for part in np.array_split(np.arange(len(near)), len(near) if per_query else 1):
-            misses, no_ties = (
-                np.zeros((len(limits), max(ks))),
-                (np.zeros(len(part)), np.zeros((len(part), len(limits)))),
-            )
+            misses = np.zeros((len(limits), max(ks)))
+            no_ties = np.zeros(len(part)), np.zeros((len(part), len(limits)))
             add_misses(sorted_distances.numpy()[part], ordered[part], *no_ties, limits.numpy(), misses)
             shares.append(torch.from_numpy(1 - misses / len(part))[:, [each - 1 for each in ks]])
         return torch.stack(shares).unbind(2) if per_query else shares[0].T.tolist()

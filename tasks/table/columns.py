@@ -30,10 +30,9 @@ from .cells import (
     numbers,
     units,
 )
-from .kinds import KINDS, label_parts
+from .kinds import KINDS, label_columns, label_parts
 from .label import Array, Reading
 from .number_labels import LATITUDE, LONGITUDE
-from .refusals import label_columns
 
 #: Guesses read this many rows, evenly spaced.
 _SAMPLE = 20_000

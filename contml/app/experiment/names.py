@@ -53,7 +53,7 @@ def data_task() -> str:
 def refuse_data(*given: Any, **options: Any) -> None:
     """Refuse your own data for what is wrong at first sight, by the function `refuse` of the package of that task."""
     package = _data_entry().module.rpartition(".")[0]
-    import_by_name(f"{package}.refusals:refuse")(*given, **options)
+    import_by_name(f"{package}.kinds:refuse")(*given, **options)
 
 
 def _data_entry() -> EntryPoint:
